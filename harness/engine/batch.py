@@ -1,0 +1,184 @@
+"""The layout of one step: which rows belong to which request.
+
+Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all, P pages a request.
+A decode round is uniform and its layout is fixed, so its tensors persist and can be captured; a mixed step is ragged and
+its layout is made for that step. Every phase works on either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from specbench.kernels.attention.base import AttentionMetadata
+from specbench.harness.models.llama import ForwardBatch
+from torch import Tensor
+
+from .state import RoundState, send
+
+STATUS_FIXED = 4  # accepted, committed, done, n; then the emitted tokens
+
+
+@dataclass(slots=True)
+class Work:
+    """Results that one phase leaves for the next. Kept by reference, so a graph's outputs stay where they are."""
+
+    features_TF: Tensor | None = None
+    hidden_TH: Tensor | None = None
+    draft_state_BH: Tensor | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class StepBatch:
+    """Layout (inputs) and per-step device buffers (outputs of phases) of one step."""
+
+    num_requests: int
+    num_rows: int
+    uniform: bool
+    slot_B: Tensor  # int64
+    row_req_T: Tensor  # int64, index into B
+    row_off_T: Tensor  # int32, row within its request
+    num_drafts_B: Tensor  # int32: K; 0 on a prompt's last chunk; -1 on an earlier chunk
+    q_len_B: Tensor  # int32
+    base_row_B: Tensor  # int64: row of the first logits
+    cu_q_B1: Tensor  # int32
+    logit_row_R: Tensor | None  # int64 [B*Q], None: every row
+    advance_B: Tensor | None  # int32: prompt tokens that become computed before acceptance; None in decode rounds
+    ids_T: Tensor
+    position_T: Tensor
+    kv_slot_T: Tensor
+    kv_len_B: Tensor
+    block_table_BP: Tensor
+    sample_row_B: Tensor
+    status_BX: Tensor
+    next_ids_B: Tensor
+    next_position_B: Tensor
+    next_kv_slot_B: Tensor
+    next_kv_len_B: Tensor
+    next_cu_q_B1: Tensor
+    max_q: int
+    max_kv: int
+    work: Work = field(default_factory=Work)
+
+    def target_forward(self) -> ForwardBatch:
+        """The rows of the target's pass."""
+        meta = AttentionMetadata(
+            cu_q_B1=self.cu_q_B1,
+            kv_len_B=self.kv_len_B,
+            block_table_BP=self.block_table_BP,
+            max_q=self.max_q,
+            max_kv=self.max_kv,
+            uniform=self.uniform,
+        )
+        return ForwardBatch(self.ids_T, self.position_T, self.kv_slot_T, meta)
+
+    def draft_step_forward(self) -> ForwardBatch:
+        """One row a request: the later passes of a chain drafter."""
+        meta = AttentionMetadata(
+            cu_q_B1=self.next_cu_q_B1,
+            kv_len_B=self.next_kv_len_B,
+            block_table_BP=self.block_table_BP,
+            max_q=1,
+            max_kv=self.max_kv,
+            uniform=True,
+        )
+        return ForwardBatch(self.next_ids_B, self.next_position_B, self.next_kv_slot_B, meta)
+
+
+def _outputs(state: RoundState, num_requests: int, num_rows: int) -> dict[str, Tensor]:
+    num_drafts = state.drafts_SK.shape[1]
+
+    def empty(*shape: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(*shape, dtype=dtype, device=state.device)
+
+    return dict(
+        ids_T=empty(num_rows, dtype=torch.int64),
+        position_T=empty(num_rows, dtype=torch.int64),
+        kv_slot_T=empty(num_rows, dtype=torch.int64),
+        kv_len_B=empty(num_requests, dtype=torch.int32),
+        block_table_BP=empty(num_requests, state.block_table_SP.shape[1], dtype=torch.int32),
+        sample_row_B=empty(num_requests, dtype=torch.int64),
+        status_BX=empty(num_requests, STATUS_FIXED + 1 + num_drafts, dtype=torch.int32),
+        next_ids_B=empty(num_requests, dtype=torch.int64),
+        next_position_B=empty(num_requests, dtype=torch.int64),
+        next_kv_slot_B=empty(num_requests, dtype=torch.int64),
+        next_kv_len_B=empty(num_requests, dtype=torch.int32),
+        next_cu_q_B1=torch.arange(num_requests + 1, dtype=torch.int32, device=state.device),
+    )
+
+
+def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
+    """The persistent layout of a decode round of `num_requests` (padded) requests; every row is the dummy slot at first."""
+    num_drafts = state.drafts_SK.shape[1]
+    q = num_drafts + 1
+    rows = torch.arange(num_requests * q, dtype=torch.int64)
+    device = state.device
+    return StepBatch(
+        num_requests=num_requests,
+        num_rows=num_requests * q,
+        uniform=True,
+        slot_B=torch.full((num_requests,), state.dummy_slot, dtype=torch.int64, device=device),
+        row_req_T=(rows // q).to(device),
+        row_off_T=(rows % q).to(torch.int32).to(device),
+        num_drafts_B=torch.full((num_requests,), num_drafts, dtype=torch.int32, device=device),
+        q_len_B=torch.full((num_requests,), q, dtype=torch.int32, device=device),
+        base_row_B=(torch.arange(num_requests, dtype=torch.int64) * q).to(device),
+        cu_q_B1=(torch.arange(num_requests + 1, dtype=torch.int32) * q).to(device),
+        logit_row_R=None,
+        advance_B=None,
+        max_q=q,
+        max_kv=state.max_kv,
+        **_outputs(state, num_requests, num_requests * q),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MixedEntry:
+    """One request's part of a mixed step: `num_rows` prompt tokens, or the K+1 rows of a decode."""
+
+    slot: int
+    num_rows: int
+    is_prefill: bool
+    is_last_chunk: bool
+    kv_len: int  # upper bound after this step
+
+
+def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
+    """The ragged layout of one mixed step."""
+    num_drafts = state.drafts_SK.shape[1]
+    row_req: list[int] = []
+    row_off: list[int] = []
+    num_drafts_B, base_row, logit_rows, advance, cu_q = [], [], [], [], [0]
+    for index, entry in enumerate(entries):
+        first, last = cu_q[-1], cu_q[-1] + entry.num_rows - 1
+        row_req += [index] * entry.num_rows
+        row_off += range(entry.num_rows)
+        cu_q.append(last + 1)
+        if entry.is_prefill:
+            num_drafts_B.append(0 if entry.is_last_chunk else -1)
+            base_row.append(last)
+            logit_rows += [last] * (num_drafts + 1)
+            advance.append(entry.num_rows - 1 if entry.is_last_chunk else entry.num_rows)
+        else:
+            num_drafts_B.append(num_drafts)
+            base_row.append(first)
+            logit_rows += range(first, last + 1)
+            advance.append(0)
+    i32, i64 = torch.int32, torch.int64
+    return StepBatch(
+        num_requests=len(entries),
+        num_rows=len(row_req),
+        uniform=False,
+        slot_B=state.upload([e.slot for e in entries], i64),
+        row_req_T=send(torch.tensor(row_req, dtype=i64), state.device),
+        row_off_T=send(torch.tensor(row_off, dtype=i32), state.device),
+        num_drafts_B=state.upload(num_drafts_B, i32),
+        q_len_B=state.upload([e.num_rows for e in entries], i32),
+        base_row_B=state.upload(base_row, i64),
+        cu_q_B1=state.upload(cu_q, i32),
+        logit_row_R=state.upload(logit_rows, i64),
+        advance_B=state.upload(advance, i32),
+        max_q=max(e.num_rows for e in entries),
+        max_kv=max(e.kv_len for e in entries),
+        **_outputs(state, len(entries), len(row_req)),
+    )

@@ -1,0 +1,72 @@
+"""Requests: what a user asks for, and what the scheduler knows about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingParams:
+    """How tokens are drawn and when a request ends. temperature 0 is greedy; top_k 0 and top_p 1 are off."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    max_tokens: int = 128
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature: {self.temperature} is not allowed; must be >= 0 (0 is greedy)")
+        if self.top_k < 0:
+            raise ValueError(f"top_k: {self.top_k} is not allowed; must be >= 0 (0 is off)")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p: {self.top_p} is not allowed; must be in (0, 1]")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens: {self.max_tokens} is not allowed; must be >= 1")
+
+
+class FinishReason(str, Enum):
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request and its place in the engine. The scheduler owns the mutable fields.
+
+    `num_computed` is the host's view of n, the tokens whose target KV is cached; with late status reads the device may
+    be ahead of it.
+    """
+
+    id: int
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams
+    output_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    slot: int | None = None
+    pages: list[int] = field(default_factory=list)
+    num_computed: int = 0
+    num_prefill: int = 0  # tokens to prefill before decoding (prompt, or prompt + output after a preemption)
+    num_inflight: int = 0  # decode rounds launched and not yet read
+    num_preemptions: int = 0
+    t_submit_ns: int = 0
+    t_first_ns: int = 0
+    t_last_ns: int = 0
+    t_first_device_ns: int = 0
+    t_last_device_ns: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.output_ids)
+
+    @property
+    def is_prefilling(self) -> bool:
+        return self.num_computed < self.num_prefill
+
+    def limit(self, max_model_len: int) -> int:
+        """Most tokens (prompt and output) this request may have."""
+        return min(len(self.prompt_ids) + self.sampling.max_tokens, max_model_len)

@@ -1,0 +1,96 @@
+"""What lives on the device between rounds, for each request slot.
+
+Legend: S slots (the last one is the dummy slot of padding rows), L token-buffer width, K drafts a round,
+E stop ids, P pages a slot. Kernels read and write these tensors in place; their addresses never change.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .pages import DUMMY_PAGE
+from .request import Request
+
+MAX_STOP_IDS = 8
+
+
+class RoundState:
+    """Persistent per-slot tensors, and the host's writes into them.
+
+    `n_S` counts tokens with target KV; `tokens_SL[s, n]` is the pending token (sampled, no KV yet).
+    """
+
+    def __init__(self, *, max_num_seqs: int, max_model_len: int, num_drafts: int, page_size: int, device: torch.device):
+        num_slots = max_num_seqs + 1
+        # A round's rows reach K positions beyond the pending token and drafting K more.
+        width = max_model_len + 2 * num_drafts + 2
+        pages = -(-width // page_size)
+        self.dummy_slot = max_num_seqs
+        self.page_size = page_size
+        self.device = device
+        self.max_kv = width
+
+        def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=device)
+
+        self.tokens_SL = zeros(num_slots, width, dtype=torch.int64)
+        self.n_S = zeros(num_slots, dtype=torch.int32)
+        self.limit_S = zeros(num_slots, dtype=torch.int32)
+        self.stop_SE = zeros(num_slots, MAX_STOP_IDS, dtype=torch.int64).fill_(-1)
+        self.done_S = zeros(num_slots, dtype=torch.int32).fill_(1)
+        self.drafts_SK = zeros(num_slots, num_drafts, dtype=torch.int64).fill_(-1)
+        self.block_table_SP = zeros(num_slots, pages, dtype=torch.int32)
+        self.temperature_S = zeros(num_slots, dtype=torch.float32)
+        self.top_k_S = zeros(num_slots, dtype=torch.int32)
+        self.top_p_S = zeros(num_slots, dtype=torch.float32).fill_(1.0)
+        self.seed_S = zeros(num_slots, dtype=torch.int64)
+        # The host's copy of the block table; sent whole, and only when it changed. Entries are only ever appended for a
+        # running slot, so a copy that is still queued may safely see later entries.
+        self._table_host_SP = torch.zeros(num_slots, pages, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self._table_dirty = False
+
+    def upload(self, values: list, dtype: torch.dtype) -> Tensor:
+        """A host list as a device tensor, without waiting for the device."""
+        return send(torch.tensor(values, dtype=dtype), self.device)
+
+    def assign(self, request: Request, limit: int) -> None:
+        """Starts a request in its slot: all tokens it has, nothing computed."""
+        slot = request.slot
+        assert slot is not None and slot != self.dummy_slot
+        sampling = request.sampling
+        ids = [*request.prompt_ids, *request.output_ids]
+        self.tokens_SL[slot, : len(ids)].copy_(self.upload(ids, torch.int64))
+        stops = [*sampling.stop_token_ids, *[-1] * MAX_STOP_IDS][:MAX_STOP_IDS]
+        self.stop_SE[slot].copy_(self.upload(stops, torch.int64))
+        self.n_S[slot].fill_(0)
+        self.limit_S[slot].fill_(limit)
+        self.drafts_SK[slot].fill_(-1)
+        self.temperature_S[slot].fill_(sampling.temperature)
+        self.top_k_S[slot].fill_(sampling.top_k)
+        self.top_p_S[slot].fill_(sampling.top_p)
+        self.seed_S[slot].fill_(sampling.seed)
+        self.done_S[slot].fill_(0)
+        self._table_host_SP[slot].fill_(DUMMY_PAGE)
+        self._table_dirty = True
+
+    def release(self, slot: int) -> None:
+        """Freezes a slot: kernels commit nothing for it any more."""
+        self.done_S[slot].fill_(1)
+
+    def add_pages(self, slot: int, first: int, pages: list[int]) -> None:
+        self._table_host_SP[slot, first : first + len(pages)] = torch.tensor(pages, dtype=torch.int32)
+        self._table_dirty = True
+
+    def flush_block_table(self) -> None:
+        """Sends the block table to the device if it changed."""
+        if self._table_dirty:
+            self.block_table_SP.copy_(self._table_host_SP, non_blocking=True)
+            self._table_dirty = False
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Host to device without a synchronisation: through pinned memory, which torch keeps until the copy has run."""
+    if device.type != "cuda":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,181 @@
+"""What a figure depends on besides the code: hardware, software versions, git state, thread counts, load."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_PACKAGES = (
+    "specbench-harness",
+    "torch",
+    "triton",
+    "flashinfer-python",
+    "flash-attn",
+    "transformers",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scipy",
+)
+_CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "asimd", "bf16")
+# An allow-list: an environment may hold secrets, a run directory is made to be shared.
+_ENV_NAMES = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "KMP_AFFINITY",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "NVIDIA_TF32_OVERRIDE",
+)
+_ENV_PREFIXES = ("TRITON_",)
+_GPU_QUERY = ("name", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
+
+
+def collect_environment() -> dict[str, Any]:
+    """Hardware, software, git state of the checkout, allowed environment variables, threads and load, as plain data.
+
+    Nothing in it identifies the machine or a user. What cannot be found out is None. Imports torch.
+    """
+    return {
+        "hardware": {"cpu": _cpu(), "gpus": _gpus()},
+        "software": _software(),
+        "git": git_state(),
+        "env": allowed_variables(os.environ),
+        "threads": _threads(),
+        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that may be recorded."""
+    return {k: v for k, v in sorted(environ.items()) if k in _ENV_NAMES or k.startswith(_ENV_PREFIXES)}
+
+
+def hardware_line(environment: Mapping[str, Any]) -> str:
+    """One line for the foot of a table: `1x NVIDIA H200, Intel Xeon ... (16 cores)`."""
+    hardware = environment.get("hardware") or {}
+    cpu = hardware.get("cpu") or {}
+    names = [gpu["name"] for gpu in hardware.get("gpus") or []]
+    parts = [f"{names.count(name)}x {name}" for name in dict.fromkeys(names)]
+    if cpu:
+        parts.append(f"{cpu.get('model') or 'unknown CPU'} ({cpu.get('logical_cores')} logical cores)")
+    return ", ".join(parts) or "unknown hardware"
+
+
+def git_state(directory: Path | None = None) -> dict[str, Any] | None:
+    """Commit of the specbench checkout and whether the working tree differs; None outside one or without git.
+
+    An installed copy may lie inside somebody else's repository, whose commit says nothing about this code.
+    """
+    where = directory or Path(__file__).resolve().parent
+    root = _output(["git", "-C", str(where), "rev-parse", "--show-toplevel"])
+    project = Path(root) / "pyproject.toml" if root else None
+    if project is None or not project.is_file() or 'name = "specbench-harness"' not in project.read_text():
+        return None
+    status = _output(["git", "-C", str(where), "status", "--porcelain"])
+    return {
+        "sha": _output(["git", "-C", str(where), "rev-parse", "--verify", "-q", "HEAD"]),
+        "branch": _output(["git", "-C", str(where), "branch", "--show-current"]),
+        "dirty": None if status is None else status != "",
+    }
+
+
+def _output(command: list[str]) -> str | None:
+    """What a command prints, stripped; None when it is absent, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu() -> dict[str, Any]:
+    fields = _cpuinfo()
+    flags = set(fields.get("flags", fields.get("Features", "")).split())
+    return {
+        "model": fields.get("model name") or platform.processor() or platform.machine(),
+        "physical_cores": psutil.cpu_count(logical=False),
+        "logical_cores": psutil.cpu_count(logical=True),
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "flags": [flag for flag in _CPU_FLAGS if flag in flags],
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's entry of /proc/cpuinfo; empty on other systems."""
+    path = Path("/proc/cpuinfo")
+    if not path.exists():
+        return {}
+    first = path.read_text(errors="replace").split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _gpus() -> list[dict[str, Any]]:
+    """Every GPU the driver shows, whatever CUDA_VISIBLE_DEVICES says; empty without a driver."""
+    text = _output(["nvidia-smi", f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"])
+    return parse_gpus(text or "")
+
+
+def parse_gpus(text: str) -> list[dict[str, Any]]:
+    """nvidia-smi's CSV, one GPU a line; values it does not know (`[N/A]`) become None."""
+    gpus = []
+    for line in filter(None, text.splitlines()):
+        name, memory_mib, driver, clock_mhz, power_w = (word.strip() for word in line.split(","))
+        memory = _number(memory_mib)
+        gpus.append(
+            {
+                "name": name,
+                "memory_bytes": None if memory is None else int(memory * 2**20),
+                "driver": driver,
+                "max_sm_clock_mhz": _number(clock_mhz),
+                "power_limit_w": _number(power_w),
+            }
+        )
+    return gpus
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _software() -> dict[str, Any]:
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "os": f"{platform.system()} {platform.release()}",
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "torch_cuda": torch.version.cuda,
+        "torch_cuda_devices": torch.cuda.device_count(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _threads() -> dict[str, int]:
+    import torch
+
+    return {"torch_intra_op": torch.get_num_threads(), "torch_inter_op": torch.get_num_interop_threads()}

@@ -1,0 +1,83 @@
+"""How long each phase takes: the host's clock where launches are synchronous, CUDA events where they are not.
+
+A clock is told of phase boundaries and asked for durations later, so that nothing waits inside a round.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import torch
+
+
+class PhaseClock(Protocol):
+    source: str
+
+    def mark(self, name: str) -> None:
+        """A boundary: the phase called `name` begins here; `end` closes the last one of a step."""
+        ...
+
+    def read(self) -> list[tuple[str, int]]:
+        """(phase, duration in ns) of the marks since the last read."""
+        ...
+
+
+END = "end"
+
+
+class NullClock:
+    source = "none"
+
+    def mark(self, name: str) -> None:
+        return None
+
+    def read(self) -> list[tuple[str, int]]:
+        return []
+
+
+class HostClock:
+    """For devices that run what they are given at once (CPU)."""
+
+    source = "host_clock"
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[str, int]] = []
+
+    def mark(self, name: str) -> None:
+        self._marks.append((name, time.perf_counter_ns()))
+
+    def read(self) -> list[tuple[str, int]]:
+        marks, self._marks = self._marks, []
+        pairs = zip(marks, marks[1:], strict=False)
+        return [(name, after - before) for (name, before), (_, after) in pairs if name != END]
+
+
+class EventClock:
+    """CUDA events between launches, or external events inside a capture (`external=True`: read after a replay).
+
+    An instrumented graph is not the plain graph: its figures say how a round splits, never how fast it is.
+    """
+
+    def __init__(self, external: bool = False):
+        self.source = "external_event" if external else "cuda_event"
+        self._external = external
+        self._marks: list[tuple[str, Any]] = []
+
+    def mark(self, name: str) -> None:
+        event = torch.cuda.Event(enable_timing=True, external=self._external)
+        event.record()
+        self._marks.append((name, event))
+
+    def read(self) -> list[tuple[str, int]]:
+        """Waits for the last mark. External marks stay, to be read again after the next replay."""
+        marks = self._marks
+        if not self._external:
+            self._marks = []
+        if not marks:
+            return []
+        marks[-1][1].synchronize() if not self._external else torch.cuda.synchronize()
+        pairs = zip(marks, marks[1:], strict=False)
+        return [
+            (name, round(before.elapsed_time(after) * 1e6)) for (name, before), (_, after) in pairs if name != END
+        ]

@@ -1,0 +1,40 @@
+"""Named ranges around phases, for nsys (NVTX) and the torch profiler, from one helper; free when off."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+
+class Ranges(Protocol):
+    def range(self, name: str) -> AbstractContextManager[None]:
+        """A context around the host side of a phase; names become `specbench:<name>`."""
+        ...
+
+
+class NullRanges:
+    """No profiler: one shared empty context, so that a range costs an attribute look-up."""
+
+    def __init__(self) -> None:
+        self._context = contextlib.nullcontext()
+
+    def range(self, name: str) -> AbstractContextManager[None]:
+        return self._context
+
+
+class TraceRanges:
+    """NVTX ranges for nsys and `record_function` for the torch profiler, at the same places under the same names."""
+
+    def __init__(self) -> None:
+        import nvtx
+        from torch.profiler import record_function
+
+        self._annotate = nvtx.annotate
+        self._record = record_function
+
+    @contextlib.contextmanager
+    def range(self, name: str):
+        label = f"specbench:{name}"
+        with self._annotate(label, domain="specbench"), self._record(label):
+            yield

@@ -1,0 +1,194 @@
+"""Columns of the raw tables of a run, with units and meaning; everything reported is derived from these.
+
+Times are nanoseconds of one process' monotonic clock: differences are meaningful inside one block (one arm, one
+repeat) and never across blocks. A request without any output token has 0 in its four token times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+RUN_SCHEMA = "specbench.run/1"
+FAILED_ARM_REQUEST_ID = -1
+"""`request_id` of the single row that stands for a whole block that failed."""
+
+FINISH_REASONS = ("stop", "length", "abort", "error")
+STEP_KINDS = ("decode", "mixed")
+
+Rows = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]
+"""Rows as a list of dicts, or one sequence a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """Default of a column: the same value as another column of the row."""
+
+    column: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One column: `default` is used for rows that leave it out; a column without one must be given."""
+
+    name: str
+    type: pa.DataType
+    doc: str
+    default: Any = ...
+    allowed: tuple[str, ...] | None = None
+
+
+def _column(
+    name: str, type_: pa.DataType, doc: str, default: Any = ..., allowed: tuple[str, ...] | None = None
+) -> Column:
+    return Column(name=name, type=type_, doc=doc, default=default, allowed=allowed)
+
+
+_BLOCK = (
+    _column("arm", pa.string(), "label of the arm"),
+    _column("repeat", pa.int32(), "which repeat of the arm, from 0"),
+)
+
+REQUEST_COLUMNS = (
+    *_BLOCK,
+    _column("request_id", pa.int64(), "unique within arm and repeat; -1 marks a block that failed as a whole"),
+    _column("prompt_id", pa.string(), "the workload's id of the prompt: pairs requests across arms"),
+    _column("num_prompt_tokens", pa.int32(), "prompt length in tokens"),
+    _column("num_output_tokens", pa.int32(), "tokens kept, the first token and a stop token included"),
+    _column("finish_reason", pa.string(), "stop, length, abort or error", allowed=FINISH_REASONS),
+    _column("error", pa.string(), "message of the error, else empty", default=""),
+    _column("t_submit_ns", pa.int64(), "host clock when the request was handed to the engine"),
+    _column("t_first_ns", pa.int64(), "host clock when the first token was visible to the host"),
+    _column("t_last_ns", pa.int64(), "host clock when the last token was visible to the host"),
+    _column("t_first_device_ns", pa.int64(), "completion on the device of the first token, on the host's time line"),
+    _column("t_last_device_ns", pa.int64(), "completion on the device of the last token, on the host's time line"),
+    _column("output_token_ids", pa.list_(pa.int32()), "the kept tokens"),
+    _column("output_sha256", pa.string(), "hash of the kept tokens, see hash_token_ids", default=None),
+    _column("num_preemptions", pa.int32(), "how often the request lost its KV pages and was recomputed", default=0),
+)
+
+STEP_COLUMNS = (
+    *_BLOCK,
+    _column("step", pa.int64(), "number of the engine step; all rows of a step share its times and sizes"),
+    _column("request_id", pa.int64(), "the request this row is about"),
+    _column("kind", pa.string(), "decode: uniform round; mixed: holds prefill chunks", allowed=STEP_KINDS),
+    _column("is_prefill", pa.bool_(), "this request was in prefill in this step"),
+    _column("t_start_ns", pa.int64(), "host clock at the launch of the step"),
+    _column("t_host_ns", pa.int64(), "host clock when the host saw the step's result"),
+    _column("t_device_ns", pa.int64(), "completion on the device, on the host's time line; the host's own on CPU"),
+    _column("batch_size", pa.int32(), "requests in the step"),
+    _column("num_rows", pa.int32(), "rows of the target forward, padding excluded"),
+    _column("num_padded_rows", pa.int32(), "rows of the target forward, padding included", default=_Same("num_rows")),
+    _column("num_proposed", pa.int32(), "drafts offered to verification for this request (tree: nodes without root)"),
+    _column(
+        "draft_depth", pa.int32(), "longest draft path offered; for a chain all drafts", default=_Same("num_proposed")
+    ),
+    _column("num_accepted", pa.int32(), "drafts accepted, before truncation at a stop token or limit"),
+    _column("num_emitted", pa.int32(), "tokens kept for this request from this step"),
+    _column("truncated", pa.bool_(), "fewer tokens kept than accepted + 1"),
+    _column("graph", pa.string(), "how the target forward ran: none, piecewise, full or one", default="none"),
+    _column("num_syncs", pa.int32(), "blocking host synchronisations of the whole step", default=0),
+)
+
+PHASE_COLUMNS = (
+    *_BLOCK,
+    _column("step", pa.int64(), "the engine step"),
+    _column("phase", pa.string(), "verify, accept, draft_first, draft_next, advance, gap, ..."),
+    _column("duration_ns", pa.int64(), "duration of this occurrence; occurrences in one step add up"),
+    _column("instrumented", pa.bool_(), "measured in a separately instrumented capture: shares, never speed"),
+    _column("source", pa.string(), "host_clock, cuda_event or external_event"),
+)
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "requests": REQUEST_COLUMNS,
+    "steps": STEP_COLUMNS,
+    "phases": PHASE_COLUMNS,
+}
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The pyarrow schema of `requests`, `steps` or `phases`, each field with its meaning as metadata."""
+    return pa.schema([pa.field(c.name, c.type, metadata={"doc": c.doc}) for c in TABLES[table]])
+
+
+def hash_token_ids(token_ids: Sequence[int]) -> str:
+    """sha256 (hex) over the ids as little-endian int32."""
+    return hashlib.sha256(np.asarray(token_ids, dtype="<i4").tobytes()).hexdigest()
+
+
+def build_table(table: str, arm: str, repeat: int, rows: Rows) -> pa.Table:
+    """Rows of one block as an arrow table, defaults filled in.
+
+    Raises ValueError naming the table and column for an unknown or missing column, a null where none is allowed, a
+    block that differs from `arm` and `repeat`, or a word outside the allowed ones.
+    """
+    given = _as_columns(table, rows)
+    num_rows = len(next(iter(given.values()))) if given else 0
+    columns = {c.name: c for c in TABLES[table]}
+    unknown = sorted(set(given) - set(columns))
+    if unknown:
+        raise ValueError(f"{table}: unknown columns {unknown}; allowed: {list(columns)}")
+    for name, value in (("arm", arm), ("repeat", repeat)):
+        if any(v != value for v in given.get(name, ())):
+            raise ValueError(f"{table}.{name}: rows of another block than {name}={value!r}")
+        given[name] = [value] * num_rows
+    arrays = [_array(table, c, given, num_rows) for c in columns.values()]
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(table))
+
+
+def _as_columns(table: str, rows: Rows) -> dict[str, Sequence[Any]]:
+    if isinstance(rows, Mapping):
+        columns = dict(rows)
+        lengths = {name: len(values) for name, values in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"{table}: columns of unequal length {lengths}")
+        return columns
+    if not rows:
+        return {}
+    names = list(rows[0])
+    if any(row.keys() != rows[0].keys() for row in rows):
+        raise ValueError(f"{table}: every row must give the same columns; the first gives {names}")
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _array(table: str, column: Column, given: dict[str, Sequence[Any]], num_rows: int) -> pa.Array:
+    name = column.name
+    if name in given:
+        values: Sequence[Any] = given[name]
+    elif num_rows == 0:
+        values = []
+    elif column.default is ...:
+        raise ValueError(f"{table}.{name}: missing ({column.doc})")
+    elif isinstance(column.default, _Same):
+        values = given[column.default.column]
+    elif name == "output_sha256":
+        values = [hash_token_ids(ids) for ids in given["output_token_ids"]]
+    else:
+        values = [column.default] * num_rows
+    try:
+        array = pa.array(values, type=column.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise ValueError(f"{table}.{name}: not {column.type}: {error}") from error
+    if array.null_count:
+        raise ValueError(f"{table}.{name}: {array.null_count} values are missing ({column.doc})")
+    if column.allowed is not None:
+        wrong = sorted(set(array.unique().to_pylist()) - set(column.allowed))
+        if wrong:
+            raise ValueError(f"{table}.{name}: {wrong} not allowed; allowed: {list(column.allowed)}")
+    return array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frames:
+    """The raw tables of a run as pandas frames, and its arms as `run.json` describes them (label, strategy, ...)."""
+
+    requests: pd.DataFrame
+    steps: pd.DataFrame
+    phases: pd.DataFrame
+    arms: tuple[Mapping[str, Any], ...] = field(default=())

@@ -1,0 +1,85 @@
+"""The few statistics reports need: spread over repeats, and bootstrap intervals over clusters (requests, prompts)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+NUM_RESAMPLES = 2000
+_SEED = 20_078  # fixed: the same raw tables always give the same report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """A figure over repeats: median, extremes, interquartile range and number of repeats."""
+
+    median: float
+    min: float
+    max: float
+    iqr: float
+    n: int
+
+    @property
+    def half_range_fraction(self) -> float:
+        """Half of max - min as a fraction of the median: 0.02 reads `+-2 %`; nan where the median is 0."""
+        return (self.max - self.min) / 2 / abs(self.median) if self.median else float("nan")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A confidence interval: ends, level, number of clusters it was resampled from."""
+
+    low: float
+    high: float
+    num_clusters: int
+    level: float = 0.95
+    method: str = f"percentile bootstrap over clusters, {NUM_RESAMPLES} resamples"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Spread of at least one value."""
+    assert len(values) > 0, "spread of no values"
+    array = np.asarray(values, dtype=float)
+    low, median, high = np.quantile(array, [0.25, 0.5, 0.75])
+    return Spread(
+        median=float(median),
+        min=float(array.min()),
+        max=float(array.max()),
+        iqr=float(high - low),
+        n=len(array),
+    )
+
+
+def percentiles(values: ArrayLike, *ranks: int) -> dict[str, float]:
+    """`{"p50": ..., ...}` by linear interpolation; empty for no values."""
+    array = np.asarray(values, dtype=float)
+    return {f"p{rank}": float(np.percentile(array, rank)) for rank in ranks} if array.size else {}
+
+
+def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval | None:
+    """95 % interval of sum(numerators) / sum(denominators), resampling clusters; None below two clusters.
+
+    Entry i of both sums one cluster (a request, a prompt). Percentile bootstrap: its coverage is below nominal for
+    fewer than about ten clusters, which is why the number of clusters is part of the result.
+    """
+    top = np.asarray(numerators, dtype=float)
+    bottom = np.asarray(denominators, dtype=float)
+    if len(top) < 2:
+        return None
+    rng = np.random.default_rng(_SEED)
+    uniform = np.full(len(top), 1 / len(top))
+    ratios = []
+    for _ in range(NUM_RESAMPLES // 100):  # in slices: the counts of all resamples at once may not fit
+        counts = rng.multinomial(len(top), uniform, size=100)
+        ratios.append((counts @ top) / (counts @ bottom))
+    low, high = np.quantile(np.concatenate(ratios), [0.025, 0.975])
+    return Interval(low=float(low), high=float(high), num_clusters=len(top))
+
+
+def mean_interval(values: ArrayLike) -> Interval | None:
+    """95 % interval of the mean of one value a cluster; None below two clusters."""
+    array = np.asarray(values, dtype=float)
+    return ratio_interval(array, np.ones(len(array)))

@@ -1,0 +1,189 @@
+"""Targets and EAGLE-3 heads from a checkpoint directory or from random weights of a published shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .config import ModelConfig, read_config
+from .eagle3 import Eagle3Head, Eagle3Options, Eagle3Weights
+from .linear import Linear
+from .llama import DecoderLayer, LlamaModel
+from .shapes import published_shape
+from .weights import CheckpointWeights, RandomWeights, WeightSource
+
+
+def _fused(source: WeightSource, prefix: str, parts: list[tuple[str, int]], num_inputs: int, bias: bool) -> Linear:
+    """Several products over the same input as one: their weights stacked along the outputs."""
+    weight = torch.cat([source.get(f"{prefix}{name}.weight", (out, num_inputs)) for name, out in parts])
+    stacked = torch.cat([source.get(f"{prefix}{name}.bias", (out,)) for name, out in parts]) if bias else None
+    return Linear(weight, stacked)
+
+
+def _qkv(source: WeightSource, prefix: str, c: ModelConfig, num_inputs: int) -> Linear:
+    q, kv = c.num_q_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    return _fused(source, f"{prefix}self_attn.", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], num_inputs, c.qkv_bias)
+
+
+def _gate_up(source: WeightSource, prefix: str, c: ModelConfig) -> Linear:
+    parts = [("gate_proj", c.intermediate_size), ("up_proj", c.intermediate_size)]
+    return _fused(source, f"{prefix}mlp.", parts, c.hidden_size, bias=False)
+
+
+def _single(source: WeightSource, name: str, num_outputs: int, num_inputs: int) -> Linear:
+    return Linear(source.get(f"{name}.weight", (num_outputs, num_inputs)))
+
+
+def _decoder_layer(source: WeightSource, index: int, c: ModelConfig) -> DecoderLayer:
+    prefix = f"model.layers.{index}."
+    return DecoderLayer(
+        input_norm=source.get(f"{prefix}input_layernorm.weight", (c.hidden_size,)),
+        qkv=_qkv(source, prefix, c, c.hidden_size),
+        o=_single(source, f"{prefix}self_attn.o_proj", c.hidden_size, c.num_q_heads * c.head_dim),
+        post_norm=source.get(f"{prefix}post_attention_layernorm.weight", (c.hidden_size,)),
+        gate_up=_gate_up(source, prefix, c),
+        down=_single(source, f"{prefix}mlp.down_proj", c.hidden_size, c.intermediate_size),
+    )
+
+
+def _build_target(config: ModelConfig, source: WeightSource) -> LlamaModel:
+    embed_VH = source.get("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
+    layers = [_decoder_layer(source, i, config) for i in range(config.num_layers)]
+    norm_H = source.get("model.norm.weight", (config.hidden_size,))
+    tied = config.tie_word_embeddings or not source.has("lm_head.weight")
+    head_VH = embed_VH if tied else source.get("lm_head.weight", (config.vocab_size, config.hidden_size))
+    return LlamaModel(config, embed_VH, layers, norm_H, Linear(head_VH))
+
+
+def load_target(model_dir: Path, dtype: torch.dtype, device: torch.device) -> LlamaModel:
+    """A Hugging Face directory of a Llama or Qwen2 model. Raises ValueError naming what does not fit."""
+    config, _ = read_config(model_dir)
+    return _build_target(config, CheckpointWeights(model_dir, dtype, device))
+
+
+class _UntiedRandom(RandomWeights):
+    """Random weights that bring their own lm_head, as an untied model does."""
+
+    def has(self, name: str) -> bool:
+        return True
+
+
+def dummy_target(
+    name: str, dtype: torch.dtype, device: torch.device, seed: int = 0, num_layers: int | None = None
+) -> LlamaModel:
+    """Random weights of a published shape; `num_layers` keeps the first layers only."""
+    config = published_shape(name).config
+    if num_layers is not None:
+        config = config.with_layers(num_layers)
+    kind = RandomWeights if config.tie_word_embeddings else _UntiedRandom
+    return _build_target(config, kind(seed, dtype, device))
+
+
+def _fc_norms(source: WeightSource, raw: dict, num_aux: int, target_hidden: int) -> tuple[Tensor, ...]:
+    nested = raw.get("eagle_config") or {}
+    if raw.get("fc_norm"):
+        return tuple(source.get(f"fc_norm.{i}.weight", (target_hidden,)) for i in range(num_aux))
+    if raw.get("norm_before_fc", nested.get("norm_before_fc", False)):
+        return (source.get("input_norm.weight", (num_aux * target_hidden,)),)
+    return ()
+
+
+def _layer_prefix(source: WeightSource) -> str:
+    """Published heads name the layer `midlayer.`; some converters write `layers.0.`."""
+    return "midlayer." if source.has("midlayer.hidden_norm.weight") else "layers.0."
+
+
+def _build_head(config: ModelConfig, raw: dict, source: WeightSource, target: LlamaModel, d2t: Tensor | None) -> Eagle3Head:
+    h = config.hidden_size
+    target_hidden = int(raw.get("target_hidden_size") or target.config.hidden_size)
+    num_aux = int(raw.get("num_aux_hidden_states") or 3)
+    draft_vocab = int(raw.get("draft_vocab_size") or target.config.vocab_size)
+    prefix = _layer_prefix(source)
+    own_embed = source.has("embed_tokens.weight")
+    embed_VH = source.get("embed_tokens.weight", (target.config.vocab_size, h)) if own_embed else target.embed_VH
+    own_lm_head = source.has("lm_head.weight")
+    lm_head = _single(source, "lm_head", draft_vocab, h) if own_lm_head else target.lm_head
+    weights = Eagle3Weights(
+        fc=_single(source, "fc", h, num_aux * target_hidden),
+        fc_norms=_fc_norms(source, raw, num_aux, target_hidden),
+        embed_norm_H=source.get(f"{prefix}input_layernorm.weight", (h,)),
+        hidden_norm_H=source.get(f"{prefix}hidden_norm.weight", (h,)),
+        qkv=_qkv(source, prefix, config, 2 * h),
+        o=_single(source, f"{prefix}self_attn.o_proj", h, config.num_q_heads * config.head_dim),
+        post_norm_H=source.get(f"{prefix}post_attention_layernorm.weight", (h,)),
+        gate_up=_gate_up(source, prefix, config),
+        down=_single(source, f"{prefix}mlp.down_proj", h, config.intermediate_size),
+        norm_H=source.get("norm.weight", (h,)),
+        lm_head=lm_head,
+        embed_VH=embed_VH,
+        d2t_Vd=d2t,
+    )
+    options = Eagle3Options(
+        norm_before_residual=bool(raw.get("norm_before_residual", False)),
+        norm_output=bool(raw.get("norm_output", False)),
+    )
+    return Eagle3Head(config, weights, options, feature_size=num_aux * target_hidden)
+
+
+def _check_head_fits(raw: dict, config: ModelConfig, target: LlamaModel, head_dir: Path) -> None:
+    wanted = int(raw.get("target_hidden_size") or config.hidden_size)
+    if wanted != target.config.hidden_size:
+        raise ValueError(
+            f"head: {head_dir} was trained for hidden_size {wanted}, the target has {target.config.hidden_size}"
+        )
+    if config.vocab_size != target.config.vocab_size:
+        raise ValueError(
+            f"head: {head_dir} was trained for vocab_size {config.vocab_size}, the target has {target.config.vocab_size}"
+        )
+    if (raw.get("num_aux_hidden_states") or 3) != 3:
+        raise ValueError(f"head: num_aux_hidden_states {raw['num_aux_hidden_states']} is not supported; allowed: 3")
+
+
+def _read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir: Path) -> Tensor | None:
+    if draft_vocab == vocab or not source.has("d2t"):
+        if draft_vocab != vocab:
+            raise ValueError(f"head: {head_dir} has draft_vocab_size {draft_vocab} < vocab_size {vocab} but no tensor d2t")
+        return None
+    d2t = source.raw("d2t").to(torch.int64)
+    ids = d2t + torch.arange(d2t.numel())
+    if d2t.numel() != draft_vocab or int(ids.min()) < 0 or int(ids.max()) >= vocab:
+        raise ValueError(f"head: d2t of {head_dir} must map {draft_vocab} draft ids into 0..{vocab - 1}")
+    return d2t.to(source.device)
+
+
+def load_eagle3(head_dir: Path, target: LlamaModel) -> Eagle3Head:
+    """An EAGLE-3 head in the published format, checked against its target. Raises ValueError naming what does not fit."""
+    config, raw = read_config(head_dir)
+    config = replace(config, num_layers=1)
+    _check_head_fits(raw, config, target, head_dir)
+    source = CheckpointWeights(head_dir, target.dtype, target.device)
+    if not source.has("fc.weight"):
+        raise ValueError(f"head: {head_dir} has no tensor fc.weight; is it an EAGLE-3 head?")
+    draft_vocab = int(raw.get("draft_vocab_size") or config.vocab_size)
+    d2t = _read_d2t(source, draft_vocab, config.vocab_size, head_dir)
+    return _build_head(config, raw, source, target, d2t)
+
+
+def dummy_eagle3(target: LlamaModel, draft_vocab_size: int, seed: int = 1) -> Eagle3Head:
+    """A head of the target's width with random weights, for speed figures with forced acceptance."""
+    c = target.config
+    raw = {"draft_vocab_size": draft_vocab_size}
+    config = replace(c, num_layers=1, qkv_bias=False)
+    d2t = torch.zeros(draft_vocab_size, dtype=torch.int64, device=target.device)
+    source = _DummyHeadWeights(seed, target.dtype, target.device)
+    return _build_head(config, raw, source, target, d2t if draft_vocab_size < c.vocab_size else None)
+
+
+class _DummyHeadWeights(RandomWeights):
+    """Own lm_head, shared embedding, the published layer name."""
+
+    def has(self, name: str) -> bool:
+        return name != "embed_tokens.weight"
+
+
+def dummy_draft_vocab(target_name: str) -> int:
+    """Draft vocabulary of the head that goes with a published shape."""
+    return published_shape(target_name).draft_vocab_size

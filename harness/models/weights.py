@@ -1,0 +1,86 @@
+"""Where tensors come from: checkpoint files or a seeded generator, behind one lookup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+
+class WeightSource(Protocol):
+    """Tensors by checkpoint name."""
+
+    def get(self, name: str, shape: Sequence[int]) -> Tensor:
+        """The tensor on the source's device and dtype; ValueError if missing or of another shape."""
+        ...
+
+    def has(self, name: str) -> bool: ...
+
+
+class CheckpointWeights:
+    """safetensors (one or many files) or an older `pytorch_model.bin`, read tensor by tensor."""
+
+    def __init__(self, model_dir: Path, dtype: torch.dtype, device: torch.device):
+        self.model_dir = model_dir
+        self.dtype = dtype
+        self.device = device
+        self._files: dict[str, Path] = {}
+        self._tensors: dict[str, Tensor] = {}
+        for path in sorted(model_dir.glob("*.safetensors")):
+            try:
+                with safe_open(path, framework="pt") as handle:
+                    self._files.update(dict.fromkeys(handle.keys(), path))
+            except SafetensorError as error:
+                raise ValueError(f"checkpoint: {path} is not a complete safetensors file ({error})") from error
+        if not self._files:
+            for path in sorted(model_dir.glob("pytorch_model*.bin")):
+                self._tensors.update(torch.load(path, map_location="cpu", weights_only=True))
+        if not self._files and not self._tensors:
+            raise ValueError(f"checkpoint: {model_dir} holds neither *.safetensors nor pytorch_model*.bin")
+
+    def names(self) -> list[str]:
+        return [*self._files, *self._tensors]
+
+    def has(self, name: str) -> bool:
+        return name in self._files or name in self._tensors
+
+    def raw(self, name: str) -> Tensor:
+        """The tensor as stored, on the CPU."""
+        if name in self._tensors:
+            return self._tensors[name]
+        if name not in self._files:
+            raise ValueError(f"checkpoint: {self.model_dir} has no tensor {name!r}")
+        with safe_open(self._files[name], framework="pt") as handle:
+            return handle.get_tensor(name)
+
+    def get(self, name: str, shape: Sequence[int]) -> Tensor:
+        tensor = self.raw(name)
+        if tuple(tensor.shape) != tuple(shape):
+            raise ValueError(
+                f"checkpoint: {name} in {self.model_dir} has shape {tuple(tensor.shape)}, the config needs {tuple(shape)}"
+            )
+        return tensor.to(device=self.device, dtype=self.dtype)
+
+
+class RandomWeights:
+    """Seeded random tensors of the asked shape: norms are ones, matrices keep the variance of their input."""
+
+    def __init__(self, seed: int, dtype: torch.dtype, device: torch.device):
+        self.dtype = dtype
+        self.device = device
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+
+    def has(self, name: str) -> bool:
+        return not name.endswith(("lm_head.weight", "d2t", "embed_tokens.weight")) or name == "model.embed_tokens.weight"
+
+    def get(self, name: str, shape: Sequence[int]) -> Tensor:
+        if len(shape) == 1 and name.endswith("weight"):
+            return torch.ones(*shape, dtype=self.dtype, device=self.device)
+        tensor = torch.empty(*shape, dtype=self.dtype, device=self.device)
+        std = 0.02 if len(shape) == 1 or name.endswith("embed_tokens.weight") else 1.0 / math.sqrt(shape[-1])
+        return tensor.normal_(0.0, std, generator=self._generator)

@@ -1,0 +1,42 @@
+"""Names to lazily imported things: nothing is imported until its name is used, so `--help` and `list` stay fast.
+
+A new strategy, attention backend, workload or report is one file and one line here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+STRATEGIES: Mapping[str, str] = {
+    "no-spec": "specbench.strategies.no_spec:NoSpec",
+    "eagle": "specbench.strategies.eagle:Eagle",
+    "naive-eagle": "specbench.strategies.naive_eagle:NaiveEagle",
+    "ngram": "specbench.strategies.ngram:Ngram",
+}
+
+ATTENTION_BACKENDS: Mapping[str, str] = {
+    "torch": "specbench.kernels.attention.torch_attention:TorchAttention",
+    "triton": "specbench.kernels.attention.triton_attention:TritonAttention",
+}
+
+WORKLOADS: Mapping[str, str] = {
+    "sharegpt": "specbench.workloads.sharegpt:load",
+    "gsm8k": "specbench.workloads.gsm8k:load",
+    "random": "specbench.workloads.random_lengths:load",
+    "jsonl": "specbench.workloads.jsonl:load",
+    "mt-bench": "specbench.workloads.questions:load_mt_bench",
+    "humaneval": "specbench.workloads.questions:load_humaneval",
+}
+
+
+def lookup(table: Mapping[str, str], name: str, kind: str) -> Any:
+    """The object registered under `name`. ValueError with the known names, and the nearest one, for an unknown name."""
+    if name not in table:
+        near = difflib.get_close_matches(name, table, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"{kind}: {name!r} is not known{hint}; allowed: {', '.join(table)}")
+    module, _, attribute = table[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,122 @@
+"""Acceptance of a chain of drafts and the commit of the accepted tokens, one program a request.
+
+The target's token y_j is drawn for every verified row; drafts are accepted while they equal it and y is what is emitted.
+With deterministic drafts that is exact for greedy and random rows alike.
+Legend: B requests, S slots, L width of the token buffer, K draft depth, Q = K + 1 rows of a request, E stop ids of a
+slot (padded with -1), X = 4 + Q status columns.
+"""
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.triton_support import tl, triton, use_triton
+
+RUNNING, STOPPED, LENGTH = 0, 1, 2  # values of done_S
+NUM_STATUS_COLUMNS = 4  # columns of status_BX before the tokens
+
+
+def accept_chain(
+    sampled_BQ: Tensor,
+    slot_B: Tensor,
+    num_drafts_B: Tensor,
+    base_row_B: Tensor,
+    forced_B: Tensor | None,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    limit_S: Tensor,
+    stop_SE: Tensor,
+    done_S: Tensor,
+    drafts_SK: Tensor,
+    status_BX: Tensor,
+    sample_row_B: Tensor,
+) -> None:
+    """Accepts, commits and reports one round; updates `n_S`, `tokens_SL`, `done_S`, fills `status_BX`, `sample_row_B`.
+
+    With n = n_S[s], y = sampled_BQ[b] and d = drafts_SK[s]: a = how many leading d_j equal y_j, at most
+    num_drafts_B[b]. `forced_B` (synthetic acceptance) sets a = min(forced, leading drafts that exist, num_drafts) and
+    emits the drafts themselves before y_a. c = min(a + 1, limit_S[s] - (n + 1)) tokens are committed behind
+    tokens_SL[s, n], cut after the first stop id (done 1); reaching the limit is done 2.
+    Slots that are done, and requests with num_drafts -1 (a prompt's earlier chunk), commit nothing: a = c = 0.
+
+    `status_BX` (int32): a, c, done, the new n, then y_0..y_K with -1 from y_c on.
+    `sample_row_B` (int64) = base_row_B + (a where num_drafts > 0, else 0): the row the drafter continues from.
+    A done slot may stand several times in `slot_B`, a running one only once.
+    """
+    op = accept_chain_triton if use_triton(tokens_SL) else accept_chain_ref
+    op(
+        sampled_BQ,
+        slot_B,
+        num_drafts_B,
+        base_row_B,
+        forced_B,
+        n_S,
+        tokens_SL,
+        limit_S,
+        stop_SE,
+        done_S,
+        drafts_SK,
+        status_BX,
+        sample_row_B,
+    )
+
+
+def accept_chain_ref(
+    sampled_BQ: Tensor,
+    slot_B: Tensor,
+    num_drafts_B: Tensor,
+    base_row_B: Tensor,
+    forced_B: Tensor | None,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    limit_S: Tensor,
+    stop_SE: Tensor,
+    done_S: Tensor,
+    drafts_SK: Tensor,
+    status_BX: Tensor,
+    sample_row_B: Tensor,
+) -> None:
+    num_rows = sampled_BQ.shape[1]
+    depth = num_rows - 1
+    n_B, was_done_B, limit_B = n_S[slot_B], done_S[slot_B], limit_S[slot_B]
+    active_B = (num_drafts_B >= 0) & (was_done_B == RUNNING)
+    column_Q = torch.arange(num_rows, device=sampled_BQ.device)
+
+    emitted_BQ = sampled_BQ
+    accepted_B = torch.zeros_like(n_B)
+    if depth > 0:
+        drafts_BK = drafts_SK[slot_B, :depth]
+        matches_BK = (drafts_BK >= 0) if forced_B is not None else (drafts_BK == sampled_BQ[:, :depth])
+        matches_BK &= column_Q[:depth] < num_drafts_B.unsqueeze(1)
+        accepted_B = matches_BK.cumprod(dim=1).sum(dim=1)
+        if forced_B is not None:
+            accepted_B = torch.minimum(accepted_B, forced_B)
+            takes_draft_BK = column_Q[:depth] < accepted_B.unsqueeze(1)
+            emitted_BQ = sampled_BQ.clone()
+            emitted_BQ[:, :depth] = torch.where(takes_draft_BK, drafts_BK, sampled_BQ[:, :depth])
+        accepted_B = accepted_B * active_B
+
+    room_B = (limit_B - (n_B + 1)).clamp_(min=0)
+    count_B = torch.minimum(accepted_B + 1, room_B) * active_B
+    is_stop_BQ = (emitted_BQ.unsqueeze(2) == stop_SE[slot_B].unsqueeze(1)).any(dim=2)
+    is_stop_BQ &= column_Q < count_B.unsqueeze(1)
+    first_stop_B = torch.where(is_stop_BQ, column_Q, num_rows).amin(dim=1)
+    count_B = torch.minimum(count_B, first_stop_B + 1)
+    new_n_B = n_B + count_B
+    done_B = torch.where(new_n_B + 1 >= limit_B, LENGTH, RUNNING)
+    done_B = torch.where(first_stop_B < num_rows, STOPPED, done_B)
+    done_B = torch.where(active_B, done_B, was_done_B).to(done_S.dtype)
+
+    committed_BQ = column_Q < count_B.unsqueeze(1)
+    # What is not committed is written back as it was; at the buffer's end several columns may then share one place,
+    # so they all write what the last one holds.
+    place_BQ = n_B.unsqueeze(1) + 1 + torch.minimum(column_Q, (count_B - 1).clamp(min=0).unsqueeze(1))
+    place_BQ = place_BQ.clamp_(max=tokens_SL.shape[1] - 1).long()
+    last_BQ = torch.minimum(column_Q, (count_B - 1).clamp(min=0).unsqueeze(1)).long()
+    value_BQ = torch.where(count_B.unsqueeze(1) > 0, emitted_BQ.gather(1, last_BQ), tokens_SL[slot_B.unsqueeze(1), place_BQ])
+    tokens_SL[slot_B.unsqueeze(1), place_BQ] = value_BQ
+    n_S[slot_B] = new_n_B.to(n_S.dtype)
+    done_S[slot_B] = done_B
+
+    status_BX[:, 0], status_BX[:, 1], status_BX[:, 2], status_BX[:, 3] = accepted_B, count_B, done_B, new_n_B
+    status_BX[:, NUM_STATUS_COLUMNS:] = torch.where(committed_BQ, emitted_BQ, -1)
+    sample_row_B.copy_(base_row_B + accepted_B)

@@ -1,0 +1,163 @@
+"""Attention in plain torch: the reference for the kernels, and what runs on a CPU.
+
+Legend: T rows of the step, q rows and L keys of one request, H heads (Hq query, Hkv key-value), G = Hq / Hkv query
+heads sharing one key head, D head dimension, B requests, P pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from specbench.kernels.attention.base import AttentionMetadata
+
+# Up to this many query rows a key head (q * G), the G heads are packed into the rows of one matrix product, which reads
+# the keys once instead of G times: 2-12 times faster than enable_gqa at q = 1, 1.2-2 times at q = 5 to 16. Longer
+# chunks gain little, and packing them would cost a mask G times the size.
+_MAX_PACKED_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One request's rows and keys, as host values."""
+
+    first_row: int
+    q: int
+    kv_len: int
+    first_key: int
+    """Flat position of key 0 in the cache when the pages are consecutive, else -1."""
+    pages_P: Tensor
+    """int64 pages of the keys; used only when they are not consecutive."""
+    bias: Tensor | None
+    """Additive mask [q, L], or [q*G, L] when packed; None when every row sees every key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The metadata's tensors as they were, and the requests derived from them."""
+
+    cu_q: list[int]
+    kv_len: list[int]
+    block_table_BP: Tensor
+    tree_mask_BQQ: Tensor | None
+    requests: list[_Request]
+
+    def is_for(self, meta: AttentionMetadata, cu_q: list[int], kv_len: list[int]) -> bool:
+        """Whether the metadata, whose tensors may be rewritten in place, still holds these values."""
+        return (
+            self.cu_q == cu_q
+            and self.kv_len == kv_len
+            and torch.equal(self.block_table_BP, meta.block_table_BP)
+            and _same_mask(self.tree_mask_BQQ, meta.tree_mask_BQQ)
+        )
+
+
+def _same_mask(a: Tensor | None, b: Tensor | None) -> bool:
+    return b is None if a is None else b is not None and torch.equal(a, b)
+
+
+class TorchAttention:
+    """Reference and CPU backend. On a CUDA device it reads the metadata back to the host (a synchronisation)."""
+
+    name = "torch"
+
+    def forward(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, scale: float) -> Tensor:
+        """See AttentionBackend.forward. Raises ValueError for a request with fewer keys than rows."""
+        num_pages, page_size, num_kv_heads, _ = k_cache.shape
+        group = q_THD.shape[1] // num_kv_heads
+        requests = _plan(meta, group, page_size, q_THD.dtype).requests
+        if len(requests) == 1 and requests[0].q == q_THD.shape[0]:
+            return _attend(q_THD, k_cache, v_cache, requests[0], group, scale)
+        out_THD = torch.zeros_like(q_THD)
+        for request in requests:
+            rows = slice(request.first_row, request.first_row + request.q)
+            out_THD[rows] = _attend(q_THD[rows], k_cache, v_cache, request, group, scale)
+        return out_THD
+
+
+def _attend(q_qHD: Tensor, k_cache: Tensor, v_cache: Tensor, request: _Request, group: int, scale: float) -> Tensor:
+    """One request's attention, [q, Hq, D]."""
+    q, num_heads, head_dim = q_qHD.shape
+    num_kv_heads = num_heads // group
+    k_1HLD, v_1HLD = _by_head(k_cache, request), _by_head(v_cache, request)
+    if q == 1:
+        packed = q_qHD.reshape(1, num_kv_heads, group, head_dim)
+        out = scaled_dot_product_attention(packed, k_1HLD, v_1HLD, scale=scale)
+        return out.reshape(1, num_heads, head_dim)
+    q_HqGD = q_qHD.view(q, num_kv_heads, group, head_dim).transpose(0, 1)
+    if _is_packed(q, group):
+        packed = q_HqGD.reshape(1, num_kv_heads, q * group, head_dim)
+        out = scaled_dot_product_attention(packed, k_1HLD, v_1HLD, attn_mask=request.bias, scale=scale)
+        return out.view(num_kv_heads, q, group, head_dim).transpose(0, 1).reshape(q, num_heads, head_dim)
+    shape = (num_kv_heads, group, request.kv_len, head_dim)
+    k_HGLD, v_HGLD = k_1HLD.transpose(0, 1).expand(shape), v_1HLD.transpose(0, 1).expand(shape)
+    out = scaled_dot_product_attention(q_HqGD.transpose(1, 2), k_HGLD, v_HGLD, attn_mask=request.bias, scale=scale)
+    return out.permute(2, 0, 1, 3).reshape(q, num_heads, head_dim)
+
+
+def _is_packed(q: int, group: int) -> bool:
+    return q * group <= _MAX_PACKED_ROWS
+
+
+def _by_head(cache: Tensor, request: _Request) -> Tensor:
+    """Keys or values of one request, [1, Hkv, L, D]: one view of the cache when its pages are consecutive."""
+    _, page_size, num_kv_heads, head_dim = cache.shape
+    page_stride, slot_stride, head_stride, _ = cache.stride()
+    if request.first_key < 0 or page_stride != page_size * slot_stride:
+        gathered = cache.index_select(0, request.pages_P).view(1, -1, num_kv_heads, head_dim)
+        return gathered[:, : request.kv_len].transpose(1, 2)
+    # as_strided instead of view, narrow and transpose: each of those costs about a microsecond a layer.
+    return cache.as_strided(
+        (1, num_kv_heads, request.kv_len, head_dim),
+        (0, head_stride, slot_stride, 1),
+        cache.storage_offset() + request.first_key * slot_stride,
+    )
+
+
+def _plan(meta: AttentionMetadata, group: int, page_size: int, dtype: torch.dtype) -> _Plan:
+    """The step's plan, made by the first layer and shared by the others as long as the metadata's values stay."""
+    cu_q, kv_len = meta.cu_q_B1.tolist(), meta.kv_len_B.tolist()
+    key = ("torch", group, page_size, dtype)
+    plan = meta.cache.get(key)
+    if plan is None or not plan.is_for(meta, cu_q, kv_len):
+        plan = _make_plan(meta, cu_q, kv_len, group, page_size, dtype)
+        meta.cache[key] = plan
+    return plan
+
+
+def _make_plan(
+    meta: AttentionMetadata, cu_q: list[int], kv_len: list[int], group: int, page_size: int, dtype: torch.dtype
+) -> _Plan:
+    requests = []
+    for b, num_keys in enumerate(kv_len):
+        q = cu_q[b + 1] - cu_q[b]
+        if q == 0:
+            continue
+        if num_keys < q:
+            raise ValueError(f"kv_len of request {b} is {num_keys}; allowed: at least its {q} rows")
+        pages_P = meta.block_table_BP[b, : -(-num_keys // page_size)].long()
+        consecutive = bool((pages_P[1:] - pages_P[:-1] == 1).all())
+        bias = _bias(meta, b, q, num_keys, dtype)
+        if bias is not None and _is_packed(q, group):
+            bias = bias.repeat_interleave(group, 0)
+        first_key = int(pages_P[0]) * page_size if consecutive else -1
+        requests.append(_Request(cu_q[b], q, num_keys, first_key, pages_P, bias))
+    mask = meta.tree_mask_BQQ
+    return _Plan(cu_q, kv_len, meta.block_table_BP.clone(), None if mask is None else mask.clone(), requests)
+
+
+def _bias(meta: AttentionMetadata, b: int, q: int, kv_len: int, dtype: torch.dtype) -> Tensor | None:
+    """What is added to the scores [q, L]: 0 where a row may look, -inf elsewhere; None for a single row."""
+    if q == 1:
+        return None
+    device = meta.kv_len_B.device
+    if meta.tree_mask_BQQ is None:
+        own_qq = torch.ones(q, q, dtype=torch.bool, device=device).tril_()
+    else:
+        own_qq = meta.tree_mask_BQQ[b, :q, :q]
+    bias = torch.zeros(q, kv_len, dtype=dtype, device=device)
+    bias[:, kv_len - q :].masked_fill_(~own_qq, float("-inf"))
+    return bias

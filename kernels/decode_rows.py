@@ -1,0 +1,213 @@
+"""Ids, positions and cache slots of the next launch, from the state of each slot.
+
+Legend: B requests of the step, T their rows, S slots, L width of the token buffer, P pages of a slot, K draft depth.
+State (owned by the engine): `tokens_SL` int64 prompt and output of each slot, tokens[s, n] being the pending token;
+`n_S` int32 tokens with target KV; `drafts_SK` int64, -1 = no draft; `block_table_SP` int32.
+The key slot of position p is block_table[s, p // page_size] * page_size + p % page_size. P * page_size must exceed every
+position asked for, drafting ahead included: beyond it the references raise and the kernels take the dummy page 0.
+"""
+
+from torch import Tensor
+
+from specbench.kernels.triton_support import tl, triton, use_triton
+
+_ROWS_PER_PROGRAM = 128
+
+
+def prepare_rows(
+    slot_B: Tensor,
+    row_req_T: Tensor,
+    row_off_T: Tensor,
+    num_drafts_B: Tensor,
+    q_len_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    drafts_SK: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_T: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    kv_len_B: Tensor,
+    block_table_BP: Tensor,
+) -> None:
+    """Fills the target's inputs (the last five arguments) for one step, decode rounds and prompt chunks alike.
+
+    Row t is row j = row_off_T[t] of request b = row_req_T[t] in slot s = slot_B[b], at position n_S[s] + j. Its id is
+    the draft drafts_SK[s, j-1] where num_drafts_B[b] > 0 and j > 0, else tokens_SL[s, position]; no draft (-1) becomes
+    id 0. `kv_len_B` = n_S[s] + q_len_B[b].
+    """
+    op = prepare_rows_triton if use_triton(tokens_SL) else prepare_rows_ref
+    op(
+        slot_B,
+        row_req_T,
+        row_off_T,
+        num_drafts_B,
+        q_len_B,
+        n_S,
+        tokens_SL,
+        drafts_SK,
+        block_table_SP,
+        page_size,
+        ids_T,
+        position_T,
+        kv_slot_T,
+        kv_len_B,
+        block_table_BP,
+    )
+
+
+def prepare_rows_ref(
+    slot_B: Tensor,
+    row_req_T: Tensor,
+    row_off_T: Tensor,
+    num_drafts_B: Tensor,
+    q_len_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    drafts_SK: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_T: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    kv_len_B: Tensor,
+    block_table_BP: Tensor,
+) -> None:
+    n_B = n_S[slot_B]
+    kv_len_B.copy_(n_B + q_len_B)
+    block_table_BP.copy_(block_table_SP[slot_B])
+
+    at_T = n_B[row_req_T].long() + row_off_T
+    position_T.copy_(at_T)
+    kv_slot_T.copy_(block_table_BP[row_req_T, at_T // page_size].long() * page_size + at_T % page_size)
+
+    slot_T = slot_B[row_req_T]
+    # A draft may lie beyond the token buffer; its token is not read then, but the gather needs a valid index.
+    known_T = tokens_SL[slot_T, at_T.clamp(max=tokens_SL.shape[1] - 1)]
+    num_drafts = drafts_SK.shape[1]
+    if num_drafts > 0:
+        draft_T = drafts_SK[slot_T, (row_off_T - 1).clamp(0, num_drafts - 1)]
+        is_draft_T = (num_drafts_B[row_req_T] > 0) & (row_off_T > 0)
+        known_T = draft_T.where(is_draft_T, known_T)
+    ids_T.copy_(known_T.clamp_(min=0))
+
+
+def prepare_rows_triton(
+    slot_B: Tensor,
+    row_req_T: Tensor,
+    row_off_T: Tensor,
+    num_drafts_B: Tensor,
+    q_len_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    drafts_SK: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_T: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    kv_len_B: Tensor,
+    block_table_BP: Tensor,
+) -> None:
+    num_rows, num_requests = row_req_T.shape[0], slot_B.shape[0]
+    if num_requests == 0:
+        return
+    block_rows = min(_ROWS_PER_PROGRAM, triton.next_power_of_2(max(num_rows, 1)))
+    row_programs = triton.cdiv(num_rows, block_rows)
+    _prepare_rows_kernel[(row_programs + num_requests,)](
+        slot_B,
+        row_req_T,
+        row_off_T,
+        num_drafts_B,
+        q_len_B,
+        n_S,
+        tokens_SL,
+        drafts_SK,
+        block_table_SP,
+        ids_T,
+        position_T,
+        kv_slot_T,
+        kv_len_B,
+        block_table_BP,
+        num_rows,
+        row_programs,
+        tokens_SL.stride(0),
+        drafts_SK.stride(0),
+        block_table_SP.stride(0),
+        block_table_BP.stride(0),
+        tokens_SL.shape[1],
+        drafts_SK.shape[1],
+        block_table_SP.shape[1],
+        PAGE=page_size,
+        BLOCK_T=block_rows,
+        BLOCK_P=min(triton.next_power_of_2(block_table_SP.shape[1]), 1024),
+        num_warps=4,
+    )
+
+
+@triton.jit
+def key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE: tl.constexpr, mask):
+    """Where the key of `position` lies in the cache, int64; outside the table: in the dummy page 0."""
+    page = position // PAGE
+    table_at = block_table_ptr + slot * stride_table + page
+    return tl.load(table_at, mask=mask & (page < table_width), other=0).to(tl.int64) * PAGE + position % PAGE
+
+
+@triton.jit
+def _prepare_rows_kernel(
+    slot_ptr,
+    row_req_ptr,
+    row_off_ptr,
+    num_drafts_ptr,
+    q_len_ptr,
+    n_ptr,
+    tokens_ptr,
+    drafts_ptr,
+    block_table_ptr,
+    ids_ptr,
+    position_ptr,
+    kv_slot_ptr,
+    kv_len_ptr,
+    request_table_ptr,
+    num_rows,
+    row_programs,
+    stride_tokens,
+    stride_drafts,
+    stride_table,
+    stride_request_table,
+    tokens_width,
+    drafts_width,
+    table_width,
+    PAGE: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    program = tl.program_id(0)
+    if program < row_programs:
+        row = program * BLOCK_T + tl.arange(0, BLOCK_T)
+        inside = row < num_rows
+        request = tl.load(row_req_ptr + row, mask=inside, other=0).to(tl.int64)
+        offset = tl.load(row_off_ptr + row, mask=inside, other=0).to(tl.int64)
+        slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
+        position = tl.load(n_ptr + slot, mask=inside, other=0).to(tl.int64) + offset
+        is_draft = (tl.load(num_drafts_ptr + request, mask=inside, other=0) > 0) & (offset > 0)
+        known_inside = inside & (position < tokens_width) & (is_draft == 0)
+        known = tl.load(tokens_ptr + slot * stride_tokens + position, mask=known_inside, other=0)
+        draft_inside = inside & is_draft & (offset <= drafts_width)
+        draft = tl.load(drafts_ptr + slot * stride_drafts + offset - 1, mask=draft_inside, other=0)
+        ids = tl.maximum(tl.where(is_draft, draft, known), 0)
+        kv_slot = key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE, inside)
+        tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
+        tl.store(position_ptr + row, position.to(position_ptr.dtype.element_ty), mask=inside)
+        tl.store(kv_slot_ptr + row, kv_slot, mask=inside)
+    else:
+        request = (program - row_programs).to(tl.int64)
+        slot = tl.load(slot_ptr + request).to(tl.int64)
+        kv_len = tl.load(n_ptr + slot) + tl.load(q_len_ptr + request)
+        tl.store(kv_len_ptr + request, kv_len.to(kv_len_ptr.dtype.element_ty))
+        for start in range(0, table_width, BLOCK_P):
+            page = start + tl.arange(0, BLOCK_P)
+            entry = tl.load(block_table_ptr + slot * stride_table + page, mask=page < table_width, other=0)
+            request_table_at = request_table_ptr + request * stride_request_table + page
+            tl.store(request_table_at, entry, mask=page < table_width)

@@ -1,0 +1,177 @@
+"""Inputs of the drafter's passes: the shifted ids of the first, one row a request of each later one.
+
+The drafter's key at index p is made from the target's feature of token p and the embedding of token p + 1, with rotary
+position p (EAGLE). State tensors and the key slot: see `decode_rows`.
+Legend: B requests, T rows of the first pass, S slots, L width of the token buffer, P pages of a slot, K draft depth.
+"""
+
+from torch import Tensor
+
+from specbench.kernels.decode_rows import key_slot
+from specbench.kernels.triton_support import tl, triton, use_triton
+
+_ROWS_PER_PROGRAM = 128
+
+
+def draft_first_ids(slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor) -> None:
+    """Fills `ids_T` with the token after each row's position, tokens_SL[slot, position + 1].
+
+    Padded rows (rejected drafts) get whatever the buffer holds there, as a valid id.
+    """
+    op = draft_first_ids_triton if use_triton(tokens_SL) else draft_first_ids_ref
+    op(slot_B, row_req_T, position_T, tokens_SL, ids_T)
+
+
+def draft_first_ids_ref(
+    slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor
+) -> None:
+    after_T = (position_T + 1).clamp_(max=tokens_SL.shape[1] - 1)
+    ids_T.copy_(tokens_SL[slot_B[row_req_T], after_T].clamp_(min=0))
+
+
+def draft_first_ids_triton(
+    slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor
+) -> None:
+    num_rows = row_req_T.shape[0]
+    if num_rows == 0:
+        return
+    block = min(_ROWS_PER_PROGRAM, triton.next_power_of_2(num_rows))
+    _draft_first_ids_kernel[(triton.cdiv(num_rows, block),)](
+        slot_B,
+        row_req_T,
+        position_T,
+        tokens_SL,
+        ids_T,
+        num_rows,
+        tokens_SL.stride(0),
+        tokens_SL.shape[1],
+        BLOCK_T=block,
+        num_warps=1,
+    )
+
+
+def draft_next_rows(
+    step: int,
+    slot_B: Tensor,
+    n_S: Tensor,
+    drafts_SK: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_B: Tensor,
+    position_B: Tensor,
+    kv_slot_B: Tensor,
+    kv_len_B: Tensor,
+) -> None:
+    """Fills the inputs (the last four arguments) of the drafter's pass `step` (2..K), which makes draft number `step`.
+
+    The id is draft step - 1 (none becomes 0), at position n_S + step - 2, with n_S + step - 1 keys.
+    """
+    assert 2 <= step <= drafts_SK.shape[1], f"step {step} is outside 2..{drafts_SK.shape[1]}"
+    op = draft_next_rows_triton if use_triton(drafts_SK) else draft_next_rows_ref
+    op(step, slot_B, n_S, drafts_SK, block_table_SP, page_size, ids_B, position_B, kv_slot_B, kv_len_B)
+
+
+def draft_next_rows_ref(
+    step: int,
+    slot_B: Tensor,
+    n_S: Tensor,
+    drafts_SK: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_B: Tensor,
+    position_B: Tensor,
+    kv_slot_B: Tensor,
+    kv_len_B: Tensor,
+) -> None:
+    at_B = n_S[slot_B].long() + (step - 2)
+    kv_len_B.copy_(at_B + 1)
+    position_B.copy_(at_B)
+    kv_slot_B.copy_(block_table_SP[slot_B, at_B // page_size].long() * page_size + at_B % page_size)
+    ids_B.copy_(drafts_SK[slot_B, step - 2].clamp_(min=0))
+
+
+def draft_next_rows_triton(
+    step: int,
+    slot_B: Tensor,
+    n_S: Tensor,
+    drafts_SK: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_B: Tensor,
+    position_B: Tensor,
+    kv_slot_B: Tensor,
+    kv_len_B: Tensor,
+) -> None:
+    num_requests = slot_B.shape[0]
+    if num_requests == 0:
+        return
+    block = min(_ROWS_PER_PROGRAM, triton.next_power_of_2(num_requests))
+    _draft_next_rows_kernel[(triton.cdiv(num_requests, block),)](
+        slot_B,
+        n_S,
+        drafts_SK,
+        block_table_SP,
+        ids_B,
+        position_B,
+        kv_slot_B,
+        kv_len_B,
+        num_requests,
+        drafts_SK.stride(0),
+        block_table_SP.stride(0),
+        block_table_SP.shape[1],
+        STEP=step,
+        PAGE=page_size,
+        BLOCK_B=block,
+        num_warps=1,
+    )
+
+
+@triton.jit
+def _draft_first_ids_kernel(
+    slot_ptr,
+    row_req_ptr,
+    position_ptr,
+    tokens_ptr,
+    ids_ptr,
+    num_rows,
+    stride_tokens,
+    tokens_width,
+    BLOCK_T: tl.constexpr,
+):
+    row = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    inside = row < num_rows
+    request = tl.load(row_req_ptr + row, mask=inside, other=0).to(tl.int64)
+    slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
+    after = tl.minimum(tl.load(position_ptr + row, mask=inside, other=0).to(tl.int64) + 1, tokens_width - 1)
+    ids = tl.maximum(tl.load(tokens_ptr + slot * stride_tokens + after, mask=inside, other=0), 0)
+    tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _draft_next_rows_kernel(
+    slot_ptr,
+    n_ptr,
+    drafts_ptr,
+    block_table_ptr,
+    ids_ptr,
+    position_ptr,
+    kv_slot_ptr,
+    kv_len_ptr,
+    num_requests,
+    stride_drafts,
+    stride_table,
+    table_width,
+    STEP: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK_B: tl.constexpr,
+):
+    request = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
+    inside = request < num_requests
+    slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
+    position = tl.load(n_ptr + slot, mask=inside, other=0).to(tl.int64) + (STEP - 2)
+    draft = tl.load(drafts_ptr + slot * stride_drafts + (STEP - 2), mask=inside, other=0)
+    kv_slot = key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE, inside)
+    tl.store(ids_ptr + request, tl.maximum(draft, 0).to(ids_ptr.dtype.element_ty), mask=inside)
+    tl.store(position_ptr + request, position.to(position_ptr.dtype.element_ty), mask=inside)
+    tl.store(kv_slot_ptr + request, kv_slot, mask=inside)
+    tl.store(kv_len_ptr + request, (position + 1).to(kv_len_ptr.dtype.element_ty), mask=inside)

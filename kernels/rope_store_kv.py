@@ -1,0 +1,143 @@
+"""Rotary position embedding of queries and keys, fused with the write of keys and values into their pages.
+
+Rotate-half convention (GPT-NeoX, transformers' Llama): element d pairs with element d + D/2.
+Legend: T rows of the step, X = (Hq + 2*Hkv)*D, D head size, M longest position, Hq and Hkv query and KV heads.
+"""
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.triton_support import tl, triton, use_triton
+
+
+def rope_store_kv(
+    qkv_TX: Tensor,
+    cos_sin_MD: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    num_q_heads: int,
+    num_kv_heads: int,
+) -> Tensor:
+    """Rotates q and k of each row, stores k and v at `kv_slot_T`, returns the rotated q as a dense [T, Hq, D] tensor.
+
+    `qkv_TX` holds q, k and v heads in this order and is left as it is. `cos_sin_MD` is fp32: the first D/2 columns are
+    the cosines of a position, the rest its sines. `k_cache` and `v_cache` are dense [pages, page_size, Hkv, D];
+    `kv_slot_T` (int64) counts key slots from the start of the cache: page * page_size + offset. Rows may share a slot
+    (padding); which one then stays is undefined. The rotation is in fp32 and rounded once.
+    """
+    rope = rope_store_kv_triton if use_triton(qkv_TX) else rope_store_kv_ref
+    return rope(qkv_TX, cos_sin_MD, position_T, kv_slot_T, k_cache, v_cache, num_q_heads, num_kv_heads)
+
+
+def rope_store_kv_ref(
+    qkv_TX: Tensor,
+    cos_sin_MD: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    num_q_heads: int,
+    num_kv_heads: int,
+) -> Tensor:
+    head_dim = cos_sin_MD.shape[1]
+    half = head_dim // 2
+    num_rotated = num_q_heads + num_kv_heads
+    heads_THD = qkv_TX.view(qkv_TX.shape[0], num_rotated + num_kv_heads, head_dim)
+    cos, sin = cos_sin_MD[position_T].unsqueeze(1).split(half, dim=-1)
+    first, second = heads_THD[:, :num_rotated].float().split(half, dim=-1)
+    rotated_THD = torch.empty((qkv_TX.shape[0], num_rotated, head_dim), dtype=torch.float32, device=qkv_TX.device)
+    torch.mul(first, cos, out=rotated_THD[..., :half]).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=rotated_THD[..., half:]).addcmul_(first, sin)
+    rotated_THD = rotated_THD.to(qkv_TX.dtype)
+    k_cache.view(-1, num_kv_heads, head_dim).index_copy_(0, kv_slot_T, rotated_THD[:, num_q_heads:])
+    v_cache.view(-1, num_kv_heads, head_dim).index_copy_(0, kv_slot_T, heads_THD[:, num_rotated:])
+    return rotated_THD[:, :num_q_heads].contiguous()
+
+
+def rope_store_kv_triton(
+    qkv_TX: Tensor,
+    cos_sin_MD: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    num_q_heads: int,
+    num_kv_heads: int,
+) -> Tensor:
+    num_rows, head_dim = qkv_TX.shape[0], cos_sin_MD.shape[1]
+    assert qkv_TX.stride(1) == 1 and cos_sin_MD.is_contiguous(), "columns must be dense"
+    assert k_cache.is_contiguous() and v_cache.is_contiguous(), "the caches must be dense"
+    q_THD = torch.empty((num_rows, num_q_heads, head_dim), dtype=qkv_TX.dtype, device=qkv_TX.device)
+    if num_rows == 0:
+        return q_THD
+    block_heads = 4
+    grid = (num_rows, triton.cdiv(num_q_heads + 2 * num_kv_heads, block_heads))
+    _rope_store_kv_kernel[grid](
+        qkv_TX,
+        cos_sin_MD,
+        position_T,
+        kv_slot_T,
+        k_cache,
+        v_cache,
+        q_THD,
+        qkv_TX.stride(0),
+        HQ=num_q_heads,
+        HKV=num_kv_heads,
+        HALF=head_dim // 2,
+        BLOCK_HALF=triton.next_power_of_2(head_dim // 2),
+        BLOCK_HEADS=block_heads,
+        num_warps=1,
+    )
+    return q_THD
+
+
+@triton.jit
+def _rope_store_kv_kernel(
+    qkv_ptr,
+    cos_sin_ptr,
+    position_ptr,
+    kv_slot_ptr,
+    k_cache_ptr,
+    v_cache_ptr,
+    q_ptr,
+    stride_qkv,
+    HQ: tl.constexpr,
+    HKV: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    head = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
+    column = tl.arange(0, BLOCK_HALF)[None, :]
+    in_half = column < HALF
+    inside = (head < HQ + 2 * HKV) & in_half
+    head_at = qkv_ptr + row * stride_qkv + head * (2 * HALF) + column
+    first = tl.load(head_at, mask=inside, other=0.0)
+    second = tl.load(head_at + HALF, mask=inside, other=0.0)
+
+    position = tl.load(position_ptr + row).to(tl.int64)
+    cos_at = cos_sin_ptr + position * (2 * HALF) + column
+    cos = tl.load(cos_at, mask=in_half, other=0.0)
+    sin = tl.load(cos_at + HALF, mask=in_half, other=0.0)
+    first_wide = first.to(tl.float32)
+    second_wide = second.to(tl.float32)
+    rotated_first = (first_wide * cos - second_wide * sin).to(first.dtype)
+    rotated_second = (second_wide * cos + first_wide * sin).to(first.dtype)
+
+    is_q = inside & (head < HQ)
+    q_at = q_ptr + (row * HQ + head) * (2 * HALF) + column
+    tl.store(q_at, rotated_first, mask=is_q)
+    tl.store(q_at + HALF, rotated_second, mask=is_q)
+
+    slot = tl.load(kv_slot_ptr + row).to(tl.int64)
+    is_k = inside & (head >= HQ) & (head < HQ + HKV)
+    k_at = k_cache_ptr + (slot * HKV + head - HQ) * (2 * HALF) + column
+    tl.store(k_at, rotated_first, mask=is_k)
+    tl.store(k_at + HALF, rotated_second, mask=is_k)
+    is_v = inside & (head >= HQ + HKV)
+    v_at = v_cache_ptr + (slot * HKV + head - HQ - HKV) * (2 * HALF) + column
+    tl.store(v_at, first, mask=is_v)
+    tl.store(v_at + HALF, second, mask=is_v)

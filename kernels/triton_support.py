@@ -1,0 +1,48 @@
+"""Triton when it is installed, stand-ins when it is not, so that every kernel file imports on any machine.
+
+Kernel files write `from specbench.kernels.triton_support import tl, triton, use_triton`. Without Triton the
+`@triton.jit` functions still exist as plain objects but can't be launched; the dispatchers then always take the
+plain-torch reference.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+try:
+    import triton
+    import triton.language as tl
+
+    HAS_TRITON = True
+except ImportError:
+    HAS_TRITON = False
+
+    class _UnlaunchableKernel:
+        """What `@triton.jit` returns on a machine without Triton; a launch says what is missing."""
+
+        def __init__(self, function: Any) -> None:
+            self.function = function
+
+        def __getitem__(self, grid: Any) -> Any:
+            raise ImportError(f"kernel {self.function.__name__!r} needs Triton, which is not installed")
+
+    def _jit(function: Any = None, **_options: Any) -> Any:
+        return _UnlaunchableKernel(function) if function is not None else _UnlaunchableKernel
+
+    def _cdiv(a: int, b: int) -> int:
+        return -(-a // b)
+
+    def _next_power_of_2(n: int) -> int:
+        return 1 << max(n - 1, 0).bit_length()
+
+    triton = SimpleNamespace(jit=_jit, cdiv=_cdiv, next_power_of_2=_next_power_of_2)
+    # Only `tl.constexpr` is looked up at import (annotations, global constants); the rest only in a launch.
+    tl = SimpleNamespace(constexpr=lambda value: value)
+
+__all__ = ["HAS_TRITON", "tl", "triton", "use_triton"]
+
+
+def use_triton(tensor: torch.Tensor) -> bool:
+    """Whether an operation on this tensor runs its Triton kernel rather than its plain-torch reference."""
+    return HAS_TRITON and tensor.is_cuda

@@ -1,0 +1,28 @@
+"""When requests arrive: all at once, or with gamma-distributed gaps (Poisson arrivals at burstiness 1), as ``vllm bench``."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def arrival_times(num: int, request_rate: float, seed: int, burstiness: float = 1.0) -> list[float]:
+    """Seconds after the start at which each of ``num`` requests is submitted, in order; the first stands at its own gap.
+
+    Gaps are gamma(shape=burstiness, scale=1/(rate*burstiness)), and the whole schedule is scaled so that the last request
+    arrives at exactly num/rate: the asked rate is then the rate of this run and not only of its expectation (vLLM
+    ``benchmarks/serve.py`` get_request does the same). An infinite rate means all at zero.
+    Raises ValueError for a rate or burstiness that is not positive.
+    """
+    if num < 0:
+        raise ValueError(f"num is {num}; allowed: 0 or more")
+    if not request_rate > 0:
+        raise ValueError(f"request_rate is {request_rate}; allowed: a positive number per second, or inf")
+    if not (burstiness > 0 and math.isfinite(burstiness)):
+        raise ValueError(f"burstiness is {burstiness}; allowed: a positive number (1 is Poisson)")
+    if math.isinf(request_rate) or num == 0:
+        return [0.0] * num
+    gaps_s = np.random.default_rng(seed).gamma(burstiness, 1.0 / (request_rate * burstiness), size=num)
+    times_s = np.cumsum(gaps_s)
+    return (times_s * (num / request_rate / times_s[-1])).tolist()

@@ -1,0 +1,102 @@
+"""What a workload is: prompts as token ids, an output limit each, and a hash that stands for exactly these.
+
+Every strategy of a comparison gets the same :class:`Workload`; its ``sha256`` stands in the run record and under every
+table, so two tables with the same hash measured the same prompts, in the same order, with the same limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Tokenizer(Protocol):
+    """What a workload needs of a tokenizer; ``workloads.tokenizer.load_tokenizer`` gives one."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: list[int]) -> str: ...
+
+    def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """One request. ``token_ids`` is what the model sees; ``text`` is for people (the user's words, without template)."""
+
+    id: str
+    token_ids: tuple[int, ...]
+    max_tokens: int
+    text: str
+    category: str = ""
+    reference: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """Prompts in the order of submission, and the words that say how they were chosen.
+
+    ``rule`` is the exact filter and order, to stand under tables; ``source`` says where the bytes came from;
+    ``synthetic`` is true where the text was generated and not written by people.
+    """
+
+    name: str
+    prompts: tuple[Prompt, ...]
+    rule: str
+    source: str
+    synthetic: bool = False
+
+    @property
+    def sha256(self) -> str:
+        """Hash over id, token ids and max_tokens of all prompts, in order (lengths first, so nothing can run together)."""
+        digest = hashlib.sha256()
+        for prompt in self.prompts:
+            name = prompt.id.encode()
+            digest.update(struct.pack("<QQQ", len(name), len(prompt.token_ids), prompt.max_tokens))
+            digest.update(name)
+            digest.update(struct.pack(f"<{len(prompt.token_ids)}q", *prompt.token_ids))
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadRequest:
+    """What the user asked for. ``num_tokens`` fields count tokens of the target's tokenizer.
+
+    ``output_len`` overrides the output length of every prompt; None leaves it to the data set. ``vocab_size`` is the
+    model's, needed by the random workload only. ``path`` is a user's file in place of the asset table.
+    """
+
+    name: str
+    path: str | None = None
+    num_prompts: int = 100
+    seed: int = 42
+    max_model_len: int = 2048
+    output_len: int | None = None
+    random_input_len: int = 1024
+    random_output_len: int = 128
+    random_range_ratio: float = 0.0
+    vocab_size: int = 0
+
+    def __post_init__(self) -> None:
+        for field in ("num_prompts", "random_input_len", "random_output_len"):
+            _require_positive(field, getattr(self, field))
+        if self.output_len is not None:
+            _require_positive("output_len", self.output_len)
+        if self.max_model_len < 2:
+            raise ValueError(f"max_model_len is {self.max_model_len}; allowed: 2 or more (one prompt token, one output)")
+
+
+def _require_positive(field: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{field} is {value}; allowed: 1 or more")
+
+
+def require_enough(name: str, *, wanted: int, available: int, rule: str) -> None:
+    """Refuse to pad a sample: asking for more prompts than pass the filter is an error that says how many do."""
+    if wanted > available:
+        raise ValueError(f"num_prompts is {wanted}, but {name} has {available} that pass its rule ({rule}); ask for fewer")

@@ -1,0 +1,123 @@
+"""A user's own prompts, one JSON object a line.
+
+A line has one of ``prompt`` (text, taken as it is), ``messages`` (a conversation, chat template applied) or
+``prompt_token_ids``; optional are ``max_tokens`` (or ``output_len``), ``id``, ``category`` and ``reference``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specbench.workloads.asset_cache import file_sha256
+from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.records import read_records
+
+PROMPT_KEYS = ("prompt", "messages", "prompt_token_ids")
+LIMIT_KEYS = ("max_tokens", "output_len")
+OTHER_KEYS = ("id", "category", "reference")
+DEFAULT_OUTPUT_LEN = 128
+
+
+def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
+    """The first ``num_prompts`` lines in file order: a user's file is taken as it is, nothing is dropped or shuffled.
+
+    Raises ValueError with the line number for malformed JSON, wrong fields, and prompts that do not fit the model.
+    """
+    if not request.path:
+        raise ValueError("workload jsonl needs a file: --dataset-path prompts.jsonl")
+    path = Path(request.path).expanduser()
+    if not path.is_file():
+        raise ValueError(f"dataset_path {path} does not exist or is not a file")
+    prompts: list[Prompt] = []
+    lines_of_ids: dict[str, int] = {}
+    for number, record in read_records(path):
+        if len(prompts) == request.num_prompts:
+            break
+        prompt = read_prompt(record, f"{path}:{number}", number, request, tokenizer)
+        first = lines_of_ids.setdefault(prompt.id, number)
+        if first != number:
+            raise ValueError(f"{path}:{number}: id {prompt.id!r} was used on line {first}; ids must differ")
+        prompts.append(prompt)
+    rule = f"the first {request.num_prompts} lines in file order; no filter, no shuffle; {limit_words(request)}"
+    require_enough(path.name, wanted=request.num_prompts, available=len(prompts), rule="every line counts")
+    source = f"file:{path} sha256:{file_sha256(path)}"
+    return Workload(name=request.name, prompts=tuple(prompts), rule=rule, source=source)
+
+
+def limit_words(request: WorkloadRequest) -> str:
+    if request.output_len:
+        return f"output limit {request.output_len} for all"
+    return f"output limit of each line, else {DEFAULT_OUTPUT_LEN}"
+
+
+def read_prompt(
+    record: dict[str, Any], where: str, number: int, request: WorkloadRequest, tokenizer: Tokenizer
+) -> Prompt:
+    """One line. ``where`` is file:line for the errors."""
+    unknown = [key for key in record if key not in (*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS)]
+    if unknown:
+        allowed = ", ".join((*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS))
+        raise ValueError(f"{where}: unknown key {unknown[0]!r}; allowed: {allowed}")
+    text, token_ids = read_text_and_ids(record, where, tokenizer)
+    max_tokens = request.output_len or read_limit(record, where)
+    if len(token_ids) + max_tokens > request.max_model_len:
+        raise ValueError(
+            f"{where}: prompt of {len(token_ids)} tokens + {max_tokens} output tokens exceeds max_model_len "
+            f"{request.max_model_len}; shorten it, lower its max_tokens, or raise --max-model-len if the model allows"
+        )
+    return Prompt(
+        id=str(record.get("id", f"line-{number}")),
+        token_ids=token_ids,
+        max_tokens=max_tokens,
+        text=text,
+        category=str(record.get("category", "")),
+        reference=str(record.get("reference", "")),
+    )
+
+
+def read_text_and_ids(record: dict[str, Any], where: str, tokenizer: Tokenizer) -> tuple[str, tuple[int, ...]]:
+    present = [key for key in PROMPT_KEYS if key in record]
+    if len(present) != 1:
+        found = " and ".join(present) or "none"
+        raise ValueError(f"{where}: needs exactly one of {', '.join(PROMPT_KEYS)}; found {found}")
+    key, value = present[0], record[present[0]]
+    if key == "prompt":
+        if not isinstance(value, str):
+            raise ValueError(f"{where}: 'prompt' must be a string")
+        text, token_ids = value, tokenizer.encode(value)
+    elif key == "messages":
+        check_messages(value, where)
+        text, token_ids = value[-1]["content"], tokenizer.apply_chat_template(value)
+    else:
+        token_ids = check_token_ids(value, where, tokenizer.vocab_size)
+        text = tokenizer.decode(token_ids)
+    if not token_ids:
+        raise ValueError(f"{where}: {key!r} is empty; a prompt needs at least one token")
+    return text, tuple(token_ids)
+
+
+def check_messages(value: Any, where: str) -> None:
+    rows = value if isinstance(value, list) else []
+    good = all(
+        isinstance(row, dict) and isinstance(row.get("role"), str) and isinstance(row.get("content"), str) for row in rows
+    )
+    if not rows or not good:
+        raise ValueError(f"{where}: 'messages' must be a non-empty list of {{'role': text, 'content': text}}")
+
+
+def check_token_ids(value: Any, where: str, vocab_size: int) -> list[int]:
+    good = isinstance(value, list) and all(type(item) is int and 0 <= item < vocab_size for item in value)
+    if not good:
+        raise ValueError(f"{where}: 'prompt_token_ids' must be a list of integers in [0, {vocab_size})")
+    return value
+
+
+def read_limit(record: dict[str, Any], where: str) -> int:
+    given = [key for key in LIMIT_KEYS if key in record]
+    if len(given) > 1:
+        raise ValueError(f"{where}: give 'max_tokens' or 'output_len', not both")
+    value = record[given[0]] if given else DEFAULT_OUTPUT_LEN
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{where}: {given[0]!r} is {value!r}; allowed: an integer of 1 or more")
+    return value

@@ -1,0 +1,69 @@
+"""Random token ids with random lengths: measures machines, says nothing about language.
+
+The range ratio means what it means to ``vllm bench``: a length is uniform over the integers of [len * (1 - r), len * (1 + r)].
+SGLang's ``bench_serving`` means something else by the same flag: [len * r, len]. Figures made with one do not compare
+with figures made with the other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest
+
+
+def load(request: WorkloadRequest, tokenizer: Tokenizer | None = None) -> Workload:
+    """``num_prompts`` prompts of uniform random ids below ``vocab_size``, each with its own lengths.
+
+    Needs no tokenizer, so it also serves models that exist as shapes only. Raises ValueError for a range ratio outside
+    [0, 1), a vocabulary size below 2, or lengths that cannot fit ``max_model_len``.
+    """
+    ratio = request.random_range_ratio
+    output_len = request.output_len or request.random_output_len
+    check(request, output_len)
+    rng = np.random.default_rng(request.seed)
+    input_lens = draw_lengths(rng, request.random_input_len, ratio, request.num_prompts)
+    output_lens = draw_lengths(rng, output_len, 0.0 if request.output_len else ratio, request.num_prompts)
+    prompts = tuple(
+        Prompt(
+            id=f"random-{index}",
+            token_ids=tuple(rng.integers(0, request.vocab_size, size=input_len).tolist()),
+            max_tokens=int(max_tokens),
+            text="",
+        )
+        for index, (input_len, max_tokens) in enumerate(zip(input_lens, output_lens, strict=True))
+    )
+    rule = (
+        f"random token ids below {request.vocab_size}; input {request.random_input_len}, output {output_len} tokens, "
+        f"each uniform in [len*(1-r), len*(1+r)] with r={ratio:g} as in vllm bench (SGLang's r means [len*r, len]); "
+        f"no chat template; seed {request.seed}"
+    )
+    return Workload(name=request.name, prompts=prompts, rule=rule, source="generated", synthetic=True)
+
+
+def check(request: WorkloadRequest, output_len: int) -> None:
+    ratio = request.random_range_ratio
+    if not 0.0 <= ratio < 1.0:
+        raise ValueError(f"random_range_ratio is {ratio}; allowed: 0 <= r < 1 (vllm bench's meaning)")
+    if request.vocab_size < 2:
+        raise ValueError(f"vocab_size is {request.vocab_size}; the random workload needs the model's, 2 or more")
+    longest = length_range(request.random_input_len, ratio)[1]
+    longest += length_range(output_len, 0.0 if request.output_len else ratio)[1]
+    if longest > request.max_model_len:
+        raise ValueError(
+            f"random_input_len {request.random_input_len} and output length {output_len} with range ratio {ratio:g} reach "
+            f"{longest} tokens; allowed: up to max_model_len {request.max_model_len}"
+        )
+
+
+def length_range(length: int, ratio: float) -> tuple[int, int]:
+    """Shortest and longest length, both possible; never below one token."""
+    return max(1, math.floor(length * (1 - ratio))), max(1, math.ceil(length * (1 + ratio)))
+
+
+def draw_lengths(rng: np.random.Generator, length: int, ratio: float, count: int) -> np.ndarray:
+    """``count`` lengths, uniform over :func:`length_range` with both ends: int64 [count]."""
+    low, high = length_range(length, ratio)
+    return rng.integers(low, high + 1, size=count)

@@ -1,0 +1,87 @@
+"""Reading ShareGPT's big JSON file record by record, whole or cut off, in little memory.
+
+The published file is a JSON list indented by two spaces, so every record ends on a line that is exactly ``  }`` or ``  },``.
+The copy on PyPI stops in the middle of a record: its last, broken record is dropped (the repair that closes the list at
+the last whole record, without building the repaired file). The first question and answer of each record are kept in a
+compact file in the cache, which later runs read in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.workloads.asset_cache import atomic_file, cache_root, require_free_disk
+from specbench.workloads.records import read_records
+
+COMPACT_VERSION = 1
+HUMAN, MODEL = ("human", "user"), ("gpt", "chatgpt", "assistant")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """First question and first answer of one conversation. ``id`` is ``<position in the file>:<record id>``."""
+
+    id: str
+    question: str
+    answer: str
+
+
+def first_exchanges(path: Path, sha256: str) -> list[Exchange]:
+    """All records whose first two turns are a person's and the model's, in file order."""
+    compact = cache_root() / "derived" / f"sharegpt-{sha256[:16]}-v{COMPACT_VERSION}.jsonl"
+    if not compact.is_file():
+        require_free_disk(compact.parent, path.stat().st_size, compact.name)
+        write_compact(path, compact)
+    return [Exchange(**record) for _, record in read_records(compact)]
+
+
+def write_compact(path: Path, compact: Path) -> None:
+    with atomic_file(compact) as file:
+        for index, record in enumerate(iter_conversations(path)):
+            turns = record.get("conversations") or []
+            if len(turns) >= 2 and turns[0].get("from") in HUMAN and turns[1].get("from") in MODEL:
+                name = f"{index}:{record.get('id', '')}"
+                exchange = {"id": name, "question": turns[0]["value"], "answer": turns[1]["value"]}
+                file.write(json.dumps(exchange).encode() + b"\n")
+
+
+def iter_conversations(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole record: ``{"id": .., "conversations": [{"from": .., "value": ..}, ..]}``, all turns, in file order.
+
+    Raises ValueError where the file holds no whole record or one that is not JSON.
+    """
+    if path.suffix == ".json" and is_indented_list(path):
+        yield from iter_indented(path)
+    else:
+        for _, record in read_records(path):
+            yield record
+
+
+def is_indented_list(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.readline().strip() == b"[" and file.readline().rstrip() == b"  {"
+
+
+def iter_indented(path: Path) -> Iterator[dict[str, Any]]:
+    lines: list[bytes] = []
+    count = 0
+    with path.open("rb") as file:
+        file.readline()
+        for number, line in enumerate(file, start=2):
+            end = line.rstrip()
+            if end not in (b"  }", b"  },"):
+                lines.append(line)
+                continue
+            try:
+                record = json.loads(b"".join([*lines, b"}"]))
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: record that ends here is not valid JSON ({error})") from error
+            yield record
+            count += 1
+            lines = []
+    if count == 0:
+        raise ValueError(f"{path}: no whole ShareGPT record in it (truncated download?)")

@@ -1,0 +1,80 @@
+"""The target's own tokenizer and chat template, behind four methods."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+class ModelTokenizer:
+    """A thin object over transformers' tokenizer; it satisfies ``workloads.base.Tokenizer``."""
+
+    def __init__(self, inner: Any, eos_ids: tuple[int, ...], source: Path) -> None:
+        self._inner = inner
+        self._source = source
+        self.eos_ids = eos_ids
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids the tokenizer knows; a model may have more rows (padding of the embedding)."""
+        return len(self._inner)
+
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(self._inner.chat_template)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text, with the special tokens the model's own tokenizer adds (a BOS for some models)."""
+        return list(self._inner.encode(text))
+
+    def encode_raw(self, text: str) -> list[int]:
+        """Ids of plain text with nothing added: the length of an answer, for example."""
+        return list(self._inner.encode(text, add_special_tokens=False))
+
+    def encode_raw_batch(self, texts: list[str]) -> list[list[int]]:
+        """As :meth:`encode_raw` for many texts in one call, which is several times faster."""
+        return self._inner(texts, add_special_tokens=False)["input_ids"] if texts else []
+
+    def decode(self, ids: list[int] | tuple[int, ...]) -> str:
+        return self._inner.decode(list(ids), skip_special_tokens=True)
+
+    def render_chat(self, messages: list[dict[str, str]]) -> str:
+        """The chat template's text, up to and including the header of the assistant's turn.
+
+        Raises ValueError where the model has no template (a base model).
+        """
+        if not self.has_chat_template:
+            raise ValueError(
+                f"{self._source} has no chat template (a base model?); use an instruct model, "
+                "or a JSONL workload with 'prompt' or 'prompt_token_ids'"
+            )
+        return self._inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+    def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]:
+        """Ids of a conversation, ready for the assistant's turn."""
+        return self.encode_raw(self.render_chat(messages))
+
+
+def load_tokenizer(model_dir: str | Path) -> ModelTokenizer:
+    """The tokenizer of a Hugging Face model directory. Raises ValueError where the files are missing or broken."""
+    from transformers import AutoTokenizer  # seconds to import, so not at the top
+
+    path = Path(model_dir)
+    if not path.is_dir():
+        raise ValueError(f"tokenizer directory {path} does not exist; allowed: a Hugging Face model directory")
+    try:
+        inner = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"no usable tokenizer in {path} (expected tokenizer.json): {error}") from error
+    return ModelTokenizer(inner, read_eos_ids(path, inner.eos_token_id), path)
+
+
+def read_eos_ids(model_dir: Path, tokenizer_eos_id: int | None) -> tuple[int, ...]:
+    """Ids that end a generation: generation_config.json, else config.json, else the tokenizer's, in their own order."""
+    for file in ("generation_config.json", "config.json"):
+        path = model_dir / file
+        value = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+        if value is not None:
+            return tuple(value) if isinstance(value, list) else (int(value),)
+    return () if tokenizer_eos_id is None else (int(tokenizer_eos_id),)
