@@ -3,8 +3,8 @@
 Legend: B requests of the step, T their rows, S slots, L width of the token buffer, P pages of a slot, K draft depth.
 State (owned by the engine): `tokens_SL` int64 prompt and output of each slot, tokens[s, n] being the pending token;
 `n_S` int32 tokens with target KV; `drafts_SK` int64, -1 = no draft; `block_table_SP` int32.
-The key slot of position p is block_table[s, p // page_size] * page_size + p % page_size. P * page_size must exceed every
-position asked for, drafting ahead included: beyond it the references raise and the kernels take the dummy page 0.
+The key slot of position p is block_table[s, p // page_size] * page_size + p % page_size. P * page_size must exceed
+every position asked for, drafting ahead included: beyond it the references raise and the kernels take the dummy page 0.
 """
 
 from torch import Tensor

@@ -1,7 +1,7 @@
 """Inputs of the drafter's passes: the shifted ids of the first, one row a request of each later one.
 
 The drafter's key at index p is made from the target's feature of token p and the embedding of token p + 1, with rotary
-position p (EAGLE). State tensors and the key slot: see `decode_rows`.
+position p (EAGLE). State tensors and the key slot: see `decode_rows.py`.
 Legend: B requests, T rows of the first pass, S slots, L width of the token buffer, P pages of a slot, K draft depth.
 """
 

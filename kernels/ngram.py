@@ -1,0 +1,145 @@
+"""Drafts by prompt lookup: what followed the longest suffix of the context where it occurred before.
+
+Same choice as vLLM's `ngram_proposer.py`: the longest match wins, among equals the earliest occurrence.
+Legend: B requests, S slots, L width of the token buffer, W part of it that is searched, K draft depth.
+"""
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.triton_support import tl, triton, use_triton
+
+
+def ngram_propose(
+    slot_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    min_n: int,
+    max_n: int,
+    drafts_SK: Tensor,
+    max_context: int | None = None,
+) -> None:
+    """Fills drafts_SK[slot_B] with K proposals for the context tokens_SL[s, 0..n_S[s]], the pending token included.
+
+    A suffix of min_n..max_n tokens that also ends earlier in the context is a match (the two may overlap). Fewer than K
+    tokens behind the match leave -1 behind them, no match leaves only -1. `max_context` is an upper bound of n_S + 1
+    known to the host; it narrows the search where that costs time and changes no result.
+    """
+    if not 1 <= min_n <= max_n:
+        raise ValueError(f"min_n {min_n} and max_n {max_n}: allowed are 1 <= min_n <= max_n")
+    op = ngram_propose_triton if use_triton(tokens_SL) else ngram_propose_ref
+    op(slot_B, n_S, tokens_SL, min_n, max_n, drafts_SK, max_context)
+
+
+def ngram_propose_ref(
+    slot_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    min_n: int,
+    max_n: int,
+    drafts_SK: Tensor,
+    max_context: int | None = None,
+) -> None:
+    last_B1 = n_S[slot_B].long().unsqueeze(1)
+    if max_context is None and not tokens_SL.is_cuda:
+        max_context = int(last_B1.max()) + 1
+    context_BW = tokens_SL[slot_B, :max_context]
+    width = context_BW.shape[1]
+    index_W = torch.arange(width, device=tokens_SL.device)
+
+    run_BW = _match_lengths(context_BW, last_B1, max_n)
+    # Longer first, then earlier. An end at or behind the last token is no earlier occurrence.
+    eligible_BW = (run_BW >= min_n) & (index_W < last_B1)
+    key_BW = torch.where(eligible_BW, run_BW * width - index_W, -1)
+    best_B1, end_B1 = key_BW.max(dim=1, keepdim=True)
+
+    follow_BK = end_B1 + 1 + torch.arange(drafts_SK.shape[1], device=tokens_SL.device)
+    exists_BK = (follow_BK <= last_B1) & (best_B1 >= 0)
+    found_BK = context_BW.gather(1, follow_BK.clamp_(max=width - 1))
+    drafts_SK[slot_B] = torch.where(exists_BK, found_BK, -1)
+
+
+def _match_lengths(context_BW: Tensor, last_B1: Tensor, max_n: int) -> Tensor:
+    """How many tokens up to and including each index equal the context's last ones, at most max_n; int64 [B, W]."""
+    alive_BW = context_BW == context_BW.gather(1, last_B1)
+    run_BW = alive_BW.long()
+    for shift in range(1, min(max_n, context_BW.shape[1])):
+        # A context shorter than the shift compares its first token, which no earlier run of that length can reach.
+        token_B1 = context_BW.gather(1, (last_B1 - shift).clamp_(min=0))
+        alive_BW[:, shift:] &= context_BW[:, :-shift] == token_B1
+        alive_BW[:, :shift] = False
+        run_BW += alive_BW
+    return run_BW
+
+
+def ngram_propose_triton(
+    slot_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    min_n: int,
+    max_n: int,
+    drafts_SK: Tensor,
+    max_context: int | None = None,
+) -> None:
+    num_requests, depth = slot_B.shape[0], drafts_SK.shape[1]
+    if num_requests == 0 or depth == 0:
+        return
+    _ngram_propose_kernel[(num_requests,)](
+        slot_B,
+        n_S,
+        tokens_SL,
+        drafts_SK,
+        tokens_SL.stride(0),
+        drafts_SK.stride(0),
+        MIN_N=min_n,
+        MAX_N=max_n,
+        K=depth,
+        BLOCK_W=min(triton.next_power_of_2(tokens_SL.shape[1]), 1024),
+        BLOCK_K=triton.next_power_of_2(depth),
+        num_warps=8,
+    )
+
+
+@triton.jit
+def _ngram_propose_kernel(
+    slot_ptr,
+    n_ptr,
+    tokens_ptr,
+    drafts_ptr,
+    stride_tokens,
+    stride_drafts,
+    MIN_N: tl.constexpr,
+    MAX_N: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    request = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slot_ptr + request).to(tl.int64)
+    last = tl.load(n_ptr + slot).to(tl.int32)
+    row_ptr = tokens_ptr + slot * stride_tokens
+
+    # Each lane keeps its longest run and, of equals, the earliest end: lanes see their indices in rising order.
+    best_run = tl.zeros([BLOCK_W], dtype=tl.int32)
+    best_end = tl.zeros([BLOCK_W], dtype=tl.int32)
+    for start in range(0, last, BLOCK_W):
+        end = start + tl.arange(0, BLOCK_W)
+        alive = (end < last).to(tl.int32)
+        run = tl.zeros([BLOCK_W], dtype=tl.int32)
+        for shift in range(0, MAX_N):
+            inside = (alive > 0) & (end >= shift)
+            suffix_token = tl.load(row_ptr + last - shift, mask=last >= shift, other=-1)
+            same = tl.load(row_ptr + end - shift, mask=inside, other=-2) == suffix_token
+            alive = alive * (inside & same).to(tl.int32)
+            run += alive
+        better = run > best_run
+        best_end = tl.where(better, end, best_end)
+        best_run = tl.maximum(run, best_run)
+
+    longest = tl.max(best_run, axis=0)
+    match_end = tl.min(tl.where(best_run == longest, best_end, last), axis=0)
+    column = tl.arange(0, BLOCK_K)
+    follow = match_end + 1 + column
+    exists = (longest >= MIN_N) & (follow <= last)
+    draft = tl.load(row_ptr + follow, mask=exists, other=-1)
+    tl.store(drafts_ptr + slot * stride_drafts + column, draft, mask=column < K)

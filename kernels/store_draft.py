@@ -1,0 +1,65 @@
+"""The drafter's greedy choice, mapped to the target's vocabulary and written to its slot.
+
+Legend: B requests, V the drafter's vocabulary, S slots, K draft depth.
+"""
+
+from torch import Tensor
+
+from specbench.kernels.sample import argmax_parts, argmax_ref, best_of_parts
+from specbench.kernels.triton_support import tl, triton, use_triton
+
+
+def store_draft(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
+    """drafts_SK[slot_B, step - 1] = argmax of each row, for the draft number `step` (1..K).
+
+    `d2t_V` (int64, EAGLE-3's reduced vocabulary) is what to add to a drafter's id to get the target's.
+    """
+    assert 1 <= step <= drafts_SK.shape[1], f"step {step} is outside 1..{drafts_SK.shape[1]}"
+    (store_draft_triton if use_triton(logits_BV) else store_draft_ref)(logits_BV, d2t_V, slot_B, step, drafts_SK)
+
+
+def store_draft_ref(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
+    ids_B = argmax_ref(logits_BV)
+    drafts_SK[slot_B, step - 1] = ids_B if d2t_V is None else ids_B + d2t_V[ids_B]
+
+
+def store_draft_triton(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
+    num_requests = logits_BV.shape[0]
+    if num_requests == 0:
+        return
+    best_BN, index_BN = argmax_parts(logits_BV, None)
+    parts = best_BN.shape[1]
+    _store_draft_kernel[(num_requests,)](
+        best_BN,
+        index_BN,
+        drafts_SK if d2t_V is None else d2t_V,
+        slot_B,
+        drafts_SK,
+        drafts_SK.stride(0),
+        step - 1,
+        parts,
+        MAPPED=d2t_V is not None,
+        BLOCK_N=triton.next_power_of_2(parts),
+        num_warps=1,
+    )
+
+
+@triton.jit
+def _store_draft_kernel(
+    best_ptr,
+    index_ptr,
+    d2t_ptr,
+    slot_ptr,
+    drafts_ptr,
+    stride_drafts,
+    column,
+    parts,
+    MAPPED: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    request = tl.program_id(0).to(tl.int64)
+    token = best_of_parts(best_ptr, index_ptr, request, parts, BLOCK_N)
+    if MAPPED:
+        token += tl.load(d2t_ptr + token).to(tl.int64)
+    slot = tl.load(slot_ptr + request).to(tl.int64)
+    tl.store(drafts_ptr + slot * stride_drafts + column, token)

@@ -104,7 +104,9 @@ def frame(table: str, rows: Sequence[dict[str, Any]], arm: str = "a", repeat: in
 def chain_block(
     accepted: Sequence[int], num_requests: int = 4, k: int = 4, round_ms: float = 10.0
 ) -> dict[str, list[dict[str, Any]]]:
-    """Requests one after the other, each: a 20 ms prefill, then one round for every entry of `accepted`.
+    """Requests one after the other, each: a 20 ms prefill, then a round for every entry of `accepted`.
+
+    Every third request skips the first entry, every other third the first two, so that requests differ.
 
     A round is 1 ms of gap, and round_ms - 1 of which 3/4 are `verify` and 1/4 `draft_first`.
     """
@@ -114,13 +116,14 @@ def chain_block(
         submit, first = now, now + 20
         steps.append(prefill(number, request_id, now, first))
         now, number = first, number + 1
-        for j in accepted:
-            steps.append(step(number, request_id, now + 1, now + round_ms, k=k, j=min(j, k)))
+        counts = [min(j, k) for j in accepted[request_id % 3 :]]
+        for j in counts:
+            steps.append(step(number, request_id, now + 1, now + round_ms, k=k, j=j))
             work = round_ms - 1
             phases += [phase(number, "gap", 1), phase(number, "verify", work * 0.75)]
             phases += [phase(number, "draft_first", work * 0.25)]
             now, number = now + round_ms, number + 1
-        num_tokens = 1 + sum(min(j, k) + 1 for j in accepted)
+        num_tokens = 1 + sum(j + 1 for j in counts)
         requests.append(
             request(request_id, submit_ms=submit, first_ms=first, last_ms=now, num_output_tokens=num_tokens)
         )

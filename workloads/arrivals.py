@@ -1,4 +1,4 @@
-"""When requests arrive: all at once, or with gamma-distributed gaps (Poisson arrivals at burstiness 1), as ``vllm bench``."""
+"""When requests arrive: all at once, or with gamma-distributed gaps (Poisson at burstiness 1), as in ``vllm bench``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 
 def arrival_times(num: int, request_rate: float, seed: int, burstiness: float = 1.0) -> list[float]:
-    """Seconds after the start at which each of ``num`` requests is submitted, in order; the first stands at its own gap.
+    """Seconds after the start at which each of ``num`` requests is submitted, in order; the first waits its own gap.
 
-    Gaps are gamma(shape=burstiness, scale=1/(rate*burstiness)), and the whole schedule is scaled so that the last request
-    arrives at exactly num/rate: the asked rate is then the rate of this run and not only of its expectation (vLLM
-    ``benchmarks/serve.py`` get_request does the same). An infinite rate means all at zero.
+    Gaps are gamma(shape=burstiness, scale=1/(rate*burstiness)), and the whole schedule is scaled so that the last
+    request arrives at exactly num/rate: the asked rate is then the rate of this run and not only of its expectation
+    (vLLM ``benchmarks/serve.py`` get_request does the same). An infinite rate means all at zero.
     Raises ValueError for a rate or burstiness that is not positive.
     """
     if num < 0:

@@ -1,7 +1,7 @@
 """Files on disk that can be trusted: atomic writes, hashes, free space, and what the cache holds.
 
-Layout below :func:`cache_root`: ``assets/<name>/`` one finished asset with its ``asset.json``; ``parts/<name>/`` pieces of
-an unfinished one; ``models/`` converted checkpoints; ``derived/`` compact forms of data sets; ``hashes/`` hashes of
+Layout below :func:`cache_root`: ``assets/<name>/`` one finished asset with its ``asset.json``; ``parts/<name>/`` pieces
+of an unfinished one; ``models/`` converted checkpoints; ``derived/`` compact forms of data sets; ``hashes/`` hashes of
 large files, so that they are read once.
 """
 

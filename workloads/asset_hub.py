@@ -38,7 +38,7 @@ class Hub:
         return path if is_whole_model(path) else None
 
     def fetch(self, source: HubSource) -> Path:
-        """Download (the hub's client resumes by itself) and return the local path. Raises AssetError with the reason."""
+        """Download (the hub's client resumes by itself); the local path. Raises AssetError with the reason."""
         unreachable = self.unreachable_reason()
         if unreachable:
             raise AssetError(unreachable)
@@ -47,7 +47,9 @@ class Hub:
 
         try:
             if source.file:
-                return Path(hf_hub_download(source.repo, source.file, repo_type="dataset", etag_timeout=PROBE_TIMEOUT_S))
+                return Path(
+                    hf_hub_download(source.repo, source.file, repo_type="dataset", etag_timeout=PROBE_TIMEOUT_S)
+                )
             files = self._model_files(source.repo)
             return Path(snapshot_download(source.repo, allow_patterns=files, etag_timeout=PROBE_TIMEOUT_S))
         except GatedRepoError as error:

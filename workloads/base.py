@@ -27,7 +27,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """One request. ``token_ids`` is what the model sees; ``text`` is for people (the user's words, without template)."""
+    """One request. ``token_ids`` is what the model sees; ``text`` is for people (the words, without template)."""
 
     id: str
     token_ids: tuple[int, ...]
@@ -53,7 +53,7 @@ class Workload:
 
     @property
     def sha256(self) -> str:
-        """Hash over id, token ids and max_tokens of all prompts, in order (lengths first, so nothing can run together)."""
+        """Hash over id, token ids and max_tokens of all prompts, in order (lengths first: nothing can run together)."""
         digest = hashlib.sha256()
         for prompt in self.prompts:
             name = prompt.id.encode()
@@ -88,7 +88,9 @@ class WorkloadRequest:
         if self.output_len is not None:
             _require_positive("output_len", self.output_len)
         if self.max_model_len < 2:
-            raise ValueError(f"max_model_len is {self.max_model_len}; allowed: 2 or more (one prompt token, one output)")
+            raise ValueError(
+                f"max_model_len is {self.max_model_len}; allowed: 2 or more (one prompt token, one output)"
+            )
 
 
 def _require_positive(field: str, value: int) -> None:
@@ -99,4 +101,6 @@ def _require_positive(field: str, value: int) -> None:
 def require_enough(name: str, *, wanted: int, available: int, rule: str) -> None:
     """Refuse to pad a sample: asking for more prompts than pass the filter is an error that says how many do."""
     if wanted > available:
-        raise ValueError(f"num_prompts is {wanted}, but {name} has {available} that pass its rule ({rule}); ask for fewer")
+        raise ValueError(
+            f"num_prompts is {wanted}, but {name} has {available} that pass its rule ({rule}); ask for fewer"
+        )

@@ -25,7 +25,7 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
 
 
 def read_gsm8k(path: Path) -> tuple[Question, ...]:
-    """Questions in file order: the published JSON lines and parquet, or evaluation requests that hold them in ``doc``."""
+    """Questions in file order: published JSON lines or parquet, or evaluation requests that hold them in ``doc``."""
     questions = []
     for number, record in read_records(path):
         inner = record["doc"] if isinstance(record.get("doc"), dict) else record

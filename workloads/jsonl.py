@@ -32,13 +32,13 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     prompts: list[Prompt] = []
     lines_of_ids: dict[str, int] = {}
     for number, record in read_records(path):
-        if len(prompts) == request.num_prompts:
-            break
         prompt = read_prompt(record, f"{path}:{number}", number, request, tokenizer)
         first = lines_of_ids.setdefault(prompt.id, number)
         if first != number:
             raise ValueError(f"{path}:{number}: id {prompt.id!r} was used on line {first}; ids must differ")
         prompts.append(prompt)
+        if len(prompts) == request.num_prompts:
+            break
     rule = f"the first {request.num_prompts} lines in file order; no filter, no shuffle; {limit_words(request)}"
     require_enough(path.name, wanted=request.num_prompts, available=len(prompts), rule="every line counts")
     source = f"file:{path} sha256:{file_sha256(path)}"
@@ -100,7 +100,8 @@ def read_text_and_ids(record: dict[str, Any], where: str, tokenizer: Tokenizer) 
 def check_messages(value: Any, where: str) -> None:
     rows = value if isinstance(value, list) else []
     good = all(
-        isinstance(row, dict) and isinstance(row.get("role"), str) and isinstance(row.get("content"), str) for row in rows
+        isinstance(row, dict) and isinstance(row.get("role"), str) and isinstance(row.get("content"), str)
+        for row in rows
     )
     if not rows or not good:
         raise ValueError(f"{where}: 'messages' must be a non-empty list of {{'role': text, 'content': text}}")

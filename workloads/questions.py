@@ -1,6 +1,6 @@
 """Question sets, asked as one chat message each: GSM8K's plan, and the first turns of MT-Bench and HumanEval.
 
-A question set is shuffled by seed, templated, and filtered by one rule only: prompt plus output limit must fit the model.
+A question set is shuffled by seed, templated, and filtered by one rule only: prompt plus output limit must fit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random token ids with random lengths: measures machines, says nothing about language.
 
-The range ratio means what it means to ``vllm bench``: a length is uniform over the integers of [len * (1 - r), len * (1 + r)].
-SGLang's ``bench_serving`` means something else by the same flag: [len * r, len]. Figures made with one do not compare
-with figures made with the other.
+The range ratio means what it means to ``vllm bench``: a length is uniform over the integers of
+[len * (1 - r), len * (1 + r)]. SGLang's ``bench_serving`` means [len * r, len] by the same flag, so figures made with one
+do not compare with figures made with the other.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def check(request: WorkloadRequest, output_len: int) -> None:
     longest += length_range(output_len, 0.0 if request.output_len else ratio)[1]
     if longest > request.max_model_len:
         raise ValueError(
-            f"random_input_len {request.random_input_len} and output length {output_len} with range ratio {ratio:g} reach "
-            f"{longest} tokens; allowed: up to max_model_len {request.max_model_len}"
+            f"random_input_len {request.random_input_len} and output length {output_len} with range ratio {ratio:g} "
+            f"reach {longest} tokens; allowed: up to max_model_len {request.max_model_len}"
         )
 
 

@@ -74,5 +74,7 @@ def text_field(record: dict[str, Any], key: str, where: str) -> str:
     """A field that must be a string. Raises ValueError naming the field and what the record has instead."""
     value = record.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"{where}: field {key!r} is {type(value).__name__}, expected a string; it has: {', '.join(record)}")
+        raise ValueError(
+            f"{where}: field {key!r} is {type(value).__name__}, expected a string; it has: {', '.join(record)}"
+        )
     return value

@@ -1,9 +1,10 @@
 """ShareGPT with vLLM's limits.
 
-"ShareGPT" is a different set in every tool, so the rule is spelt out in :func:`rule_words` and stands under every table.
-Limits are those of ``vllm bench`` (``benchmarks/datasets.py``, is_valid_sequence). Two things differ from it on purpose: a
-record counts only if a person speaks first and the model answers (vLLM sends the first turn whoever wrote it, and about a
-third of the records begin in the middle of a conversation, with the model), and the chat template is applied.
+"ShareGPT" is a different set in every tool, so the rule is spelt out in :func:`rule_words` and stands under every
+table. Limits are those of ``vllm bench`` (``benchmarks/datasets.py``, is_valid_sequence). Two things differ from it on
+purpose: a record counts only if a person speaks first and the model answers (vLLM sends the first turn whoever wrote
+it, and about a third of the records begin in the middle of a conversation, with the model), and the chat template is
+applied.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def rule_words(request: WorkloadRequest) -> str:
     shortest = "" if request.output_len else f", output >= {MIN_TOKENS}"
     return (
         f"ShareGPT, vLLM's limits: {MIN_TOKENS} <= prompt <= {MAX_PROMPT_TOKENS}{shortest}, prompt + output <= "
-        f"{MAX_TOTAL_TOKENS} (raw tokens of the first human turn and of the first answer, without template); records whose "
-        f"first two turns are human, gpt; {limit}; chat template applied; templated prompt + output <= "
+        f"{MAX_TOTAL_TOKENS} (raw tokens of the first human turn and of the first answer, without template); records "
+        f"whose first two turns are human, gpt; {limit}; chat template applied; templated prompt + output <= "
         f"{request.max_model_len}; shuffled with seed {request.seed}"
     )
 

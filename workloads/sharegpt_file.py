@@ -1,9 +1,9 @@
 """Reading ShareGPT's big JSON file record by record, whole or cut off, in little memory.
 
-The published file is a JSON list indented by two spaces, so every record ends on a line that is exactly ``  }`` or ``  },``.
-The copy on PyPI stops in the middle of a record: its last, broken record is dropped (the repair that closes the list at
-the last whole record, without building the repaired file). The first question and answer of each record are kept in a
-compact file in the cache, which later runs read in a fraction of a second.
+The published file is a JSON list indented by two spaces, so every record ends on a line that is exactly ``  }`` or
+``  },``. The copy on PyPI stops in the middle of a record: its last, broken record is dropped (the repair that closes
+the list at the last whole record, without building the repaired file). The first question and answer of each record
+are kept in a compact file in the cache, which later runs read in a fraction of a second.
 """
 
 from __future__ import annotations

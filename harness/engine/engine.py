@@ -94,6 +94,7 @@ class Engine:
         )
         self.launcher = RoundLauncher(config.graph, self.builder, self.state, config.max_num_seqs)
         self.log = StepLog()
+        self.phase_log: list[tuple[int, str, int]] = []  # step, phase, ns; empty without a clock
         self.timeline = DeviceTimeline(device)
         self._status = StatusReader(device)
         self._inflight: deque[_InFlight] = deque()
@@ -191,12 +192,13 @@ class Engine:
             assert preempted is not None
             self.state.release(preempted)
             self.scheduler.preempt_last()
-        self._write_grants()
+        self.write_grants()
         start = time.perf_counter_ns()
         decode_round = self.launcher.round_for(len(running), SamplingMode.of([r.sampling for r in running]))
         self._load_slots(decode_round, running)
         with self.ranges.range(f"step {self._next_step}"):
             decode_round.launch(self.ranges, self.clock)
+        self.phase_log += [(self._next_step, name, ns) for name, ns in self.clock.read()]
         for request in running:
             request.num_inflight += 1
         q = self.strategy.num_drafts + 1
@@ -223,7 +225,7 @@ class Engine:
         for request in self.scheduler.admitted:
             self._assign(request)
         self.scheduler.admitted.clear()
-        self._write_grants()
+        self.write_grants()
         if not rows:
             return
         start = time.perf_counter_ns()
@@ -254,7 +256,7 @@ class Engine:
             row_L = self._acceptance.table_row(request.sampling.seed, self._forced_SL.shape[1])
             self._forced_SL[request.slot].copy_(row_L)
 
-    def _write_grants(self) -> None:
+    def write_grants(self) -> None:
         for grant in self.scheduler.grants:
             assert grant.request.slot is not None
             self.state.add_pages(grant.request.slot, grant.first, grant.pages)

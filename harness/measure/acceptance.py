@@ -73,7 +73,7 @@ def _interval(verified: pd.DataFrame, cluster: str) -> dict[str, Any] | None:
         "low": 1 + interval.low,
         "high": 1 + interval.high,
         "num_clusters": interval.num_clusters,
-        "method": f"95 % {interval.method} ({cluster})",
+        "method": interval.describe({"request_id": "requests", "prompt_id": "prompts"}.get(cluster, cluster)),
     }
 
 

@@ -105,7 +105,8 @@ def _by_round(phases: pd.DataFrame, table: pd.DataFrame, instrumented: bool) -> 
     chosen = phases[phases["instrumented"].astype(bool) == instrumented]
     kinds = chosen["step"].map(table["kind"])
     chosen = chosen[(kinds == "decode") | (kinds.isna() & instrumented)]
-    return chosen.groupby(["step", "phase"])["duration_ns"].sum().unstack() / _NS_PER_MS
+    wide = chosen.groupby(["step", "phase"])["duration_ns"].sum().unstack() / _NS_PER_MS
+    return wide[list(chosen["phase"].unique())]  # in the order in which they ran, not by name
 
 
 def _medians(wide: pd.DataFrame) -> dict[str, float]:

@@ -246,7 +246,8 @@ def _speedup(
         num_prompts=len(by_prompt),
         num_pairs=len(pairs),
         same_output_rate=float(pairs["same_output"].mean()) if len(pairs) else None,
-        method="geometric mean of paired TPOT ratios; " + (interval.method if interval else "too few for an interval"),
+        method="geometric mean of paired TPOT ratios; "
+        + (interval.describe("prompts") if interval else "too few prompts for an interval"),
     )
 
 

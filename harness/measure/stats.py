@@ -36,7 +36,10 @@ class Interval:
     high: float
     num_clusters: int
     level: float = 0.95
-    method: str = f"percentile bootstrap over clusters, {NUM_RESAMPLES} resamples"
+
+    def describe(self, clusters: str) -> str:
+        """How it was made, for the foot of a table; `clusters` names what was resampled."""
+        return f"{self.level:.0%} percentile bootstrap over {self.num_clusters} {clusters}, {NUM_RESAMPLES} resamples"
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -3,8 +3,8 @@
 The weights are stored as bfloat16, not float16: it is the dtype the original checkpoints have and the engine runs on a
 GPU, and an fp32 run upcasts the very same values, so runs of both dtypes share their weights exactly.
 
-Tensor names and the permutation of q and k rows follow llama.cpp's ``convert_hf_to_gguf.py`` (its ``LlamaModel.permute``
-interleaves the two rotary halves of a head for the ``llama`` architecture only; ``qwen2`` and ``qwen3`` keep them).
+Tensor names and the permutation of q and k rows follow llama.cpp's ``convert_hf_to_gguf.py`` (``LlamaModel.permute``
+there interleaves the two rotary halves of a head, for the ``llama`` architecture only; ``qwen2`` and ``qwen3`` do not).
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ class GgufMetadata:
         self.name = name
         self.architecture = ARCHITECTURES[name]
         if any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors):
-            raise ValueError(f"{source}: scaled rotary embeddings (rope_freqs) in GGUF are not read; use the HF directory")
+            raise ValueError(
+                f"{source}: scaled rotary embeddings (rope_freqs) in GGUF are not read; use the HF directory"
+            )
 
     def arch(self, key: str, default: Any = None) -> Any:
         """The architecture's own value, for example ``arch("block_count")`` for ``llama.block_count``."""
@@ -254,5 +256,7 @@ def hf_name(name: str) -> str:
         return TOP_NAMES[name]
     parts = name.split(".")
     if len(parts) != 4 or parts[0] != "blk" or parts[2] not in LAYER_NAMES:
-        raise ValueError(f"GGUF tensor {name!r} is not known; allowed: {', '.join(TOP_NAMES)}, blk.N.{{{', '.join(LAYER_NAMES)}}}")
+        raise ValueError(
+            f"GGUF tensor {name!r} is not known; allowed: {', '.join(TOP_NAMES)}, blk.N.{{{', '.join(LAYER_NAMES)}}}"
+        )
     return f"model.layers.{parts[1]}.{LAYER_NAMES[parts[2]]}.{parts[3]}"

@@ -1,7 +1,7 @@
 """The tokenizer inside a GGUF file, written as tokenizer.json and tokenizer_config.json.
 
-Byte-level BPE only (``tokenizer.ggml.model = gpt2``). GGUF names the splitting of text into words (``tokenizer.ggml.pre``)
-but does not carry it; the ones here are those of the models' own tokenizer.json files.
+Byte-level BPE only (``tokenizer.ggml.model = gpt2``). GGUF names the splitting of text into words
+(``tokenizer.ggml.pre``) but does not carry it; the ones here are those of the models' own tokenizer.json files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def write_tokenizer(directory: Path, fields: dict[str, Any], source: Path) -> No
             f"{', '.join(WORD_SPLITTERS)}; use the Hugging Face directory of this model"
         )
     if fields.get("tokenizer.ggml.add_bos_token", False):
-        raise ValueError(f"{source}: tokenizer.ggml.add_bos_token is true; allowed: false; use the Hugging Face directory")
+        raise ValueError(
+            f"{source}: tokenizer.ggml.add_bos_token is true; allowed: false; use the Hugging Face directory"
+        )
     build_tokenizer(fields, WORD_SPLITTERS[words]).save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(json.dumps(tokenizer_config(fields), indent=2) + "\n")
 
@@ -70,7 +72,7 @@ def build_tokenizer(fields: dict[str, Any], make_words: Any) -> Any:
 
 
 def tokenizer_config(fields: dict[str, Any]) -> dict[str, Any]:
-    """tokenizer_config.json: special tokens by name and the chat template. The class that reads tokenizer.json as it is."""
+    """tokenizer_config.json: special tokens by name, chat template, and the class that reads tokenizer.json as is."""
     tokens = fields["tokenizer.ggml.tokens"]
     names = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
     ids = {name: fields.get(f"tokenizer.ggml.{key}_token_id") for name, key in names.items()}

@@ -20,9 +20,7 @@ class ModelSource:
     sha256: str
 
 
-def resolve_model(
-    name_or_path: str | Path, *, progress: Progress | None = None, hub: Hub | None = None
-) -> ModelSource:
+def resolve_model(name_or_path: str | Path, *, progress: Progress | None = None, hub: Hub | None = None) -> ModelSource:
     """A Hugging Face directory for an asset name, a hub name, a directory or a ``.gguf`` file.
 
     GGUF is converted once, into ``<cache>/models/``; a second call is instant. Raises AssetError or ValueError.
@@ -31,7 +29,9 @@ def resolve_model(
     path = asset.path
     if path.is_file():
         if path.suffix != ".gguf":
-            raise AssetError(f"model {name_or_path} is a file; allowed: a .gguf file, a Hugging Face directory, or a name")
+            raise AssetError(
+                f"model {name_or_path} is a file; allowed: a .gguf file, a Hugging Face directory, or a name"
+            )
         stem = asset.name.removesuffix(".gguf")
         path = convert_gguf(path, cache_root() / "models" / f"{stem}-{asset.sha256[:12]}-v{CONVERTER_VERSION}")
     return ModelSource(name=asset.name, path=path, source=asset.source, sha256=asset.sha256)

@@ -1,31 +1,24 @@
 """Attention over paged keys and values in Triton, with a launch that depends on shapes alone.
 
-Legend: T rows of the step, B requests, q rows of one request, G = Hq / Hkv query heads sharing one key head, M = the
-packed rows of one program (row m is step row m // G, head m % G), N keys of one block, D head dimension, S splits.
-
-One program handles BLOCK_M packed rows of one request, one key head and one split of the keys. Splits are cut on the
-device from kv_len, so short contexts keep every split that has work busy and a captured graph serves any length. Partial
-results are merged by their log-sum-exp (Flash-Decoding, Dao et al. 2023) in a second kernel.
+Legend: T rows of the step, B requests, H heads, D head dimension, S splits of the keys.
 """
 
-from dataclasses import dataclass
-from typing import Callable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.launch import Launch, LaunchShape, choose_launch
-from specbench.kernels.triton_support import tl, triton
+from specbench.kernels.attention.paged_kernels import merge_splits_kernel, paged_attention_kernel
+from specbench.kernels.triton_support import triton
 
 _LOG2_E = 1.4426950408889634
-# Stands for -inf in scores and maxima: exp2 of a difference of two of them is 1, not NaN, and the next real maximum (or
-# the merge) multiplies whatever was summed up under it by exp2(-1e30) = 0.
-_MASKED = tl.constexpr(-1.0e30)
+_MERGE_NUM_WARPS = 2
 
 
 class TritonAttention:
-    """Paged attention for CUDA devices (and for Triton's interpreter); capturable in CUDA graphs after one warm-up call."""
+    """Paged attention for CUDA devices and Triton's interpreter; capturable after one warm-up call of its shape."""
 
     name = "triton"
 
@@ -33,40 +26,23 @@ class TritonAttention:
         """`choose` maps the host-known shape to the launch; tests and sweeps pass their own."""
         self._choose = choose
 
-    def forward(
-        self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, scale: float
-    ) -> Tensor:
-        """See AttentionBackend.forward. Rows that belong to no request stay unwritten."""
+    def forward(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, scale: float) -> Tensor:
+        """See AttentionBackend.forward. Rows of the step that belong to no request are left unwritten."""
+        _check_layout(q_THD, k_cache, v_cache, meta)
         num_rows, num_heads, head_dim = q_THD.shape
-        _, page_size, num_kv_heads, _ = k_cache.shape
-        num_requests = meta.kv_len_B.shape[0]
-        group = num_heads // num_kv_heads
-        launch = self._choose(
-            LaunchShape(
-                num_requests=num_requests,
-                num_rows=num_rows,
-                max_q=meta.max_q,
-                max_kv=meta.max_kv,
-                num_kv_heads=num_kv_heads,
-                group=group,
-                head_dim=head_dim,
-                element_bytes=q_THD.element_size(),
-                num_sms=_num_sms(q_THD.device),
-            )
-        )
-        out_THD = torch.empty_like(q_THD)
+        num_kv_heads, group = k_cache.shape[2], num_heads // k_cache.shape[2]
+        shape = _launch_shape(q_THD, meta, num_kv_heads)
+        launch = self._choose(shape)
+        uniform_q = meta.max_q if meta.uniform else 0
+        block_b = 1 if meta.uniform else triton.next_power_of_2(shape.num_requests)
+        mask_BQQ = meta.tree_mask_BQQ
+        out_THD = q_THD.new_empty(q_THD.shape)
         is_split = launch.num_splits > 1
+        partial_STHD, lse_STH = out_THD, out_THD
         if is_split:
             partial_STHD = q_THD.new_empty((launch.num_splits, *q_THD.shape), dtype=torch.float32)
             lse_STH = q_THD.new_empty((launch.num_splits, num_rows, num_heads), dtype=torch.float32)
-        else:
-            partial_STHD, lse_STH = out_THD, out_THD
-        mask_BQQ = meta.tree_mask_BQQ
-        has_mask = mask_BQQ is not None
-        uniform_q = meta.max_q if meta.uniform else 0
-        block_b = triton.next_power_of_2(num_requests)
-        num_tiles = launch.num_tiles(num_requests, num_rows, meta.max_q, meta.uniform, group)
-        _attention_kernel[(num_kv_heads, num_tiles, launch.num_splits)](
+        paged_attention_kernel[(num_kv_heads, shape.num_tiles(launch.block_m), launch.num_splits)](
             q_THD,
             k_cache,
             v_cache,
@@ -75,9 +51,9 @@ class TritonAttention:
             meta.cu_q_B1,
             meta.kv_len_B,
             meta.block_table_BP,
-            mask_BQQ.view(torch.uint8) if has_mask else q_THD,
+            q_THD if mask_BQQ is None else mask_BQQ.view(torch.uint8),
             scale * _LOG2_E,
-            num_requests,
+            shape.num_requests,
             num_rows,
             q_THD.stride(0),
             k_cache.stride(0),
@@ -85,11 +61,12 @@ class TritonAttention:
             v_cache.stride(0),
             v_cache.stride(1),
             meta.block_table_BP.stride(0),
+            NUM_KV_HEADS=num_kv_heads,
             GROUP=group,
             HEAD_DIM=head_dim,
-            PAGE_SIZE=page_size,
+            PAGE_SIZE=k_cache.shape[1],
             UNIFORM_Q=uniform_q,
-            HAS_MASK=has_mask,
+            HAS_MASK=mask_BQQ is not None,
             IS_SPLIT=is_split,
             BLOCK_B=block_b,
             BLOCK_M=launch.block_m,
@@ -98,20 +75,51 @@ class TritonAttention:
             num_stages=launch.num_stages,
         )
         if is_split:
-            _merge_kernel[(num_rows, num_heads)](
+            merge_splits_kernel[(num_rows, num_heads)](
                 partial_STHD,
                 lse_STH,
                 out_THD,
                 meta.cu_q_B1,
                 meta.kv_len_B,
-                num_requests,
+                shape.num_requests,
                 num_rows,
                 launch.num_splits,
+                NUM_HEADS=num_heads,
                 HEAD_DIM=head_dim,
                 UNIFORM_Q=uniform_q,
                 BLOCK_B=block_b,
                 BLOCK_S=triton.next_power_of_2(launch.num_splits),
                 BLOCK_N=launch.block_n,
-                num_warps=min(4, launch.num_splits),
+                num_warps=_MERGE_NUM_WARPS,
             )
         return out_THD
+
+
+def _check_layout(q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata) -> None:
+    """The kernels take strides for rows, pages and slots; heads and their elements must lie densely."""
+    head_dim = q_THD.shape[-1]
+    assert head_dim == triton.next_power_of_2(head_dim), f"head_dim is {head_dim}; allowed: powers of two"
+    assert q_THD.shape[1] % k_cache.shape[2] == 0, "query heads must be a multiple of key heads"
+    for name, tensor in (("q_THD", q_THD), ("k_cache", k_cache), ("v_cache", v_cache)):
+        assert tensor.stride()[-2:] == (head_dim, 1), f"{name} must have dense heads, has strides {tensor.stride()}"
+    assert meta.block_table_BP.stride(1) == 1, "block_table_BP must have dense rows"
+    if meta.tree_mask_BQQ is not None:
+        assert meta.uniform and meta.tree_mask_BQQ.is_contiguous(), "a tree mask must be contiguous, the step uniform"
+
+
+def _launch_shape(q_THD: Tensor, meta: AttentionMetadata, num_kv_heads: int) -> LaunchShape:
+    num_rows, num_heads, head_dim = q_THD.shape
+    device = q_THD.device
+    num_sms = torch.cuda.get_device_properties(device).multi_processor_count if q_THD.is_cuda else 1
+    return LaunchShape(
+        num_requests=meta.kv_len_B.shape[0],
+        num_rows=num_rows,
+        max_q=meta.max_q,
+        max_kv=meta.max_kv,
+        uniform=meta.uniform,
+        num_kv_heads=num_kv_heads,
+        group=num_heads // num_kv_heads,
+        head_dim=head_dim,
+        element_bytes=q_THD.element_size(),
+        num_sms=num_sms,
+    )

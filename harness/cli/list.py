@@ -1,0 +1,89 @@
+"""`specbench list`: strategies, backends, workloads; what works on this machine and why the rest does not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.harness.engine.legality import ALLOWED, NOT_YET, RULES, Choices, resolve
+from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS
+
+
+def _has_gpu() -> bool:
+    """Without importing torch: the driver's device node."""
+    return Path("/dev/nvidiactl").exists()
+
+
+def _availability(device: str) -> dict[str, dict[str, str]]:
+    """For each switch and value: `yes`, or why not."""
+    table: dict[str, dict[str, str]] = {}
+    for switch, values in ALLOWED.items():
+        table[switch] = {}
+        for value in values:
+            if value == "auto":
+                continue
+            try:
+                resolve(Choices(**{"device": device, switch: value}))
+                table[switch][value] = "yes"
+            except ValueError as error:
+                table[switch][value] = f"no: {str(error).partition(': ')[2].partition(' (resolved')[0]}"
+        table[switch] |= {value: f"no: {why}" for value, why in NOT_YET.get(switch, {}).items()}
+    return table
+
+
+def list_choices(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    device: Annotated[str, typer.Option(help="Answer for cpu or cuda; auto: this machine.")] = "auto",
+) -> None:
+    """List strategies, workloads and switches, and what can be combined on this machine.
+
+    Examples:
+
+      specbench list
+
+      specbench list --device cuda --json
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device: {device!r} is not known; allowed: auto, cpu, cuda")
+    if device == "auto":
+        device = "cuda" if _has_gpu() else "cpu"
+    content = {
+        "device": device,
+        "strategies": list(STRATEGIES),
+        "workloads": list(WORKLOADS),
+        "attention_backends": list(ATTENTION_BACKENDS),
+        "switches": _availability(device),
+        "refused": {rule.choice: rule.reason for rule in RULES},
+        "packages": {name: bool(importlib.util.find_spec(name)) for name in ("triton", "flashinfer", "nvtx", "lm_eval")},
+    }
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+        return
+    _print_tables(content)
+
+
+def _print_tables(content: dict) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"device: [bold]{content['device']}[/]")
+    console.print(f"strategies: {', '.join(content['strategies'])}")
+    console.print(f"workloads: {', '.join(content['workloads'])}")
+    switches = Table(title="switches (strategy:switch=value, or --switch for all arms)", title_justify="left")
+    for column in ("switch", "value", "here"):
+        switches.add_column(column, overflow="fold")
+    for switch, values in content["switches"].items():
+        for value, here in values.items():
+            switches.add_row(switch, value, here)
+    console.print(switches)
+    refused = Table(title="refused combinations", title_justify="left")
+    for column in ("choice", "because"):
+        refused.add_column(column, overflow="fold")
+    for choice, reason in content["refused"].items():
+        refused.add_row(choice, reason)
+    console.print(refused)

@@ -1,0 +1,130 @@
+"""`specbench run`: measure strategies over a workload and print the comparison."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_STRATEGIES = ["no-spec", "ngram"]
+
+
+def run(
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", "-s", help="An arm: name or name:key=value,... Repeatable. Default: no-spec and ngram."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="Asset name, hub name, Hugging Face directory or .gguf; a shape's name with dummy weights.")
+    ] = "smollm2-135m-instruct",
+    load_format: Annotated[str, typer.Option(help="auto: real weights; dummy: random weights of a published shape.")] = "auto",
+    num_layers: Annotated[int | None, typer.Option(help="Keep the first layers only (dummy weights).")] = None,
+    head: Annotated[str | None, typer.Option(help="EAGLE-3 head for all EAGLE arms: a directory, or random.")] = None,
+    dataset_name: Annotated[str, typer.Option(help="sharegpt, gsm8k, random, jsonl, mt-bench or humaneval.")] = "sharegpt",
+    dataset_path: Annotated[str | None, typer.Option(help="Your file instead of the named data set.")] = None,
+    num_prompts: Annotated[int, typer.Option(help="Prompts in the workload.")] = 20,
+    output_len: Annotated[int | None, typer.Option(help="Most output tokens of every prompt; default: the data set's.")] = None,
+    random_input_len: Annotated[int, typer.Option(help="random: prompt tokens.")] = 1024,
+    random_output_len: Annotated[int, typer.Option(help="random: output tokens.")] = 128,
+    random_range_ratio: Annotated[float, typer.Option(help="random: lengths vary by this fraction.")] = 0.0,
+    max_model_len: Annotated[int, typer.Option(help="Most tokens of a request, prompt and output.")] = 2048,
+    max_concurrency: Annotated[int, typer.Option(help="Requests in flight at once; also the largest batch.")] = 1,
+    request_rate: Annotated[float, typer.Option(help="Requests per second (Poisson); inf: as soon as there is room.")] = float("inf"),
+    burstiness: Annotated[float, typer.Option(help="Gamma shape of the arrival gaps; 1 is Poisson.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
+    top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Generate to the length limit whatever is sampled.")] = False,
+    stop_token_id: Annotated[list[int] | None, typer.Option(help="Further stop ids. Repeatable.")] = None,
+    seed: Annotated[int, typer.Option(help="Sampling of prompts, arrivals and tokens.")] = 42,
+    num_repeats: Annotated[int, typer.Option(help="Blocks of each arm, interleaved.")] = 3,
+    warmup_max_s: Annotated[float, typer.Option(help="Longest warm-up of an arm; it ends earlier once rounds are stable.")] = 8.0,
+    dtype: Annotated[str, typer.Option(help="auto, bfloat16 or float32.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    attention: Annotated[str | None, typer.Option(help="Attention backend of all arms: auto, torch, triton.")] = None,
+    graph: Annotated[str | None, typer.Option(help="Graph plan of all arms: auto, none, full, one.")] = None,
+    sync: Annotated[str | None, typer.Option(help="Host synchronisation of all arms: auto, single, none.")] = None,
+    acceptance: Annotated[
+        str | None, typer.Option(help="real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/..")
+    ] = None,
+    page_size: Annotated[int, typer.Option(help="Tokens a KV page, 1-128; 0: 16 on a GPU, 128 on a CPU.")] = 0,
+    num_pages: Annotated[int | None, typer.Option(help="KV pages; default: enough that nothing is preempted.")] = None,
+    max_num_batched_tokens: Annotated[int, typer.Option(help="Rows of a prefill step; longer prompts come in chunks.")] = 2048,
+    output_dir: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
+    label: Annotated[str, typer.Option(help="Word in the run directory's name.")] = "run",
+    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run; other options are ignored.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON on stdout instead of the table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+) -> None:
+    """Measure strategies on the same prompts, arms interleaved, and print a comparison table.
+
+    Every raw value goes to runs/<UTC>-<label>-<id>/ as it is measured; Ctrl-C keeps it, --resume goes on.
+
+    Examples:
+
+      specbench run --strategy no-spec --strategy ngram:k=4 --dataset-name sharegpt --num-prompts 40
+
+      specbench run -s no-spec -s naive-eagle:k=4,head=DIR --dataset-name gsm8k --max-concurrency 8
+
+      specbench run -s no-spec -s eagle:k=4,head=random --load-format dummy --model llama-3.1-8b --dataset-name random
+      --acceptance synthetic:3.0 --ignore-eos
+
+      specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
+    """
+    from specbench.harness.run_config import RunConfig, parse_arm
+    from specbench.workloads.base import WorkloadRequest
+
+    from .run_session import run_session
+
+    if resume is not None:
+        run_session(None, output_dir, label, resume, as_json, quiet, sys.argv)
+        return
+    defaults = dict(attention=attention, graph=graph, sync=sync, acceptance=acceptance)
+    given = {key: value for key, value in defaults.items() if value is not None}
+    texts = [_with_head(text, head) for text in strategy or DEFAULT_STRATEGIES]
+    if not 1 <= page_size <= 128 and page_size != 0:
+        raise ValueError(f"page_size: {page_size} is not allowed; allowed: 1 to 128, or 0 for the device's default")
+    config = RunConfig(
+        arms=tuple(parse_arm(text, given) for text in texts),
+        workload=WorkloadRequest(
+            name=dataset_name,
+            path=dataset_path,
+            num_prompts=num_prompts,
+            seed=seed,
+            max_model_len=max_model_len,
+            output_len=output_len,
+            random_input_len=random_input_len,
+            random_output_len=random_output_len,
+            random_range_ratio=random_range_ratio,
+        ),
+        model=model,
+        load_format=load_format,
+        num_layers=num_layers,
+        dtype=dtype,
+        device=device,
+        max_concurrency=max_concurrency,
+        request_rate=request_rate,
+        burstiness=burstiness,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        ignore_eos=ignore_eos,
+        stop_token_ids=tuple(stop_token_id or ()),
+        seed=seed,
+        num_repeats=num_repeats,
+        warmup_max_s=warmup_max_s,
+        max_num_batched_tokens=max_num_batched_tokens,
+        page_size=page_size,
+        num_pages=num_pages,
+    )
+    run_session(config, output_dir, label, None, as_json, quiet, sys.argv)
+
+
+def _with_head(text: str, head: str | None) -> str:
+    """`--head` is short for head=... in every EAGLE arm that names none."""
+    name, _, options = text.partition(":")
+    if head is None or "eagle" not in name or "head=" in options:
+        return text
+    return f"{name}:{options},head={head}" if options else f"{name}:head={head}"

@@ -1,0 +1,56 @@
+"""``specbench show``: report a stored run again, finished, interrupted or still running."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def show(
+    run: Annotated[Path, typer.Argument(help="A run directory, as `specbench run` printed it.", metavar="RUN")],
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the long report as Markdown.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Also write report.md, report.json and plots into the run directory.")
+    ] = False,
+) -> None:
+    """Show the comparison table of a stored run; every figure is computed again from its raw tables.
+
+    Examples:
+
+      specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d
+
+      specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --json | jq '.arms[].spreads.tps.median'
+
+      specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --markdown > report.md
+    """
+    from specbench.harness.measure.record import RunDirectory
+    from specbench.reports.view import view_run
+
+    if json and markdown:
+        raise typer.BadParameter("--json and --markdown exclude each other")
+    directory = RunDirectory.open(run)
+    view = view_run(directory)
+    if json:
+        from specbench.reports.json_report import json_text
+
+        sys.stdout.write(json_text(view))
+    elif markdown:
+        from specbench.reports.markdown import markdown_report
+
+        pictures = [path.as_posix() for path in sorted((directory.path / "plots").glob("*.png"))]
+        sys.stdout.write(markdown_report(view, pictures))
+    else:
+        from rich.console import Console
+
+        from specbench.reports.table import print_comparison
+
+        print_comparison(view, Console())
+    if write:
+        from specbench.reports.run_report import write_reports
+
+        for path in write_reports(directory):
+            typer.echo(f"wrote {path}", err=True)

@@ -1,0 +1,90 @@
+"""Forced acceptance: machine speed without a trained head, or with a known acceptance.
+
+The number of accepted drafts of a round is drawn from one uniform number keyed by (request seed, position of the
+pending token): every strategy and every repeat sees the same acceptance. Accepted positions emit the *draft* tokens,
+so the text is not the model's and the row is marked `synthetic` wherever it appears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from specbench.kernels.philox import uniform
+from torch import Tensor
+
+PURPOSE_ACCEPTANCE = 1  # sampling noise is purpose 0
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticAcceptance:
+    """`marginal[j]`: probability that at least j+1 drafts are accepted; non-increasing, in [0, 1]."""
+
+    marginal: tuple[float, ...]
+    description: str
+
+    def __post_init__(self) -> None:
+        bad = any(not 0 <= r <= 1 for r in self.marginal)
+        rising = any(b > a for a, b in zip(self.marginal, self.marginal[1:], strict=False))
+        if bad or rising:
+            raise ValueError(
+                f"acceptance: rates {list(self.marginal)} are not allowed; each must be in [0, 1] and none above the one before"
+            )
+
+    @property
+    def length(self) -> float:
+        """Mean acceptance length, the bonus token included."""
+        return 1 + sum(self.marginal)
+
+    def table_row(self, seed: int, num_positions: int) -> Tensor:
+        """int32 [num_positions]: accepted drafts by the position of the pending token."""
+        position = torch.arange(num_positions, dtype=torch.int64)
+        u_L1 = uniform(torch.full_like(position, seed), position, PURPOSE_ACCEPTANCE, 1)
+        rates = torch.tensor(self.marginal, dtype=u_L1.dtype)
+        return (u_L1 < rates).sum(dim=1).to(torch.int32)
+
+
+def rates_of_length(length: float, num_drafts: int) -> tuple[float, ...]:
+    """The schedule of least variance with mean `length`: ones, then the fraction, then zeros (vLLM's synthetic method)."""
+    if not 1 <= length <= num_drafts + 1:
+        raise ValueError(f"acceptance: synthetic length {length} is not allowed; allowed: 1 to k+1 = {num_drafts + 1}")
+    whole, fraction = divmod(length - 1, 1)
+    rates = [1.0] * int(whole) + [fraction] + [0.0] * num_drafts
+    return tuple(rates[:num_drafts])
+
+
+def rates_of_histogram(counts: list[float], num_drafts: int) -> tuple[float, ...]:
+    """Marginal rates from a measured histogram: `counts[a]` rounds accepted a drafts, a = 0..k."""
+    if len(counts) != num_drafts + 1 or min(counts) < 0 or sum(counts) <= 0:
+        raise ValueError(
+            f"acceptance: a histogram needs k+1 = {num_drafts + 1} non-negative counts (0..{num_drafts} accepted), "
+            f"got {counts}"
+        )
+    total = sum(counts)
+    return tuple(sum(counts[j:]) / total for j in range(1, num_drafts + 1))
+
+
+_FORMS = "real, synthetic:LENGTH, synthetic:rates=r1/r2/.., synthetic:histogram=n0/n1/.."
+
+
+def parse_acceptance(text: str, num_drafts: int) -> SyntheticAcceptance | None:
+    """None for `real`. Raises ValueError naming the allowed forms."""
+    if text == "real":
+        return None
+    kind, _, body = text.partition(":")
+    if kind != "synthetic" or not body:
+        raise ValueError(f"acceptance: {text!r} is not known; allowed: {_FORMS}")
+    name, _, values = body.rpartition("=")
+    try:
+        numbers = [float(x) for x in values.split("/")]
+    except ValueError:
+        raise ValueError(f"acceptance: {text!r} has a value that is not a number; allowed: {_FORMS}") from None
+    if name in ("", "length") and len(numbers) == 1:
+        return SyntheticAcceptance(rates_of_length(numbers[0], num_drafts), text)
+    if name == "rates":
+        if len(numbers) != num_drafts:
+            raise ValueError(f"acceptance: {text!r} gives {len(numbers)} rates; k = {num_drafts} are needed")
+        return SyntheticAcceptance(tuple(numbers), text)
+    if name == "histogram":
+        return SyntheticAcceptance(rates_of_histogram(numbers, num_drafts), text)
+    raise ValueError(f"acceptance: {text!r} is not known; allowed: {_FORMS}")

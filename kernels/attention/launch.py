@@ -1,0 +1,83 @@
+"""How the paged attention kernel is launched, decided from numbers the host knows before the step.
+
+A captured graph replays one launch for every length up to max_kv, so nothing here may depend on values on the device.
+The constants per case are a fixed table: no autotuning, which would compile and time during capture.
+"""
+
+from dataclasses import dataclass
+
+# Programs of the decode cases that run at once on one multiprocessor of an H100/H200.
+_PROGRAMS_PER_SM = 2
+_MAX_SPLITS = 32
+# In times of one block of keys: what a program spends on starting and on its partial result, and the merge's launch.
+_PROGRAM_COST_BLOCKS = 1
+_MERGE_COST_BLOCKS = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchShape:
+    """What is known on the host: the step's sizes and the device."""
+
+    num_requests: int
+    num_rows: int
+    max_q: int
+    max_kv: int
+    uniform: bool
+    num_kv_heads: int
+    group: int
+    head_dim: int
+    element_bytes: int
+    num_sms: int
+
+    def num_tiles(self, block_m: int) -> int:
+        """Tiles of packed rows over all requests; for ragged steps a bound whose surplus programs exit at once."""
+        if self.uniform:
+            return self.num_requests * -(-self.max_q * self.group // block_m)
+        return self.num_rows * self.group // block_m + self.num_requests
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """Block sizes (packed rows, keys), splits of the keys, and Triton's warps and pipeline stages."""
+
+    block_m: int
+    block_n: int
+    num_splits: int
+    num_warps: int
+    num_stages: int
+
+
+def choose_launch(shape: LaunchShape) -> Launch:
+    """The launch for a shape: a fixed table by rows and bytes of a key, then as many splits as fill the device."""
+    rows = shape.max_q * shape.group
+    key_bytes = shape.head_dim * shape.element_bytes
+    block_n = 64 if key_bytes <= 256 else 32
+    num_stages = 4 if key_bytes <= 128 else 3
+    if rows <= 16:
+        block_m, num_warps = 16, 4
+    elif rows <= 32:
+        block_m, num_warps = 32, 4
+    elif rows <= 64 or key_bytes > 256:
+        block_m, num_warps = 64, 4
+    else:
+        block_m, num_warps = 128, 8
+    num_splits = choose_num_splits(
+        num_programs=shape.num_tiles(block_m) * shape.num_kv_heads,
+        num_slots=shape.num_sms * _PROGRAMS_PER_SM,
+        max_blocks=-(-shape.max_kv // block_n),
+    )
+    return Launch(block_m=block_m, block_n=block_n, num_splits=num_splits, num_warps=num_warps, num_stages=num_stages)
+
+
+def choose_num_splits(*, num_programs: int, num_slots: int, max_blocks: int) -> int:
+    """Splits of the keys that finish soonest: waves of programs times blocks of each, plus the merge.
+
+    `num_programs` without splits, `num_slots` that run at once, `max_blocks` of keys in the longest request allowed.
+    """
+
+    def cost_blocks(num_splits: int) -> int:
+        waves = -(-num_programs * num_splits // num_slots)
+        blocks_each = -(-max_blocks // num_splits)
+        return waves * (blocks_each + _PROGRAM_COST_BLOCKS) + _MERGE_COST_BLOCKS * (num_splits > 1)
+
+    return min(range(1, max(1, min(_MAX_SPLITS, max_blocks)) + 1), key=cost_blocks)

@@ -1,0 +1,90 @@
+"""Figures as text: four significant digits, a dash where there is nothing, intervals in brackets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specbench.harness.measure.metrics import ArmSummary
+
+NOTHING = "-"
+HEADERS = (
+    "strategy",
+    "TPS (x)",
+    "TPOT ms",
+    "TTFT ms",
+    "spread",
+    "AL [95% CI]",
+    "tokens/forward",
+    "accepted by position",
+    "syncs/round",
+    "marks",
+)
+SPEED = HEADERS[:5]
+ACCEPTANCE = (HEADERS[0], *HEADERS[5:9])
+
+
+def comparison_cells(arm: ArmSummary) -> dict[str, str]:
+    """One row of the comparison table, by the names in HEADERS."""
+    interval = arm.acceptance.get("acceptance_length_interval")
+    values = (
+        arm.label,
+        _tps(arm),
+        milliseconds(arm.median("tpot_ms.mean")),
+        milliseconds(arm.median("ttft_ms.mean")),
+        _spread(arm),
+        with_interval(arm.acceptance.get("acceptance_length"), interval),
+        number(arm.acceptance.get("tokens_per_forward")),
+        rates(arm.acceptance.get("marginal", ())),
+        number(arm.median("syncs_per_round")),
+        "; ".join(arm.marks) or NOTHING,
+    )
+    return dict(zip(HEADERS, values, strict=True))
+
+
+def row_name(arm: ArmSummary) -> str:
+    """The label, with `synthetic` where acceptance was forced: no figure of such a row may pass for a real one."""
+    return arm.label + (" (synthetic)" if any(mark.startswith("synthetic") for mark in arm.marks) else "")
+
+
+def number(value: float | None) -> str:
+    """Up to four digits, whole numbers from 1,000: 0.381, 1.234, 123.4, 23266."""
+    if value is None:
+        return NOTHING
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Always four digits, so that a column lines up: 8.050, 20.00, 123.4; whole numbers from 1,000."""
+    return number(value) if value is None or abs(value) >= 1000 else f"{value:#.4g}"
+
+
+def percent(value: float | None) -> str:
+    """Signed percentage with one decimal."""
+    return NOTHING if value is None else f"{value:+.1%}"
+
+
+def rates(values: Sequence[float | None]) -> str:
+    """Rates by position, two decimals, separated by blanks."""
+    return " ".join(NOTHING if value is None else f"{value:.2f}" for value in values) or NOTHING
+
+
+def with_interval(value: float | None, interval: dict[str, Any] | None) -> str:
+    """`2.67 [2.51, 2.83]`."""
+    if value is None:
+        return NOTHING
+    return f"{value:.2f}" + (f" [{interval['low']:.2f}, {interval['high']:.2f}]" if interval else "")
+
+
+def _tps(arm: ArmSummary) -> str:
+    text = number(arm.median("tps"))
+    if arm.speedup is None or arm.speedup.tps_ratio is None:
+        return text
+    return f"{text} ({arm.speedup.tps_ratio:.2f}x)"
+
+
+def _spread(arm: ArmSummary) -> str:
+    tps = arm.spreads.get("tps")
+    if tps is None:
+        return NOTHING
+    return f"±{tps.half_range_fraction:.1%} (n={tps.n})" if tps.n > 1 else "n=1"

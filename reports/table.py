@@ -1,0 +1,102 @@
+"""The comparison table: for a terminal (rich), for a file or a pipe (plain), for a pull request (Markdown)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from specbench.reports.cells import ACCEPTANCE, HEADERS, NOTHING, SPEED, comparison_cells
+from specbench.reports.view import RunView, conventions, footnotes
+
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
+
+
+def print_comparison(view: RunView, console: Console) -> None:
+    """The table and what stands below it; without a terminal the plain form, whose width nobody cuts."""
+    if console.is_terminal:
+        console.print(rich_comparison(view, console.width))
+    else:
+        console.file.write(plain_comparison(view))
+
+
+def rich_comparison(view: RunView, width: int) -> RenderableType:
+    """One table where it fits into `width` columns, else speed and acceptance one below the other."""
+    rows = [comparison_cells(arm) for arm in view.arms]
+    fits = _plain_width(HEADERS[:-1], rows) + 24 <= width
+    tables: list[RenderableType] = [
+        _rich_table(headers, rows) for headers in ([HEADERS] if fits else [SPEED, ACCEPTANCE])
+    ]
+    if not fits:
+        marked = [row for row in rows if row["marks"] != NOTHING]
+        tables += [Text(f"{row['strategy']}: {row['marks']}", style="yellow") for row in marked]
+    notes = [Text(line, style="dim") for line in conventions(view)]
+    notes += [Text.assemble((f"{name}: ", "bold dim"), (value, "dim")) for name, value in footnotes(view)]
+    return Group(*tables, *notes)
+
+
+def plain_comparison(view: RunView) -> str:
+    """Columns aligned with blanks, then the notes."""
+    rows = [comparison_cells(arm) for arm in view.arms]
+    lines = plain_table(HEADERS, [[row[h] for h in HEADERS] for row in rows])
+    notes = conventions(view) + [f"{name}: {value}" for name, value in footnotes(view)]
+    return "\n".join([lines, "", *(_one_line(note) for note in notes)]) + "\n"
+
+
+def markdown_comparison(view: RunView) -> str:
+    """The table as GitHub Markdown, then the notes; whatever labels and errors hold is shown literally."""
+    rows = [comparison_cells(arm) for arm in view.arms]
+    table = markdown_table(HEADERS, [[row[h] for h in HEADERS] for row in rows])
+    notes = [f"* {escape_markdown(line)}" for line in conventions(view)]
+    notes += [f"* {name}: {_code(value)}" for name, value in footnotes(view)]
+    return "\n".join([table, "", *notes]) + "\n"
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Left-aligned columns, two blanks apart, headers underlined."""
+    cells = [[_one_line(cell) for cell in row] for row in (headers, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A GitHub table: first column left-aligned, the others right-aligned, cells escaped."""
+    lines = [headers, [":---", *["---:"] * (len(headers) - 1)]]
+    body = [[escape_markdown(cell) for cell in row] for row in rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [*lines, *body])
+
+
+def escape_markdown(text: str) -> str:
+    """`text` so that GitHub shows it literally, also inside a table: no markup, no HTML, no new line."""
+    safe = _one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN_SPECIAL.sub(r"\\\1", safe)
+
+
+def _rich_table(headers: Sequence[str], rows: Sequence[dict[str, str]]) -> Table:
+    table = Table(header_style="bold", show_edge=False, pad_edge=False)
+    for header in headers:
+        table.add_column(header, justify="right" if header in SPEED[1:] else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[header]) for header in headers))  # Text: labels may hold rich markup
+    return table
+
+
+def _plain_width(headers: Sequence[str], rows: Sequence[dict[str, str]]) -> int:
+    return sum(3 + max([len(header), *(len(row[header]) for row in rows)]) for header in headers)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _code(text: str) -> str:
+    """An inline code span that may itself hold backticks (CommonMark: a longer fence)."""
+    line = _one_line(text)
+    longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{pad}{line}{pad}{fence}"

@@ -1,0 +1,79 @@
+"""A stored run, read and summarised once, for every kind of report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench.harness.measure.environment import hardware_line
+from specbench.harness.measure.metrics import ArmSummary, measure_blocks, summarise
+from specbench.harness.measure.record import RunDirectory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunView:
+    """`run.json` as it stands, the arms' summaries, and the figures of every block."""
+
+    manifest: Mapping[str, Any]
+    arms: tuple[ArmSummary, ...]
+    blocks: Mapping[tuple[str, int], Mapping[str, Any]]
+
+
+def view_run(run: RunDirectory | str | os.PathLike[str]) -> RunView:
+    """Read a run directory, finished or not; ValueError where `RunDirectory.open` raises it."""
+    directory = run if isinstance(run, RunDirectory) else RunDirectory.open(run)
+    frames = directory.frames()
+    return RunView(manifest=directory.manifest, arms=tuple(summarise(frames)), blocks=measure_blocks(frames))
+
+
+def footnotes(view: RunView) -> list[tuple[str, str]]:
+    """What a reader needs to judge and repeat the table: (name, value) pairs, in a fixed order."""
+    manifest = view.manifest
+    workload, config = manifest.get("workload") or {}, manifest.get("config") or {}
+    prompts = f"{workload.get('num_prompts', '?')} prompts"
+    notes = [
+        ("run", f"{manifest['run_id']} ({manifest['status']})"),
+        (
+            "workload",
+            ", ".join(str(workload[k]) for k in ("name", "rule", "source") if workload.get(k)) + f", {prompts}",
+        ),
+        ("workload sha256", str(workload.get("sha256", "unknown"))),
+        ("model", compact(config.get("model"))),
+        ("sampling", compact(config.get("sampling"))),
+        ("hardware", hardware_line(manifest.get("environment") or {})),
+        ("specbench", _commit(manifest.get("git"))),
+        ("command", str(manifest["command"])),
+    ]
+    return [(name, value) for name, value in notes if value]
+
+
+def conventions(view: RunView) -> list[str]:
+    """How the columns are to be read, with the numbers of repeats and prompts behind them."""
+    num_repeats = sorted({arm.num_repeats for arm in view.arms if arm.num_repeats})
+    repeats = " or ".join(map(str, num_repeats)) or "no"
+    lines = [f"TPS, TPOT and TTFT: medians over {repeats} repeats; spread: half of max - min of TPS."]
+    baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
+    if baselines:
+        lines.append(f"(x): TPS against {baselines[0]!r} of this run, on the same prompts.")
+    intervals = [arm.acceptance.get("acceptance_length_interval") for arm in view.arms if arm.acceptance]
+    methods = [interval["method"] for interval in intervals if interval]
+    if methods:
+        lines.append(f"AL: tokens per verification with the bonus token, all repeats pooled [{methods[0]}].")
+    return lines
+
+
+def compact(value: Any) -> str:
+    """A configuration value in one line: `temperature=0.0, seed=42`; nested values keep only what is set."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={compact(v)}" for k, v in value.items() if v not in (None, {}, [], ""))
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(compact(item) for item in value) + "]"
+    return "" if value is None else str(value)
+
+
+def _commit(git: Mapping[str, Any] | None) -> str:
+    if not git:
+        return ""
+    return f"{git.get('sha') or 'no commit'}{' with local changes' if git.get('dirty') else ''}"

@@ -1,0 +1,120 @@
+import pytest
+import torch
+from kernels.slots import Slots, random_slots
+
+from specbench.kernels.decode_rows import prepare_rows, prepare_rows_ref, prepare_rows_triton
+from specbench.kernels.draft_rows import (
+    draft_first_ids,
+    draft_first_ids_ref,
+    draft_first_ids_triton,
+    draft_next_rows,
+    draft_next_rows_ref,
+    draft_next_rows_triton,
+)
+
+POISON = -77
+
+
+def poisoned(size, dtype, device):
+    return torch.full(size if isinstance(size, tuple) else (size,), POISON, dtype=dtype, device=device)
+
+
+def key_slot(slots: Slots, slot: int, position: int) -> int:
+    page = int(slots.block_table_SP[slot, position // slots.page_size])
+    return page * slots.page_size + position % slots.page_size
+
+
+def step_tensors(slot_of, lengths, num_drafts, device):
+    rows = [(request, offset) for request, length in enumerate(lengths) for offset in range(length)]
+    tensors = [slot_of, [r for r, _ in rows], [o for _, o in rows], num_drafts, lengths]
+    slot_B, row_req_T, row_off_T, num_drafts_B, q_len_B = [torch.tensor(t, device=device) for t in tensors]
+    return rows, (slot_B, row_req_T, row_off_T, num_drafts_B.int(), q_len_B.int())
+
+
+# Decode rounds (uniform, dummies as padding), prompt chunks (last and earlier), both together, over 128 rows.
+STEPS = {
+    "one": ([2], lambda depth: ([1 + depth], [depth])),
+    "padded": ([0, 3, 6, 6], lambda depth: ([1 + depth] * 4, [depth] * 4)),
+    "mixed": ([1, 4, 5, 6], lambda depth: ([1 + depth, 9, 7, 1], [depth, 0, -1, -1])),
+    "long": ([1, 4], lambda depth: ([100, 39], [-1, 0])),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("op", [prepare_rows_ref, prepare_rows_triton, prepare_rows])
+@pytest.mark.parametrize("position_dtype", [torch.int32, torch.int64])
+def test_prepare_rows(op, depth, step, position_dtype, device):
+    slots = random_slots(seed=depth, depth=depth, device=device, length=160)
+    slot_of, shape = STEPS[step]
+    lengths, num_drafts = shape(depth)
+    slots.n_S[[1, 4, 5]] = torch.tensor([11, 0, 30], dtype=torch.int32, device=device)
+    rows, step_inputs = step_tensors(slot_of, lengths, num_drafts, device)
+    before = slots.copy()
+    out = (
+        poisoned(len(rows), torch.int64, device),
+        poisoned(len(rows), position_dtype, device),
+        poisoned(len(rows), torch.int64, device),
+        poisoned(len(slot_of), torch.int32, device),
+        poisoned((len(slot_of), slots.block_table_SP.shape[1]), torch.int32, device),
+    )
+    op(*step_inputs, slots.n_S, slots.tokens_SL, slots.drafts_SK, slots.block_table_SP, slots.page_size, *out)
+
+    ids, position, kv_slot, kv_len, table = (tensor.tolist() for tensor in out)
+    for row, (request, offset) in enumerate(rows):
+        slot = slot_of[request]
+        at = int(before.n_S[slot]) + offset
+        is_draft = num_drafts[request] > 0 and offset > 0
+        token = before.drafts_SK[slot, offset - 1] if is_draft else before.tokens_SL[slot, at]
+        assert (ids[row], position[row], kv_slot[row]) == (max(int(token), 0), at, key_slot(before, slot, at))
+    for request, slot in enumerate(slot_of):
+        assert kv_len[request] == int(before.n_S[slot]) + lengths[request]
+        assert table[request] == before.block_table_SP[slot].tolist()
+    for name in ("n_S", "tokens_SL", "drafts_SK", "block_table_SP"):
+        assert torch.equal(getattr(slots, name), getattr(before, name)), name
+
+
+@pytest.mark.parametrize("op", [prepare_rows_ref, prepare_rows_triton])
+def test_drafts_may_lie_behind_the_token_buffer(op, device):
+    slots = random_slots(seed=5, depth=3, device=device, length=12)
+    slots.n_S[0] = 11
+    _, step_inputs = step_tensors([0], [4], [3], device)
+    out = tuple(poisoned(4, torch.int64, device) for _ in range(3))
+    table = poisoned((1, slots.block_table_SP.shape[1]), torch.int32, device)
+    kv_len = poisoned(1, torch.int32, device)
+    op(*step_inputs, slots.n_S, slots.tokens_SL, slots.drafts_SK, slots.block_table_SP, 4, *out, kv_len, table)
+    assert out[0].tolist() == [int(slots.tokens_SL[0, 11])] + slots.drafts_SK[0].clamp(min=0).tolist()
+    assert out[1].tolist() == [11, 12, 13, 14]
+
+
+@pytest.mark.parametrize("op", [draft_first_ids_ref, draft_first_ids_triton, draft_first_ids])
+def test_draft_first_ids_are_shifted_by_one(op, device):
+    slots = random_slots(seed=1, depth=2, device=device)
+    slot_of, row_req, positions = [3, 0, 6], [0, 0, 0, 1, 2], [4, 5, 39, 7, 0]
+    slots.tokens_SL[0, 8] = -1
+    ids = poisoned(5, torch.int64, device)
+    op(*(torch.tensor(t, device=device) for t in (slot_of, row_req, positions)), slots.tokens_SL, ids)
+    tokens = slots.tokens_SL.tolist()
+    # The row at the buffer's end is a padded one: any valid id will do, here the last token's.
+    assert ids.tolist() == [tokens[3][5], tokens[3][6], tokens[3][39], 0, tokens[6][1]]
+
+
+@pytest.mark.parametrize("requests", [1, 5, 130])
+@pytest.mark.parametrize("step", [2, 3, 4])
+@pytest.mark.parametrize("op", [draft_next_rows_ref, draft_next_rows_triton, draft_next_rows])
+def test_draft_next_rows(op, step, requests, device):
+    slots = random_slots(seed=step, depth=4, device=device)
+    slot_of = [index % 7 for index in range(requests)]
+    out = [poisoned(requests, dtype, device) for dtype in (torch.int64, torch.int64, torch.int64, torch.int32)]
+    slot_B = torch.tensor(slot_of, device=device)
+    op(step, slot_B, slots.n_S, slots.drafts_SK, slots.block_table_SP, slots.page_size, *out)
+    for request, slot in enumerate(slot_of):
+        at = int(slots.n_S[slot]) + step - 2
+        draft = max(int(slots.drafts_SK[slot, step - 2]), 0)
+        assert [int(t[request]) for t in out] == [draft, at, key_slot(slots, slot, at), at + 1]
+
+
+def test_draft_next_rows_refuses_steps_that_have_no_draft_before_them(device):
+    slots = random_slots(seed=0, depth=2, device=device)
+    with pytest.raises(AssertionError, match="step 1"):
+        draft_next_rows(1, *[slots.n_S] * 3, slots.block_table_SP, 4, *[slots.n_S] * 4)

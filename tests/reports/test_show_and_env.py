@@ -1,0 +1,48 @@
+import json
+
+import pytest
+import typer
+from run_samples import sample_run
+from specbench.harness.cli.env import env
+from specbench.harness.cli.show import show
+from typer.testing import CliRunner
+
+
+@pytest.fixture
+def cli():
+    app = typer.Typer()
+    app.command("show")(show)
+    app.command("env")(env)
+    return lambda *words: CliRunner().invoke(app, list(map(str, words)))
+
+
+def test_show_prints_the_table(cli, tmp_path):
+    result = cli("show", sample_run(tmp_path).path)
+    assert result.exit_code == 0, result.output
+    assert "(1.77x)" in result.stdout and "failed: RuntimeError" in result.stdout
+
+
+def test_show_json_and_markdown(cli, tmp_path):
+    path = sample_run(tmp_path).path
+    assert json.loads(cli("show", path, "--json").stdout)["schema"] == "specbench.report/1"
+    assert cli("show", path, "--markdown").stdout.startswith("# sample\n\n| strategy |")
+    assert cli("show", path, "--json", "--markdown").exit_code == 2
+
+
+def test_show_write_names_the_files_on_stderr(cli, tmp_path):
+    path = sample_run(tmp_path).path
+    result = cli("show", path, "--json", "--write")
+    json.loads(result.stdout)
+    assert "report.md" in result.stderr and (path / "report.md").exists()
+
+
+def test_show_of_no_run_says_what_to_do(cli, tmp_path):
+    result = cli("show", tmp_path)
+    assert result.exit_code != 0 and "not a run directory" in str(result.exception)
+
+
+def test_env(cli):
+    environment = json.loads(cli("env", "--json").stdout)
+    assert environment["hardware"]["cpu"]["logical_cores"] >= 1
+    text = cli("env").stdout
+    assert "hardware.cpu.model: " in text and "software.packages.torch: " in text

