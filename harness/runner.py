@@ -14,6 +14,7 @@ from . import targets
 from .arms import ResolvedArm, build_engine, resolve_arm
 from .engine.engine import Engine
 from .engine.request import Request
+from .engine.sampler import SamplingMode
 from .measure.drive import Load, run_block, warm_up
 from .measure.instrument import instrumented_phases
 from .measure.metrics import results
@@ -138,6 +139,8 @@ class _Arms:
         if label not in self._engines:
             self._progress.say(f"{label}: preparing")
             engine = build_engine(arm, c, self._run.target.model)
+            # Before anything is timed: a capture in the middle of a block would stand in its figures.
+            engine.launcher.capture([SamplingMode.of([self._load.request(0).sampling])])
             warmup = WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s)
             self._progress.say(f"{label}: warming up")
             warm_up(engine, self._load, warmup)

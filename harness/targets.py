@@ -11,7 +11,6 @@ import torch
 from .models.llama import LlamaModel
 from .models.loader import dummy_target, load_target
 from .models.shapes import published_shape
-from .models.source import resolve_model
 from .run_config import RunConfig
 
 
@@ -53,9 +52,11 @@ def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = N
         described |= {"source": f"random weights of the shape of {hub_name}", "sha256": "", "synthetic": True}
         described["num_layers"] = model.config.num_layers
         return Target(model, None, (), described)
-    source = resolve_model(config.model, progress=progress)
     from specbench.workloads.tokenizer import load_tokenizer
 
+    from .models.source import resolve_model  # the GGUF reader and the hub client, which random weights do not need
+
+    source = resolve_model(config.model, progress=progress)
     tokenizer = load_tokenizer(source.path)
     model = load_target(source.path, dtype, device)
     described |= {"source": source.source, "sha256": source.sha256, "synthetic": False}

@@ -138,7 +138,7 @@ def prepare_rows_triton(
         block_table_BP.stride(0),
         tokens_SL.shape[1],
         drafts_SK.shape[1],
-        block_table_SP.shape[1],
+        P=block_table_SP.shape[1],
         PAGE=page_size,
         BLOCK_T=block_rows,
         BLOCK_P=min(triton.next_power_of_2(block_table_SP.shape[1]), 1024),
@@ -178,7 +178,7 @@ def _prepare_rows_kernel(
     stride_request_table,
     tokens_width,
     drafts_width,
-    table_width,
+    P: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -197,7 +197,7 @@ def _prepare_rows_kernel(
         draft_inside = inside & is_draft & (offset <= drafts_width)
         draft = tl.load(drafts_ptr + slot * stride_drafts + offset - 1, mask=draft_inside, other=0)
         ids = tl.maximum(tl.where(is_draft, draft, known), 0)
-        kv_slot = key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE, inside)
+        kv_slot = key_slot(block_table_ptr, slot, position, stride_table, P, PAGE, inside)
         tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
         tl.store(position_ptr + row, position.to(position_ptr.dtype.element_ty), mask=inside)
         tl.store(kv_slot_ptr + row, kv_slot, mask=inside)
@@ -206,8 +206,8 @@ def _prepare_rows_kernel(
         slot = tl.load(slot_ptr + request).to(tl.int64)
         kv_len = tl.load(n_ptr + slot) + tl.load(q_len_ptr + request)
         tl.store(kv_len_ptr + request, kv_len.to(kv_len_ptr.dtype.element_ty))
-        for start in range(0, table_width, BLOCK_P):
+        for start in range(0, P, BLOCK_P):
             page = start + tl.arange(0, BLOCK_P)
-            entry = tl.load(block_table_ptr + slot * stride_table + page, mask=page < table_width, other=0)
+            entry = tl.load(block_table_ptr + slot * stride_table + page, mask=page < P, other=0)
             request_table_at = request_table_ptr + request * stride_request_table + page
-            tl.store(request_table_at, entry, mask=page < table_width)
+            tl.store(request_table_at, entry, mask=page < P)

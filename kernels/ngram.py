@@ -122,7 +122,8 @@ def _ngram_propose_kernel(
     # Each lane keeps its longest run and, of equals, the earliest end: lanes see their indices in rising order.
     best_run = tl.zeros([BLOCK_W], dtype=tl.int32)
     best_end = tl.zeros([BLOCK_W], dtype=tl.int32)
-    for start in range(0, last, BLOCK_W):
+    start = 0
+    while start < last:
         end = start + tl.arange(0, BLOCK_W)
         alive = (end < last).to(tl.int32)
         run = tl.zeros([BLOCK_W], dtype=tl.int32)
@@ -135,6 +136,7 @@ def _ngram_propose_kernel(
         better = run > best_run
         best_end = tl.where(better, end, best_end)
         best_run = tl.maximum(run, best_run)
+        start += BLOCK_W
 
     longest = tl.max(best_run, axis=0)
     match_end = tl.min(tl.where(best_run == longest, best_end, last), axis=0)

@@ -20,8 +20,6 @@ HEADERS = (
     "syncs/round",
     "marks",
 )
-SPEED = HEADERS[:5]
-ACCEPTANCE = (HEADERS[0], *HEADERS[5:9])
 
 
 def comparison_cells(arm: ArmSummary) -> dict[str, str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from specbench.reports.cells import ACCEPTANCE, HEADERS, NOTHING, SPEED, comparison_cells
+from specbench.reports.cells import HEADERS, NOTHING, comparison_cells
 from specbench.reports.view import RunView, conventions, footnotes
 
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
@@ -24,18 +25,17 @@ def print_comparison(view: RunView, console: Console) -> None:
 
 
 def rich_comparison(view: RunView, width: int) -> RenderableType:
-    """One table where it fits into `width` columns, else speed and acceptance one below the other."""
+    """One table where it fits into `width` columns, else its columns in several tables one below the other."""
     rows = [comparison_cells(arm) for arm in view.arms]
-    fits = _plain_width(HEADERS[:-1], rows) + 24 <= width
-    tables: list[RenderableType] = [
-        _rich_table(headers, rows) for headers in ([HEADERS] if fits else [SPEED, ACCEPTANCE])
-    ]
+    fits = sum(_width(header, rows) for header in HEADERS) <= width
+    groups = [HEADERS[1:]] if fits else _groups(HEADERS[1:-1], rows, width)
+    parts: list[RenderableType] = [_rich_table((HEADERS[0], *group), rows) for group in groups]
     if not fits:
         marked = [row for row in rows if row["marks"] != NOTHING]
-        tables += [Text(f"{row['strategy']}: {row['marks']}", style="yellow") for row in marked]
-    notes = [Text(line, style="dim") for line in conventions(view)]
-    notes += [Text.assemble((f"{name}: ", "bold dim"), (value, "dim")) for name, value in footnotes(view)]
-    return Group(*tables, *notes)
+        parts += [Text(f"{row['strategy']}: {row['marks']}", style="yellow") for row in marked]
+    parts += [Text(), *(Text(line, style="dim") for line in conventions(view))]
+    parts += [Text.assemble((f"{name}: ", "bold dim"), (value, "dim")) for name, value in footnotes(view)]
+    return Group(*parts)
 
 
 def plain_comparison(view: RunView) -> str:
@@ -79,14 +79,28 @@ def escape_markdown(text: str) -> str:
 def _rich_table(headers: Sequence[str], rows: Sequence[dict[str, str]]) -> Table:
     table = Table(header_style="bold", show_edge=False, pad_edge=False)
     for header in headers:
-        table.add_column(header, justify="right" if header in SPEED[1:] else "left", overflow="fold")
+        foldable = header in (HEADERS[0], HEADERS[-1])
+        justify: Literal["left", "right"] = "left" if foldable else "right"
+        table.add_column(header, justify=justify, overflow="fold", no_wrap=not foldable)
     for row in rows:
         table.add_row(*(Text(row[header]) for header in headers))  # Text: labels may hold rich markup
     return table
 
 
-def _plain_width(headers: Sequence[str], rows: Sequence[dict[str, str]]) -> int:
-    return sum(3 + max([len(header), *(len(row[header]) for row in rows)]) for header in headers)
+def _width(header: str, rows: Sequence[dict[str, str]]) -> int:
+    """Width of a column with its border."""
+    return 3 + max([len(header), *(len(row[header]) for row in rows)])
+
+
+def _groups(headers: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> list[list[str]]:
+    """Columns in order, in as few groups as fit beside the labels; long labels fold at two fifths of the width."""
+    space = width - min(_width(HEADERS[0], rows), width * 2 // 5)
+    groups: list[list[str]] = [[]]
+    for header in headers:
+        if groups[-1] and sum(_width(h, rows) for h in (*groups[-1], header)) > space:
+            groups.append([])
+        groups[-1].append(header)
+    return groups
 
 
 def _one_line(text: str) -> str:

@@ -32,7 +32,7 @@ def footnotes(view: RunView) -> list[tuple[str, str]]:
     """What a reader needs to judge and repeat the table: (name, value) pairs, in a fixed order."""
     manifest = view.manifest
     workload, config = manifest.get("workload") or {}, manifest.get("config") or {}
-    prompts = f"{workload.get('num_prompts', '?')} prompts"
+    prompts = f"{workload.get('num_prompts', '?')} {'synthetic ' if workload.get('synthetic') else ''}prompts"
     notes = [
         ("run", f"{manifest['run_id']} ({manifest['status']})"),
         (
@@ -40,8 +40,8 @@ def footnotes(view: RunView) -> list[tuple[str, str]]:
             ", ".join(str(workload[k]) for k in ("name", "rule", "source") if workload.get(k)) + f", {prompts}",
         ),
         ("workload sha256", str(workload.get("sha256", "unknown"))),
-        ("model", compact(config.get("model"))),
-        ("sampling", compact(config.get("sampling"))),
+        ("model", compact(manifest.get("model") or config.get("model"))),
+        ("sampling", compact(manifest.get("sampling") or config.get("sampling"))),
         ("hardware", hardware_line(manifest.get("environment") or {})),
         ("specbench", _commit(manifest.get("git"))),
         ("command", str(manifest["command"])),

@@ -25,17 +25,18 @@ class Hub:
         self._probe: str | None = None
 
     def cached(self, source: HubSource) -> Path | None:
-        """What the hub's own cache holds whole, without the network."""
-        from huggingface_hub import hf_hub_download, snapshot_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
+        """What the hub's own cache holds whole, without the network.
 
-        try:
-            if source.file:
-                return Path(hf_hub_download(source.repo, source.file, repo_type="dataset", local_files_only=True))
-            path = Path(snapshot_download(source.repo, local_files_only=True))
-        except LocalEntryNotFoundError:
-            return None
-        return path if is_whole_model(path) else None
+        Not ``snapshot_download(local_files_only=True)``: that misses every file of a repository that we leave out on
+        purpose (newer clients), or takes a download that somebody broke off (older ones).
+        """
+        from huggingface_hub import try_to_load_from_cache
+
+        if source.file:
+            found = try_to_load_from_cache(source.repo, source.file, repo_type="dataset")
+            return Path(found) if isinstance(found, str) else None
+        config = try_to_load_from_cache(source.repo, "config.json")
+        return Path(config).parent if isinstance(config, str) and is_whole_model(Path(config).parent) else None
 
     def fetch(self, source: HubSource) -> Path:
         """Download (the hub's client resumes by itself); the local path. Raises AssetError with the reason."""

@@ -50,14 +50,14 @@ class Launch:
 def choose_launch(shape: LaunchShape) -> Launch:
     """The launch for a shape: a fixed table by rows and bytes of a key, then as many splits as fill the device."""
     rows = shape.max_q * shape.group
-    key_bytes = shape.head_dim * shape.element_bytes
-    block_n = 64 if key_bytes <= 256 else 32
-    num_stages = 4 if key_bytes <= 128 else 3
+    is_fp32 = shape.element_bytes == 4
+    block_n = 32 if is_fp32 else 64
+    num_stages = 4 if shape.head_dim * shape.element_bytes <= 128 else 3
     if rows <= 16:
         block_m, num_warps = 16, 4
-    elif rows <= 32:
+    elif rows <= 32 or is_fp32:
         block_m, num_warps = 32, 4
-    elif rows <= 64 or key_bytes > 256:
+    elif rows <= 64:
         block_m, num_warps = 64, 4
     else:
         block_m, num_warps = 128, 8

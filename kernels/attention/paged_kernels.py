@@ -14,6 +14,8 @@ from specbench.kernels.triton_support import tl, triton
 # Stands for -inf in scores and maxima: exp2 of a difference of two of them is 1, not NaN, and the next real maximum (or
 # the merge) multiplies whatever was summed up under it by exp2(-1e30) = 0.
 _MASKED = tl.constexpr(-1.0e30)
+# Of fp32 products: three TF32 passes keep fp32's accuracy on tensor cores; plain fp32 products spill registers.
+_PRECISION = tl.constexpr("tf32x3")
 
 
 @triton.jit
@@ -142,14 +144,14 @@ def paged_attention_kernel(
             sees_MN = (own_N < 0)[None, :] | (sees_MN != 0)
         else:
             sees_MN = keys_N[None, :] <= (prefix_len + row_M)[:, None]
-        score_MN = tl.dot(q_MD, k_DN, input_precision="ieee") * scale_log2
+        score_MN = tl.dot(q_MD, k_DN, input_precision=_PRECISION) * scale_log2
         score_MN = tl.where(sees_MN, score_MN, _MASKED)
         new_max_M = tl.maximum(max_M, tl.max(score_MN, 1))
         rescale_M = tl.exp2(max_M - new_max_M)
         p_MN = tl.exp2(score_MN - new_max_M[:, None])
         sum_M = sum_M * rescale_M + tl.sum(p_MN, 1)
         acc_MD = acc_MD * rescale_M[:, None]
-        acc_MD = tl.dot(p_MN.to(v_ND.dtype), v_ND, acc_MD, input_precision="ieee")
+        acc_MD = tl.dot(p_MN.to(v_ND.dtype), v_ND, acc_MD, input_precision=_PRECISION)
         max_M = new_max_M
 
     # A tile may stand before all keys of its split: nothing was summed, and the merge gives it no weight.

@@ -1,8 +1,10 @@
+import io
 import json
 
 import pytest
 from rich.console import Console
 from run_samples import chain_block, manifest, sample_run
+
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.measure.schema import RUN_SCHEMA
 from specbench.reports.cells import HEADERS, milliseconds, number, percent, rates
@@ -58,9 +60,9 @@ def test_escape_markdown(text, shown):
     assert escape_markdown(text) == shown
 
 
-@pytest.mark.parametrize("width", [80, 240])
+@pytest.mark.parametrize("width", [60, 80, 120, 240])
 def test_terminal_table_shows_every_arm_and_mark_at_any_width(run, width):
-    console = Console(width=width, force_terminal=True, record=True, file=open("/dev/null", "w"))
+    console = Console(width=width, force_terminal=True, record=True, file=io.StringIO())
     print_comparison(view_run(run), console)
     text = console.export_text()
     for piece in ("no-spec", ODD, "naive-eagle", "failed: RuntimeError", "synthetic", "1.77x", "2.52 [2.33, 2.67]"):
@@ -69,7 +71,7 @@ def test_terminal_table_shows_every_arm_and_mark_at_any_width(run, width):
 
 def test_labels_are_not_rich_markup(tmp_path):
     run = RunDirectory.create(tmp_path, "x", manifest("[red]no-spec[/red]"))
-    console = Console(width=240, force_terminal=True, record=True, file=open("/dev/null", "w"))
+    console = Console(width=240, force_terminal=True, record=True, file=io.StringIO())
     print_comparison(view_run(run), console)
     assert "[red]no-spec[/red]" in console.export_text()
 

@@ -3,9 +3,10 @@ import json
 import pytest
 import typer
 from run_samples import sample_run
+from typer.testing import CliRunner
+
 from specbench.harness.cli.env import env
 from specbench.harness.cli.show import show
-from typer.testing import CliRunner
 
 
 @pytest.fixture

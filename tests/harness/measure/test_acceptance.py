@@ -1,5 +1,6 @@
 import pytest
 from run_samples import frame, prefill, request, step
+
 from specbench.harness.measure.acceptance import acceptance_metrics
 
 

@@ -2,6 +2,7 @@ import math
 
 import pytest
 from run_samples import frame, phase, prefill, request, step
+
 from specbench.harness.measure.accounting import accounting_identity, phase_metrics, round_metrics, step_table
 from specbench.harness.measure.latency import latency_metrics
 

@@ -1,5 +1,6 @@
 import pytest
 from run_samples import frame, prefill, request, step
+
 from specbench.harness.measure.latency import latency_metrics, throughput_metrics, tpot_by_request_ms
 
 REQUESTS = [

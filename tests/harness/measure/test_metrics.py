@@ -2,6 +2,7 @@ import json
 
 import pytest
 from run_samples import chain_block, frame, manifest, phase, prefill, request, sample_run, step
+
 from specbench.harness.measure.files import to_plain
 from specbench.harness.measure.metrics import block_metrics, results, summarise
 from specbench.harness.measure.record import RunDirectory

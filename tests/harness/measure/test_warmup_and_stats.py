@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from specbench.harness.measure.stats import mean_interval, percentiles, ratio_interval, spread
 from specbench.harness.measure.warmup import WarmUp
 
