@@ -187,17 +187,17 @@ def _prepare_rows_kernel(
     if program < row_programs:
         row = program * BLOCK_T + tl.arange(0, BLOCK_T)
         inside = row < num_rows
-        request = tl.load(row_req_ptr + row, mask=inside, other=0).to(tl.int64)
+        row_request = tl.load(row_req_ptr + row, mask=inside, other=0).to(tl.int64)
         offset = tl.load(row_off_ptr + row, mask=inside, other=0).to(tl.int64)
-        slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
-        position = tl.load(n_ptr + slot, mask=inside, other=0).to(tl.int64) + offset
-        is_draft = (tl.load(num_drafts_ptr + request, mask=inside, other=0) > 0) & (offset > 0)
+        row_slot = tl.load(slot_ptr + row_request, mask=inside, other=0).to(tl.int64)
+        position = tl.load(n_ptr + row_slot, mask=inside, other=0).to(tl.int64) + offset
+        is_draft = (tl.load(num_drafts_ptr + row_request, mask=inside, other=0) > 0) & (offset > 0)
         known_inside = inside & (position < tokens_width) & (is_draft == 0)
-        known = tl.load(tokens_ptr + slot * stride_tokens + position, mask=known_inside, other=0)
+        known = tl.load(tokens_ptr + row_slot * stride_tokens + position, mask=known_inside, other=0)
         draft_inside = inside & is_draft & (offset <= drafts_width)
-        draft = tl.load(drafts_ptr + slot * stride_drafts + offset - 1, mask=draft_inside, other=0)
+        draft = tl.load(drafts_ptr + row_slot * stride_drafts + offset - 1, mask=draft_inside, other=0)
         ids = tl.maximum(tl.where(is_draft, draft, known), 0)
-        kv_slot = key_slot(block_table_ptr, slot, position, stride_table, P, PAGE, inside)
+        kv_slot = key_slot(block_table_ptr, row_slot, position, stride_table, P, PAGE, inside)
         tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
         tl.store(position_ptr + row, position.to(position_ptr.dtype.element_ty), mask=inside)
         tl.store(kv_slot_ptr + row, kv_slot, mask=inside)

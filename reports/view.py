@@ -61,6 +61,9 @@ def conventions(view: RunView) -> list[str]:
     methods = [interval["method"] for interval in intervals if interval]
     if methods:
         lines.append(f"AL: tokens per verification with the bonus token, all repeats pooled [{methods[0]}].")
+        sampling = view.manifest.get("sampling") or {}
+        if sampling.get("ignore_eos"):
+            lines.append("ignore_eos: answers run on past their end, where text repeats itself: AL is flattered.")
     return lines
 
 

@@ -137,3 +137,11 @@ def test_numbers():
     assert [milliseconds(v) for v in (None, 8.05, 20.0, 1234.5)] == ["-", "8.050", "20.00", "1234"]
     assert percent(-0.034) == "-3.4%" and rates([0.5, None]) == "0.50 -" and rates([]) == "-"
     assert compact({"model": {"name": "x", "revision": None}, "stop": []}) == "model=name=x"
+
+
+def test_top_level_model_and_sampling_come_before_the_configuration(tmp_path):
+    more = {"model": {"name": "other"}, "sampling": {"seed": 7, "ignore_eos": True}}
+    run = RunDirectory.create(tmp_path, "x", manifest("eagle") | more)
+    run.append("eagle", 0, **chain_block([1, 2]))
+    text = plain_comparison(view_run(run))
+    assert "model: name=other" in text and "sampling: seed=7" in text and "AL is flattered" in text

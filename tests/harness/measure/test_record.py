@@ -80,6 +80,21 @@ def test_failed_block_is_a_row_and_is_tried_again(tmp_path):
     assert len(again.manifest["resumes"]) == 1
 
 
+def test_interrupted_run_keeps_its_blocks_and_goes_on(tmp_path):
+    run = new_run(tmp_path)
+    run.append("no-spec", 0, **chain_block([0], k=0))
+    run.finish({}, status="interrupted")
+    again = RunDirectory.open(run.path)
+    assert again.manifest["status"] == "interrupted" and again.manifest["ended_utc"]
+    again.resume([])
+    again.append("eagle:k=4", 0, **chain_block([1]))
+    assert RunDirectory.open(run.path).done_blocks() == {("no-spec", 0), ("eagle:k=4", 0)}
+    again.finish({})
+    assert len(RunDirectory.open(run.path).frames().requests) == 8
+    with pytest.raises(ValueError, match="status: 'done' not allowed"):
+        again.finish({}, status="done")
+
+
 def test_labels_that_look_alike_in_file_names_stay_apart(tmp_path):
     labels = ("a|b", "a/b", "a<b>")
     run = new_run(tmp_path, *labels)
