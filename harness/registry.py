@@ -25,6 +25,8 @@ ATTENTION_BACKENDS: Mapping[str, str] = {
 WORKLOADS: Mapping[str, str] = {
     "sharegpt": "specbench.workloads.sharegpt:load",
     "gsm8k": "specbench.workloads.gsm8k:load",
+    "gsm8k-train": "specbench.workloads.gsm8k:load",
+    "gsm-symbolic": "specbench.workloads.gsm_symbolic:load",
     "random": "specbench.workloads.random_lengths:load",
     "jsonl": "specbench.workloads.jsonl:load",
     "mt-bench": "specbench.workloads.questions:load_mt_bench",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specbench.kernels.triton_support import tl, triton, use_triton
 
-_ROWS_PER_PROGRAM = 128
+_ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new size compiles nothing
 
 
 def prepare_rows(
@@ -113,8 +113,7 @@ def prepare_rows_triton(
     num_rows, num_requests = row_req_T.shape[0], slot_B.shape[0]
     if num_requests == 0:
         return
-    block_rows = min(_ROWS_PER_PROGRAM, triton.next_power_of_2(max(num_rows, 1)))
-    row_programs = triton.cdiv(num_rows, block_rows)
+    row_programs = triton.cdiv(num_rows, _ROWS_PER_PROGRAM)
     _prepare_rows_kernel[(row_programs + num_requests,)](
         slot_B,
         row_req_T,
@@ -140,7 +139,7 @@ def prepare_rows_triton(
         drafts_SK.shape[1],
         P=block_table_SP.shape[1],
         PAGE=page_size,
-        BLOCK_T=block_rows,
+        BLOCK_T=_ROWS_PER_PROGRAM,
         BLOCK_P=min(triton.next_power_of_2(block_table_SP.shape[1]), 1024),
         num_warps=4,
     )
@@ -154,7 +153,7 @@ def key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE: t
     return tl.load(table_at, mask=mask & (page < table_width), other=0).to(tl.int64) * PAGE + position % PAGE
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "row_programs"])
 def _prepare_rows_kernel(
     slot_ptr,
     row_req_ptr,

@@ -10,7 +10,7 @@ from torch import Tensor
 from specbench.kernels.decode_rows import key_slot
 from specbench.kernels.triton_support import tl, triton, use_triton
 
-_ROWS_PER_PROGRAM = 128
+_ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new size compiles nothing
 
 
 def draft_first_ids(slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor) -> None:
@@ -35,8 +35,7 @@ def draft_first_ids_triton(
     num_rows = row_req_T.shape[0]
     if num_rows == 0:
         return
-    block = min(_ROWS_PER_PROGRAM, triton.next_power_of_2(num_rows))
-    _draft_first_ids_kernel[(triton.cdiv(num_rows, block),)](
+    _draft_first_ids_kernel[(triton.cdiv(num_rows, _ROWS_PER_PROGRAM),)](
         slot_B,
         row_req_T,
         position_T,
@@ -45,8 +44,8 @@ def draft_first_ids_triton(
         num_rows,
         tokens_SL.stride(0),
         tokens_SL.shape[1],
-        BLOCK_T=block,
-        num_warps=1,
+        BLOCK_T=_ROWS_PER_PROGRAM,
+        num_warps=4,
     )
 
 
@@ -105,8 +104,7 @@ def draft_next_rows_triton(
     num_requests = slot_B.shape[0]
     if num_requests == 0:
         return
-    block = min(_ROWS_PER_PROGRAM, triton.next_power_of_2(num_requests))
-    _draft_next_rows_kernel[(triton.cdiv(num_requests, block),)](
+    _draft_next_rows_kernel[(triton.cdiv(num_requests, _ROWS_PER_PROGRAM),)](
         slot_B,
         n_S,
         drafts_SK,
@@ -121,12 +119,12 @@ def draft_next_rows_triton(
         block_table_SP.shape[1],
         STEP=step,
         PAGE=page_size,
-        BLOCK_B=block,
-        num_warps=1,
+        BLOCK_B=_ROWS_PER_PROGRAM,
+        num_warps=4,
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _draft_first_ids_kernel(
     slot_ptr,
     row_req_ptr,
@@ -147,7 +145,7 @@ def _draft_first_ids_kernel(
     tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_requests"])
 def _draft_next_rows_kernel(
     slot_ptr,
     n_ptr,

@@ -32,14 +32,15 @@ def philox_words(seed_R: Tensor, position_R: Tensor, purpose: int, num_quads: in
 def philox4x32(key: tuple[Tensor, Tensor], counter: tuple[Tensor, Tensor, Tensor, Tensor]) -> Tensor:
     """Ten rounds over int64 tensors that hold 32-bit words; the four result words are stacked along dimension -2."""
     key_0, key_1 = key
-    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    c0, c1, c2, c3 = counter
     for _ in range(10):
-        # The products wrap modulo 2^64 in int64, so their bits are those of the unsigned products.
+        # The products wrap modulo 2^64 in int64, so their bits are those of the unsigned products. c1 and c3 keep the
+        # high halves, which the mask of the next round's c0 and c2 takes away: two operations fewer a round.
         product_0, product_1 = c0 * _MULTIPLIER_0, c2 * _MULTIPLIER_1
-        c0, c1 = ((product_1 >> 32) & _WORD) ^ c1 ^ key_0, product_1 & _WORD
-        c2, c3 = ((product_0 >> 32) & _WORD) ^ c3 ^ key_1, product_0 & _WORD
+        c0, c1 = ((product_1 >> 32) ^ (c1 ^ key_0)) & _WORD, product_1
+        c2, c3 = ((product_0 >> 32) ^ (c3 ^ key_1)) & _WORD, product_0
         key_0, key_1 = (key_0 + _KEY_STEP_0) & _WORD, (key_1 + _KEY_STEP_1) & _WORD
-    return torch.stack((c0, c1, c2, c3), dim=-2)
+    return torch.stack((c0, c1 & _WORD, c2, c3 & _WORD), dim=-2)
 
 
 def uniform(seed_R: Tensor, position_R: Tensor, purpose: int, num: int) -> Tensor:

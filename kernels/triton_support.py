@@ -28,7 +28,7 @@ except ImportError:
             raise ImportError(f"kernel {self.function.__name__!r} needs Triton, which is not installed")
 
     def _jit(function: Any = None, **_options: Any) -> Any:
-        return _UnlaunchableKernel(function) if function is not None else _UnlaunchableKernel
+        return _UnlaunchableKernel if function is None else _UnlaunchableKernel(function)
 
     def _cdiv(a: int, b: int) -> int:
         return -(-a // b)

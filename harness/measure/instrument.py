@@ -9,7 +9,7 @@ import torch
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.sampler import SamplingMode
 
-from .drive import Load
+from .drive import Load, settle
 from .phase_clock import END, NullClock
 
 _NUM_ROUNDS = 20
@@ -35,8 +35,7 @@ def instrumented_phases(engine: Engine, load: Load) -> list[dict]:
         rows = _replay(engine, probe)
     for request in list(engine.scheduler.running):
         engine.abort(request.id)
-    while engine.has_work:
-        engine.step()
+    settle(engine)
     engine.log.take()
     return rows
 

@@ -50,7 +50,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "Ċ Ċ"]
+MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "Ċ Ċ", "1 2"]
 
 
 def byte_letters() -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -221,7 +221,8 @@ def test_triton_splits_tree(num_splits: int, triton_device: torch.device) -> Non
 def test_triton_several_tiles(page_size: int, block_m: int, triton_device: torch.device) -> None:
     """A request's packed rows end and begin inside a tile, ragged and uniform, with splits before and behind a tile."""
     backend = fixed_launch(block_m=block_m, block_n=32, num_splits=3)
-    for lengths in (((14, 60), (1, 90), (22, 22)), ((23, 60), (23, 23))):
+    # 41 and 44 keys: the last row of the first tile (16 or 32 packed rows, 3 heads) is alone in seeing key 32.
+    for lengths in (((14, 41), (1, 90), (22, 44)), ((23, 60), (23, 23))):
         check(backend, Case(lengths=lengths, num_kv_heads=1, page_size=page_size), triton_device)
 
 
@@ -249,6 +250,30 @@ def test_metadata_rewritten_in_place(device: torch.device) -> None:
             mask_BQQ.copy_(other_mask_BQQ)
             out_THD = backend.forward(other.q_THD, other.k_cache, other.v_cache, meta, other.scale)
             torch.testing.assert_close(out_THD.double().cpu(), other.expected_THD, atol=2e-5, rtol=0)
+
+
+def test_stale_mask_is_noticed(device: torch.device) -> None:
+    """A new tree over the same keys: only the row whose ancestors changed gives another result, and the right one."""
+    for backend in backends_of(device):
+        step = make_step(Case(lengths=((4, 40), (4, 20)), tree=True), device)
+        assert step.meta.tree_mask_BQQ is not None
+        inputs = (step.q_THD, step.k_cache, step.v_cache)
+        before_THD = backend.forward(*inputs, step.meta, step.scale)
+        step.meta.tree_mask_BQQ[0, 3, :3] ^= True
+        after_THD = backend.forward(*inputs, step.meta, step.scale)
+        assert (after_THD != before_THD).any(-1).any(-1).nonzero().flatten().tolist() == [3]
+        assert torch.equal(after_THD, backend.forward(*inputs, replace(step.meta, cache={}), step.scale))
+
+
+def test_stale_pages_are_noticed(device: torch.device) -> None:
+    """The same lengths on other pages: the keys of the pages the table names now are read."""
+    for backend in backends_of(device):
+        step = make_step(Case(lengths=((2, 30), (2, 30))), device)
+        inputs = (step.q_THD, step.k_cache, step.v_cache)
+        backend.forward(*inputs, step.meta, step.scale)
+        step.meta.block_table_BP.copy_(step.meta.block_table_BP.flip(0))
+        swapped_THD = backend.forward(step.q_THD.roll(2, 0), *inputs[1:], step.meta, step.scale)
+        torch.testing.assert_close(swapped_THD.roll(2, 0).double().cpu(), step.expected_THD, atol=2e-5, rtol=0)
 
 
 def test_consecutive_pages_equal_shuffled(device: torch.device) -> None:

@@ -117,4 +117,4 @@ def test_draft_next_rows(op, step, requests, device):
 def test_draft_next_rows_refuses_steps_that_have_no_draft_before_them(device):
     slots = random_slots(seed=0, depth=2, device=device)
     with pytest.raises(AssertionError, match="step 1"):
-        draft_next_rows(1, *[slots.n_S] * 3, slots.block_table_SP, 4, *[slots.n_S] * 4)
+        draft_next_rows(1, slots.n_S, slots.n_S, slots.drafts_SK, slots.block_table_SP, 4, *[slots.n_S] * 4)

@@ -48,6 +48,12 @@ def test_nan_infinities_and_ties(op, vocab, device):
     assert random.tolist() == [0, 0, vocab - 1, vocab - 1, vocab - 1]
 
 
+@pytest.mark.parametrize("op", OPS)
+def test_infinity_is_more_than_the_largest_number(op, device):
+    largest = torch.finfo(torch.float32).max
+    assert greedy(op, torch.tensor([[largest, INF, 0.0], [-INF, -largest, NAN]], device=device)) == [1, 1]
+
+
 @pytest.mark.parametrize("vocab", VOCABS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("op", OPS)
@@ -105,8 +111,9 @@ def chi_square_bound(degrees: int) -> float:
 
 
 @pytest.mark.parametrize("top_k,top_p", [(0, 1.0), (5, 1.0), (0, 0.8), (6, 0.7)])
-@pytest.mark.parametrize("op,draws", [(sample_ref, 20_000), (sample_triton, 2_000)])
-def test_frequencies_are_those_of_softmax(op, draws, top_k, top_p, device):
+@pytest.mark.parametrize("op", [sample_ref, sample_triton])
+def test_frequencies_are_those_of_softmax(op, top_k, top_p, device):
+    draws = 200 if op is sample_triton and device.type == "cpu" else 20_000  # the interpreter is slow
     logits = torch.tensor([1.0, 0.5, -0.5, 2.0, 0.0, 1.5, -1.0, 0.2, 0.7, -0.2], device=device)
     temperature = 0.8
     expected = allowed_softmax(logits.double().cpu().numpy(), temperature, top_k, top_p)

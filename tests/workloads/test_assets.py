@@ -76,6 +76,15 @@ def test_pieces_are_joined_checked_and_not_fetched_twice(carrier, cache):
     assert carrier.calls == ["fakepart0==1.0", "fakepart1==1.0"]
 
 
+def test_a_bar_on_stderr_unless_silenced(carrier, capsys, cache):
+    resolve("fake")
+    shown = capsys.readouterr()
+    assert "fake 2/2" in shown.err and shown.out == ""
+    shutil.rmtree(cache)
+    resolve("fake", progress=assets.silent)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_nothing_is_installed(carrier):
     resolve("fake")
     with pytest.raises(ImportError):

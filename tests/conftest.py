@@ -1,0 +1,38 @@
+"""Fixtures of all tests: one thread, no gradients, and the plans (device, graph, synchronisation) engines run under."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from toy.plans import CPU_PLANS, GPU_PLANS, Plan
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+def _params(plans: list[Plan]) -> list:
+    return [pytest.param(p, id=p.name, marks=[pytest.mark.gpu] if p.device == "cuda" else []) for p in plans]
+
+
+@pytest.fixture(params=_params([*CPU_PLANS, *GPU_PLANS]))
+def plan(request: pytest.FixtureRequest) -> Plan:
+    """Every way of running a decode round."""
+    return request.param
+
+
+@pytest.fixture(params=_params([CPU_PLANS[0], *(p for p in GPU_PLANS if p.sync == "single" or p.graph == "one")]))
+def main_plan(request: pytest.FixtureRequest) -> Plan:
+    """The CPU's own plan, and on a GPU every graph plan: for tests with many cases of their own."""
+    return request.param
+
+
+@pytest.fixture(params=_params([p for p in GPU_PLANS if p.graph != "none"]))
+def graph_plan(request: pytest.FixtureRequest) -> Plan:
+    """Plans with captured graphs only."""
+    return request.param

@@ -1,0 +1,105 @@
+"""Toy engines and how to drive them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from specbench.harness.engine.config import EngineConfig
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import Request, SamplingParams
+from specbench.harness.engine.strategy import AcceptanceOverride, Strategy
+from specbench.harness.models.llama import LlamaModel
+from specbench.harness.models.loader import dummy_target
+from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, lookup
+
+from .plans import Plan
+
+_MOST_STEPS = 20_000
+
+
+@functools.lru_cache(maxsize=None)
+def toy_target(device: str = "cpu", num_layers: int | None = None) -> LlamaModel:
+    """The target of most tests: random weights, fp32, the same on every call."""
+    model = dummy_target("toy", torch.float32, torch.device("cpu"), num_layers=num_layers)
+    if device == "cpu":
+        return model
+    return dummy_target("toy", torch.float32, torch.device(device), num_layers=num_layers)
+
+
+def named_strategy(name: str, **options: object) -> Strategy:
+    return lookup(STRATEGIES, name, "strategy")({key: str(value) for key, value in options.items()})
+
+
+def make_engine(
+    plan: Plan,
+    strategy: Strategy | None = None,
+    *,
+    target: LlamaModel | None = None,
+    acceptance: AcceptanceOverride | None = None,
+    **config: Any,
+) -> Engine:
+    """An engine on the toy target; `config` are fields of EngineConfig (small by default, so that all paths run)."""
+    sizes: dict[str, Any] = dict(max_model_len=160, max_num_seqs=4, page_size=4, max_num_batched_tokens=24)
+    engine_config = EngineConfig(
+        **{**sizes, **config},
+        attention=plan.attention,
+        graph=plan.graph,
+        sync=plan.sync,
+        status_lag=plan.status_lag,
+    )
+    backend = lookup(ATTENTION_BACKENDS, plan.attention, "attention")()
+    target = target or toy_target(plan.device)
+    return Engine(engine_config, target, strategy or named_strategy("no-spec"), backend, acceptance)
+
+
+def request(number: int, prompt: Iterable[int], **sampling: Any) -> Request:
+    return Request(number, tuple(prompt), SamplingParams(**sampling))
+
+
+def drive(engine: Engine, after_step: Callable[[Engine], None] | None = None) -> dict[int, Request]:
+    """Steps until nothing is left; finished requests by id. Fails where the engine makes no progress."""
+    finished: dict[int, Request] = {}
+    for _ in range(_MOST_STEPS):
+        if not engine.has_work:
+            return finished
+        for done in engine.step():
+            assert done.id not in finished, f"request {done.id} finished twice"
+            finished[done.id] = done
+        if after_step:
+            after_step(engine)
+    raise AssertionError(f"no end after {_MOST_STEPS} steps")
+
+
+def generate(engine: Engine, requests: Iterable[Request], **kwargs: Any) -> dict[int, Request]:
+    """Adds all requests, runs them, checks that each came back and that every page and slot is free again."""
+    expected = set()
+    for item in requests:
+        engine.add(item)
+        expected.add(item.id)
+    finished = drive(engine, **kwargs)
+    assert set(finished) == expected, "requests lost"
+    assert_idle(engine)
+    return finished
+
+
+def assert_idle(engine: Engine) -> None:
+    assert engine.allocator.num_free == engine.allocator.num_usable, "pages leaked"
+    assert len(engine.scheduler._free_slots) == engine.config.max_num_seqs, "slots leaked"
+    assert not engine.scheduler.running and not engine.scheduler.waiting and not engine._inflight
+
+
+def outputs(finished: dict[int, Request]) -> dict[int, list[int]]:
+    return {number: list(r.output_ids) for number, r in finished.items()}
+
+
+def decode_rows(engine: Engine, number: int | None = None) -> list:
+    """Rows of the step log with drafts: decode rounds and the decodes of mixed steps."""
+    return [r for r in engine.log.rows if not r.is_prefill and (number is None or r.request_id == number)]
+
+
+def pad_rounds(engine: Engine, sizes: list[int]) -> None:
+    """Makes an engine without graphs pad its rounds to `sizes` as captured rounds are."""
+    engine.launcher._sizes = sorted(sizes)
