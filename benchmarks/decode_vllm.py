@@ -1,9 +1,9 @@
 """vLLM 0.26's decode throughput on random weights with forced acceptance: the rival of benchmarks/decode_h200.py.
 
-    python3 benchmarks/decode_vllm.py SHAPE K ACCEPTANCE_LENGTH BATCH PROMPT_TOKENS OUTPUT_TOKENS   (K = 0: no speculation)
+    python3 benchmarks/decode_vllm.py SHAPE K ACCEPTANCE_LENGTH B1,B2 PROMPT1,PROMPT2 OUTPUT_TOKENS   (K = 0: no speculation)
 
-Prints one JSON line: decode tokens per second of each repeat, (tokens - B) / (time - time of one token each). The
-environment variable VLLM_ENABLE_V1_MULTIPROCESSING chooses whether the engine runs in this process.
+Prints one JSON line a cell: decode tokens per second of each repeat, (tokens - B) / (time - time of one token each).
+The environment variable VLLM_ENABLE_V1_MULTIPROCESSING chooses whether the engine runs in this process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def write_configs(shape: str) -> tuple[str, str]:
 
 def main() -> None:
     shape, k, length = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    batch, num_prompt, num_output = (int(x) for x in sys.argv[4:7])
+    batches, num_prompts = ([int(x) for x in word.split(",")] for word in sys.argv[4:6])
+    num_output = int(sys.argv[6])
     from vllm import SamplingParams
     from vllm.entrypoints.llm import LLM
 
@@ -64,26 +65,32 @@ def main() -> None:
             method="eagle3", model=draft, num_speculative_tokens=k, rejection_sample_method="synthetic",
             synthetic_acceptance_length=length,
         )  # fmt: skip
-    sizes = sorted({batch, batch * (k + 1)})
+    sizes = sorted({size for batch in batches for size in (batch, batch * (k + 1))})
     llm = LLM(
         model=target, skip_tokenizer_init=True, load_format="dummy", dtype="bfloat16",
-        max_model_len=num_prompt + num_output + 64, gpu_memory_utilization=0.8, max_num_seqs=batch, seed=0,
+        max_model_len=max(num_prompts) + num_output + 64, gpu_memory_utilization=0.8, max_num_seqs=max(batches), seed=0,
         enable_prefix_caching=False, disable_log_stats=True, speculative_config=speculative,
         compilation_config=dict(cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes)),
     )  # fmt: skip
     rng = random.Random(0)
 
-    def generate(num_tokens: int) -> float:
+    def generate(batch: int, num_prompt: int, num_tokens: int) -> float:
         prompts = [{"prompt_token_ids": [rng.randrange(10, 40000) for _ in range(num_prompt)]} for _ in range(batch)]
         params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
         start = time.perf_counter()
         llm.generate(prompts, params, use_tqdm=False)
         return time.perf_counter() - start
 
-    generate(16)
-    prefill_s = sorted(generate(1) for _ in range(3))[1]
-    tps = [batch * (num_output - 1) / (generate(num_output) - prefill_s) for _ in range(5)]
-    print(json.dumps(dict(shape=shape, k=k, batch=batch, num_prompt=num_prompt, decode_tps=tps)), flush=True)
+    for num_prompt in num_prompts:
+        for batch in batches:
+            generate(batch, num_prompt, 16)
+            prefill_s = sorted(generate(batch, num_prompt, 1) for _ in range(3))[1]
+            repeats = 3 if batch * num_prompt > 100_000 else 5
+            tps = []
+            for _ in range(repeats):
+                tps.append(batch * (num_output - 1) / (generate(batch, num_prompt, num_output) - prefill_s))
+            row = dict(shape=shape, k=k, batch=batch, num_prompt=num_prompt, decode_tps=tps)
+            print(json.dumps(row | dict(multiprocessing=os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"])), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
-from specbench.harness.engine.request import FinishReason, Request
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import FinishReason, Request, SamplingParams
 
 from .compare import assert_same_output
 from .engines import generate, make_engine
 from .plans import Plan
 
 
-def continuations(plan: Plan, requests: Iterable[Request], extra: int = 12, target: LlamaModel | None = None) -> dict[int, list[int]]:
+@functools.lru_cache(maxsize=None)
+def _alone(device: str) -> Engine:
+    """One request at a time, no speculation, no graphs."""
+    return make_engine(Plan(device), max_model_len=1024, max_num_seqs=1, page_size=64)
+
+
+@functools.lru_cache(maxsize=None)
+def _continuation(device: str, prompt: tuple[int, ...], sampling: SamplingParams) -> list[int]:
+    engine = _alone(device)
+    engine.log.take()
+    return generate(engine, [Request(0, prompt, sampling)])[0].output_ids
+
+
+def continuations(plan: Plan, requests: Iterable[Request], extra: int = 12) -> dict[int, list[int]]:
     """Each request alone without speculation, stop ids ignored, `extra` tokens beyond its max_tokens."""
     found = {}
-    alone = replace(plan, graph="none", sync="single", status_lag=0)
-    engine = make_engine(alone, target=target, max_model_len=1024, max_num_seqs=1, page_size=64)
     for r in requests:
         sampling = replace(r.sampling, max_tokens=r.sampling.max_tokens + extra, stop_token_ids=())
-        found |= {r.id: generate(engine, [Request(r.id, r.prompt_ids, sampling)])[r.id].output_ids}
+        found[r.id] = list(_continuation(plan.device, r.prompt_ids, sampling))
     return found
 
 
@@ -34,7 +46,7 @@ def ending(request: Request, tokens: list[int], max_model_len: int) -> tuple[lis
 
 
 def assert_as_oracle(
-    engine, finished: dict[int, Request], oracle: dict[int, list[int]], where: str = ""
+    engine: Engine, finished: dict[int, Request], oracle: dict[int, list[int]], where: str = ""
 ) -> None:
     """Every finished request has its continuation, cut where it must be, and the right finish reason."""
     for number, done in finished.items():

@@ -1,0 +1,33 @@
+# Two commands: `make demo` shows it working on real prompts, `make test` proves it.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test install clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -c constraints.txt torch
+	$(PIP) -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) -c constraints.txt -e '.[dev]'
+	touch $@
+
+# Fetches model and data on first use, then compares strategies over real ShareGPT prompts on the CPU.
+demo: $(VENV)/.installed
+	$(BIN)/specbench run --strategy no-spec --strategy ngram --dataset-name sharegpt \
+	    --num-prompts 8 --output-len 64 --label demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
