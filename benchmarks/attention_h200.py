@@ -217,11 +217,11 @@ def sweep(case: Case, layers: Layers, args: argparse.Namespace) -> None:
     around = {1, chosen.num_splits, max(1, chosen.num_splits // 2), 2 * chosen.num_splits}
     timed: list[tuple[float, Launch]] = []
     num_refused = 0
-    for block_n, num_warps, num_stages, num_splits in itertools.product(
-        args.block_n, args.warps, args.stages, args.splits or sorted(around)
+    for block_m, block_n, num_warps, num_stages, num_splits in itertools.product(
+        args.block_m or [chosen.block_m], args.block_n, args.warps, args.stages, args.splits or sorted(around)
     ):
         launch = Launch(
-            block_m=chosen.block_m, block_n=block_n, num_splits=num_splits, num_warps=num_warps, num_stages=num_stages
+            block_m=block_m, block_n=block_n, num_splits=num_splits, num_warps=num_warps, num_stages=num_stages
         )
         forward = forward_of(TritonAttention(partial(fixed_launch, launch)), layers)
         try:
@@ -266,6 +266,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--splits", type=numbers, help="default: 1, and half, the whole and twice the chosen number")
     parser.add_argument("--warps", type=numbers, default=[2, 4])
     parser.add_argument("--stages", type=numbers, default=[2, 3, 4])
+    parser.add_argument("--block-m", type=numbers, help="default: the chosen number of packed rows")
     parser.add_argument("--block-n", type=numbers, default=[32, 64, 128])
     parser.add_argument("--top", type=int, default=5, help="launches of a sweep to print")
     return parser.parse_args()

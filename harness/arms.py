@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.legality import Choices, resolve
+from .engine.request import Request
 from .engine.strategy import Strategy
 from .engine.synthetic import SyntheticAcceptance, parse_acceptance
 from .models.llama import LlamaModel
@@ -47,7 +49,13 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
         raise ValueError(f"status_lag: {lag!r} is not a whole number >= 0")
     choices = resolve(
         Choices(
-            device=device, default_graph=strategy.graph, status_lag=int(lag) if lag is not None else None, **engine
+            device=device,
+            graph=engine.get("graph", "auto"),
+            sync=engine.get("sync", "auto"),
+            attention=engine.get("attention", "auto"),
+            drafter=engine.get("drafter", "padded"),
+            status_lag=int(lag) if lag is not None else None,
+            default_graph=strategy.graph,
         )
     )
     # Without drafts there is nothing to force: a global --acceptance leaves the baseline real.
@@ -90,3 +98,12 @@ def build_engine(arm: ResolvedArm, config: RunConfig, target: LlamaModel) -> Eng
     )
     backend = lookup(ATTENTION_BACKENDS, arm.choices.attention, "attention")()
     return Engine(engine_config, target, arm.strategy, backend, arm.acceptance)
+
+
+def check_requests(engine: Engine, requests: Iterable[Request]) -> None:
+    """Offers each request to an idle engine and withdraws it. Raises the engine's ValueError if it never fits."""
+    for request in requests:
+        engine.add(request)
+        engine.abort(request.id)
+        engine.step()
+    assert not engine.has_work

@@ -3,158 +3,103 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Protocol
+import signal
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from . import targets
-from .arms import ResolvedArm, build_engine, resolve_arm
+from .arms import ResolvedArm, build_engine
 from .engine.engine import Engine
-from .engine.request import Request
 from .engine.sampler import SamplingMode
-from .measure.drive import Load, run_block, warm_up
+from .measure.drive import BlockRows, run_block, warm_up
+from .measure.environment import collect_environment, hardware_line
 from .measure.instrument import instrumented_phases
 from .measure.metrics import results
 from .measure.record import RunDirectory
 from .measure.warmup import WarmUp
-from .registry import WORKLOADS, lookup
-from .run_config import RunConfig
-from specbench.workloads.arrivals import arrival_times
-from specbench.workloads.base import Workload
+from .prepare import PreparedRun, Progress, first_line
+
+ERROR_LOG = "errors.log"
+# What must be as it was for a resumed run's blocks to stand in one table with the earlier ones.
+_SAME_MODEL = ("name", "sha256", "dtype", "device", "num_layers")
 
 
-class Progress(Protocol):
-    """What a run tells whoever watches it."""
-
-    def say(self, text: str) -> None: ...
-
-    def asset(self, name: str, done: int, total: int) -> None: ...
-
-    def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
-
-    def request_done(self, request: Request) -> None: ...
+def check_same_machine(directory: RunDirectory) -> None:
+    """A run goes on on the hardware where it began; ValueError otherwise."""
+    before, now = hardware_line(directory.manifest["environment"]), hardware_line(collect_environment())
+    if before != now:
+        raise ValueError(f"resume: {directory.path} was measured on {before}, this is {now}; start a new run")
 
 
-@dataclass(slots=True)
-class PreparedRun:
-    """A run whose inputs are loaded and checked."""
-
-    config: RunConfig
-    target: targets.Target
-    workload: Workload
-    arms: list[ResolvedArm]
-
-
-def prepare(config: RunConfig, progress: Progress) -> PreparedRun:
-    """Checks all arms first, then loads model and workload. Raises ValueError before anything is measured."""
-    device = targets.pick_device(config.device)
-    dummy = config.load_format == "dummy"
-    arms = [resolve_arm(arm, device.type, synthetic_weights=dummy) for arm in config.arms]
-    load_workload = lookup(WORKLOADS, config.workload.name, "dataset-name")
-    if dummy and config.workload.name != "random":
-        raise ValueError(
-            f"dataset-name: {config.workload.name!r} needs a tokenizer, which --load-format dummy does not have; "
-            "use --dataset-name random"
-        )
-    progress.say(f"loading {config.model}")
-    target = targets.load(config, progress.asset)
-    model_config = target.model.config
-    if config.workload.max_model_len > model_config.max_position:
-        raise ValueError(
-            f"max_model_len: {config.workload.max_model_len} is longer than the model's {model_config.max_position} positions"
-        )
-    request = replace(config.workload, vocab_size=model_config.vocab_size)
-    progress.say(f"loading {config.workload.name}")
-    return PreparedRun(config, target, load_workload(request, target.tokenizer), arms)
-
-
-def manifest(run: PreparedRun, argv: Sequence[str]) -> dict[str, Any]:
-    """The first run.json: everything known before the first block."""
-    c = run.config
-    return dict(
-        argv=list(argv),
-        config=c.to_dict(),
-        model=run.target.described,
-        workload=dict(
-            name=run.workload.name,
-            rule=run.workload.rule,
-            source=run.workload.source,
-            sha256=run.workload.sha256,
-            num_prompts=len(run.workload.prompts),
-            synthetic=run.workload.synthetic,
-        ),
-        sampling=dict(
-            temperature=c.temperature, top_k=c.top_k, top_p=c.top_p, ignore_eos=c.ignore_eos, seed=c.seed,
-            max_concurrency=c.max_concurrency, request_rate=c.request_rate,
-        ),
-        arms=[
-            dict(label=a.config.label, strategy=a.config.strategy, config=a.described(), notes=list(a.notes))
-            for a in run.arms
-        ],
-    )
-
-
-def create_directory(run: PreparedRun, output_dir: Path, label: str, argv: Sequence[str]) -> RunDirectory:
-    return RunDirectory.create(output_dir, label, manifest(run, argv))
-
-
-def check_same_workload(directory: RunDirectory, run: PreparedRun) -> None:
-    """A resumed run must send the same prompts; ValueError otherwise."""
-    stored = directory.manifest["workload"]["sha256"]
+def check_same_inputs(directory: RunDirectory, run: PreparedRun) -> None:
+    """A resumed run must send the same prompts to the same model; ValueError otherwise."""
+    stored, model = directory.manifest["workload"]["sha256"], directory.manifest["model"]
     if stored != run.workload.sha256:
         raise ValueError(
             f"resume: {directory.path} was measured on prompts {stored[:12]}, they are now {run.workload.sha256[:12]}; "
             "start a new run"
         )
+    for key in _SAME_MODEL:
+        if model.get(key) != run.target.described.get(key):
+            raise ValueError(
+                f"resume: {directory.path} was measured with the model's {key} {model.get(key)!r}, it is now "
+                f"{run.target.described.get(key)!r}; start a new run"
+            )
 
 
-def _load_of(run: PreparedRun) -> Load:
-    c = run.config
-    eos = () if c.ignore_eos else run.target.eos_token_ids
-    return Load(
-        prompts=run.workload.prompts,
-        arrival_s=arrival_times(len(run.workload.prompts), c.request_rate, c.seed, c.burstiness),
-        max_concurrency=c.max_concurrency,
-        temperature=c.temperature,
-        top_k=c.top_k,
-        top_p=c.top_p,
-        stop_token_ids=(*eos, *c.stop_token_ids),
-        seed=c.seed,
-    )
+@contextmanager
+def deferred_interrupt() -> Iterator[None]:
+    """Ctrl-C waits until the writing in here is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets KeyboardInterrupt
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 class _Arms:
-    """Engines of a run, made and warmed when first used; a failing arm is recorded and left out."""
+    """Engines of a run, warmed when first used; a failing arm is recorded and left out."""
 
-    def __init__(self, run: PreparedRun, load: Load, directory: RunDirectory, progress: Progress):
-        self._run, self._load, self._directory, self._progress = run, load, directory, progress
-        self._engines: dict[str, Engine] = {}
+    def __init__(self, run: PreparedRun, directory: RunDirectory, progress: Progress):
+        self._run, self._directory, self._progress = run, directory, progress
+        self._warm: set[str] = set()
         self._phases: dict[str, list[dict]] = {}
 
     def engine(self, arm: ResolvedArm) -> Engine:
-        label, c = arm.config.label, self._run.config
-        if label not in self._engines:
-            self._progress.say(f"{label}: preparing")
-            engine = build_engine(arm, c, self._run.target.model)
-            # Before anything is timed: a capture in the middle of a block would stand in its figures.
-            engine.launcher.capture([SamplingMode.of([self._load.request(0).sampling])])
-            warmup = WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s)
-            self._progress.say(f"{label}: warming up")
-            warm_up(engine, self._load, warmup)
-            self._phases[label] = instrumented_phases(engine, self._load)
-            self._directory.describe_arm(label, config={**arm.described(), "warmup": warmup.describe()})
-            self._engines[label] = engine
-        return self._engines[label]
+        label, engines = arm.config.label, self._run.engines
+        if label not in engines:
+            engines[label] = build_engine(arm, self._run.config, self._run.target.model)
+        if label not in self._warm:
+            self._warm_up(arm, engines[label])
+            self._warm.add(label)
+        return engines[label]
+
+    def _warm_up(self, arm: ResolvedArm, engine: Engine) -> None:
+        label, c, load = arm.config.label, self._run.config, self._run.load
+        # Before anything is timed: a capture in the middle of a block would stand in its figures.
+        engine.launcher.capture([SamplingMode.of([load.request(0).sampling])])
+        warmup = WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s)
+        self._progress.say(f"{label}: warming up")
+        warm_up(engine, load, warmup)
+        self._phases[label] = instrumented_phases(engine, load)
+        self._directory.describe_arm(label, config={**arm.described(), "warmup": warmup.describe()})
 
     def take_phases(self, label: str) -> list[dict]:
         """Instrumented phases of the arm, once: they are stored with its first block."""
         return self._phases.pop(label, [])
 
     def drop(self, label: str) -> None:
-        self._engines.pop(label, None)
+        self._run.engines.pop(label, None)
+        self._warm.discard(label)
         gc.collect()
 
 
@@ -162,29 +107,48 @@ class _Arms:
 def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
     """Measures every block that the directory does not hold yet, arms interleaved: each repeat starts with another arm.
 
-    A block that fails is stored as failed with its error, and the others go on.
+    A block that fails, for whatever reason, is stored as failed with its error, and the others go on. Raises OSError
+    where the run directory cannot be written; what it holds is whole.
     """
-    load = _load_of(run)
     done = directory.done_blocks()
-    arms = _Arms(run, load, directory, progress)
+    arms = _Arms(run, directory, progress)
     for repeat in range(run.config.num_repeats):
         shift = repeat % len(run.arms)
         for arm in run.arms[shift:] + run.arms[:shift]:
             label = arm.config.label
             if (label, repeat) in done:
                 continue
-            try:
-                engine = arms.engine(arm)
-                progress.start_block(label, repeat, len(load.prompts))
-                rows = run_block(engine, load, progress.request_done)
-            except (RuntimeError, ValueError, AssertionError) as error:  # stored with the arm and shown in its row
-                directory.fail_arm(label, repeat, error)
-                progress.say(f"{label}: failed: {error}")
+            rows = _try_block(run, arms, arm, repeat, directory, progress)
+            if rows is None:
                 arms.drop(label)
                 continue
-            directory.append(label, repeat, rows.requests, rows.steps, rows.phases + arms.take_phases(label))
+            with deferred_interrupt():
+                directory.append(label, repeat, rows.requests, rows.steps, rows.phases + arms.take_phases(label))
+
+
+def _try_block(
+    run: PreparedRun, arms: _Arms, arm: ResolvedArm, repeat: int, directory: RunDirectory, progress: Progress
+) -> BlockRows | None:
+    """The block's rows; None where it failed. A function of its own so that nothing keeps a failed engine alive."""
+    label = arm.config.label
+    try:
+        engine = arms.engine(arm)
+        progress.start_block(label, repeat, len(run.load.prompts))
+        return run_block(engine, run.load, progress.request_done)
+    except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
+        _record_failure(directory, label, repeat, error)
+        progress.say(f"{label}: failed: {first_line(error)} (traceback: {directory.path / ERROR_LOG})")
+        return None
+
+
+def _record_failure(directory: RunDirectory, label: str, repeat: int, error: Exception) -> None:
+    with deferred_interrupt():
+        directory.fail_arm(label, repeat, error)
+        with (directory.path / ERROR_LOG).open("a", encoding="utf-8") as log:
+            log.write(f"{label}, repeat {repeat + 1}\n{''.join(traceback.format_exception(error))}\n")
 
 
 def close(directory: RunDirectory, status: str | None = None) -> None:
     """Derives all figures and closes the run."""
-    directory.finish(results(directory.frames()), status)
+    with deferred_interrupt():
+        directory.finish(results(directory.frames()), status)

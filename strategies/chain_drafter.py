@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from torch import Tensor
+
 from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.strategy import DraftHead, EngineResources, Phase
 from specbench.kernels.draft_rows import draft_first_ids, draft_next_rows
 from specbench.kernels.store_draft import store_draft
-from torch import Tensor
 
 
 class ChainDrafter:

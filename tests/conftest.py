@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from toy.plans import CPU_PLANS, GPU_PLANS, Plan
 
 torch.set_num_threads(1)

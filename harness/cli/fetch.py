@@ -8,9 +8,10 @@ import typer
 
 from specbench.workloads.asset_cache import cache_root
 from specbench.workloads.asset_hub import Hub
-from specbench.workloads.asset_progress import download_progress
 from specbench.workloads.asset_table import ASSETS, Asset, find_asset
 from specbench.workloads.assets import AssetError, is_cached, resolve
+
+from .progress import RunProgress
 
 
 def fetch(
@@ -40,15 +41,15 @@ def fetch(
     if not names:
         raise AssetError(f"fetch needs a name or --list; names: {', '.join(ASSETS)}, a hub name org/name, or a path")
     hub = Hub()
-    with download_progress() as progress:
+    with RunProgress(quiet=False) as progress:
         for name in names:
             if is_model(name):
                 from specbench.harness.models.source import resolve_model  # imports the converter
 
-                model = resolve_model(name, progress=progress, hub=hub)
+                model = resolve_model(name, progress=progress.asset, hub=hub)
                 typer.echo(f"{model.name}: {model.path} ({model.source}, sha256 {model.sha256})")
             else:
-                asset = resolve(name, progress=progress, hub=hub)
+                asset = resolve(name, progress=progress.asset, hub=hub)
                 typer.echo(f"{asset.name}: {asset.path} ({asset.source}, sha256 {asset.sha256})")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,7 +27,8 @@ def _availability(device: str) -> dict[str, dict[str, str]]:
             if value == "auto":
                 continue
             try:
-                resolve(Choices(**{"device": device, switch: value}))
+                asked: dict[str, Any] = {"device": device, switch: value}
+                resolve(Choices(**asked))
                 table[switch][value] = "yes"
             except ValueError as error:
                 table[switch][value] = f"no: {str(error).partition(': ')[2].partition(' (resolved')[0]}"
@@ -58,7 +59,9 @@ def list_choices(
         "attention_backends": list(ATTENTION_BACKENDS),
         "switches": _availability(device),
         "refused": {rule.choice: rule.reason for rule in RULES},
-        "packages": {name: bool(importlib.util.find_spec(name)) for name in ("triton", "flashinfer", "nvtx", "lm_eval")},
+        "packages": {
+            name: bool(importlib.util.find_spec(name)) for name in ("triton", "flashinfer", "nvtx", "lm_eval")
+        },
     }
     if as_json:
         typer.echo(json.dumps(content, indent=2))

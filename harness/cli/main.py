@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import errno
 from importlib import metadata
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from .env import env
 from .fetch import fetch
@@ -16,8 +18,32 @@ from .show import show
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
+
+class _Root(TyperGroup):
+    """Bad input ends in one line that says what is allowed, and exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            _end(f"error: {error}", EXIT_USAGE)
+        except OSError as error:
+            if error.errno in (None, errno.EPIPE):  # not the user's doing, or a reader that has seen enough
+                raise
+            where = f" ({error.filename})" if error.filename else ""
+            _end(f"error: {error.strerror}{where}", EXIT_USAGE)
+        except KeyboardInterrupt:
+            _end("interrupted", EXIT_INTERRUPTED)
+
+
+def _end(text: str, code: int) -> NoReturn:
+    typer.echo(f"specbench: {' '.join(text.split())}", err=True)
+    raise typer.Exit(code)
+
+
 app = typer.Typer(
     name="specbench",
+    cls=_Root,
     help="Benchmarks speculative-decoding strategies: TPS, TPOT and acceptance length on the same prompts, with proof.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,7 +60,11 @@ app.command()(env)
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"specbench {metadata.version('specbench-harness')}")
+        try:
+            version = metadata.version("specbench-harness")
+        except metadata.PackageNotFoundError:
+            version = "(not installed: run from a checkout)"
+        typer.echo(f"specbench {version}")
         raise typer.Exit()
 
 
@@ -46,21 +76,7 @@ def root(
 
 
 def main() -> None:
-    """Bad input ends in one line that says what is allowed, and exit code 2."""
-    try:
-        app(standalone_mode=True)
-    except ValueError as error:
-        typer.echo(f"specbench: error: {error}", err=True)
-        sys.exit(EXIT_USAGE)
-    except OSError as error:
-        if error.filename is None and error.errno is None:
-            raise
-        where = f" ({error.filename})" if error.filename else ""
-        typer.echo(f"specbench: error: {error.strerror}{where}", err=True)
-        sys.exit(EXIT_USAGE)
-    except KeyboardInterrupt:
-        typer.echo("specbench: interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+    app(prog_name="specbench")
 
 
 if __name__ == "__main__":

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from specbench.harness.engine.request import Request
+
+_QUARTERS = 4  # lines a download gets where there is no bar
 
 
 class RunProgress:
-    """A live bar on a terminal; plain lines elsewhere (CI, files), and nothing with `quiet`."""
+    """A live bar on a terminal; plain lines elsewhere (CI, files), and nothing with `quiet`. rich honours NO_COLOR."""
 
-    def __init__(self, quiet: bool):
-        self._console = Console(stderr=True)
+    def __init__(self, quiet: bool, console: Console | None = None):
+        self._console = console or Console(stderr=True)
         self._quiet = quiet
-        live = not quiet and sys.stderr.isatty() and not os.environ.get("CI")
-        self._bars = (
-            Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[note]}"),
-                console=self._console,
-                transient=True,
-            )
-            if live
-            else None
-        )
+        live = self._console.is_terminal and not self._console.is_dumb_terminal and not os.environ.get("CI")
+        self._bars = self._make_bars() if live and not quiet else None
         self._block: TaskID | None = None
         self._downloads: dict[str, TaskID] = {}
-        self._tokens = 0
+        self._quarters: dict[str, int] = {}  # of a download, said so far
+        self._tokens = self._num_done = 0
+
+    def _make_bars(self) -> Progress:
+        return Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
 
     def __enter__(self) -> RunProgress:
         if self._bars:
@@ -48,14 +50,23 @@ class RunProgress:
             self._console.print(f"specbench: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def asset(self, name: str, done: int, total: int) -> None:
+        """Bytes of a download: `done` of `total` (0: unknown)."""
         if self._bars is None:
+            self._say_quarter(name, done, total)
             return
         if name not in self._downloads:
             self._downloads[name] = self._bars.add_task(f"fetching {name}", total=total or None, note="")
-        self._bars.update(self._downloads[name], completed=done, total=total or None)
+        note = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if total else f"{done / 1e6:,.0f} MB"
+        self._bars.update(self._downloads[name], completed=done, total=total or None, note=note)
+
+    def _say_quarter(self, name: str, done: int, total: int) -> None:
+        quarter = _QUARTERS * done // total if total else 0
+        if quarter > self._quarters.get(name, -1):
+            self._quarters[name] = quarter
+            self.say(f"fetching {name}: {100 * quarter // _QUARTERS}% of {total / 1e6:,.0f} MB")
 
     def start_block(self, arm: str, repeat: int, num_requests: int) -> None:
-        self._tokens = 0
+        self._tokens = self._num_done = 0
         if self._bars is None:
             self.say(f"{arm}: repeat {repeat + 1}, {num_requests} requests")
             return
@@ -63,7 +74,8 @@ class RunProgress:
             self._bars.remove_task(self._block)
         self._block = self._bars.add_task(f"{arm} · repeat {repeat + 1}", total=num_requests, note="")
 
-    def request_done(self, request) -> None:
+    def request_done(self, request: Request) -> None:
         self._tokens += len(request.output_ids)
+        self._num_done += 1
         if self._bars and self._block is not None:
-            self._bars.update(self._block, advance=1, note=f"{self._tokens} tokens")
+            self._bars.update(self._block, advance=1, note=f"{self._num_done} requests, {self._tokens} tokens")

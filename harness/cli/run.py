@@ -8,39 +8,56 @@ from typing import Annotated
 
 import typer
 
+_WITH_RESUME = ("resume", "as_json", "quiet")
 DEFAULT_STRATEGIES = ["no-spec", "ngram"]
 
 
 def run(
+    ctx: typer.Context,
     strategy: Annotated[
         list[str] | None,
-        typer.Option("--strategy", "-s", help="An arm: name or name:key=value,... Repeatable. Default: no-spec and ngram."),
+        typer.Option(
+            "--strategy", "-s", help="An arm: name or name:key=value,... Repeatable. Default: no-spec and ngram."
+        ),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="Asset name, hub name, Hugging Face directory or .gguf; a shape's name with dummy weights.")
+        str,
+        typer.Option(help="Asset name, hub name, Hugging Face directory or .gguf; a shape's name with dummy weights."),
     ] = "smollm2-135m-instruct",
-    load_format: Annotated[str, typer.Option(help="auto: real weights; dummy: random weights of a published shape.")] = "auto",
+    load_format: Annotated[
+        str, typer.Option(help="auto: real weights; dummy: random weights of a published shape.")
+    ] = "auto",
     num_layers: Annotated[int | None, typer.Option(help="Keep the first layers only (dummy weights).")] = None,
     head: Annotated[str | None, typer.Option(help="EAGLE-3 head for all EAGLE arms: a directory, or random.")] = None,
-    dataset_name: Annotated[str, typer.Option(help="sharegpt, gsm8k, random, jsonl, mt-bench or humaneval.")] = "sharegpt",
+    dataset_name: Annotated[
+        str, typer.Option(help="sharegpt, gsm8k, random, jsonl, mt-bench or humaneval.")
+    ] = "sharegpt",
     dataset_path: Annotated[str | None, typer.Option(help="Your file instead of the named data set.")] = None,
     num_prompts: Annotated[int, typer.Option(help="Prompts in the workload.")] = 20,
-    output_len: Annotated[int | None, typer.Option(help="Most output tokens of every prompt; default: the data set's.")] = None,
+    output_len: Annotated[
+        int | None, typer.Option(help="Most output tokens of every prompt; default: the data set's.")
+    ] = None,
     random_input_len: Annotated[int, typer.Option(help="random: prompt tokens.")] = 1024,
     random_output_len: Annotated[int, typer.Option(help="random: output tokens.")] = 128,
     random_range_ratio: Annotated[float, typer.Option(help="random: lengths vary by this fraction.")] = 0.0,
     max_model_len: Annotated[int, typer.Option(help="Most tokens of a request, prompt and output.")] = 2048,
     max_concurrency: Annotated[int, typer.Option(help="Requests in flight at once; also the largest batch.")] = 1,
-    request_rate: Annotated[float, typer.Option(help="Requests per second (Poisson); inf: as soon as there is room.")] = float("inf"),
+    request_rate: Annotated[
+        float, typer.Option(help="Requests per second (Poisson); inf: as soon as there is room.")
+    ] = float("inf"),
     burstiness: Annotated[float, typer.Option(help="Gamma shape of the arrival gaps; 1 is Poisson.")] = 1.0,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
     top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Generate to the length limit whatever is sampled.")] = False,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Generate to the length limit whatever is sampled.")
+    ] = False,
     stop_token_id: Annotated[list[int] | None, typer.Option(help="Further stop ids. Repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Sampling of prompts, arrivals and tokens.")] = 42,
     num_repeats: Annotated[int, typer.Option(help="Blocks of each arm, interleaved.")] = 3,
-    warmup_max_s: Annotated[float, typer.Option(help="Longest warm-up of an arm; it ends earlier once rounds are stable.")] = 8.0,
+    warmup_max_s: Annotated[
+        float, typer.Option(help="Longest warm-up of an arm; it ends earlier once rounds are stable.")
+    ] = 8.0,
     dtype: Annotated[str, typer.Option(help="auto, bfloat16 or float32.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     attention: Annotated[str | None, typer.Option(help="Attention backend of all arms: auto, torch, triton.")] = None,
@@ -51,16 +68,24 @@ def run(
     ] = None,
     page_size: Annotated[int, typer.Option(help="Tokens a KV page, 1-128; 0: 16 on a GPU, 128 on a CPU.")] = 0,
     num_pages: Annotated[int | None, typer.Option(help="KV pages; default: enough that nothing is preempted.")] = None,
-    max_num_batched_tokens: Annotated[int, typer.Option(help="Rows of a prefill step; longer prompts come in chunks.")] = 2048,
+    max_num_batched_tokens: Annotated[
+        int, typer.Option(help="Rows of a prefill step; longer prompts come in chunks.")
+    ] = 2048,
     output_dir: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
     label: Annotated[str, typer.Option(help="Word in the run directory's name.")] = "run",
-    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run; other options are ignored.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON on stdout instead of the table.")] = False,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run, with its own options.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON on stdout instead of the table.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
 ) -> None:
     """Measure strategies on the same prompts, arms interleaved, and print a comparison table.
 
     Every raw value goes to runs/<UTC>-<label>-<id>/ as it is measured; Ctrl-C keeps it, --resume goes on.
+
+    Exit code: 0 all arms measured, 1 an arm failed (its row says why), 2 bad input, 130 interrupted.
 
     Examples:
 
@@ -76,16 +101,17 @@ def run(
     from specbench.harness.run_config import RunConfig, parse_arm
     from specbench.workloads.base import WorkloadRequest
 
-    from .run_session import run_session
+    from .run_session import new_run, resume_run
 
     if resume is not None:
-        run_session(None, output_dir, label, resume, as_json, quiet, _argv())
+        _check_alone(ctx)
+        resume_run(resume, _argv(), as_json=as_json, quiet=quiet)
         return
     defaults = dict(attention=attention, graph=graph, sync=sync, acceptance=acceptance)
     given = {key: value for key, value in defaults.items() if value is not None}
     texts = [_with_head(text, head) for text in strategy or DEFAULT_STRATEGIES]
-    if not 1 <= page_size <= 128 and page_size != 0:
-        raise ValueError(f"page_size: {page_size} is not allowed; allowed: 1 to 128, or 0 for the device's default")
+    if head is not None and not any("head=" in text for text in texts):
+        raise ValueError(f"head: {head!r} is of no use; no arm among {', '.join(texts)} takes a head")
     config = RunConfig(
         arms=tuple(parse_arm(text, given) for text in texts),
         workload=WorkloadRequest(
@@ -119,7 +145,18 @@ def run(
         page_size=page_size,
         num_pages=num_pages,
     )
-    run_session(config, output_dir, label, None, as_json, quiet, _argv())
+    new_run(config, output_dir, label, _argv(), as_json=as_json, quiet=quiet)
+
+
+def _check_alone(ctx: typer.Context) -> None:
+    """A resumed run has its own options: any other given beside --resume would be ignored, so it is refused."""
+    given = [
+        "--" + name.replace("_", "-")
+        for name in ctx.params
+        if name not in _WITH_RESUME and getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
+    if given:
+        raise ValueError(f"resume: a run goes on with its own options; drop {', '.join(given)}")
 
 
 def _argv() -> list[str]:

@@ -1,8 +1,10 @@
-"""What `specbench run` does with its options: prepare, measure, report; keep everything on Ctrl-C."""
+"""What `specbench run` does with its options: prepare, measure, report; keep what was measured, come what may."""
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from pathlib import Path
 
 import typer
@@ -10,6 +12,7 @@ from rich.console import Console
 
 from specbench.harness import runner
 from specbench.harness.measure.record import RunDirectory
+from specbench.harness.prepare import PreparedRun, all_blocks, manifest, prepare
 from specbench.harness.run_config import RunConfig
 from specbench.reports.json_report import json_text
 from specbench.reports.run_report import write_reports
@@ -17,60 +20,92 @@ from specbench.reports.table import print_comparison
 from specbench.reports.view import view_run
 
 from .progress import RunProgress
+from .run_lock import run_lock
 
-EXIT_ALL_FAILED = 1
+EXIT_ARM_FAILED = 1
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
-def run_session(
-    config: RunConfig | None,
-    output_dir: Path,
-    label: str,
-    resume: Path | None,
-    as_json: bool,
-    quiet: bool,
-    argv: list[str],
-) -> None:
-    """`config` is None for a resumed run, whose own config counts. Raises ValueError for bad input."""
+def new_run(config: RunConfig, output_dir: Path, label: str, argv: list[str], *, as_json: bool, quiet: bool) -> None:
+    """Raises ValueError for bad input; nothing is written then."""
+    _check_writable(output_dir)
     with RunProgress(quiet) as progress:
-        directory = RunDirectory.open(resume) if resume else None
-        if config is None:
-            assert directory is not None
-            config = RunConfig.from_dict(directory.manifest["config"])
-        prepared = runner.prepare(config, progress)
-        if directory is None:
-            directory = runner.create_directory(prepared, output_dir, label, argv)
-        else:
-            runner.check_same_workload(directory, prepared)
-            directory.resume(argv)
-        progress.say(f"writing to {directory.path}")
-        interrupted = _measure(prepared, directory, progress)
-        progress.say("deriving figures")
+        run = prepare(config, progress)
+        try:
+            directory = RunDirectory.create(output_dir, label, manifest(run, argv))
+        except OSError as error:
+            raise ValueError(f"output_dir: cannot write to {output_dir}: {error.strerror or error}") from error
+        with run_lock(directory.path):
+            _measure(run, directory, progress)
     _report(directory, as_json)
-    if interrupted:
-        again = f"specbench run --resume {shlex.quote(str(directory.path))}"
-        typer.echo(f"specbench: interrupted; measured blocks are kept. Go on with: {again}", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if directory.manifest["status"] == "failed":
-        raise typer.Exit(EXIT_ALL_FAILED)
 
 
-def _measure(prepared: runner.PreparedRun, directory: RunDirectory, progress: RunProgress) -> bool:
-    """Whether the user interrupted. The directory is closed either way."""
+def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> None:
+    """Measures what a stored run has not yet. Raises ValueError for what is no run, or one that cannot go on here."""
+    directory = RunDirectory.open(path)
+    config = RunConfig.from_dict(directory.manifest["config"])
+    with RunProgress(quiet) as progress, run_lock(directory.path):
+        missing = all_blocks(config) - directory.done_blocks()
+        if missing:
+            runner.check_same_machine(directory)
+            run = prepare(config, progress, directory.done_blocks())
+            runner.check_same_inputs(directory, run)
+            directory.resume(argv)
+            _measure(run, directory, progress)
+        else:
+            progress.say(f"nothing to do: all {len(all_blocks(config))} blocks of {directory.path} are measured")
+            if directory.manifest["status"] != "complete":  # killed between its last block and its end
+                runner.close(directory)
+    _report(directory, as_json)
+
+
+def _check_writable(output_dir: Path) -> None:
+    """Before a model is loaded for minutes. Creates nothing."""
+    whole = output_dir.expanduser().absolute()
+    existing = next(path for path in (whole, *whole.parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"output_dir: {existing} is not a directory; give one with --output-dir")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"output_dir: cannot write to {existing}; give a directory you can write with --output-dir")
+
+
+def _measure(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -> None:
+    """Leaves the directory closed, interrupted or complete, unless its disk takes nothing any more."""
+    progress.say(f"writing to {directory.path}")
     try:
-        runner.measure(prepared, directory, progress)
-    except KeyboardInterrupt:
-        runner.close(directory, "interrupted")
-        return True
-    runner.close(directory)
-    return False
+        try:
+            runner.measure(run, directory, progress)
+            status = None
+        except KeyboardInterrupt:
+            progress.say("interrupted")
+            status = "interrupted"
+        progress.say("deriving figures")
+        runner.close(directory, status)
+    except OSError as error:
+        reason = f"cannot write {directory.path}: {error.strerror or error}; measured blocks are kept"
+        typer.echo(f"specbench: error: {reason}. Make room, then: {_resume_command(directory)}", err=True)
+        raise typer.Exit(EXIT_USAGE) from error
 
 
 def _report(directory: RunDirectory, as_json: bool) -> None:
+    """Reports, table or JSON, and the exit code that the run deserves."""
     write_reports(directory)
     view = view_run(directory)
     if as_json:
-        typer.echo(json_text(view))
+        sys.stdout.write(json_text(view))
     else:
         print_comparison(view, Console())
         typer.echo(f"run directory: {directory.path}")
+    sys.stdout.flush()
+    if directory.manifest["status"] == "interrupted":
+        typer.echo(
+            f"specbench: interrupted; measured blocks are kept. Go on with: {_resume_command(directory)}", err=True
+        )
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if directory.failed_blocks():
+        raise typer.Exit(EXIT_ARM_FAILED)
+
+
+def _resume_command(directory: RunDirectory) -> str:
+    return f"specbench run --resume {shlex.quote(str(directory.path))}"

@@ -8,11 +8,13 @@ its layout is made for that step. Every phase works on either.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from specbench.kernels.attention.base import AttentionMetadata
-from specbench.harness.models.llama import ForwardBatch
 from torch import Tensor
+
+from specbench.harness.models.llama import ForwardBatch
+from specbench.kernels.attention.base import AttentionMetadata
 
 from .state import RoundState, send
 
@@ -85,7 +87,7 @@ class StepBatch:
         return ForwardBatch(self.next_ids_B, self.next_position_B, self.next_kv_slot_B, meta)
 
 
-def _outputs(state: RoundState, num_requests: int, num_rows: int) -> dict[str, Tensor]:
+def _outputs(state: RoundState, num_requests: int, num_rows: int) -> dict[str, Any]:
     num_drafts = state.drafts_SK.shape[1]
 
     def empty(*shape: int, dtype: torch.dtype) -> Tensor:

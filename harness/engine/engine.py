@@ -14,12 +14,12 @@ from collections import deque
 from dataclasses import dataclass
 
 import torch
+
 from specbench.harness.measure.phase_clock import HostClock, NullClock, PhaseClock
 from specbench.harness.measure.ranges import NullRanges, Ranges
 from specbench.harness.models.heads import make_head
 from specbench.harness.models.llama import Attention, KVCache, LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
-from torch import Tensor
 
 from .batch import MixedEntry, StepBatch, mixed_batch
 from .config import EngineConfig
@@ -114,8 +114,8 @@ class Engine:
     def _new_kv_cache(self, num_kv_heads: int, head_dim: int) -> KVCache:
         shape = (self._num_pages, self.config.page_size, num_kv_heads, head_dim)
         # Zeros, not empty: masked keys are multiplied by zero probability, and 0 * NaN would leak.
-        options = dict(dtype=self.target.dtype, device=self.target.device)
-        return KVCache(torch.zeros(shape, **options), torch.zeros(shape, **options))  # type: ignore[arg-type]
+        dtype, device = self.target.dtype, self.target.device
+        return KVCache(torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
 
     def _load_head(self, head: str, strategy: str) -> DraftHead:
         return make_head(head, self.target, strategy)
@@ -145,7 +145,9 @@ class Engine:
 
     def abort(self, request_id: int) -> None:
         """Ends a request at the next step; it keeps the tokens that the host has seen by then."""
-        self._aborts.append(request_id)
+        # An id that is unknown, or has left, must not wait here for a later request of the same name.
+        if any(r.id == request_id for r in [*self.scheduler.running, *self.scheduler.waiting]):
+            self._aborts.append(request_id)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 

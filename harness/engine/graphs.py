@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+
 from specbench.harness.measure.phase_clock import END, EventClock, NullClock, PhaseClock
 from specbench.harness.measure.ranges import Ranges
 

@@ -7,10 +7,11 @@ captured together. The same phases run a mixed step, on a ragged layout and with
 from __future__ import annotations
 
 import torch
+from torch import Tensor
+
 from specbench.harness.models.llama import Attention, KVCache, LlamaModel
 from specbench.kernels.accept_chain import accept_chain
 from specbench.kernels.decode_rows import prepare_rows
-from torch import Tensor
 
 from .batch import StepBatch
 from .sampler import SamplingMode, sample_rows

@@ -12,8 +12,9 @@ from __future__ import annotations
 from enum import Enum
 
 import torch
-from specbench.kernels.sample import filter_top_k_top_p, sample
 from torch import Tensor
+
+from specbench.kernels.sample import filter_top_k_top_p, sample
 
 from .request import SamplingParams
 from .state import RoundState

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch import Tensor
+
 from specbench.harness.models.config import ModelConfig
 from specbench.harness.models.llama import Attention, ForwardBatch, KVCache, LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
-from torch import Tensor
 
 from .batch import StepBatch
 from .state import RoundState

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from specbench.kernels.philox import uniform
 from torch import Tensor
+
+from specbench.kernels.philox import uniform
 
 PURPOSE_ACCEPTANCE = 1  # sampling noise is purpose 0
 

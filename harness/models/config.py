@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+_REQUIRED_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RopeScaling:
@@ -36,6 +38,7 @@ class ModelConfig:
     max_position: int = 8192
     tie_word_embeddings: bool = False
     qkv_bias: bool = False
+    o_bias: bool = False
     eos_token_ids: tuple[int, ...] = ()
 
     @property
@@ -75,7 +78,7 @@ def _rope(raw: dict[str, Any]) -> tuple[float, RopeScaling | None]:
 def _eos_ids(raw: dict[str, Any], model_dir: Path) -> tuple[int, ...]:
     ids: list[int] = []
     generation = model_dir / "generation_config.json"
-    sources = [json.loads(generation.read_text())] if generation.exists() else []
+    sources = [_read_json(generation)] if generation.exists() else []
     for source in [*sources, raw]:
         value = source.get("eos_token_id")
         ids += value if isinstance(value, list) else [value] if value is not None else []
@@ -83,12 +86,19 @@ def _eos_ids(raw: dict[str, Any], model_dir: Path) -> tuple[int, ...]:
 
 
 def config_from_dict(raw: dict[str, Any], model_dir: Path) -> ModelConfig:
-    """Raises ValueError for an architecture that the engine does not run."""
+    """Raises ValueError for an architecture that the engine does not run, and for a size that is not there."""
     architecture = (raw.get("architectures") or ["LlamaForCausalLM"])[0]
     allowed = ("LlamaForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLMEagle3")
     if architecture not in allowed:
         raise ValueError(f"{model_dir}: architecture {architecture!r} is not supported; allowed: {', '.join(allowed)}")
+    missing = [key for key in _REQUIRED_KEYS if not isinstance(raw.get(key), int)]
+    if missing:
+        raise ValueError(f"{model_dir}: config.json has no whole number under {', '.join(missing)}; is it complete?")
+    if raw.get("mlp_bias"):
+        raise ValueError(f"{model_dir}: mlp_bias true is not supported; allowed: false")
     theta, scaling = _rope(raw)
+    # transformers' Llama puts attention_bias on the output projection too, its Qwen2 never does.
+    attention_bias = bool(raw.get("attention_bias", False))
     heads = int(raw["num_attention_heads"])
     return ModelConfig(
         hidden_size=int(raw["hidden_size"]),
@@ -103,17 +113,30 @@ def config_from_dict(raw: dict[str, Any], model_dir: Path) -> ModelConfig:
         rope_scaling=scaling,
         max_position=int(raw.get("max_position_embeddings", 2048)),
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        qkv_bias=architecture == "Qwen2ForCausalLM" or bool(raw.get("attention_bias", False)),
+        qkv_bias=architecture == "Qwen2ForCausalLM" or attention_bias,
+        o_bias=architecture != "Qwen2ForCausalLM" and attention_bias,
         eos_token_ids=_eos_ids(raw, model_dir),
     )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not JSON, or not text
+        raise ValueError(f"{path}: not valid JSON ({error}); fetch or copy the model again") from error
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path}: expected a JSON object, found {type(raw).__name__}")
+    return raw
 
 
 def read_config(model_dir: Path) -> tuple[ModelConfig, dict[str, Any]]:
     """The config of a Hugging Face model directory, and the raw JSON beside it."""
     path = model_dir / "config.json"
     if not path.exists():
-        raise ValueError(f"model: {model_dir} has no config.json; give a Hugging Face directory, a .gguf file or a name")
-    raw = json.loads(path.read_text())
+        raise ValueError(
+            f"model: {model_dir} has no config.json; give a Hugging Face directory, a .gguf file or a name"
+        )
+    raw = _read_json(path)
     return config_from_dict(raw, model_dir), raw
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from specbench.kernels.attention.base import AttentionBackend, AttentionMetadata
 from specbench.kernels.rms_norm import add_rms_norm, rms_norm
 from specbench.kernels.rope_store_kv import rope_store_kv
 from specbench.kernels.silu_and_mul import silu_and_mul
-from torch import Tensor
 
 from .config import ModelConfig
 from .linear import Linear

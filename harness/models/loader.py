@@ -33,8 +33,9 @@ def _gate_up(source: WeightSource, prefix: str, c: ModelConfig) -> Linear:
     return _fused(source, f"{prefix}mlp.", parts, c.hidden_size, bias=False)
 
 
-def _single(source: WeightSource, name: str, num_outputs: int, num_inputs: int) -> Linear:
-    return Linear(source.get(f"{name}.weight", (num_outputs, num_inputs)))
+def _single(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Linear:
+    weight = source.get(f"{name}.weight", (num_outputs, num_inputs))
+    return Linear(weight, source.get(f"{name}.bias", (num_outputs,)) if bias else None)
 
 
 def _decoder_layer(source: WeightSource, index: int, c: ModelConfig) -> DecoderLayer:
@@ -42,7 +43,7 @@ def _decoder_layer(source: WeightSource, index: int, c: ModelConfig) -> DecoderL
     return DecoderLayer(
         input_norm=source.get(f"{prefix}input_layernorm.weight", (c.hidden_size,)),
         qkv=_qkv(source, prefix, c, c.hidden_size),
-        o=_single(source, f"{prefix}self_attn.o_proj", c.hidden_size, c.num_q_heads * c.head_dim),
+        o=_single(source, f"{prefix}self_attn.o_proj", c.hidden_size, c.num_q_heads * c.head_dim, c.o_bias),
         post_norm=source.get(f"{prefix}post_attention_layernorm.weight", (c.hidden_size,)),
         gate_up=_gate_up(source, prefix, c),
         down=_single(source, f"{prefix}mlp.down_proj", c.hidden_size, c.intermediate_size),
@@ -93,7 +94,7 @@ def _fc_norms(source: WeightSource, raw: dict, num_aux: int, target_hidden: int)
 
 def _layer_prefix(source: WeightSource) -> str:
     """Published heads name the layer `midlayer.`; some converters write `layers.0.`."""
-    return "midlayer." if source.has("midlayer.hidden_norm.weight") else "layers.0."
+    return "midlayer." if source.has("midlayer.self_attn.q_proj.weight") else "layers.0."
 
 
 def _build_head(config: ModelConfig, raw: dict, source: WeightSource, target: LlamaModel, d2t: Tensor | None) -> Eagle3Head:
@@ -112,7 +113,7 @@ def _build_head(config: ModelConfig, raw: dict, source: WeightSource, target: Ll
         embed_norm_H=source.get(f"{prefix}input_layernorm.weight", (h,)),
         hidden_norm_H=source.get(f"{prefix}hidden_norm.weight", (h,)),
         qkv=_qkv(source, prefix, config, 2 * h),
-        o=_single(source, f"{prefix}self_attn.o_proj", h, config.num_q_heads * config.head_dim),
+        o=_single(source, f"{prefix}self_attn.o_proj", h, config.num_q_heads * config.head_dim, config.o_bias),
         post_norm_H=source.get(f"{prefix}post_attention_layernorm.weight", (h,)),
         gate_up=_gate_up(source, prefix, config),
         down=_single(source, f"{prefix}mlp.down_proj", h, config.intermediate_size),
@@ -139,7 +140,15 @@ def _check_head_fits(raw: dict, config: ModelConfig, target: LlamaModel, head_di
             f"head: {head_dir} was trained for vocab_size {config.vocab_size}, the target has {target.config.vocab_size}"
         )
     if (raw.get("num_aux_hidden_states") or 3) != 3:
-        raise ValueError(f"head: num_aux_hidden_states {raw['num_aux_hidden_states']} is not supported; allowed: 3")
+        raise ValueError(
+            f"head: {head_dir} has num_aux_hidden_states {raw['num_aux_hidden_states']}, not supported; allowed: 3"
+        )
+    layers = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    if layers is not None and tuple(layers) != target.config.aux_layers:
+        raise ValueError(
+            f"head: {head_dir} was trained on the states entering layers {tuple(layers)} "
+            f"(eagle_aux_hidden_state_layer_ids), the target gives those entering {target.config.aux_layers}"
+        )
 
 
 def _read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir: Path) -> Tensor | None:
@@ -171,7 +180,7 @@ def dummy_eagle3(target: LlamaModel, draft_vocab_size: int, seed: int = 1) -> Ea
     """A head of the target's width with random weights, for speed figures with forced acceptance."""
     c = target.config
     raw = {"draft_vocab_size": draft_vocab_size}
-    config = replace(c, num_layers=1, qkv_bias=False)
+    config = replace(c, num_layers=1, qkv_bias=False, o_bias=False)
     d2t = torch.zeros(draft_vocab_size, dtype=torch.int64, device=target.device)
     source = _DummyHeadWeights(seed, target.dtype, target.device)
     return _build_head(config, raw, source, target, d2t if draft_vocab_size < c.vocab_size else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +23,14 @@ class WeightSource(Protocol):
     def has(self, name: str) -> bool: ...
 
 
+def _load_pickle(path: Path) -> dict[str, Tensor]:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        # Not torch's own words: they advise loading an untrusted pickle.
+        raise ValueError(f"checkpoint: {path} is corrupt, truncated or no state dict; fetch it again") from error
+
+
 class CheckpointWeights:
     """safetensors (one or many files) or an older `pytorch_model.bin`, read tensor by tensor."""
 
@@ -36,10 +45,12 @@ class CheckpointWeights:
                 with safe_open(path, framework="pt") as handle:
                     self._files.update(dict.fromkeys(handle.keys(), path))
             except SafetensorError as error:
-                raise ValueError(f"checkpoint: {path} is not a complete safetensors file ({error})") from error
+                raise ValueError(
+                    f"checkpoint: {path} is not a complete safetensors file ({error}); fetch or copy it again"
+                ) from error
         if not self._files:
             for path in sorted(model_dir.glob("pytorch_model*.bin")):
-                self._tensors.update(torch.load(path, map_location="cpu", weights_only=True))
+                self._tensors.update(_load_pickle(path))
         if not self._files and not self._tensors:
             raise ValueError(f"checkpoint: {model_dir} holds neither *.safetensors nor pytorch_model*.bin")
 
@@ -62,7 +73,8 @@ class CheckpointWeights:
         tensor = self.raw(name)
         if tuple(tensor.shape) != tuple(shape):
             raise ValueError(
-                f"checkpoint: {name} in {self.model_dir} has shape {tuple(tensor.shape)}, the config needs {tuple(shape)}"
+                f"checkpoint: {name} in {self.model_dir} has shape {tuple(tensor.shape)}, the config needs "
+                f"{tuple(shape)}"
             )
         return tensor.to(device=self.device, dtype=self.dtype)
 
@@ -76,7 +88,9 @@ class RandomWeights:
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
     def has(self, name: str) -> bool:
-        return not name.endswith(("lm_head.weight", "d2t", "embed_tokens.weight")) or name == "model.embed_tokens.weight"
+        return (
+            not name.endswith(("lm_head.weight", "d2t", "embed_tokens.weight")) or name == "model.embed_tokens.weight"
+        )
 
     def get(self, name: str, shape: Sequence[int]) -> Tensor:
         if len(shape) == 1 and name.endswith("weight"):

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
+
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.loader import load_target
-from torch import Tensor
 
 Tensors = dict[str, Tensor]
 Change = Callable[[Tensors], None]

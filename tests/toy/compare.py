@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
+
 from specbench.harness.engine.request import SamplingParams
 from specbench.harness.models.llama import ForwardBatch, KVCache, LlamaModel
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import PURPOSE_SAMPLE, uniform
 from specbench.kernels.sample import filter_top_k_top_p, gumbel_ref
-from torch import Tensor
 
 TOP2_TOLERANCE = 1e-4  # fp32 logits
 
@@ -58,7 +59,9 @@ def top2_gap(target: LlamaModel, context: Sequence[int], sampling: SamplingParam
     """How far the chosen next token of `context` lies above the second, in logits (times temperature if sampled)."""
     scores_1V = dense_pass(target, context)[0][-1:].float()
     if sampling.temperature > 0:
-        column = [torch.tensor([x], device=scores_1V.device) for x in (sampling.temperature, sampling.top_k, sampling.top_p)]
+        column = [
+            torch.tensor([x], device=scores_1V.device) for x in (sampling.temperature, sampling.top_k, sampling.top_p)
+        ]
         scores_1V = filter_top_k_top_p(scores_1V, *column)
         seed, position = (torch.tensor([x], device=scores_1V.device) for x in (sampling.seed, len(context)))
         noise_1V = gumbel_ref(uniform(seed, position, PURPOSE_SAMPLE, scores_1V.shape[1]))
@@ -74,6 +77,7 @@ def assert_same_output(
     actual: Sequence[int],
     expected: Sequence[int],
     where: str = "",
+    tolerance: float = TOP2_TOLERANCE,
 ) -> None:
     """The definition above; a missing or surplus token is never a near-tie."""
     if list(actual) == list(expected):
@@ -81,4 +85,4 @@ def assert_same_output(
     same = next((i for i, (a, b) in enumerate(zip(actual, expected, strict=False)) if a != b), None)
     assert same is not None, f"{where}: {len(actual)} tokens, {len(expected)} expected, the shorter is a prefix"
     gap = top2_gap(target, [*prompt, *expected[:same]], sampling)
-    assert gap < TOP2_TOLERANCE, f"{where}: token {same} is {actual[same]}, expected {expected[same]}, top-2 gap {gap:.2e}"
+    assert gap < tolerance, f"{where}: token {same} is {actual[same]}, expected {expected[same]}, top-2 gap {gap:.2e}"

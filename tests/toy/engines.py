@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams
@@ -20,7 +21,7 @@ from .plans import Plan
 _MOST_STEPS = 20_000
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def toy_target(device: str = "cpu", num_layers: int | None = None) -> LlamaModel:
     """The target of most tests: random weights, fp32, the same on every call."""
     model = dummy_target("toy", torch.float32, torch.device("cpu"), num_layers=num_layers)

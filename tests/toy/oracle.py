@@ -14,13 +14,13 @@ from .engines import generate, make_engine
 from .plans import Plan
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _alone(device: str) -> Engine:
     """One request at a time, no speculation, no graphs."""
     return make_engine(Plan(device), max_model_len=1024, max_num_seqs=1, page_size=64)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _continuation(device: str, prompt: tuple[int, ...], sampling: SamplingParams) -> list[int]:
     engine = _alone(device)
     engine.log.take()

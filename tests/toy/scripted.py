@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.request import Request
 from specbench.harness.engine.state import RoundState
 from specbench.harness.engine.strategy import EngineResources, Phase
-from torch import Tensor
 
 from .prompts import VOCAB
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy.checkpoints import load_written, llama_config, write_llama
+from toy.checkpoints import llama_config, load_written, write_llama
 from toy.engines import generate, make_engine, named_strategy, outputs, pad_rounds, request
 from toy.oracle import assert_as_oracle, continuations
 from toy.plans import CPU

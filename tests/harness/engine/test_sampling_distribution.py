@@ -9,14 +9,15 @@ from __future__ import annotations
 import pytest
 import torch
 from scipy import stats
+from torch import Tensor
 from toy.checkpoints import eagle3_config, llama_config, load_written, write_eagle3, write_llama
 from toy.compare import dense_pass
 from toy.engines import decode_rows, drive, make_engine, named_strategy, request
-from toy.plans import CPU, Plan
+from toy.plans import Plan
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
+
 from specbench.kernels.sample import filter_top_k_top_p
-from torch import Tensor
 
 NUM_SAMPLES = 2500
 PROMPT = text_prompt(7, 9)
@@ -49,17 +50,12 @@ def _probabilities(target, context, temperature, top_k=0, top_p=1.0) -> Tensor:
 
 
 def _joint(target, sampling) -> Tensor:
-    """Probability [V, V] of the second and third token, given the greedy first one."""
-    second_V = _probabilities(target, _context(target), **sampling)
+    """Probability [V, V] of the first two tokens; rows too rare to be tested stay empty."""
+    first_V = _probabilities(target, PROMPT, **sampling).cpu()
     joint_VV = torch.zeros(128, 128, dtype=torch.float64)
-    for token in second_V.nonzero().flatten().tolist():
-        if second_V[token] * NUM_SAMPLES > 0.2:
-            joint_VV[token] = second_V[token].cpu() * _probabilities(target, [*_context(target), token], **sampling).cpu()
+    for token in (first_V * NUM_SAMPLES > 5).nonzero().flatten().tolist():
+        joint_VV[token] = first_V[token] * _probabilities(target, [*PROMPT, token], **sampling).cpu()
     return joint_VV
-
-
-def _context(target) -> list[int]:
-    return list(PROMPT)
 
 
 def _p_value(counts: Tensor, expected: Tensor) -> float:
@@ -100,7 +96,13 @@ def test_c11_c12_pairs_of_tokens_have_the_targets_distribution(main_plan, folder
     target = load_written(folder / "target", main_plan.device)
     strategy = _strategy(kind, k, folder, target, main_plan)
     engine = make_engine(
-        main_plan, strategy, target=target, max_num_seqs=125, max_num_batched_tokens=1200, max_model_len=32, page_size=32
+        main_plan,
+        strategy,
+        target=target,
+        max_num_seqs=125,
+        max_num_batched_tokens=1200,
+        max_model_len=32,
+        page_size=32,
     )
     for seed in range(NUM_SAMPLES):
         engine.add(request(seed, PROMPT, max_tokens=2 + max(k, 1), seed=seed * 7 + 1, **sampling))
@@ -130,12 +132,12 @@ def test_the_hand_written_filter_and_the_samplers_agree(folder):
 
 
 def test_a_sampler_that_prefers_its_drafts_would_fail(folder):
-    """Power: 3 % of the mass moved to one token is seen."""
+    """Power: a tenth of the mass moved to one token is seen."""
     target = load_written(folder / "target")
     probs_V = _probabilities(target, PROMPT, temperature=0.5)
     generator = torch.Generator().manual_seed(0)
-    shifted_V = probs_V * 0.95
-    shifted_V[probs_V.argmax()] += 0.05
+    shifted_V = probs_V * 0.9
+    shifted_V[probs_V.argmax()] += 0.1
     counts_V = torch.bincount(
         torch.multinomial(shifted_V, NUM_SAMPLES, replacement=True, generator=generator), minlength=128
     )

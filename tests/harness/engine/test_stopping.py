@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from specbench.harness.engine.request import FinishReason, SamplingParams
 from toy.engines import decode_rows, generate, make_engine, named_strategy, request
 from toy.oracle import assert_as_oracle, continuations, ending
 from toy.plans import CPU
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
+
+from specbench.harness.engine.request import FinishReason, SamplingParams
 
 K = 4
 

@@ -1,0 +1,34 @@
+"""Logits of a plain forward over a whole sequence: the yardstick for near-ties between two tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.attention.base import AttentionMetadata
+from specbench.kernels.attention.torch_attention import TorchAttention
+
+from .llama import ForwardBatch, KVCache, LlamaModel
+
+
+def next_token_logits(target: LlamaModel, ids: Sequence[int]) -> Tensor:
+    """fp32 [V]: the target's logits after `ids`, by one pass of the torch attention backend over a cache of its own."""
+    c, device, num_tokens = target.config, target.device, len(ids)
+    shape = (1, num_tokens, c.num_kv_heads, c.head_dim)
+    caches = [
+        KVCache(*(torch.zeros(shape, dtype=target.dtype, device=device) for _ in range(2))) for _ in target.layers
+    ]
+    position_T = torch.arange(num_tokens, device=device)
+    meta = AttentionMetadata(
+        cu_q_B1=torch.tensor([0, num_tokens], dtype=torch.int32, device=device),
+        kv_len_B=torch.tensor([num_tokens], dtype=torch.int32, device=device),
+        block_table_BP=torch.zeros(1, 1, dtype=torch.int32, device=device),
+        max_q=num_tokens,
+        max_kv=num_tokens,
+        uniform=True,
+    )
+    batch = ForwardBatch(torch.tensor(list(ids), device=device), position_T, position_T, meta)
+    hidden_TH = target.forward(batch, target.attention(TorchAttention(), num_tokens), caches)
+    return target.logits(hidden_TH[-1:]).float()[0]

@@ -1,0 +1,170 @@
+"""What is wrong with a run is found here, before its first block: inputs loaded, arms built, requests tried.
+
+An engine whose head does not fit its target, or whose cache cannot hold a request, is bad input and ends the run. One
+that the memory does not hold is a result: it is built again at its turn, and its failure stands in its row.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from specbench.workloads.arrivals import arrival_times
+from specbench.workloads.asset_table import ASSETS
+from specbench.workloads.assets import resolve
+from specbench.workloads.base import Workload
+
+from . import targets
+from .arms import ResolvedArm, build_engine, check_requests, resolve_arm
+from .engine.engine import Engine
+from .engine.request import Request
+from .measure.drive import Load
+from .registry import WORKLOADS, lookup
+from .run_config import RunConfig
+
+Block = tuple[str, int]  # arm, repeat
+
+
+class Progress(Protocol):
+    """What a run tells whoever watches it."""
+
+    def say(self, text: str) -> None: ...
+
+    def asset(self, name: str, done: int, total: int) -> None: ...
+
+    def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
+
+    def request_done(self, request: Request) -> None: ...
+
+
+@dataclass(slots=True)
+class PreparedRun:
+    """A run whose inputs are loaded and checked. `engines` holds those that the memory had room for, by arm."""
+
+    config: RunConfig
+    target: targets.Target
+    workload: Workload
+    load: Load
+    arms: list[ResolvedArm]
+    engines: dict[str, Engine]
+
+
+def all_blocks(config: RunConfig) -> set[Block]:
+    return {(arm.label, repeat) for arm in config.arms for repeat in range(config.num_repeats)}
+
+
+def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = frozenset()) -> PreparedRun:
+    """Checks what needs no model first, then loads model and workload and builds the engines of blocks not yet `done`.
+
+    Raises ValueError naming what is wrong and what is allowed.
+    """
+    device = targets.pick_device(config.device)
+    dummy = config.load_format == "dummy"
+    arms = [resolve_arm(arm, device.type, synthetic_weights=dummy) for arm in config.arms]
+    load_workload = lookup(WORKLOADS, config.workload.name, "dataset-name")
+    if dummy and config.workload.name != "random":
+        raise ValueError(
+            f"dataset-name: {config.workload.name!r} needs a tokenizer, which --load-format dummy does not have; "
+            "use --dataset-name random"
+        )
+    progress.say(f"loading {config.model}")
+    target = targets.load(config, progress.asset)
+    _check_against_model(config, target)
+    progress.say(f"loading {config.workload.name}")
+    if config.workload.path is None and config.workload.name in ASSETS:
+        resolve(config.workload.name, progress=progress.asset)  # fetched here, where somebody watches
+    workload = load_workload(replace(config.workload, vocab_size=target.model.config.vocab_size), target.tokenizer)
+    run = PreparedRun(config, target, workload, _load_of(config, target, workload), arms, {})
+    _build_engines(run, {arm for arm, _ in all_blocks(config) - set(done)}, progress)
+    return run
+
+
+def _check_against_model(config: RunConfig, target: targets.Target) -> None:
+    shape = target.model.config
+    if config.workload.max_model_len > shape.max_position:
+        raise ValueError(
+            f"max_model_len: {config.workload.max_model_len} is longer than the model's {shape.max_position} "
+            "positions; lower --max-model-len"
+        )
+    for token in config.stop_token_ids:
+        if token >= shape.vocab_size:
+            raise ValueError(f"stop_token_id: {token} is not allowed; the model has 0 to {shape.vocab_size - 1}")
+
+
+def _load_of(config: RunConfig, target: targets.Target, workload: Workload) -> Load:
+    c = config
+    eos = () if c.ignore_eos else target.eos_token_ids
+    load = Load(
+        prompts=workload.prompts,
+        arrival_s=arrival_times(len(workload.prompts), c.request_rate, c.seed, c.burstiness),
+        max_concurrency=c.max_concurrency,
+        temperature=c.temperature,
+        top_k=c.top_k,
+        top_p=c.top_p,
+        stop_token_ids=tuple(dict.fromkeys((*eos, *c.stop_token_ids))),
+        seed=c.seed,
+    )
+    load.request(0)  # checks the sampling parameters, the model's own stop ids among them
+    return load
+
+
+@torch.inference_mode()
+def _build_engines(run: PreparedRun, labels: Collection[str], progress: Progress) -> None:
+    for arm in run.arms:
+        label = arm.config.label
+        if label not in labels:
+            continue
+        progress.say(f"{label}: preparing")
+        try:
+            engine = build_engine(arm, run.config, run.target.model)
+            check_requests(engine, (run.load.request(i) for i in range(len(run.load.prompts))))
+        except ValueError as error:
+            raise ValueError(_with_arm(arm, str(error))) from error
+        except RuntimeError as error:  # memory; the block itself will say so in its row
+            progress.say(f"{label}: not ready: {first_line(error)}; trying again at its turn")
+            gc.collect()
+            continue
+        run.engines[label] = engine
+
+
+def _with_arm(arm: ResolvedArm, text: str) -> str:
+    return text if text.startswith(f"{arm.config.strategy}:") else f"{arm.config.label}: {text}"
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def manifest(run: PreparedRun, argv: Sequence[str]) -> dict[str, Any]:
+    """The first run.json: everything known before the first block."""
+    c = run.config
+    return dict(
+        argv=list(argv),
+        config=c.to_dict(),
+        model=run.target.described,
+        workload=dict(
+            name=run.workload.name,
+            rule=run.workload.rule,
+            source=run.workload.source,
+            sha256=run.workload.sha256,
+            num_prompts=len(run.workload.prompts),
+            synthetic=run.workload.synthetic,
+        ),
+        sampling=dict(
+            temperature=c.temperature,
+            top_k=c.top_k,
+            top_p=c.top_p,
+            ignore_eos=c.ignore_eos,
+            seed=c.seed,
+            max_concurrency=c.max_concurrency,
+            request_rate=c.request_rate,
+        ),
+        arms=[
+            dict(label=a.config.label, strategy=a.config.strategy, config=a.described(), notes=list(a.notes))
+            for a in run.arms
+        ],
+    )

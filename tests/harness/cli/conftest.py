@@ -1,0 +1,110 @@
+"""The command in this process: `cli(...)` runs it, `toy` and `chat` are options of runs that take a second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from toy.checkpoints import eagle3_config, llama_config, write_eagle3, write_llama
+from typer.testing import CliRunner
+
+from specbench.harness.cli.main import app
+from specbench.harness.measure.record import RunDirectory
+
+CHAT_VOCAB = 320
+HEAD = eagle3_config(vocab_size=CHAT_VOCAB)
+_TOY = (
+    "--load-format dummy --model toy --dtype float32 --dataset-name random --random-input-len 12 "
+    "--random-output-len 10 --num-prompts 3 --num-repeats 1 --warmup-max-s 0.02 --max-model-len 64"
+)
+
+
+@pytest.fixture(autouse=True)
+def _wide_and_colourless(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.fixture
+def cli():
+    """Runs the whole command, as `main` does; the result has exit_code, stdout and stderr."""
+
+    def call(*words: object):
+        result = CliRunner().invoke(app, [str(word) for word in words], prog_name="specbench")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception  # a user would see a traceback
+        return result
+
+    return call
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Where `toy` runs go; it does not exist until one is written."""
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def toy(runs: Path) -> list[str]:
+    """`run` and options; later ones win, so tests add theirs."""
+    return ["run", *_TOY.split(), "--output-dir", str(runs)]
+
+
+@pytest.fixture
+def only_run(runs: Path):
+    """The one run directory that a test has made."""
+
+    def find() -> RunDirectory:
+        (path,) = runs.iterdir()
+        return RunDirectory.open(path)
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def chat_model(tmp_path_factory) -> Path:
+    """A toy Llama with a tokenizer of single bytes; its ids are bytes + 1, and 0 ends a text."""
+    folder = tmp_path_factory.mktemp("models") / "chat"
+    write_llama(folder, llama_config(vocab_size=CHAT_VOCAB, max_position_embeddings=256, eos_token_id=0))
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={"<eos>": 0, **{c: i + 1 for i, c in enumerate(alphabet)}}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "hello there", "max_tokens": 6}\n{"prompt": "hello again", "max_tokens": 6}\n')
+    return path
+
+
+@pytest.fixture
+def chat(runs: Path, chat_model: Path, prompts: Path) -> list[str]:
+    """As `toy`, on real files: a checkpoint and a JSONL."""
+    words = f"--model {chat_model} --dtype float32 --dataset-name jsonl --dataset-path {prompts} --num-prompts 2"
+    return [
+        "run",
+        *words.split(),
+        *"--num-repeats 1 --warmup-max-s 0.02 --max-model-len 64".split(),
+        "--output-dir",
+        str(runs),
+    ]
+
+
+@pytest.fixture
+def make_head(tmp_path: Path):
+    """Writes an EAGLE-3 head for `chat_model`; `config` and `change` break it."""
+
+    def make(target=None, change=None, **config) -> Path:
+        folder = tmp_path / "head"
+        write_eagle3(folder, {**HEAD, **config}, target or llama_config(vocab_size=CHAT_VOCAB), change=change)
+        return folder
+
+    return make

@@ -1,0 +1,140 @@
+"""Files that do not fit or are broken: heads, checkpoints, tokenizers, data sets. Found before anything is measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from toy.checkpoints import llama_config
+
+
+def assert_refused(result, runs, *words: str) -> None:
+    assert result.exit_code == 2, result.output
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("specbench: error: ") and all(word in line for word in words), line
+    assert ": repeat" not in result.stderr and result.stdout == "" and not runs.exists()
+
+
+def test_a_good_head_is_measured(cli, chat, only_run, make_head):
+    result = cli(*chat, "-s", "no-spec", "-s", f"eagle:k=2,head={make_head()}")
+    assert result.exit_code == 0, result.output
+    assert only_run().failed_blocks() == {} and len(only_run().done_blocks()) == 2
+
+
+HEADS = {
+    "hidden size": (
+        dict(hidden_size=96, target_hidden_size=96, target=llama_config(hidden_size=96)),
+        "was trained for hidden_size 96, the target has 64",
+    ),
+    "vocabulary": (dict(vocab_size=640), "was trained for vocab_size 640, the target has 320"),
+    "no fc": (dict(change=lambda t: t.pop("fc.weight")), "has no tensor fc.weight; is it an EAGLE-3 head?"),
+    "no norm": (dict(change=lambda t: t.pop("norm.weight")), "has no tensor 'norm.weight'"),
+    "shape": (dict(change=lambda t: t.update({"norm.weight": t["norm.weight"][:5]})), "has shape (5,)"),
+    "d2t": (dict(change=lambda t: t.update(d2t=t["d2t"] + 9999)), "must map 48 draft ids into 0..319"),
+    "architecture": (dict(architectures=["MambaForCausalLM"]), "architecture 'MambaForCausalLM' is not supported"),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_a_head_that_does_not_fit(cli, chat, runs, make_head, case):
+    how, words = HEADS[case]
+    arm = f"naive-eagle:head={make_head(**how)}"
+    # Behind an arm that is fine: it must not have been measured when the head is refused.
+    assert_refused(cli(*chat, "-s", "no-spec", "-s", arm), runs, words, "head")
+
+
+def truncate(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+
+
+def pickle_of_noise(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"noise" * 100)
+
+
+def config(text: str):
+    return lambda folder: (folder / "config.json").write_text(text)
+
+
+def config_without(key: str):
+    def change(folder: Path) -> None:
+        values = json.loads((folder / "config.json").read_text())
+        del values[key]
+        (folder / "config.json").write_text(json.dumps(values))
+
+    return change
+
+
+BROKEN = {
+    "truncated": (truncate, "is not a complete safetensors file", "again"),
+    "corrupt pickle": (pickle_of_noise, "pytorch_model.bin is corrupt, truncated or no state dict", "fetch it again"),
+    "config not JSON": (config("{not json"), "config.json", "not", "valid JSON"),
+    "config a list": (config("[]"), "config.json"),
+    "config without a size": (config_without("hidden_size"), "config.json has no whole number under hidden_size"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_head(cli, chat, runs, make_head, case):
+    change, *words = BROKEN[case]
+    head = make_head()
+    change(head)
+    assert_refused(cli(*chat, "-s", "no-spec", "-s", f"eagle:head={head}"), runs, *words)
+
+
+@pytest.mark.parametrize("case", [case for case in BROKEN if case != "config a list"])
+def test_a_broken_model(cli, chat, runs, chat_model, tmp_path, case):
+    change, *words = BROKEN[case]
+    model = tmp_path / "model"
+    shutil.copytree(chat_model, model)
+    change(model)
+    assert_refused(cli(*chat, "--model", model), runs, *words)
+
+
+def test_a_model_without_a_tokenizer(cli, chat, runs, chat_model, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(chat_model, model, ignore=shutil.ignore_patterns("tokenizer*"))
+    assert_refused(cli(*chat, "--model", model), runs, "no usable tokenizer in")
+
+
+def test_paths_that_are_no_model(cli, chat, runs, tmp_path):
+    noise = tmp_path / "noise.gguf"
+    noise.write_bytes(b"noise" * 1000)
+    for model, words in (
+        ("./nowhere", "./nowhere does not exist"),
+        (tmp_path, "is not a Hugging Face model directory"),
+        (noise, "is not a readable GGUF file"),
+        ("", "model: is empty"),
+    ):
+        assert_refused(cli(*chat, "--model", model), runs, words)
+
+
+LINES = {
+    "malformed": ('{"prompt": "a", "max_tokens": 4}\n{"prompt": \n', ":2: not valid JSON"),
+    "too long": (
+        json.dumps({"prompt": "x" * 80, "max_tokens": 4}) + "\n",
+        ":1: prompt of 80 tokens",
+        "--max-model-len",
+    ),
+    "foreign id": ('{"prompt_token_ids": [1, 99999], "max_tokens": 4}\n', ":1: 'prompt_token_ids' must be", "[0, 257)"),
+    "too few": ('{"prompt": "a", "max_tokens": 4}\n', "num_prompts is 2", "has 1", "ask for fewer"),
+    "unknown key": ('{"prompt": "a", "temprature": 1}\n', ":1: unknown key 'temprature'"),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_a_broken_jsonl(cli, chat, runs, prompts, case):
+    text, *words = LINES[case]
+    prompts.write_text(text)
+    assert_refused(cli(*chat), runs, *words)
+
+
+def test_data_sets_that_are_not_there(cli, chat, runs, tmp_path):
+    assert_refused(cli(*chat, "--dataset-path", tmp_path / "no.jsonl"), runs, "does not exist")
+    assert_refused(
+        cli(*chat, "--dataset-name", "sharegpt", "--dataset-path", tmp_path / "no.json"), runs, "does not exist"
+    )
+    assert_refused(cli(*chat, "--dataset-name", "mt-bench"), runs, ":1: field 'turns' must be a list")

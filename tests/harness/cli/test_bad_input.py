@@ -1,0 +1,117 @@
+"""Bad input: exit code 2, one line that says what is allowed, nothing written, no traceback."""
+
+from __future__ import annotations
+
+import pytest
+
+OPTIONS = [
+    # what is added to a good command, and words of the one line
+    ("-s nospec", "'nospec' is not known (did you mean 'no-spec'?); allowed: no-spec, eagle"),
+    ("-s eagle:k=3,hed=random", "unknown option 'hed'='random'; allowed: k, head"),
+    ("-s eagle:k", "'k' is not key=value"),
+    ("-s ngram:k=3,k=4", "k is given twice"),
+    ("-s no-spec -s no-spec", "'no-spec' is given twice"),
+    ("-s eagle:k=3", "no head for this model; give eagle:head=DIR"),
+    ("-s no-spec -s eagle:head=nowhere", "head='nowhere' is not a directory"),
+    ("-s eagle:k=9,head=random", "k=9 is not allowed; allowed: 1 to 8"),
+    ("-s eagle:k=0,head=random", "k=0 is not allowed"),
+    ("-s eagle:k=2.5,head=random", "k='2.5' is not a whole number"),
+    ("-s ngram:min_n=3,max_n=2", "1 <= min_n <= max_n"),
+    ("--head random -s ngram", "no arm among ngram takes a head"),
+    ("-s eagle:k=3,head=random,acceptance=synthetic:9", "allowed: 1 to k+1 = 4"),
+    ("-s eagle:k=3,head=random,acceptance=synthetic:nan", "allowed: 1 to k+1 = 4"),
+    ("-s eagle:k=3,head=random,acceptance=often", "allowed: real, synthetic:LENGTH"),
+    ("-s no-spec:status_lag=abc", "status_lag: 'abc' is not a whole number"),
+    ("-s no-spec:status_lag=1", "status_lag is refused: sync=none reads status 1 or more rounds late"),
+    ("--attention flashinfer", "FlashInfer is not implemented yet; allowed: auto, torch, triton"),
+    ("--attention triton", "need a CUDA device"),
+    ("--graph one --device cpu", "CUDA graphs need a CUDA device"),
+    ("--graph two", "graph: 'two' is not known; allowed: auto, none, full, one"),
+    ("--sync none --device cpu", "a CPU runs each launch before the next"),
+    ("--device tpu", "'tpu' is not known; allowed: auto, cpu, cuda"),
+    ("--dtype float16", "'float16' is not known; allowed: auto, bfloat16, float32"),
+    ("--load-format gguf", "'gguf' is not known; allowed: auto, dummy"),
+    ("--model toyy", "no published shape 'toyy'"),
+    ("--model llama-2-70b --num-layers 81", "num_layers: 81 is not allowed; llama-2-70b has 80"),
+    ("--num-layers 0", "num_layers: 0 is not allowed; must be >= 1"),
+    ("--dataset-name shargpt", "'shargpt' is not known (did you mean 'sharegpt'?)"),
+    ("--dataset-name sharegpt", "needs a tokenizer, which --load-format dummy does not have"),
+    ("--num-prompts 0", "num_prompts is 0; allowed: 1 or more"),
+    ("--num-prompts -3", "num_prompts is -3"),
+    ("--output-len 0", "output_len is 0"),
+    ("--random-input-len 0", "random_input_len is 0"),
+    ("--random-range-ratio 1", "random_range_ratio is 1.0; allowed: 0 <= r < 1"),
+    ("--max-model-len 20", "reach 22 tokens; allowed: up to max_model_len 20"),
+    ("--max-model-len 1", "max_model_len is 1; allowed: 2 or more"),
+    ("--max-model-len 5000", "longer than the model's 4096 positions"),
+    ("--max-concurrency 0", "max_concurrency: 0 is not allowed"),
+    ("--max-num-batched-tokens 0", "max_num_batched_tokens: 0 is not allowed"),
+    ("--num-repeats 0", "num_repeats: 0 is not allowed"),
+    ("--request-rate 0", "request_rate: 0.0 is not allowed; must be > 0"),
+    ("--request-rate nan", "request_rate: nan is not allowed"),
+    ("--burstiness inf", "burstiness: inf is not allowed"),
+    ("--warmup-max-s nan", "warmup_max_s: nan is not allowed"),
+    ("--temperature -1", "temperature: -1.0 is not allowed"),
+    ("--temperature inf", "temperature: inf is not allowed"),
+    ("--top-p 0", "top_p: 0.0 is not allowed; must be in (0, 1]"),
+    ("--top-k -1", "top_k: -1 is not allowed"),
+    ("--seed -1", "seed: -1 is not allowed"),
+    ("--stop-token-id -1", "stop_token_id: -1 is not allowed"),
+    ("--stop-token-id 128", "stop_token_id: 128 is not allowed; the model has 0 to 127"),
+    (" ".join(f"--stop-token-id {i}" for i in range(9)), "stop_token_ids: 9 ids are not allowed; allowed: at most 8"),
+    ("--page-size 129", "page_size: 129 is not allowed; allowed: 1 to 128"),
+    ("--page-size -1", "page_size: -1 is not allowed"),
+    ("--num-pages 1", "num_pages: 1 is not allowed; must be >= 2"),
+    ("--page-size 16 --num-pages 2", "request 0 needs 2 pages of 16 tokens, the cache has 1"),
+]
+
+
+def assert_refused(result, runs, words: str) -> None:
+    assert result.exit_code == 2, result.output
+    errors = [line for line in result.stderr.splitlines() if line.startswith("specbench: error: ")]
+    assert len(errors) == 1 and words in errors[0], result.stderr
+    assert result.stderr.splitlines()[-1] == errors[0], "the reason must be the last line"
+    assert result.stdout == "" and not runs.exists()
+
+
+@pytest.mark.parametrize(("options", "words"), OPTIONS, ids=[options[:60] for options, _ in OPTIONS])
+def test_options(cli, toy, runs, options, words):
+    assert_refused(cli(*toy, *options.split()), runs, words)
+
+
+@pytest.mark.parametrize("options", ["--modle toy", "--num-prompts abc", "extra"])
+def test_usage(cli, toy, runs, options):
+    result = cli(*toy, *options.split())
+    assert result.exit_code == 2 and "Usage: specbench run" in result.stderr and not runs.exists()
+
+
+def test_a_gpu_that_is_not_there(cli, toy, runs, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert_refused(cli(*toy, "--device", "cuda"), runs, "torch sees no CUDA device; use --device cpu")
+
+
+def test_weights_that_memory_does_not_hold(cli, toy, runs, monkeypatch):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 10_000}))
+    assert_refused(cli(*toy, "--device", "cpu"), runs, "model: toy needs 0.0 GB for its weights in float32")
+
+
+def test_an_output_dir_that_takes_nothing(cli, toy, runs, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert_refused(cli(*toy, "--output-dir", file / "runs"), runs, f"output_dir: {file} is not a directory")
+
+
+def test_an_output_dir_that_may_not_be_written(cli, toy, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert_refused(cli(*toy), runs, f"output_dir: cannot write to {tmp_path}")
+
+
+def test_other_commands(cli, tmp_path):
+    for words, message in (
+        (("show", tmp_path), "not a run directory"),
+        (("list", "--device", "tpu"), "device: 'tpu' is not known; allowed: auto, cpu, cuda"),
+        (("fetch", "nonsense"), "'nonsense' is not known"),
+        (("fetch",), "needs a name"),
+    ):
+        result = cli(*words)
+        assert result.exit_code == 2 and message in result.stderr and result.stderr.count("\n") == 1

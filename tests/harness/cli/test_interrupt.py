@@ -1,0 +1,179 @@
+"""Ctrl-C and kill, in real processes: finished blocks stay; a resumed run ends as one that was never interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench.harness.cli.run_lock import run_lock
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.runner import deferred_interrupt
+
+ROOT = Path(__file__).parents[3]
+# Blocks of about half a second, so that the signal falls into one.
+LONG = "--random-output-len 60 --max-model-len 128 --num-prompts 8 --num-repeats 2 -s no-spec -s ngram:k=2".split()
+BLOCKS = {(arm, repeat) for arm in ("no-spec", "ngram:k=2") for repeat in (0, 1)}
+
+
+def signalled(words: list[str], number: signal.Signals, block: int) -> tuple[int, str, str]:
+    """Runs the command and signals it when its `block`-th block begins; exit code, stdout, stderr."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "specbench.harness", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # A test run in the background may have SIGINT ignored, which children inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stderr is not None
+    lines, num_begun = [], 0
+    for line in process.stderr:
+        lines.append(line)
+        num_begun += re.search(r": repeat \d+, ", line) is not None
+        if num_begun == block:
+            process.send_signal(number)
+            break
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, "".join(lines) + err
+
+
+def outputs(run: RunDirectory) -> dict[tuple[str, int, str], list[int]]:
+    rows = run.frames().requests
+    keys = zip(rows["arm"], rows["repeat"], rows["prompt_id"], strict=True)
+    return {key: list(ids) for key, ids in zip(keys, rows["output_token_ids"], strict=True)}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    """Outputs of the whole run, made by the first test that needs them."""
+    return {}
+
+
+def assert_as_uninterrupted(cli, toy, run: RunDirectory, uninterrupted: dict, tmp_path: Path) -> None:
+    if not uninterrupted:
+        assert cli(*toy, *LONG, "--output-dir", tmp_path / "whole").exit_code == 0
+        (path,) = (tmp_path / "whole").iterdir()
+        uninterrupted.update(outputs(RunDirectory.open(path)))
+    assert run.manifest["status"] == "complete" and run.done_blocks() == BLOCKS
+    assert outputs(run) == uninterrupted and len(uninterrupted) == 4 * 8
+
+
+def test_ctrl_c_keeps_what_was_measured(cli, toy, only_run, uninterrupted, tmp_path):
+    code, out, err = signalled([*toy, *LONG], signal.SIGINT, block=3)
+    assert code == 130 and "Traceback" not in err, err
+    run = only_run()
+    assert err.splitlines()[-1].endswith(f"Go on with: specbench run --resume {run.path}")
+    assert run.manifest["status"] == "interrupted"
+    assert run.done_blocks() == {("no-spec", 0), ("ngram:k=2", 0)} and run.failed_blocks() == {}
+    rows = [line.split()[:2] for line in out.splitlines() if line.startswith(("no-spec", "ngram"))]
+    assert [row[0] for row in rows] == ["no-spec", "ngram:k=2"] and all(float(row[1]) > 0 for row in rows)
+
+    result = cli("run", "--resume", run.path)
+    assert result.exit_code == 0, result.output
+    assert len(re.findall(r": repeat \d+, ", result.stderr)) == 2, "only what is missing is measured"
+    assert_as_uninterrupted(cli, toy, only_run(), uninterrupted, tmp_path)
+    (resumed,) = only_run().manifest["resumes"]
+    assert resumed["argv"][0] == "specbench"
+
+
+def test_a_kill_loses_one_block(cli, toy, only_run, uninterrupted, tmp_path):
+    code, out, _ = signalled([*toy, *LONG], signal.SIGKILL, block=4)
+    run = only_run()
+    assert code == -signal.SIGKILL and out == "" and run.manifest["status"] == "running"
+    assert run.done_blocks() == {("no-spec", 0), ("ngram:k=2", 0), ("ngram:k=2", 1)}
+    shown = cli("show", run.path)
+    assert shown.exit_code == 0 and "(running)" in shown.stdout
+    assert cli("run", "--resume", run.path, "--quiet").exit_code == 0
+    assert_as_uninterrupted(cli, toy, only_run(), uninterrupted, tmp_path)
+
+
+def test_ctrl_c_before_anything_is_measured(toy, only_run):
+    code, out, err = signalled([*toy, *LONG], signal.SIGINT, block=1)
+    assert code == 130 and "Traceback" not in err and "--resume" in err.splitlines()[-1]
+    assert only_run().done_blocks() == set() and "not run" in out
+
+
+def test_nothing_to_do(cli, toy, only_run):
+    cli(*toy, "-s", "no-spec")
+    table = cli("show", only_run().path).stdout
+    result = cli("run", "--resume", only_run().path)
+    assert result.exit_code == 0 and "nothing to do: all 1 blocks of" in result.stderr
+    assert "loading" not in result.stderr and result.stdout.startswith(table)
+    assert only_run().manifest["resumes"] == []
+
+
+def edit(run: RunDirectory, change) -> None:
+    manifest = json.loads((run.path / "run.json").read_text())
+    change(manifest)
+    (run.path / "run.json").write_text(json.dumps(manifest))
+
+
+def unfinished(section: str, **changes):
+    """A run with a block to go, recorded as measured on something else."""
+
+    def change(manifest: dict) -> None:
+        manifest["config"]["num_repeats"] = 2
+        manifest[section].update(changes)
+
+    return change
+
+
+REFUSED = {
+    "another version's config": (lambda m: m["config"].update(colour=1), "was not written by this version"),
+    "other prompts": (unfinished("workload", sha256="f" * 64), "was measured on prompts ffffffffffff"),
+    "another model": (unfinished("model", dtype="bfloat16"), "the model's dtype 'bfloat16', it is now 'float32'"),
+    "another machine": (unfinished("environment", hardware={"cpu": {"model": "Z80"}}), "was measured on Z80"),
+    "another schema": (lambda m: m.update(schema="specbench.run/99"), "'specbench.run/99', this version reads"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_run_that_cannot_go_on_here(cli, toy, only_run, case):
+    change, words = REFUSED[case]
+    cli(*toy, "-s", "no-spec")
+    run = only_run()
+    edit(run, change)
+    before = (run.path / "run.json").read_text()
+    result = cli("run", "--resume", run.path)
+    assert result.exit_code == 2 and words in result.stderr.splitlines()[-1]
+    assert (run.path / "run.json").read_text() == before
+
+
+def test_ctrl_c_waits_for_a_write():
+    written = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), deferred_interrupt():
+            signal.raise_signal(signal.SIGINT)
+            written.append("whole")
+        assert written == ["whole"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_what_is_no_run(cli, tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        result = cli("run", "--resume", path)
+        assert result.exit_code == 2 and f"{path}: not a run directory (no run.json)" in result.stderr
+
+
+def test_other_options_beside_resume_are_refused(cli, tmp_path):
+    result = cli("run", "--resume", tmp_path, "--seed", 1, "-s", "ngram", "--json")
+    assert result.exit_code == 2 and "--json" not in result.stderr
+    assert all(word in result.stderr for word in ("drop ", "--strategy", "--seed"))
+
+
+def test_a_run_that_is_being_measured(cli, toy, only_run):
+    cli(*toy, "-s", "no-spec")
+    with run_lock(only_run().path):
+        result = cli("run", "--resume", only_run().path)
+    assert result.exit_code == 2 and "is being measured by another process" in result.stderr

@@ -1,0 +1,102 @@
+"""What goes to stdout, to stderr and into the record."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+from rich.console import Console
+
+from specbench.harness.cli.progress import RunProgress
+from specbench.harness.engine.request import Request, SamplingParams
+
+ARMS = ("-s", "no-spec", "-s", "ngram:k=2")
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7])[;m]")
+
+
+def test_table_on_stdout_and_lines_on_stderr(cli, toy, only_run):
+    result = cli(*toy, *ARMS)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("strategy") and re.search(r"^ngram:k=2 .*\(\d\.\d\dx\)", result.stdout, re.M)
+    assert result.stdout.rstrip().endswith(f"run directory: {only_run().path}")
+    lines = result.stderr.splitlines()
+    assert all(line.startswith("specbench: ") for line in lines) and "\x1b" not in result.stderr
+    assert "specbench: no-spec: repeat 1, 3 requests" in lines and "specbench: ngram:k=2: warming up" in lines
+
+
+def test_json_is_all_of_stdout(cli, toy):
+    result = cli(*toy, *ARMS, "--json")
+    assert [arm["label"] for arm in json.loads(result.stdout)["arms"]] == ["no-spec", "ngram:k=2"]
+    assert "specbench: " in result.stderr
+
+
+def test_quiet_silences_stderr_but_not_errors(cli, toy):
+    assert cli(*toy, "-s", "no-spec", "--quiet").stderr == ""
+    refused = cli(*toy, "-s", "nospec", "--quiet")
+    assert refused.exit_code == 2 and "is not known" in refused.stderr
+
+
+def test_reports_are_written(cli, toy, only_run):
+    cli(*toy, *ARMS)
+    names = {path.name for path in only_run().path.rglob("*") if path.is_file()}
+    assert {"run.json", "requests.parquet", "steps.parquet", "report.md", "report.json"} <= names
+    assert any(name.endswith(".png") for name in names)
+
+
+def test_the_command_is_recorded_without_the_path_of_the_program(cli, toy, only_run, monkeypatch):
+    words = [*toy, "-s", "no-spec"]
+    monkeypatch.setattr("sys.argv", ["/somewhere/else/bin/specbench", *words])
+    cli(*words)
+    assert only_run().manifest["argv"] == ["specbench", *words]
+
+
+def test_everything_that_was_resolved_is_recorded(cli, toy, only_run):
+    cli(*toy, "-s", "eagle:k=3,head=random", "--acceptance", "synthetic:2.5", "--seed", 7)
+    manifest = only_run().manifest
+    (arm,) = manifest["arms"]
+    assert arm["config"]["acceptance"] == "synthetic:2.5" and arm["config"]["num_drafts"] == 3
+    assert manifest["config"]["seed"] == manifest["config"]["workload"]["seed"] == 7
+    assert {"synthetic acceptance (2.5)", "synthetic weights"} <= set(arm["notes"])
+
+
+@pytest.mark.parametrize("no_color", [True, False])
+def test_bars_on_a_terminal(no_color, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    if not no_color:
+        monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal = io.StringIO()
+    with RunProgress(False, Console(file=terminal, force_terminal=True, width=100)) as progress:
+        progress.asset("sharegpt", 30_000_000, 120_000_000)
+        progress.start_block("eagle:k=3[/x]", 0, 2)
+        done = Request(0, (1,), SamplingParams())
+        done.output_ids += [1, 2, 3]
+        progress.request_done(done)
+        progress.request_done(done)
+    text = terminal.getvalue()
+    assert "eagle:k=3[/x] · repeat 1" in text and "2 requests, 6 tokens" in text and "30 of 120 MB" in text
+    assert bool(COLOUR.search(text)) != no_color
+
+
+def test_lines_without_a_terminal(monkeypatch):
+    file = io.StringIO()
+    with RunProgress(False, Console(file=file, width=20)) as progress:
+        for done in range(0, 101, 10):
+            progress.asset("sharegpt", done * 1_000_000, 100_000_000)
+        progress.start_block("a label that is longer than the line", 1, 5)
+    assert file.getvalue().splitlines() == [
+        *(f"specbench: fetching sharegpt: {percent}% of 100 MB" for percent in (0, 25, 50, 75, 100)),
+        "specbench: a label that is longer than the line: repeat 2, 5 requests",
+    ]
+
+
+def test_quiet_says_nothing(monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    terminal = io.StringIO()
+    with RunProgress(True, Console(file=terminal, force_terminal=True)) as progress:
+        progress.say("something")
+        progress.asset("sharegpt", 1, 2)
+        progress.start_block("ngram", 0, 1)
+    assert terminal.getvalue() == ""

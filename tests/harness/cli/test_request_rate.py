@@ -1,0 +1,64 @@
+"""Open load: requests arrive at the asked rate, and never more than --max-concurrency are in flight."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.workloads.arrivals import arrival_times
+
+RATE, NUM, SEED = 20.0, 16, 3
+
+
+def most_in_flight(requests: pd.DataFrame) -> int:
+    """From the rows alone: +1 at each submission, -1 at each last token; an end at the same instant counts first."""
+    starts, ends = requests["t_submit_ns"], requests["t_last_ns"]
+    events = sorted([(t, 1) for t in starts] + [(t, -1) for t in ends])
+    return int(np.cumsum([change for _, change in events]).max())
+
+
+@pytest.fixture
+def measured(cli, toy, only_run):
+    def run(*words) -> pd.DataFrame:
+        result = cli(*toy, "-s", "no-spec", "--num-prompts", NUM, "--seed", SEED, *words)
+        assert result.exit_code == 0, result.output
+        rows = only_run().frames().requests
+        assert sorted(rows["request_id"]) == list(range(NUM)) and (rows["num_output_tokens"] == 10).all()
+        return rows.sort_values("request_id")
+
+    return run
+
+
+def test_no_request_is_early_and_the_rate_is_kept(measured):
+    sent_s = measured("--request-rate", RATE, "--max-concurrency", NUM)["t_submit_ns"].to_numpy() / 1e9
+    due_s = np.array(arrival_times(NUM, RATE, SEED))
+    late_s = (sent_s - sent_s[0]) - (due_s - due_s[0])
+    # The block's own start is not in the rows: the first request stands for it. All at once would be 0.7 s early; what
+    # is allowed here is the hiccup of a busy machine.
+    assert late_s.min() > -0.2 and late_s.max() < 1.0 and due_s[-1] - due_s[0] > 0.7
+    assert (np.diff(sent_s) >= 0).all()
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_max_concurrency_holds_at_any_rate(measured, limit):
+    assert most_in_flight(measured("--request-rate", 10_000, "--max-concurrency", limit)) == limit
+
+
+@pytest.mark.parametrize("limit", [3, 99])
+def test_all_at_once_fills_the_concurrency(measured, limit):
+    assert most_in_flight(measured("--max-concurrency", limit)) == min(limit, NUM)
+
+
+def test_a_resumed_run_keeps_an_infinite_rate(cli, toy, only_run):
+    """JSON has no infinity."""
+    cli(*toy, "-s", "no-spec")
+    file = only_run().path / "run.json"
+    manifest = json.loads(file.read_text())
+    assert manifest["config"]["request_rate"] is None
+    manifest["config"]["num_repeats"] = 2
+    file.write_text(json.dumps(manifest))
+    assert cli("run", "--resume", only_run().path).exit_code == 0
+    assert only_run().done_blocks() == {("no-spec", 0), ("no-spec", 1)}

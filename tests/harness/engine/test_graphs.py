@@ -1,0 +1,161 @@
+"""Conformance 26, 30, 32, 54, 55: captured rounds do what launched ones do, and the captured loop never waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from toy.engines import decode_rows, generate, make_engine, named_strategy, request
+from toy.oracle import assert_as_oracle, continuations
+from toy.plans import CPU_PLANS, Plan
+from toy.prompts import text_prompt
+from toy.scripted import PATTERNS, Script, Scripted
+
+from specbench.harness.engine.graphs import CapturedRound, split_round
+from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.engine.strategy import Phase
+
+NAMES = ["advance", "verify", "accept", "draft_first", "draft_next", "draft_next"]
+
+
+def _phases(names: list[str]) -> list[Phase]:
+    return [Phase(name, lambda batch: None) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("plan_name", "expected"),
+    [
+        (
+            "none",
+            [("advance", 1), ("verify", 1), ("accept", 1), ("draft_first", 1), ("draft_next", 1), ("draft_next", 1)],
+        ),
+        ("full", [("target", 3), ("draft_first", 1), ("draft_next", 2)]),
+        ("one", [("round", 6)]),
+    ],
+)
+def test_c30_plans_group_neighbouring_phases_and_keep_their_order(plan_name, expected):
+    """The first drafter pass (K+1 rows) and the later ones (one row) are never one launch unless the whole round is."""
+    phases = _phases(NAMES)
+    segments = split_round(plan_name, phases)
+    assert [(s.name, len(s.phases)) for s in segments] == expected
+    assert [p for s in segments for p in s.phases] == phases
+
+
+def test_c30_a_round_without_drafter_is_one_target_graph():
+    assert [s.name for s in split_round("full", _phases(NAMES[:3]))] == ["target"]
+
+
+def _strategies(requests, oracle) -> dict:
+    return {
+        "no-spec": named_strategy("no-spec"),
+        "scripted": Scripted(4, Script.of(requests, oracle, PATTERNS["cycling"](4))),
+        "eagle": named_strategy("eagle", k=3, head="random"),
+        "naive-eagle": named_strategy("naive-eagle", k=2, head="random"),
+        "ngram": named_strategy("ngram", k=3, min_n=1),
+    }
+
+
+def _requests() -> list:
+    kinds = [dict(temperature=0.0), dict(temperature=0.8), dict(temperature=0.6, top_k=9, top_p=0.9)]
+    return [request(i, text_prompt(i, 4 + 5 * i), max_tokens=25, seed=i, **kinds[i % 3]) for i in range(7)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", ["no-spec", "scripted", "eagle", "naive-eagle", "ngram"])
+def test_c26_c55_graphs_give_eager_outputs_and_acceptance(graph_plan: Plan, strategy):
+    requests = _requests()
+    oracle = continuations(graph_plan, requests)
+    counts = []
+    for plan in (Plan("cuda"), graph_plan):
+        engine = make_engine(plan, _strategies(requests, oracle)[strategy], max_num_seqs=7, max_num_batched_tokens=512)
+        finished = generate(engine, [replace(r, output_ids=[]) for r in requests])
+        assert_as_oracle(engine, finished, oracle, plan.name)
+        counts.append({i: [r.num_accepted for r in decode_rows(engine, i)] for i in finished})
+        assert {r.graph for r in decode_rows(engine) if r.kind == "decode"} == {plan.graph}
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.gpu
+def test_c30_each_phase_group_has_graphs_of_its_own():
+    engine = make_engine(Plan("cuda", "full"), named_strategy("eagle", k=3, head="random"))
+    first, second = (engine.launcher.round_for(n, SamplingMode.GREEDY) for n in (1, 2))
+    assert isinstance(first, CapturedRound) and first is not second
+    assert [name for name, _ in first._graphs] == ["target", "draft_first", "draft_next"]
+    assert first.batch.num_rows == 4 and second.batch.num_rows == 8
+    assert first is not engine.launcher.round_for(1, SamplingMode.SAMPLED), "another sampler is another graph"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ["ascending", "descending", "in use"])
+def test_c32_the_order_of_captures_does_not_matter(graph_plan: Plan, order):
+    requests = _requests()
+    oracle = continuations(graph_plan, requests)
+    engine = make_engine(graph_plan, named_strategy("eagle", k=3, head="random"), max_num_seqs=7)
+    if order == "descending":
+        engine.launcher.capture(list(SamplingMode))
+    elif order == "ascending":
+        for size in (1, 2, 4, 7):
+            for mode in SamplingMode:
+                engine.launcher.round_for(size, mode)
+    assert_as_oracle(engine, generate(engine, requests), oracle)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", ["no-spec", "eagle", "naive-eagle", "ngram"])
+@pytest.mark.parametrize("lag", [1, 2, 4])
+def test_c54_the_one_graph_loop_never_synchronises(strategy, lag):
+    """torch raises at any blocking call in a round of sync=none; only waiting for an older round's event is allowed."""
+    requests = [request(i, text_prompt(i, 6 + i), max_tokens=120, temperature=0.5 * (i % 2), seed=i) for i in range(3)]
+    oracle = continuations(Plan("cuda"), requests)
+    engine = make_engine(Plan("cuda", "one", "none", lag), _strategies(requests, oracle)[strategy], page_size=16)
+    for r in requests:
+        engine.add(r)
+    finished = {}
+    for _ in range(3 + lag):  # prompts, and the first capture
+        finished |= {r.id: r for r in engine.step()}
+    assert engine.scheduler.running and not engine.scheduler.waiting
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(20):
+            finished |= {r.id: r for r in engine.step()}
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    rows = [r for r in engine.log.rows if r.kind == "decode"]
+    assert {r.graph for r in rows} == {"one"} and {r.num_syncs for r in rows} == {0}
+    while engine.has_work:
+        finished |= {r.id: r for r in engine.step()}
+    assert_as_oracle(engine, finished, oracle)
+
+
+@pytest.mark.gpu
+def test_c54_the_audit_sees_a_synchronisation():
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with pytest.raises(RuntimeError, match="synchroniz"):
+            torch.zeros(1, device="cuda").item()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+def test_garbage_in_the_output_buffers_does_not_survive_a_replay(graph_plan: Plan):
+    requests = _requests()
+    oracle = continuations(graph_plan, requests)
+    engine = make_engine(graph_plan, named_strategy("eagle", k=3, head="random"), max_num_seqs=7)
+
+    def poison(engine) -> None:
+        for captured in engine.launcher._rounds.values():
+            for tensor in (captured.batch.status_BX, captured.batch.ids_T, captured.batch.sample_row_B):
+                tensor.fill_(-7)
+
+    assert_as_oracle(engine, generate(engine, requests, after_step=poison), oracle)
+
+
+def test_a_cpu_runs_without_graphs():
+    engine = make_engine(CPU_PLANS[0], named_strategy("eagle", k=2, head="random"))
+    generate(engine, [request(0, text_prompt(0, 5), max_tokens=5)])
+    assert {r.graph for r in engine.log.rows} == {"none"}
+    assert {name for _, name, _ in engine.phase_log} == {"advance", "verify", "accept", "draft_first", "draft_next"}
+    assert all(ns >= 0 for _, _, ns in engine.phase_log)

@@ -1,0 +1,156 @@
+"""Conformance 61, 64: the engine's paged chain drafter drafts what an independent dense EAGLE-3 drafts, round by round.
+
+Features come from transformers, the head's tensors from the checkpoint, and the reference recomputes everything:
+shifted ids, rotary positions, the state fed back, and KV of rejected or self-fed rows that must have been overwritten.
+Acceptance is forced to vary, because a random head's drafts would nearly always be rejected.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from toy.checkpoints import eagle3_config, llama_config, load_written, write_eagle3, write_llama
+from toy.compare import TOP2_TOLERANCE
+from toy.eagle3_reference import Eagle3Reference
+from toy.engines import decode_rows, generate, make_engine, named_strategy, request
+from toy.plans import CPU, Plan
+from toy.prompts import text_prompt
+from transformers import LlamaForCausalLM
+
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.synthetic import SyntheticAcceptance
+
+TARGET = llama_config(num_hidden_layers=8)
+VARIANTS = {
+    "published": {},
+    "whole-vocabulary": dict(draft_vocab_size=128),
+    "own-embedding-other-width": dict(hidden_size=48, target_hidden_size=64),
+    "norm-before-residual": dict(norm_before_residual=True),
+    "norm-output": dict(norm_output=True),
+    "norm-before-fc": dict(norm_before_fc=True),
+    "norm-before-fc-nested": dict(eagle_config={"norm_before_fc": True}),
+    "fc-norm": dict(fc_norm=True),
+    "all-at-once": dict(
+        fc_norm=True, norm_output=True, norm_before_residual=True, hidden_size=96, target_hidden_size=64
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("target")
+    write_llama(folder, TARGET)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def features(target_folder):
+    """Features of a context's tokens: transformers' states entering layers 2, N//2 and N-3."""
+    model = LlamaForCausalLM.from_pretrained(target_folder, dtype=torch.float32).eval()
+
+    def of(ids: list[int]) -> torch.Tensor:
+        with torch.no_grad():
+            states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        return torch.cat([states[i][0] for i in (2, 4, 5)], -1)
+
+    return of
+
+
+def _sharpen(tensors: dict[str, torch.Tensor]) -> None:
+    """Attention that depends on positions as a trained head's does; random weights attend to all alike."""
+    tensors["midlayer.self_attn.q_proj.weight"] *= 6
+
+
+def _reference(folder: Path, target_folder: Path, variant: dict) -> Eagle3Reference:
+    config = eagle3_config(**variant)
+    tensors = write_eagle3(folder, config, TARGET, change=_sharpen)
+    return Eagle3Reference(tensors, config, write_llama(target_folder, TARGET)["model.embed_tokens.weight"])
+
+
+def _engine(plan: Plan, head: Path, target_folder: Path, k: int, **config) -> Engine:
+    acceptance = SyntheticAcceptance(tuple(0.85 - 0.1 * i for i in range(k)), "varied")
+    strategy = named_strategy("eagle", k=k, head=head)
+    return make_engine(plan, strategy, target=load_written(target_folder, plan.device), acceptance=acceptance, **config)
+
+
+def _compare(engine: Engine, reference: Eagle3Reference, features, requests) -> tuple[int, int]:
+    """Runs the requests; (rounds compared, rounds that differ from the reference beyond a near-tie)."""
+    counts = [0, 0]
+
+    def look(engine: Engine) -> None:
+        for r in engine.scheduler.running:
+            if not r.is_prefilling:
+                context = [*r.prompt_ids, *r.output_ids]
+                wanted, gap = reference.drafts(features(context[:-1]), context, engine.strategy.num_drafts)
+                counts[0] += 1
+                counts[1] += engine.state.drafts_SK[r.slot].tolist() != wanted and gap > TOP2_TOLERANCE
+
+    generate(engine, requests, after_step=look)
+    return counts[0], counts[1]
+
+
+def _requests(sampled: bool = True) -> list:
+    return [
+        request(i, text_prompt(i, n), max_tokens=24, temperature=0.8 * sampled * (i % 2), seed=i)
+        for i, n in enumerate((1, 2, 7, 19, 12))
+    ]
+
+
+@pytest.fixture
+def single_plan(main_plan: Plan) -> Plan:
+    if main_plan.sync != "single":
+        pytest.skip("drafts are compared round by round, which needs the host to be up to date")
+    return main_plan
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_c61_c64_every_variant_drafts_as_the_reference(single_plan, target_folder, features, tmp_path, variant):
+    reference = _reference(tmp_path, target_folder, VARIANTS[variant])
+    engine = _engine(single_plan, tmp_path, target_folder, k=4)
+    compared, different = _compare(engine, reference, features, _requests())
+    assert compared > 15 and different == 0
+    accepted = {r.num_accepted for r in decode_rows(engine)}
+    assert accepted == {0, 1, 2, 3, 4}, "every acceptance must have happened"
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 8])
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("budget", [5, 64])
+def test_c64_depths_pages_and_chunked_prompts(single_plan, target_folder, features, tmp_path, k, page_size, budget):
+    reference = _reference(tmp_path, target_folder, {})
+    engine = _engine(
+        single_plan, tmp_path, target_folder, k, page_size=page_size, max_num_batched_tokens=budget, max_num_seqs=3
+    )
+    compared, different = _compare(engine, reference, features, _requests())
+    assert compared > 15 and different == 0
+
+
+def test_c64_preempted_requests_draft_as_before(single_plan, target_folder, features, tmp_path):
+    reference = _reference(tmp_path, target_folder, {})
+    engine = _engine(single_plan, tmp_path, target_folder, k=3, num_pages=16)
+    requests = _requests()
+    compared, different = _compare(engine, reference, features, requests)
+    assert compared > 15 and different == 0 and sum(r.num_preemptions for r in requests) > 0
+
+
+@pytest.mark.parametrize(
+    "fault", [dict(later_position_shift=1), dict(later_position_shift=-1), dict(unshifted_ids=True)], ids=str
+)
+def test_c64_a_wrong_convention_would_be_noticed(target_folder, features, tmp_path, fault):
+    reference = _reference(tmp_path, target_folder, {})
+    for name, value in fault.items():
+        setattr(reference, name, value)
+    compared, different = _compare(_engine(CPU, tmp_path, target_folder, k=4), reference, features, _requests())
+    assert different > 0.3 * compared
+
+
+def test_c60_swapped_halves_of_the_input_would_be_noticed(target_folder, features, tmp_path):
+    """Embedding first, hidden second: a head whose columns are swapped drafts something else."""
+    reference = _reference(tmp_path, target_folder, {})
+    for name in "qkv":
+        key = f"midlayer.self_attn.{name}_proj.weight"
+        reference.tensors[key] = reference.tensors[key].roll(64, dims=1)
+    compared, different = _compare(_engine(CPU, tmp_path, target_folder, k=2), reference, features, _requests())
+    assert different > 0.3 * compared

@@ -1,0 +1,37 @@
+"""What a strategy asks for, and the options it takes."""
+
+from __future__ import annotations
+
+import pytest
+from toy.engines import make_engine, named_strategy
+from toy.plans import CPU
+
+from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.registry import STRATEGIES, lookup
+
+
+def test_defaults():
+    found = {name: lookup(STRATEGIES, name, "strategy")({}) for name in STRATEGIES}
+    assert {name: s.num_drafts for name, s in found.items()} == {"no-spec": 0, "eagle": 4, "naive-eagle": 1, "ngram": 4}
+    assert {name: s.graph for name, s in found.items()} == {
+        "no-spec": "one", "eagle": "full", "naive-eagle": "one", "ngram": "one",
+    }  # fmt: skip
+    assert all(s.name == name for name, s in found.items())
+
+
+def test_a_head_is_asked_for_only_when_an_engine_is_made():
+    for name in ("eagle", "naive-eagle"):
+        strategy = named_strategy(name)
+        with pytest.raises(ValueError, match=f"{name}: no head for this model; give {name}:head=DIR"):
+            make_engine(CPU, strategy)
+
+
+@pytest.mark.parametrize(
+    ("name", "phases"), [("no-spec", []), ("ngram", ["draft_first"]), ("eagle", ["draft_first"] + ["draft_next"] * 3)]
+)
+def test_phases_of_a_drafter(name, phases):
+    options = dict(head="random") if name == "eagle" else {}
+    engine = make_engine(CPU, named_strategy(name, **options))
+    batch = engine.launcher.round_for(1, SamplingMode.GREEDY).batch
+    drafter = engine.drafter
+    assert [p.name for p in drafter.phases(batch)] == phases if drafter else phases == []

@@ -1,0 +1,111 @@
+"""Which folder may import which: the table of the design, enforced over every import statement of the package."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("kernels", "workloads", "harness", "strategies", "reports")
+
+# What a folder may import of ours besides itself, as module prefixes. Strategies and reports are named to the harness
+# by its registry and imported there lazily; only the command line may import reports.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "kernels": (),
+    "workloads": (),
+    "harness": ("kernels", "workloads"),
+    "harness/cli": ("kernels", "workloads", "strategies", "reports"),
+    "strategies": (
+        "kernels",
+        "harness.engine.strategy",
+        "harness.engine.batch",
+        "harness.engine.state",
+    ),
+    "reports": ("harness.measure",),
+}
+
+
+def _rule(path: Path) -> str:
+    relative = path.relative_to(ROOT).as_posix()
+    return "harness/cli" if relative.startswith("harness/cli/") else relative.split("/")[0]
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module below `specbench.`) of every import of ours, relative ones resolved; inside functions too."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            module = ".".join([*(["specbench", *base] if node.level else []), *([node.module] if node.module else [])])
+            # `from specbench.harness.engine import engine` names a module by its alias.
+            names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            if name == "specbench" or name.startswith("specbench."):
+                yield node.lineno, name.removeprefix("specbench").removeprefix(".")
+
+
+def _violations(path: Path) -> list[str]:
+    rule = _rule(path)
+    own = rule.split("/")[0]
+    found = []
+    for line, module in _imports(path):
+        prefixes = (own, *ALLOWED[rule])
+        # A package above an allowed module (`specbench.harness.engine`) is no import of its own when an alias follows.
+        is_parent = any(p.startswith(f"{module}.") for p in prefixes) or module == ""
+        if not is_parent and not any(module == p or module.startswith(f"{p}.") for p in prefixes):
+            found.append(f"{path.relative_to(ROOT)}:{line} imports specbench.{module}")
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_point_in_the_allowed_directions(folder):
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    assert not [v for path in files for v in _violations(path)]
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "bad"),
+    [
+        ("kernels/x.py", "from specbench.harness.engine import batch", True),
+        ("kernels/x.py", "from specbench.kernels.philox import uniform", False),
+        ("kernels/attention/x.py", "from .base import A\nfrom ..philox import uniform", False),
+        ("harness/engine/x.py", "from specbench.strategies.eagle import Eagle", True),
+        ("harness/engine/x.py", "def f():\n    import specbench.reports.table", True),
+        ("harness/cli/x.py", "from specbench.reports.table import f", False),
+        ("harness/measure/x.py", "from ...reports import table", True),
+        ("strategies/x.py", "from specbench.harness.engine.engine import Engine", True),
+        ("strategies/x.py", "from specbench.harness.engine.state import RoundState", False),
+        ("strategies/x.py", "from specbench.harness.engine import engine", True),
+        ("reports/x.py", "from specbench.harness.measure.metrics import f", False),
+        ("reports/x.py", "from specbench.harness.engine.request import R", True),
+        ("workloads/x.py", "import specbench.kernels.sample", True),
+    ],
+)
+def test_the_check_itself(tmp_path, monkeypatch, where, code, bad):
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    path = tmp_path / where
+    path.parent.mkdir(parents=True)
+    path.write_text(code)
+    assert bool(_violations(path)) is bad
+
+
+@pytest.mark.parametrize(
+    "module", ["specbench.harness.registry", "specbench.harness.engine.legality", "specbench.reports.table"]
+)
+def test_light_modules_do_not_load_torch(module):
+    """`specbench list`, `--help` and reports start without it."""
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / ".ns"), "PATH": "/usr/bin"}, check=False
+    )
+    assert done.returncode == 0

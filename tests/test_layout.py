@@ -1,0 +1,84 @@
+"""The layout that packaging depends on: folders at the root, installed as the namespace `specbench`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("harness", "kernels", "reports", "strategies", "workloads")
+
+
+@pytest.fixture(scope="module")
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_every_package_is_in_the_wheel(project):
+    """A wheel silently leaves out a folder that is not listed, while an editable install has it."""
+    found = {
+        "specbench." + ".".join(path.parent.relative_to(ROOT).parts)
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if "__pycache__" not in path.parts
+    }
+    listed = project["tool"]["setuptools"]["packages"]
+    assert set(listed) == found and listed == sorted(listed)
+    mapped = project["tool"]["setuptools"]["package-dir"]
+    assert mapped == {f"specbench.{folder}": folder for folder in FOLDERS}
+
+
+def test_root_folders_have_no_init_file():
+    """With one, `kernels` or `harness` would shadow packages of those names wherever the checkout is on the path."""
+    assert not [folder for folder in (*FOLDERS, "tests") if (ROOT / folder / "__init__.py").exists()]
+    assert not (ROOT / "__init__.py").exists()
+
+
+def test_each_folder_says_that_it_is_typed(project):
+    assert "py.typed" in project["tool"]["setuptools"]["package-data"]["*"]
+    assert not [folder for folder in FOLDERS if not (ROOT / folder / "py.typed").exists()]
+
+
+def test_tool_links_point_at_the_folders():
+    for folder in FOLDERS:
+        assert (ROOT / ".ns" / "specbench" / folder).resolve() == ROOT / folder
+    assert {p.name for p in (ROOT / ".ns" / "specbench").iterdir()} == set(FOLDERS)
+
+
+def test_tests_import_this_checkout():
+    import specbench.kernels.philox as module
+
+    assert Path(module.__file__).resolve() == ROOT / "kernels" / "philox.py"
+
+
+def test_name_version_and_command(project):
+    assert project["project"]["name"] == "specbench-harness"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", project["project"]["version"])
+    assert project["project"]["scripts"]["specbench"] == "specbench.harness.cli.main:main"
+    from specbench.harness.cli.main import main
+
+    assert callable(main)
+
+
+def test_the_registry_names_files_that_exist():
+    from specbench.harness import registry
+
+    tables = [t for name, t in vars(registry).items() if name.isupper()]
+    assert len(tables) >= 3
+    for table in tables:
+        for target in table.values():
+            module = target.partition(":")[0].split(".")[1:]
+            assert (ROOT.joinpath(*module).with_suffix(".py")).exists(), target
+
+
+def test_markers_are_declared(project):
+    markers = " ".join(project["tool"]["pytest"]["ini_options"]["markers"])
+    assert "gpu:" in markers and "slow:" in markers
