@@ -1,8 +1,8 @@
-"""CPU, batch 1, default model: `no-spec` against transformers' greedy `generate`, same weights, dtype, threads, prompts.
+"""CPU, batch 1, default model: `no-spec` against transformers' greedy `generate` on the same weights and prompts.
 
-    python benchmarks/cpu_vs_transformers.py [--num-prompts 4] [--output-len 64] [--num-repeats 5] [--dtypes float32 bfloat16]
+    python benchmarks/cpu_vs_transformers.py [--num-prompts 4] [--output-len 64] [--num-repeats 5]
 
-Arms alternate prompt by prompt; a figure is seconds per output token of whole requests (prefill included on both sides).
+Arms alternate prompt by prompt; a figure is time per output token of whole requests, prefill included.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import torch
+
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams

@@ -4,8 +4,8 @@
     python3 benchmarks/decode_vllm.py llama-3.1-8b ...        (the rival, same card, same hour)
 
 The figure is the rival's: (tokens - B) / (time of the whole batch - time of one token each), host time, five repeats.
-Before an engine is timed, its greedy output with real acceptance is compared with that of the eager `no-spec` engine (no
-graph, a read every round): identical, or the two tokens at the first divergence are a near-tie of the target's own logits.
+Before an engine is timed, its greedy output with real acceptance is compared with that of the eager `no-spec` engine
+(no graph, a read every round): identical, or the two tokens at the first divergence are a near-tie of the target.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import torch
+
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams
@@ -84,12 +85,16 @@ def check(target: LlamaModel, k: int, prompts: list[tuple[int, ...]], max_len: i
         gap = float((logits[expected[first]] - logits[got[first]]).abs())
         step = float(logits.abs().max()) * torch.finfo(torch.bfloat16).eps
         if gap > NEAR_TIE_STEPS * step:
-            raise SystemExit(f"correctness: outputs diverge at token {first} with a logit gap of {gap:.3f}; nothing is timed")
+            raise SystemExit(
+                f"correctness: outputs diverge at token {first} with a logit gap of {gap:.3f}; nothing is timed"
+            )
         near_ties += 1
     return f"{len(prompts) - near_ties} of {len(prompts)} identical, {near_ties} diverge at a near-tie"
 
 
-def measure(target: LlamaModel, k: int, length: float, batch: int, num_prompt: int, num_output: int, repeats: int) -> dict:
+def measure(
+    target: LlamaModel, k: int, length: float, batch: int, num_prompt: int, num_output: int, repeats: int
+) -> dict:
     rng = random.Random(0)
     vocab = target.config.vocab_size
     prompts = [tuple(rng.randrange(10, min(40000, vocab)) for _ in range(num_prompt)) for _ in range(batch)]

@@ -1,6 +1,8 @@
 """vLLM 0.26's decode throughput on random weights with forced acceptance: the rival of benchmarks/decode_h200.py.
 
-    python3 benchmarks/decode_vllm.py SHAPE K ACCEPTANCE_LENGTH B1,B2 PROMPT1,PROMPT2 OUTPUT_TOKENS   (K = 0: no speculation)
+    python3 benchmarks/decode_vllm.py SHAPE K ACCEPTANCE_LENGTH B1,B2 PROMPT1,PROMPT2 OUTPUT_TOKENS
+
+K = 0 is no speculation.
 
 Prints one JSON line a cell: decode tokens per second of each repeat, (tokens - B) / (time - time of one token each).
 The environment variable VLLM_ENABLE_V1_MULTIPROCESSING chooses whether the engine runs in this process.
@@ -15,7 +17,9 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.update(VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_LOGGING_LEVEL="ERROR")
+os.environ.update(
+    VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_LOGGING_LEVEL="ERROR"
+)
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 SHAPES = {

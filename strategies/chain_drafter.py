@@ -1,7 +1,7 @@
 """The EAGLE-3 chain drafter over a padded batch: one pass over the verify rows, then one row a request for each draft.
 
-Legend: T rows of the step, B requests. Dataflow as in vLLM's llm_base_proposer (padded drafter batch, PR 24539): rejected
-rows are computed and overwritten later, so that a decode round's shapes never depend on how much was accepted.
+Legend: T rows of the step, B requests. Dataflow as in vLLM's llm_base_proposer (padded drafter batch, PR 24539):
+rejected rows are computed and overwritten later, so that a decode round's shapes never depend on how much was accepted.
 """
 
 from __future__ import annotations

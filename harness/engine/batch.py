@@ -1,8 +1,8 @@
 """The layout of one step: which rows belong to which request.
 
 Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all, P pages a request.
-A decode round is uniform and its layout is fixed, so its tensors persist and can be captured; a mixed step is ragged and
-its layout is made for that step. Every phase works on either.
+A decode round is uniform and its layout is fixed, so its tensors persist and can be captured; a mixed step is ragged
+and its layout is made for that step. Every phase works on either.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specbench.harness.models.llama import ForwardBatch
+from specbench.harness.models.llama import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata
 
 from .state import RoundState, send
@@ -36,7 +36,6 @@ class StepBatch:
 
     num_requests: int
     num_rows: int
-    uniform: bool
     slot_B: Tensor  # int64
     row_req_T: Tensor  # int64, index into B
     row_off_T: Tensor  # int32, row within its request
@@ -58,21 +57,36 @@ class StepBatch:
     next_kv_slot_B: Tensor
     next_kv_len_B: Tensor
     next_cu_q_B1: Tensor
-    max_q: int
+    num_decodes: int  # requests that bring decode_q rows each; they come first
+    decode_q: int
+    max_chunk: int  # rows of the longest prompt chunk
     max_kv: int
+    chunk_cu_q_B1: Tensor | None = None  # int32: first rows of the chunks, counted from the first chunk's
     work: Work = field(default_factory=Work)
 
     def target_forward(self) -> ForwardBatch:
-        """The rows of the target's pass."""
-        meta = AttentionMetadata(
-            cu_q_B1=self.cu_q_B1,
-            kv_len_B=self.kv_len_B,
-            block_table_BP=self.block_table_BP,
-            max_q=self.max_q,
+        """The rows of the target's pass: decodes stand first and are uniform, prompt chunks follow and are ragged."""
+        decodes, rows = self.num_decodes, self.num_decodes * self.decode_q
+        parts = []
+        if decodes:
+            parts.append(
+                AttentionPart(0, rows, self._meta(0, decodes, self.cu_q_B1[: decodes + 1], self.decode_q, True))
+            )
+        if decodes < self.num_requests:
+            assert self.chunk_cu_q_B1 is not None
+            meta = self._meta(decodes, self.num_requests, self.chunk_cu_q_B1, self.max_chunk, False)
+            parts.append(AttentionPart(rows, self.num_rows - rows, meta))
+        return ForwardBatch(self.ids_T, self.position_T, self.kv_slot_T, tuple(parts))
+
+    def _meta(self, first: int, end: int, cu_q_B1: Tensor, max_q: int, uniform: bool) -> AttentionMetadata:
+        return AttentionMetadata(
+            cu_q_B1=cu_q_B1,
+            kv_len_B=self.kv_len_B[first:end],
+            block_table_BP=self.block_table_BP[first:end],
+            max_q=max_q,
             max_kv=self.max_kv,
-            uniform=self.uniform,
+            uniform=uniform,
         )
-        return ForwardBatch(self.ids_T, self.position_T, self.kv_slot_T, meta)
 
     def draft_step_forward(self) -> ForwardBatch:
         """One row a request: the later passes of a chain drafter."""
@@ -84,7 +98,8 @@ class StepBatch:
             max_kv=self.max_kv,
             uniform=True,
         )
-        return ForwardBatch(self.next_ids_B, self.next_position_B, self.next_kv_slot_B, meta)
+        part = AttentionPart(0, self.num_requests, meta)
+        return ForwardBatch(self.next_ids_B, self.next_position_B, self.next_kv_slot_B, (part,))
 
 
 def _outputs(state: RoundState, num_requests: int, num_rows: int) -> dict[str, Any]:
@@ -110,7 +125,7 @@ def _outputs(state: RoundState, num_requests: int, num_rows: int) -> dict[str, A
 
 
 def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
-    """The persistent layout of a decode round of `num_requests` (padded) requests; every row is the dummy slot at first."""
+    """The persistent layout of a decode round of `num_requests` requests; every row is the dummy slot at first."""
     num_drafts = state.drafts_SK.shape[1]
     q = num_drafts + 1
     rows = torch.arange(num_requests * q, dtype=torch.int64)
@@ -118,7 +133,6 @@ def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
     return StepBatch(
         num_requests=num_requests,
         num_rows=num_requests * q,
-        uniform=True,
         slot_B=torch.full((num_requests,), state.dummy_slot, dtype=torch.int64, device=device),
         row_req_T=(rows // q).to(device),
         row_off_T=(rows % q).to(torch.int32).to(device),
@@ -128,7 +142,9 @@ def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
         cu_q_B1=(torch.arange(num_requests + 1, dtype=torch.int32) * q).to(device),
         logit_row_R=None,
         advance_B=None,
-        max_q=q,
+        num_decodes=num_requests,
+        decode_q=q,
+        max_chunk=0,
         max_kv=state.max_kv,
         **_outputs(state, num_requests, num_requests * q),
     )
@@ -146,7 +162,9 @@ class MixedEntry:
 
 
 def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
-    """The ragged layout of one mixed step."""
+    """The ragged layout of one mixed step; decodes stand before prompt chunks."""
+    num_decodes = sum(not e.is_prefill for e in entries)
+    assert not any(e.is_prefill for e in entries[:num_decodes]), "decodes come first"
     num_drafts = state.drafts_SK.shape[1]
     row_req: list[int] = []
     row_off: list[int] = []
@@ -170,7 +188,6 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
     return StepBatch(
         num_requests=len(entries),
         num_rows=len(row_req),
-        uniform=False,
         slot_B=state.upload([e.slot for e in entries], i64),
         row_req_T=send(torch.tensor(row_req, dtype=i64), state.device),
         row_off_T=send(torch.tensor(row_off, dtype=i32), state.device),
@@ -180,7 +197,10 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
         cu_q_B1=state.upload(cu_q, i32),
         logit_row_R=state.upload(logit_rows, i64),
         advance_B=state.upload(advance, i32),
-        max_q=max(e.num_rows for e in entries),
+        num_decodes=num_decodes,
+        decode_q=num_drafts + 1,
+        max_chunk=max((e.num_rows for e in entries[num_decodes:]), default=0),
+        chunk_cu_q_B1=state.upload([row - cu_q[num_decodes] for row in cu_q[num_decodes:]], i32),
         max_kv=max(e.kv_len for e in entries),
         **_outputs(state, len(entries), len(row_req)),
     )

@@ -287,7 +287,7 @@ class Engine:
     def _collect(self, lag: int, at_most: int | None = None) -> None:
         """Reads steps until at most `lag` are unread."""
         while len(self._inflight) > lag and at_most != 0:
-            # Waiting for the newest step leaves the device without work until the host has acted; an older one does not.
+            # Waiting for the newest step leaves the device without work until the host acts; an older one does not.
             num_syncs = 1 if len(self._inflight) == 1 else 0
             self._read(self._inflight.popleft(), num_syncs)
             at_most = None if at_most is None else at_most - 1

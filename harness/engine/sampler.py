@@ -36,9 +36,7 @@ class SamplingMode(Enum):
         return SamplingMode.GREEDY
 
 
-def sample_rows(
-    logits_RV: Tensor, slot_R: Tensor, position_R: Tensor, state: RoundState, mode: SamplingMode
-) -> Tensor:
+def sample_rows(logits_RV: Tensor, slot_R: Tensor, position_R: Tensor, state: RoundState, mode: SamplingMode) -> Tensor:
     """Token ids [R] int64. `position_R` is the position of the token that each row predicts."""
     if mode is SamplingMode.GREEDY:
         return sample(logits_RV, state.temperature_S, state.seed_S, position_R, all_greedy=True)

@@ -69,8 +69,8 @@ class Scheduler:
         most = self.allocator.pages_for(request.limit(self._max_model_len) + self._num_drafts)
         if most > self.allocator.num_usable:
             raise ValueError(
-                f"num_pages: request {request.id} needs {most} pages of {self.allocator.page_size} tokens, the cache has "
-                f"{self.allocator.num_usable}; lower max_tokens or max_model_len, or give more KV memory"
+                f"num_pages: request {request.id} needs {most} pages of {self.allocator.page_size} tokens, the cache "
+                f"has {self.allocator.num_usable}; lower max_tokens or max_model_len, or give more KV memory"
             )
         self.waiting.append(request)
 

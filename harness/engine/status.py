@@ -1,4 +1,4 @@
-"""Reading a round's outcome without making the device wait: a pinned copy and an event, read when the host gets to it."""
+"""Reading a round's outcome without making the device wait: a pinned copy and an event, read late."""
 
 from __future__ import annotations
 

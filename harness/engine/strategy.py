@@ -1,4 +1,4 @@
-"""What a strategy module gives the engine. A strategy fills device buffers; it never launches, times or loops itself."""
+"""What a strategy module gives the engine. A strategy fills device buffers; it never times or loops itself."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class SyntheticAcceptance:
         rising = any(b > a for a, b in zip(self.marginal, self.marginal[1:], strict=False))
         if bad or rising:
             raise ValueError(
-                f"acceptance: rates {list(self.marginal)} are not allowed; each must be in [0, 1] and none above the one before"
+                f"acceptance: rates {list(self.marginal)} are not allowed; each must be in [0, 1], none above the one before"
             )
 
     @property
@@ -46,7 +46,7 @@ class SyntheticAcceptance:
 
 
 def rates_of_length(length: float, num_drafts: int) -> tuple[float, ...]:
-    """The schedule of least variance with mean `length`: ones, then the fraction, then zeros (vLLM's synthetic method)."""
+    """The schedule of least variance with mean `length`: ones, the fraction, zeros (vLLM's synthetic method)."""
     if not 1 <= length <= num_drafts + 1:
         raise ValueError(f"acceptance: synthetic length {length} is not allowed; allowed: 1 to k+1 = {num_drafts + 1}")
     whole, fraction = divmod(length - 1, 1)

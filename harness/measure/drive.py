@@ -79,7 +79,9 @@ def run_block(engine: Engine, load: Load, on_finish: Callable[[Request], None] |
     in_flight = 0
     start = time.perf_counter()
     while pending or in_flight:
-        while pending and in_flight < load.max_concurrency and time.perf_counter() - start >= load.arrival_s[pending[-1]]:
+        while (
+            pending and in_flight < load.max_concurrency and time.perf_counter() - start >= load.arrival_s[pending[-1]]
+        ):
             engine.add(load.request(pending.pop()))
             in_flight += 1
         if not engine.has_work:

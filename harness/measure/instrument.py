@@ -6,6 +6,7 @@ These say how a round splits. They never stand for its speed: events inside a gr
 from __future__ import annotations
 
 import torch
+
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.sampler import SamplingMode
 

@@ -78,6 +78,4 @@ class EventClock:
             return []
         marks[-1][1].synchronize() if not self._external else torch.cuda.synchronize()
         pairs = zip(marks, marks[1:], strict=False)
-        return [
-            (name, round(before.elapsed_time(after) * 1e6)) for (name, before), (_, after) in pairs if name != END
-        ]
+        return [(name, round(before.elapsed_time(after) * 1e6)) for (name, before), (_, after) in pairs if name != END]

@@ -14,7 +14,10 @@ _OTHER_DRAFT_VOCAB = 32000  # what most published heads use
 
 def _random_draft_vocab(target: LlamaModel) -> int:
     for shape in SHAPES.values():
-        if shape.config.vocab_size == target.config.vocab_size and shape.config.hidden_size == target.config.hidden_size:
+        if (
+            shape.config.vocab_size == target.config.vocab_size
+            and shape.config.hidden_size == target.config.hidden_size
+        ):
             return shape.draft_vocab_size
     return min(_OTHER_DRAFT_VOCAB, target.config.vocab_size)
 

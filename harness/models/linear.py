@@ -28,7 +28,7 @@ def _can_pack(weight: Tensor) -> bool:
 
 
 class Linear:
-    """y = x @ weight.T + bias, with the weight laid out for the device. The [O, I] weight itself is not kept if packed."""
+    """y = x @ weight.T + bias, with the weight laid out for the device; a packed weight replaces the [O, I] one."""
 
     __slots__ = ("bias", "in_features", "out_features", "_packed", "_weight")
 

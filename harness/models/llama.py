@@ -32,13 +32,22 @@ class KVCache:
 
 
 @dataclass(slots=True)
+class AttentionPart:
+    """Neighbouring rows of a step that go through attention together: decodes are uniform, prompt chunks ragged."""
+
+    first_row: int
+    num_rows: int
+    meta: AttentionMetadata
+
+
+@dataclass(slots=True)
 class ForwardBatch:
     """What a forward pass needs besides weights; all tensors on the model's device."""
 
     ids_T: Tensor  # int64
-    position_T: Tensor  # int32
+    position_T: Tensor  # int64
     kv_slot_T: Tensor  # int64, page * page_size + offset
-    meta: AttentionMetadata
+    parts: tuple[AttentionPart, ...]  # cover all rows, in order
 
 
 @dataclass(slots=True)
@@ -67,7 +76,11 @@ class Attention:
         q_THD = rope_store_kv(
             qkv_TX, self.cos_sin_MD, batch.position_T, batch.kv_slot_T, cache.k, cache.v, c.num_q_heads, c.num_kv_heads
         )
-        out_THD = self.backend.forward(q_THD, cache.k, cache.v, batch.meta, self.scale)
+        outs = [
+            self.backend.forward(q_THD.narrow(0, p.first_row, p.num_rows), cache.k, cache.v, p.meta, self.scale)
+            for p in batch.parts
+        ]
+        out_THD = outs[0] if len(outs) == 1 else torch.cat(outs)
         return out_THD.view(qkv_TX.shape[0], c.num_q_heads * c.head_dim)
 
 

@@ -25,7 +25,9 @@ def _fused(source: WeightSource, prefix: str, parts: list[tuple[str, int]], num_
 
 def _qkv(source: WeightSource, prefix: str, c: ModelConfig, num_inputs: int) -> Linear:
     q, kv = c.num_q_heads * c.head_dim, c.num_kv_heads * c.head_dim
-    return _fused(source, f"{prefix}self_attn.", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], num_inputs, c.qkv_bias)
+    return _fused(
+        source, f"{prefix}self_attn.", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], num_inputs, c.qkv_bias
+    )
 
 
 def _gate_up(source: WeightSource, prefix: str, c: ModelConfig) -> Linear:
@@ -97,7 +99,9 @@ def _layer_prefix(source: WeightSource) -> str:
     return "midlayer." if source.has("midlayer.self_attn.q_proj.weight") else "layers.0."
 
 
-def _build_head(config: ModelConfig, raw: dict, source: WeightSource, target: LlamaModel, d2t: Tensor | None) -> Eagle3Head:
+def _build_head(
+    config: ModelConfig, raw: dict, source: WeightSource, target: LlamaModel, d2t: Tensor | None
+) -> Eagle3Head:
     h = config.hidden_size
     target_hidden = int(raw.get("target_hidden_size") or target.config.hidden_size)
     num_aux = int(raw.get("num_aux_hidden_states") or 3)
@@ -137,7 +141,8 @@ def _check_head_fits(raw: dict, config: ModelConfig, target: LlamaModel, head_di
         )
     if config.vocab_size != target.config.vocab_size:
         raise ValueError(
-            f"head: {head_dir} was trained for vocab_size {config.vocab_size}, the target has {target.config.vocab_size}"
+            f"head: {head_dir} was trained for vocab_size {config.vocab_size}, "
+            f"the target has {target.config.vocab_size}"
         )
     if (raw.get("num_aux_hidden_states") or 3) != 3:
         raise ValueError(
@@ -154,7 +159,9 @@ def _check_head_fits(raw: dict, config: ModelConfig, target: LlamaModel, head_di
 def _read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir: Path) -> Tensor | None:
     if draft_vocab == vocab or not source.has("d2t"):
         if draft_vocab != vocab:
-            raise ValueError(f"head: {head_dir} has draft_vocab_size {draft_vocab} < vocab_size {vocab} but no tensor d2t")
+            raise ValueError(
+                f"head: {head_dir} has draft_vocab_size {draft_vocab} < vocab_size {vocab} but no tensor d2t"
+            )
         return None
     d2t = source.raw("d2t").to(torch.int64)
     ids = d2t + torch.arange(d2t.numel())
@@ -164,7 +171,7 @@ def _read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir:
 
 
 def load_eagle3(head_dir: Path, target: LlamaModel) -> Eagle3Head:
-    """An EAGLE-3 head in the published format, checked against its target. Raises ValueError naming what does not fit."""
+    """An EAGLE-3 head in the published format. Raises ValueError naming what does not fit the target."""
     config, raw = read_config(head_dir)
     config = replace(config, num_layers=1)
     _check_head_fits(raw, config, target, head_dir)

@@ -10,7 +10,7 @@ from torch import Tensor
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.torch_attention import TorchAttention
 
-from .llama import ForwardBatch, KVCache, LlamaModel
+from .llama import AttentionPart, ForwardBatch, KVCache, LlamaModel
 
 
 def next_token_logits(target: LlamaModel, ids: Sequence[int]) -> Tensor:
@@ -29,6 +29,7 @@ def next_token_logits(target: LlamaModel, ids: Sequence[int]) -> Tensor:
         max_kv=num_tokens,
         uniform=True,
     )
-    batch = ForwardBatch(torch.tensor(list(ids), device=device), position_T, position_T, meta)
+    part = AttentionPart(0, num_tokens, meta)
+    batch = ForwardBatch(torch.tensor(list(ids), device=device), position_T, position_T, (part,))
     hidden_TH = target.forward(batch, target.attention(TorchAttention(), num_tokens), caches)
     return target.logits(hidden_TH[-1:]).float()[0]

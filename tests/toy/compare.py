@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specbench.harness.engine.request import SamplingParams
-from specbench.harness.models.llama import ForwardBatch, KVCache, LlamaModel
+from specbench.harness.models.llama import AttentionPart, ForwardBatch, KVCache, LlamaModel
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import PURPOSE_SAMPLE, uniform
@@ -33,7 +33,7 @@ def forward_batch(positions: Sequence[int], ids: Sequence[int], device: torch.de
         uniform=True,
     )
     at = torch.tensor(positions, dtype=torch.int64, device=device)
-    return ForwardBatch(torch.tensor(ids, device=device), at, at.clone(), meta)
+    return ForwardBatch(torch.tensor(ids, device=device), at, at.clone(), (AttentionPart(0, q, meta),))
 
 
 def dense_pass(
