@@ -277,9 +277,13 @@ class Engine:
         num_padded_rows: int,
         graph: str,
     ) -> None:
-        pending = self._status.queue(batch.status_BX)
+        pending = self.queue_status(batch)
         step, self._next_step = self._next_step, self._next_step + 1
         self._inflight.append(_InFlight(requests, pending, step, kind, start_ns, num_rows, num_padded_rows, graph))
+
+    def queue_status(self, batch: StepBatch) -> PendingStatus:
+        """Starts the copy of a launched step's status block to the host."""
+        return self._status.queue(batch.status_BX)
 
     def _drain(self) -> None:
         self._collect(0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specbench.harness.measure.phase_clock import END, EventClock, NullClock, PhaseClock
+from specbench.harness.measure.phase_clock import END, GAP, EventClock, NullClock, PhaseClock
 from specbench.harness.measure.ranges import Ranges
 
 from .batch import StepBatch, decode_batch
@@ -82,7 +82,7 @@ class CapturedRound:
         self.graph = plan
         self.batch = batch
         self._segments = split_round(plan, phases)
-        self._inner_clock: PhaseClock = EventClock(external=True) if instrumented else NullClock()
+        self.inner_clock: PhaseClock = EventClock(external=True) if instrumented else NullClock()
         self._graphs: list[tuple[str, torch.cuda.CUDAGraph]] = []
         self._capture(pool)
 
@@ -98,9 +98,8 @@ class CapturedRound:
         for index, segment in enumerate(self._segments):
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool):
-                segment.run(self.batch, self._inner_clock)
-                if index == len(self._segments) - 1:
-                    self._inner_clock.mark(END)
+                segment.run(self.batch, self.inner_clock)
+                self.inner_clock.mark(END if index == len(self._segments) - 1 else GAP)
             self._graphs.append((segment.name, graph))
 
     def launch(self, ranges: Ranges, clock: PhaseClock) -> None:
@@ -109,10 +108,6 @@ class CapturedRound:
                 clock.mark(name)
                 graph.replay()
         clock.mark(END)
-
-    def inner_phases(self) -> list[tuple[str, int]]:
-        """(phase, ns) of the last replay of an instrumented capture; waits for it."""
-        return self._inner_clock.read()
 
 
 class RoundLauncher:

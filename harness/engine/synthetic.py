@@ -29,7 +29,7 @@ class SyntheticAcceptance:
         rising = any(b > a for a, b in zip(self.marginal, self.marginal[1:], strict=False))
         if bad or rising:
             raise ValueError(
-                f"acceptance: rates {list(self.marginal)} are not allowed; each must be in [0, 1], none above the one before"
+                f"acceptance: rates {list(self.marginal)} are not allowed; each in [0, 1], none above the one before"
             )
 
     @property

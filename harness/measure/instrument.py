@@ -8,12 +8,13 @@ from __future__ import annotations
 import torch
 
 from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.graphs import CapturedRound
 from specbench.harness.engine.sampler import SamplingMode
 
 from .drive import Load, settle
-from .phase_clock import END, NullClock
+from .phase_clock import GAP, EventClock, NullClock
 
-_NUM_ROUNDS = 20
+_NUM_PAIRS = 15
 
 
 def instrumented_phases(engine: Engine, load: Load) -> list[dict]:
@@ -32,8 +33,8 @@ def instrumented_phases(engine: Engine, load: Load) -> list[dict]:
     running = list(engine.scheduler.running)
     if running:
         mode = SamplingMode.of([r.sampling for r in running])
-        probe = engine.launcher.instrumented(len(running), mode)
-        rows = _replay(engine, probe)
+        probes = [engine.launcher.instrumented(len(running), mode) for _ in range(2)]
+        rows = _replay(engine, (probes[0], probes[1]))
     for request in list(engine.scheduler.running):
         engine.abort(request.id)
     settle(engine)
@@ -41,22 +42,33 @@ def instrumented_phases(engine: Engine, load: Load) -> list[dict]:
     return rows
 
 
-def _replay(engine: Engine, probe) -> list[dict]:
-    slots = [r.slot for r in engine.scheduler.running]
-    probe.batch.slot_B.copy_(torch.tensor(slots, dtype=torch.int64))
+def _replay(engine: Engine, probes: tuple[CapturedRound, CapturedRound]) -> list[dict]:
+    """Replays the probes in turn, each followed by its status copy as in the engine's loop, so that the device time
+    between two rounds is seen as well."""
+    running = engine.scheduler.running
+    slots = torch.tensor([r.slot for r in running], dtype=torch.int64)
     # The rounds write ahead of what the scheduler knows, so pages for all of them are taken first.
-    for request in engine.scheduler.running:
-        request.num_inflight += _NUM_ROUNDS
-    if not engine.scheduler.reserve(engine.scheduler.running):
-        return []
+    for request in running:
+        request.num_inflight += 2 * _NUM_PAIRS
+    has_pages = engine.scheduler.reserve(running)
     engine.write_grants()
-    rows = []
-    for index in range(_NUM_ROUNDS):
-        probe.launch(engine.ranges, NullClock())
-        for name, ns in probe.inner_phases():
-            if name != END:
-                row = dict(step=-1 - index, phase=name, duration_ns=ns, instrumented=True, source="external_event")
-                rows.append(row)
-    for request in engine.scheduler.running:
-        request.num_inflight -= _NUM_ROUNDS
+    rows: list[dict] = []
+    for index in range(_NUM_PAIRS if has_pages else 0):
+        for probe in probes:
+            probe.batch.slot_B.copy_(slots)
+        for probe in probes:
+            probe.launch(engine.ranges, NullClock())
+            engine.queue_status(probe.batch)
+        for which, probe in enumerate(probes):
+            rows += [_row(-1 - 2 * index - which, name, ns) for name, ns in probe.inner_clock.read()]
+        if engine.config.sync == "none":
+            first, second = (probe.inner_clock for probe in probes)
+            assert isinstance(first, EventClock) and isinstance(second, EventClock)
+            rows.append(_row(-1 - 2 * index, GAP, first.ns_until(second)))
+    for request in running:
+        request.num_inflight -= 2 * _NUM_PAIRS
     return rows
+
+
+def _row(step: int, phase: str, duration_ns: int) -> dict:
+    return dict(step=step, phase=phase, duration_ns=duration_ns, instrumented=True, source="external_event")

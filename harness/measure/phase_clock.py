@@ -24,6 +24,7 @@ class PhaseClock(Protocol):
 
 
 END = "end"
+GAP = "gap"  # between two launches of one round
 
 
 class NullClock:
@@ -76,6 +77,10 @@ class EventClock:
             self._marks = []
         if not marks:
             return []
-        marks[-1][1].synchronize() if not self._external else torch.cuda.synchronize()
+        torch.cuda.synchronize()
         pairs = zip(marks, marks[1:], strict=False)
         return [(name, round(before.elapsed_time(after) * 1e6)) for (name, before), (_, after) in pairs if name != END]
+
+    def ns_until(self, later: EventClock) -> int:
+        """From this clock's last mark to the first of `later`, after both were read."""
+        return round(self._marks[-1][1].elapsed_time(later._marks[0][1]) * 1e6)

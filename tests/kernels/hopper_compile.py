@@ -1,0 +1,128 @@
+"""Compiles every Triton kernel for compute capability 9.0 without a GPU; run as a program, in a process of its own.
+
+The interpreter forgives what the compiler refuses (a name of two types in two branches, for one), so passing the
+interpreted tests does not prove that a kernel builds. Triton's launcher is told to compile and stop there.
+"""
+
+import torch
+from specbench.kernels import (
+    accept_chain,
+    decode_rows,
+    draft_rows,
+    ngram,
+    rms_norm,
+    rope_store_kv,
+    sample,
+    silu_and_mul,
+    store_draft,
+)
+from specbench.kernels.attention.base import AttentionMetadata
+from specbench.kernels.attention.triton_attention import TritonAttention
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+BF16 = torch.bfloat16
+compiled: list[str] = []
+
+
+class NoDevice:
+    """A driver that only knows what to compile for."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+
+def compile_only() -> None:
+    driver.set_active(NoDevice())
+    run = JITFunction.run
+
+    def warm_up(self, *args, grid, warmup, **options):
+        compiled.append(self.fn.__name__)
+        return run(self, *args, grid=grid, warmup=True, **options)
+
+    JITFunction.run = warm_up
+
+
+def i64(*shape: int) -> torch.Tensor:
+    return torch.zeros(*shape, dtype=torch.int64)
+
+
+def i32(*shape: int) -> torch.Tensor:
+    return torch.zeros(*shape, dtype=torch.int32)
+
+
+def layer_kernels() -> None:
+    x, weight = torch.zeros(5, 576, dtype=BF16), torch.zeros(576, dtype=BF16)
+    rms_norm.rms_norm_triton(x, weight, 1e-5)
+    rms_norm.add_rms_norm_triton(x, x.clone(), weight, 1e-5)
+    silu_and_mul.silu_and_mul_triton(torch.zeros(5, 3072, dtype=BF16))
+    for q_heads, kv_heads, dim in ((32, 8, 128), (9, 3, 64)):
+        qkv = torch.zeros(5, (q_heads + 2 * kv_heads) * dim, dtype=BF16)
+        cache = torch.zeros(4, 16, kv_heads, dim, dtype=BF16)
+        table = torch.zeros(64, dim)
+        rope_store_kv.rope_store_kv_triton(qkv, table, i64(5), i64(5), cache, cache.clone(), q_heads, kv_heads)
+
+
+def sampling_kernels() -> None:
+    logits = torch.zeros(5, 49152, dtype=BF16)
+    for all_greedy in (True, False):
+        sample.sample_triton(logits, torch.ones(5), i64(5), i64(5), all_greedy)
+    for d2t in (None, i64(49152)):
+        store_draft.store_draft_triton(logits, d2t, i64(5), 1, i64(9, 4))
+
+
+def round_kernels(k: int) -> None:
+    b, q, s = 3, k + 1, 9
+    rows = b * q
+    for forced in (None, i32(b)):
+        accept_chain.accept_chain_triton(
+            i64(b, q), i64(b), i32(b), i64(b), forced, i32(s), i64(s, 100), i32(s), i64(s, 8), i32(s), i64(s, k),
+            i32(b, 4 + q), i64(b),
+        )  # fmt: skip
+    decode_rows.prepare_rows_triton(
+        i64(b), i64(rows), i32(rows), i32(b), i32(b), i32(s), i64(s, 100), i64(s, k), i32(s, 20), 16, i64(rows),
+        i64(rows), i64(rows), i32(b), i32(b, 20),
+    )  # fmt: skip
+    draft_rows.draft_first_ids_triton(i64(b), i64(rows), i64(rows), i64(s, 100), i64(rows))
+    if k > 1:
+        next_rows = (i64(b), i64(b), i64(b), i32(b))
+        draft_rows.draft_next_rows_triton(2, i64(b), i32(s), i64(s, k), i32(s, 20), 16, *next_rows)
+    if k:
+        ngram.ngram_propose_triton(i64(b), i32(s), i64(s, 400), 2, 4, i64(s, k))
+
+
+def attention_kernels() -> None:
+    for heads, kv_heads, dim in ((32, 8, 128), (9, 3, 64)):
+        for page, q, num_requests, uniform in ((16, 1, 1, True), (64, 5, 64, True), (16, 40, 2, False)):
+            cache = torch.zeros(300, page, kv_heads, dim, dtype=BF16)
+            meta = AttentionMetadata(
+                cu_q_B1=i32(num_requests + 1),
+                kv_len_B=i32(num_requests),
+                block_table_BP=i32(num_requests, 4096 // page),
+                max_q=q,
+                max_kv=4096,
+                uniform=uniform,
+                tree_mask_BQQ=torch.ones(num_requests, q, q, dtype=torch.bool) if q == 5 else None,
+            )
+            q_THD = torch.zeros(num_requests * q, heads, dim, dtype=BF16)
+            TritonAttention().forward(q_THD, cache, cache.clone(), meta, 0.1)
+
+
+if __name__ == "__main__":
+    compile_only()
+    layer_kernels()
+    sampling_kernels()
+    for num_drafts in (0, 1, 4):
+        round_kernels(num_drafts)
+    attention_kernels()
+    print("compiled:", *sorted(set(compiled)))
