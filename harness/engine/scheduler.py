@@ -113,7 +113,7 @@ class Scheduler:
     def _grant(self, request: Request, pages: list[int] | None) -> None:
         assert pages is not None
         self.grants.append(PageGrant(request, len(request.pages), pages))
-        request.pages += pages
+        request.pages = request.pages + pages
 
     def reserve(self, requests: list[Request]) -> bool:
         """Pages for one more round of each request; False if there are not enough (some may have been granted)."""
