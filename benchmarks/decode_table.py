@@ -13,10 +13,10 @@ CELL = ["shape", "k", "batch", "num_prompt"]
 
 
 def table(rows: list[dict]) -> pd.DataFrame:
-    """Medians of each cell: ours from the newest session, vLLM's better of multiprocessing on and off."""
+    """Medians of each cell: ours from the newest run, vLLM's better of multiprocessing on and off."""
     frame = pd.DataFrame(rows)
     frame["tps"] = frame["decode_tps"].map(statistics.median)
-    ours = frame[frame["engine"] == "specbench"].sort_values("card_session").groupby(CELL).last()
+    ours = frame[frame["engine"] == "specbench"].sort_values("measured_in").groupby(CELL).last()
     theirs = frame[frame["engine"] != "specbench"].sort_values("tps").groupby(CELL).last()
     joined = ours[["tps", "check"]].join(theirs[["tps"]].rename(columns={"tps": "tps_vllm"}))
     joined["ratio"] = joined["tps"] / joined["tps_vllm"]
