@@ -1,6 +1,6 @@
-"""Every strategy's output against `no-spec` over real prompts on the default model, greedy and sampled with shared noise.
+"""Every strategy against `no-spec` over real prompts on the default model, greedy and sampled with shared noise.
 
-    python benchmarks/lossless_real_prompts.py [--num-prompts 50] [--output-len 48] [--dtype float32] [--output FILE]
+    python benchmarks/lossless_real_prompts.py [--num-prompts 50] [--output-len 48] [--output FILE]
 
 Identical, or the two tokens at the first divergence are closer than 1e-4 in the target's own fp32 logits (for sampled
 requests: in logits / temperature + noise, which the shared noise decides alike).

@@ -14,6 +14,7 @@ from .engine.legality import Choices, resolve
 from .engine.request import Request
 from .engine.strategy import Strategy
 from .engine.synthetic import SyntheticAcceptance, parse_acceptance
+from .measure.ranges import ranges_named
 from .models.llama import LlamaModel
 from .registry import ATTENTION_BACKENDS, STRATEGIES, lookup
 from .run_config import ArmConfig, RunConfig
@@ -97,7 +98,7 @@ def build_engine(arm: ResolvedArm, config: RunConfig, target: LlamaModel) -> Eng
         status_lag=arm.choices.status_lag or 0,
     )
     backend = lookup(ATTENTION_BACKENDS, arm.choices.attention, "attention")()
-    return Engine(engine_config, target, arm.strategy, backend, arm.acceptance)
+    return Engine(engine_config, target, arm.strategy, backend, arm.acceptance, ranges_named(config.ranges))
 
 
 def check_requests(engine: Engine, requests: Iterable[Request]) -> None:

@@ -15,6 +15,7 @@ from specbench.workloads.base import WorkloadRequest
 ENGINE_KEYS = ("graph", "sync", "attention", "drafter", "status_lag", "acceptance")
 
 _CHOICES = {
+    "ranges": ("off", "nvtx"),
     "load_format": ("auto", "dummy"),
     "device": ("auto", "cpu", "cuda"),
     "dtype": ("auto", "bfloat16", "float32"),
@@ -60,6 +61,7 @@ class RunConfig:
     warmup_window_s: float = 0.5
     warmup_max_s: float = 8.0
     max_num_batched_tokens: int = 2048
+    ranges: str = "off"  # nvtx: named ranges around phases, for nsys and the torch profiler
     page_size: int = 0  # 0: 16 on a GPU, 128 on a CPU
     num_pages: int | None = None
 

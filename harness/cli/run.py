@@ -66,6 +66,7 @@ def run(
     acceptance: Annotated[
         str | None, typer.Option(help="real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/..")
     ] = None,
+    ranges: Annotated[str, typer.Option(help="nvtx: name phases for nsys and the torch profiler; off.")] = "off",
     page_size: Annotated[int, typer.Option(help="Tokens a KV page, 1-128; 0: 16 on a GPU, 128 on a CPU.")] = 0,
     num_pages: Annotated[int | None, typer.Option(help="KV pages; default: enough that nothing is preempted.")] = None,
     max_num_batched_tokens: Annotated[
@@ -142,6 +143,7 @@ def run(
         num_repeats=num_repeats,
         warmup_max_s=warmup_max_s,
         max_num_batched_tokens=max_num_batched_tokens,
+        ranges=ranges,
         page_size=page_size,
         num_pages=num_pages,
     )

@@ -6,6 +6,8 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+RANGE_KINDS = ("off", "nvtx")
+
 
 class Ranges(Protocol):
     def range(self, name: str) -> AbstractContextManager[None]:
@@ -25,7 +27,8 @@ class NullRanges:
 
 def ranges_named(name: str) -> Ranges:
     """`off` or `nvtx`, as the command line spells them."""
-    return {"off": NullRanges, "nvtx": TraceRanges}[name]()
+    assert name in RANGE_KINDS, f"ranges: {name!r}"
+    return TraceRanges() if name == "nvtx" else NullRanges()
 
 
 class TraceRanges:

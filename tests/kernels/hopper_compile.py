@@ -5,6 +5,10 @@ interpreted tests does not prove that a kernel builds. Triton's launcher is told
 """
 
 import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
 from specbench.kernels import (
     accept_chain,
     decode_rows,
@@ -18,9 +22,6 @@ from specbench.kernels import (
 )
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.triton_attention import TritonAttention
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
 
 BF16 = torch.bfloat16
 compiled: list[str] = []
