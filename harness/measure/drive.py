@@ -108,23 +108,34 @@ def settle(engine: Engine) -> None:
 
 
 def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
-    """Sends the workload's prompts, over and over if need be, until decode rounds are stable or time is over."""
-    index = 0
+    """Sends the workload's prompts, over and over if need be, until decode rounds are stable or time is over.
+
+    The first requests come one by one, so that prompt chunks beside 1, 2, ... decodes have all been seen (and their
+    kernels compiled) before anything is measured.
+    """
     started = time.perf_counter()
+    num_sent = 0
+    live: set[int] = set()
+
+    def send_one() -> None:
+        nonlocal num_sent
+        request = load.request(num_sent % len(load.prompts))
+        request.id = num_sent
+        engine.add(request)
+        live.add(num_sent)
+        num_sent += 1
 
     def on_step(kind: str, duration_ns: int) -> None:
         if kind == "decode" and duration_ns > 0:
             warmup.add(duration_ns / 1e9)
 
+    while num_sent < load.max_concurrency and time.perf_counter() - started < warmup.max_s:
+        send_one()
+        live -= {r.id for _ in range(2) for r in engine.step()}
     engine.log.on_step = on_step
-    live: set[int] = set()
     while not warmup.is_done and time.perf_counter() - started < warmup.max_s:
         while len(live) < load.max_concurrency:
-            request = load.request(index % len(load.prompts))
-            request.id = index
-            engine.add(request)
-            live.add(index)
-            index += 1
+            send_one()
         live -= {r.id for r in engine.step()}
     for request_id in live:
         engine.abort(request_id)

@@ -15,6 +15,10 @@ from specbench.kernels.triton_support import triton
 
 _LOG2_E = 1.4426950408889634
 _MERGE_NUM_WARPS = 2
+# Block sizes over requests and splits come in few steps: each is a compilation, and one in the middle of a measured
+# block would stand in its figures.
+_LEAST_BLOCK_B = 64
+_BLOCKS_S = (8, 32)
 
 
 class TritonAttention:
@@ -34,7 +38,7 @@ class TritonAttention:
         shape = _launch_shape(q_THD, meta, num_kv_heads)
         launch = self._choose(shape)
         uniform_q = meta.max_q if meta.uniform else 0
-        block_b = 1 if meta.uniform else triton.next_power_of_2(shape.num_requests)
+        block_b = 1 if meta.uniform else max(_LEAST_BLOCK_B, triton.next_power_of_2(shape.num_requests))
         mask_BQQ = meta.tree_mask_BQQ
         out_THD = q_THD.new_empty(q_THD.shape)
         is_split = launch.num_splits > 1
@@ -88,11 +92,15 @@ class TritonAttention:
                 HEAD_DIM=head_dim,
                 UNIFORM_Q=uniform_q,
                 BLOCK_B=block_b,
-                BLOCK_S=triton.next_power_of_2(launch.num_splits),
+                BLOCK_S=_block_s(launch.num_splits),
                 BLOCK_N=launch.block_n,
                 num_warps=_MERGE_NUM_WARPS,
             )
         return out_THD
+
+
+def _block_s(num_splits: int) -> int:
+    return next((size for size in _BLOCKS_S if size >= num_splits), triton.next_power_of_2(num_splits))
 
 
 def _check_layout(q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata) -> None:
