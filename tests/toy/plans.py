@@ -32,4 +32,6 @@ CPU_PLANS = [Plan("cpu"), *(Plan("cpu", sync="none", status_lag=lag) for lag in 
 GPU_PLANS = [
     Plan("cuda", graph, "none" if lag else "single", lag) for graph in ("none", "full", "one") for lag in (0, 1, 2, 4)
 ]
+# Launched phases, separate graphs read at once, and what `auto` gives one graph: read a round late.
+MAIN_GPU_PLANS = [Plan("cuda"), Plan("cuda", "full"), Plan("cuda", "one", "none", 1)]
 CPU = CPU_PLANS[0]

@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 from toy.checkpoints import llama_config, load_written, write_llama
+from toy.compare import dense_pass
 from toy.engines import generate, make_engine, named_strategy, outputs, pad_rounds, request
 from toy.oracle import assert_as_oracle, continuations
 from toy.plans import CPU
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
+
+from specbench.kernels.philox import PURPOSE_SAMPLE, uniform
 
 K = 3
 KINDS = [
@@ -47,6 +50,21 @@ def test_c15_seeded_output_depends_on_neither_company_nor_strategy(main_plan, or
     options = {"no-spec": {}, "ngram": dict(k=3, min_n=1), "eagle": dict(k=2, head="random")}[strategy]
     engine = make_engine(main_plan, named_strategy(strategy, **options), max_num_seqs=max_num_seqs)
     assert_as_oracle(engine, generate(engine, requests), oracle, f"{strategy} {order} {max_num_seqs}")
+
+
+def test_c15_the_noise_of_a_token_is_keyed_by_seed_and_its_own_position():
+    """Written out: argmax(logits / temperature + Gumbel(seed, position)), whatever round produced the token."""
+    sampling = dict(max_tokens=20, temperature=0.8, seed=12345)
+    prompt = text_prompt(3, 7)
+    engine = make_engine(CPU, named_strategy("ngram", k=3, min_n=1))
+    said = generate(engine, [request(0, prompt, **sampling)])[0].output_ids
+    logits_TV, _ = dense_pass(engine.target, [*prompt, *said])
+    position_R = torch.arange(len(prompt), len(prompt) + 20)
+    noise_RV = -torch.log(-torch.log1p(-uniform(torch.full((20,), 12345), position_R, PURPOSE_SAMPLE, 128).double()))
+    scores_RV = logits_TV[len(prompt) - 1 : -1].double() / 0.8 + noise_RV
+    best_R2 = scores_RV.topk(2).values
+    assert (best_R2[:, 0] - best_R2[:, 1]).min() > 1e-4, "a near-tie; choose another seed"
+    assert said == scores_RV.argmax(1).tolist()
 
 
 def test_c15_padded_rounds_do_not_change_a_sampled_output():

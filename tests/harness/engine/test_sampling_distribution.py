@@ -91,8 +91,6 @@ def _strategy(kind: str, k: int, folder, target, plan: Plan):
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 @pytest.mark.parametrize(("kind", "k"), [("no-spec", 0), ("one-hot", 1), ("one-hot", 3), ("eagle", 2)])
 def test_c11_c12_pairs_of_tokens_have_the_targets_distribution(main_plan, folder, kind, k, sampling):
-    if main_plan.status_lag not in (0, 2):
-        pytest.skip("lags do not touch the sampler")
     target = load_written(folder / "target", main_plan.device)
     strategy = _strategy(kind, k, folder, target, main_plan)
     engine = make_engine(
