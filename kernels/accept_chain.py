@@ -3,7 +3,7 @@
 The target's token y_j is drawn for every verified row; drafts are accepted while they equal it, and y is what is
 emitted. With deterministic drafts that is exact for greedy and random rows alike.
 Legend: B requests, S slots, L width of the token buffer, K draft depth, Q = K + 1 rows of a request, E stop ids of a
-slot (padded with -1), X = 4 + Q status columns.
+slot (padded with -1), X = 5 + Q status columns.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from specbench.kernels.triton_support import tl, triton, use_triton
 
 RUNNING, STOPPED, LENGTH = 0, 1, 2  # values of done_S
-NUM_STATUS_COLUMNS = 4  # columns of status_BX before the tokens
+NUM_STATUS_COLUMNS = 5  # columns of status_BX before the tokens
 
 
 def accept_chain(
@@ -38,7 +38,8 @@ def accept_chain(
     tokens_SL[s, n], cut after the first stop id (done 1); reaching the limit is done 2.
     Slots that are done, and requests with num_drafts -1 (a prompt's earlier chunk), commit nothing: a = c = 0.
 
-    `status_BX` (int32): a, c, done, the new n, then y_0..y_K with -1 from y_c on.
+    `status_BX` (int32): a, c, done, the new n, how many drafts there were (leading ones >= 0), then y_0..y_K with -1
+    from y_c on.
     `sample_row_B` (int64) = base_row_B + (a where num_drafts > 0, else 0): the row the drafter continues from.
     A done slot may stand several times in `slot_B`, a running one only once.
     """
@@ -82,14 +83,15 @@ def accept_chain_ref(
     column_Q = torch.arange(num_rows, device=sampled_BQ.device)
 
     emitted_BQ = sampled_BQ
-    accepted_B = torch.zeros_like(n_B)
+    accepted_B = offered_B = torch.zeros_like(n_B)
     if depth > 0:
         drafts_BK = drafts_SK[slot_B, :depth]
-        matches_BK = (drafts_BK >= 0) if forced_B is not None else (drafts_BK == sampled_BQ[:, :depth])
-        matches_BK &= column_Q[:depth] < num_drafts_B.unsqueeze(1)
-        accepted_B = matches_BK.cumprod(dim=1).sum(dim=1)
-        if forced_B is not None:
-            accepted_B = torch.minimum(accepted_B, forced_B)
+        exists_BK = (drafts_BK >= 0) & (column_Q[:depth] < num_drafts_B.unsqueeze(1))
+        offered_B = exists_BK.cumprod(dim=1).sum(dim=1) * active_B
+        if forced_B is None:
+            accepted_B = (exists_BK & (drafts_BK == sampled_BQ[:, :depth])).cumprod(dim=1).sum(dim=1)
+        else:
+            accepted_B = torch.minimum(offered_B, forced_B)
             takes_draft_BK = column_Q[:depth] < accepted_B.unsqueeze(1)
             emitted_BQ = sampled_BQ.clone()
             emitted_BQ[:, :depth] = torch.where(takes_draft_BK, drafts_BK, sampled_BQ[:, :depth])
@@ -107,12 +109,13 @@ def accept_chain_ref(
     done_B = torch.where(active_B, done_B, was_done_B).to(done_S.dtype)
 
     committed_BQ = column_Q < count_B.unsqueeze(1)
-    request, column = committed_BQ.nonzero(as_tuple=True)
-    tokens_SL[slot_B[request], n_B[request] + 1 + column] = emitted_BQ[request, column]
+    request, row = committed_BQ.nonzero(as_tuple=True)
+    tokens_SL[slot_B[request], n_B[request] + 1 + row] = emitted_BQ[request, row]
     n_S[slot_B] = new_n_B.to(n_S.dtype)
     done_S[slot_B] = done_B
 
-    status_BX[:, 0], status_BX[:, 1], status_BX[:, 2], status_BX[:, 3] = accepted_B, count_B, done_B, new_n_B
+    for column, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, offered_B)):
+        status_BX[:, column] = value_B
     status_BX[:, NUM_STATUS_COLUMNS:] = torch.where(committed_BQ, emitted_BQ, -1)
     sample_row_B.copy_(base_row_B + accepted_B)
 
@@ -133,7 +136,7 @@ def accept_chain_triton(
     sample_row_B: Tensor,
 ) -> None:
     num_requests, num_rows = sampled_BQ.shape
-    assert status_BX.shape[1] == NUM_STATUS_COLUMNS + num_rows and status_BX.stride(1) == 1, "status is [B, 4 + Q]"
+    assert status_BX.shape[1] == NUM_STATUS_COLUMNS + num_rows and status_BX.stride(1) == 1, "status is [B, 5 + Q]"
     assert sampled_BQ.stride(1) == 1 and drafts_SK.shape[1] >= num_rows - 1, "Q is at most K + 1"
     if num_requests == 0:
         return
@@ -204,12 +207,14 @@ def _accept_chain_kernel(
     # Column num_drafts <= Q - 1 never counts as a match, so the minimum below is always one of the columns.
     is_draft = (column < num_drafts) & (column < Q - 1)
     draft = tl.load(drafts_ptr + slot * stride_drafts + column, mask=is_draft, other=-1)
+    offered = tl.min(tl.where(is_draft & (draft >= 0), BLOCK_Q, column), axis=0)
+    offered = tl.where(active, offered, 0)
     if FORCED:
-        accepted = tl.min(tl.where(is_draft & (draft >= 0), BLOCK_Q, column), axis=0)
-        accepted = tl.minimum(accepted, tl.load(forced_ptr + request).to(tl.int32))
+        accepted = tl.minimum(offered, tl.load(forced_ptr + request).to(tl.int32))
         emitted = tl.where(column < accepted, draft, emitted)
     else:
-        accepted = tl.min(tl.where(is_draft & (draft == emitted), BLOCK_Q, column), axis=0)
+        same_token = is_draft & (draft >= 0) & (draft == emitted)
+        accepted = tl.min(tl.where(same_token, BLOCK_Q, column), axis=0)
     accepted = tl.where(active, accepted, 0)
 
     count = tl.where(active, tl.minimum(accepted + 1, tl.maximum(limit - (n + 1), 0)), 0)
@@ -233,6 +238,7 @@ def _accept_chain_kernel(
     tl.store(status_at + 1, count)
     tl.store(status_at + 2, done)
     tl.store(status_at + 3, new_n)
-    tl.store(status_at + 4 + column, tl.where(committed, emitted, -1).to(tl.int32), mask=column < Q)
+    tl.store(status_at + 4, offered)
+    tl.store(status_at + 5 + column, tl.where(committed, emitted, -1).to(tl.int32), mask=column < Q)
     base_row = tl.load(base_row_ptr + request).to(tl.int64)
     tl.store(sample_row_ptr + request, base_row + accepted)

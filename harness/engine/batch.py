@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from specbench.harness.models.llama import AttentionPart, ForwardBatch
+from specbench.kernels.accept_chain import NUM_STATUS_COLUMNS
 from specbench.kernels.attention.base import AttentionMetadata
 
 from .state import RoundState, send
-
-STATUS_FIXED = 4  # accepted, committed, done, n; then the emitted tokens
 
 
 @dataclass(slots=True)
@@ -115,7 +114,7 @@ def _outputs(state: RoundState, num_requests: int, num_rows: int) -> dict[str, A
         kv_len_B=empty(num_requests, dtype=torch.int32),
         block_table_BP=empty(num_requests, state.block_table_SP.shape[1], dtype=torch.int32),
         sample_row_B=empty(num_requests, dtype=torch.int64),
-        status_BX=empty(num_requests, STATUS_FIXED + 1 + num_drafts, dtype=torch.int32),
+        status_BX=empty(num_requests, NUM_STATUS_COLUMNS + 1 + num_drafts, dtype=torch.int32),
         next_ids_B=empty(num_requests, dtype=torch.int64),
         next_position_B=empty(num_requests, dtype=torch.int64),
         next_kv_slot_B=empty(num_requests, dtype=torch.int64),

@@ -19,6 +19,7 @@ from specbench.harness.measure.phase_clock import HostClock, NullClock, PhaseClo
 from specbench.harness.measure.ranges import NullRanges, Ranges
 from specbench.harness.models.heads import make_head
 from specbench.harness.models.llama import Attention, KVCache, LlamaModel
+from specbench.kernels.accept_chain import NUM_STATUS_COLUMNS
 from specbench.kernels.attention.base import AttentionBackend
 
 from .batch import MixedEntry, StepBatch, mixed_batch
@@ -41,7 +42,7 @@ _DONE_REASONS = {1: FinishReason.STOP, 2: FinishReason.LENGTH}
 class _InFlight:
     """A launched step whose status the host has not read."""
 
-    requests: list[tuple[Request, int]]  # and the drafts proposed to it
+    requests: list[Request]  # in the order of the status rows
     pending: PendingStatus
     step: int
     kind: str
@@ -205,8 +206,7 @@ class Engine:
             request.num_inflight += 1
         q = self.strategy.num_drafts + 1
         batch = decode_round.batch
-        entries = [(r, self.strategy.num_drafts) for r in running]
-        self._queue(entries, batch, "decode", start, len(running) * q, batch.num_rows, decode_round.graph)
+        self._queue(list(running), batch, "decode", start, len(running) * q, batch.num_rows, decode_round.graph)
 
     def _load_slots(self, decode_round: EagerRound | CapturedRound, running: list[Request]) -> None:
         slots = tuple(r.slot for r in running)
@@ -237,13 +237,11 @@ class Engine:
             for segment in split_round("none", phases):
                 with self.ranges.range(segment.name):
                     segment.run(batch, NullClock())
-        entries = []
         for row in rows:
             row.request.num_inflight += 1
-            entries.append((row.request, 0 if row.is_prefill else self.strategy.num_drafts))
             if row.is_prefill and row.request.num_computed + row.num_rows < row.request.num_prefill:
                 row.request.num_computed += row.num_rows
-        self._queue(entries, batch, "mixed", start, batch.num_rows, batch.num_rows, "none")
+        self._queue([row.request for row in rows], batch, "mixed", start, batch.num_rows, batch.num_rows, "none")
         self._drain()
 
     def _entry(self, row: ScheduledRows) -> MixedEntry:
@@ -269,7 +267,7 @@ class Engine:
 
     def _queue(
         self,
-        requests: list[tuple[Request, int]],
+        requests: list[Request],
         batch: StepBatch,
         kind: str,
         start_ns: int,
@@ -302,15 +300,15 @@ class Engine:
         if self.log.on_step:
             self.log.on_step(step.kind, device_ns - max(self._last_device_ns, step.t_start_ns))
         self._last_device_ns = device_ns
-        for (request, num_proposed), row in zip(step.requests, rows, strict=False):
-            accepted, committed, done, n = row[:4]
+        for request, row in zip(step.requests, rows, strict=False):  # padding rows follow
+            accepted, committed, done, n, num_proposed = row[:NUM_STATUS_COLUMNS]
             request.num_inflight -= 1
             if request.finish_reason is not None:
                 continue  # a frozen row of a request that an earlier status ended
             is_prefill = request.is_prefilling
             if committed or not is_prefill:
                 request.num_computed = n
-            tokens = row[4 : 4 + committed]
+            tokens = row[NUM_STATUS_COLUMNS : NUM_STATUS_COLUMNS + committed]
             request.output_ids += tokens
             if tokens:
                 request.t_first_ns = request.t_first_ns or host_ns

@@ -29,7 +29,7 @@ class DeviceTimeline:
 
 
 class PendingStatus:
-    """A status block on its way to the host: int32 [B, 4+Q] of (accepted, committed, done, n, emitted tokens)."""
+    """A status block on its way to the host: int32 [B, 5+Q], columns as in kernels/accept_chain.py."""
 
     __slots__ = ("_event", "_host_BX", "_release")
 

@@ -88,7 +88,7 @@ def round_kernels(k: int) -> None:
     for forced in (None, i32(b)):
         accept_chain.accept_chain_triton(
             i64(b, q), i64(b), i32(b), i64(b), forced, i32(s), i64(s, 100), i32(s), i64(s, 8), i32(s), i64(s, k),
-            i32(b, 4 + q), i64(b),
+            i32(b, 5 + q), i64(b),
         )  # fmt: skip
     decode_rows.prepare_rows_triton(
         i64(b), i64(rows), i32(rows), i32(b), i32(b), i32(s), i64(s, 100), i64(s, k), i32(s, 20), 16, i64(rows),

@@ -106,3 +106,13 @@ def test_c22_ngram_drafts_are_those_of_a_brute_force_search(main_plan, k, min_n,
 
     assert_as_oracle(engine, generate(engine, requests, after_step=look), oracle)
     assert True in checked and False in checked
+
+
+def test_c21_only_drafts_that_exist_count_as_proposed():
+    """A look-up without a match offers nothing, so such rounds must not lower the acceptance rate."""
+    requests = [request(i, text_prompt(i, 12), max_tokens=24) for i in range(3)]
+    engine = make_engine(CPU, named_strategy("ngram", k=4, min_n=3))
+    generate(engine, requests)
+    rounds = [r for r in decode_rows(engine) if r.kind == "decode"]
+    assert {r.num_proposed for r in rounds} >= {0, 4}
+    assert all(r.num_accepted <= r.num_proposed for r in rounds)
