@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
+
+# Without a GPU the Triton kernels run in its interpreter, which must be chosen before any kernel file is imported.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan
 
 torch.set_num_threads(1)

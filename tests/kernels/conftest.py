@@ -1,16 +1,10 @@
 """Kernel tests: Triton through its interpreter on the CPU, compiled on CUDA under the marker `gpu`.
 
-The interpreter must be chosen before any kernel file is imported, so it is set where this file is: enough when these
-tests run alone. A run that collects other folders first must set it earlier.
+The interpreter must be chosen before any kernel file is imported: tests/conftest.py does.
 """
-
-import os
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # The one table: how far a result may be from the oracle, relative and absolute, by the type of the output.
 # bf16: two roundings of 2^-9; fp32: the order of a sum.
