@@ -60,7 +60,7 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
         )
     )
     # Without drafts there is nothing to force: a global --acceptance leaves the baseline real.
-    acceptance = parse_acceptance(acceptance_text, strategy.num_drafts) if strategy.num_drafts else None
+    acceptance = parse_acceptance(acceptance_text, strategy.num_drafts)
     return ResolvedArm(arm, strategy, choices, acceptance, _notes(engine, choices, acceptance, synthetic_weights))
 
 

@@ -191,10 +191,7 @@ class Engine:
                 if not running:
                     return
                 continue
-            preempted = running[-1].slot
-            assert preempted is not None
-            self.state.release(preempted)
-            self.scheduler.preempt_last()
+            self._preempt_last()
         self.write_grants()
         start = time.perf_counter_ns()
         decode_round = self.launcher.round_for(len(running), SamplingMode.of([r.sampling for r in running]))
@@ -208,6 +205,12 @@ class Engine:
         batch = decode_round.batch
         self._queue(list(running), batch, "decode", start, len(running) * q, batch.num_rows, decode_round.graph)
 
+    def _preempt_last(self) -> Request:
+        slot = self.scheduler.running[-1].slot
+        assert slot is not None
+        self.state.release(slot)
+        return self.scheduler.preempt_last()
+
     def _load_slots(self, decode_round: EagerRound | CapturedRound, running: list[Request]) -> None:
         slots = tuple(r.slot for r in running)
         if self._loaded.get(id(decode_round)) != slots:
@@ -218,10 +221,7 @@ class Engine:
     def _launch_mixed_step(self) -> None:
         decoding = [r for r in self.scheduler.running if not r.is_prefilling]
         while not self.scheduler.reserve(decoding):
-            preempted = self.scheduler.running[-1]
-            assert preempted.slot is not None
-            self.state.release(preempted.slot)
-            self.scheduler.preempt_last()
+            preempted = self._preempt_last()
             decoding = [r for r in decoding if r is not preempted]
         rows = self.scheduler.plan_mixed_step()
         for request in self.scheduler.admitted:

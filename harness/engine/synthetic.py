@@ -69,9 +69,23 @@ _FORMS = "real, synthetic:LENGTH, synthetic:rates=r1/r2/.., synthetic:histogram=
 
 
 def parse_acceptance(text: str, num_drafts: int) -> SyntheticAcceptance | None:
-    """None for `real`. Raises ValueError naming the allowed forms."""
+    """None for `real`, and where there are no drafts to force. Raises ValueError naming the allowed forms."""
     if text == "real":
         return None
+    name, numbers = _read_form(text)
+    if num_drafts == 0:
+        return None
+    if name in ("", "length"):
+        return SyntheticAcceptance(rates_of_length(numbers[0], num_drafts), text)
+    if name == "histogram":
+        return SyntheticAcceptance(rates_of_histogram(numbers, num_drafts), text)
+    if len(numbers) != num_drafts:
+        raise ValueError(f"acceptance: {text!r} gives {len(numbers)} rates; k = {num_drafts} are needed")
+    return SyntheticAcceptance(tuple(numbers), text)
+
+
+def _read_form(text: str) -> tuple[str, list[float]]:
+    """The name before `=` (or nothing) and the numbers of `synthetic:...`."""
     kind, _, body = text.partition(":")
     if kind != "synthetic" or not body:
         raise ValueError(f"acceptance: {text!r} is not known; allowed: {_FORMS}")
@@ -80,12 +94,6 @@ def parse_acceptance(text: str, num_drafts: int) -> SyntheticAcceptance | None:
         numbers = [float(x) for x in values.split("/")]
     except ValueError:
         raise ValueError(f"acceptance: {text!r} has a value that is not a number; allowed: {_FORMS}") from None
-    if name in ("", "length") and len(numbers) == 1:
-        return SyntheticAcceptance(rates_of_length(numbers[0], num_drafts), text)
-    if name == "rates":
-        if len(numbers) != num_drafts:
-            raise ValueError(f"acceptance: {text!r} gives {len(numbers)} rates; k = {num_drafts} are needed")
-        return SyntheticAcceptance(tuple(numbers), text)
-    if name == "histogram":
-        return SyntheticAcceptance(rates_of_histogram(numbers, num_drafts), text)
+    if name in ("rates", "histogram") or (name in ("", "length") and len(numbers) == 1):
+        return name, numbers
     raise ValueError(f"acceptance: {text!r} is not known; allowed: {_FORMS}")

@@ -101,3 +101,9 @@ def test_c68_impossible_acceptances_are_refused(text, message):
 def test_real_acceptance_is_none():
     assert parse_acceptance("real", 3) is None
     assert SyntheticAcceptance((1.0, 0.0), "x").length == 2.0
+
+
+def test_an_arm_without_drafts_stays_real_but_the_words_are_checked():
+    assert parse_acceptance("synthetic:3.0", 0) is None
+    with pytest.raises(ValueError, match="allowed: real, synthetic"):
+        parse_acceptance("sythetic:3.0", 0)
