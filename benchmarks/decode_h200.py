@@ -22,6 +22,7 @@ import torch
 
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.plans import PLANS
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.synthetic import parse_acceptance
@@ -45,8 +46,7 @@ def make_engine(target: LlamaModel, k: int, acceptance: str, batch: int, max_len
         max_num_seqs=batch,
         max_num_batched_tokens=8192,
         page_size=16,
-        attention="triton",
-        graph=graph,
+        graph=PLANS[graph],
         sync="single" if graph == "none" else "none",
         status_lag=lag,
     )

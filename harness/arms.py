@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from .engine.config import EngineConfig
 from .engine.engine import Engine
-from .engine.legality import Choices, resolve
+from .engine.legality import ALLOWED, Choices, resolve
 from .engine.request import Request
 from .engine.strategy import Strategy
 from .engine.synthetic import SyntheticAcceptance, parse_acceptance
+from .engine.target_cache import CacheMemory
 from .measure.ranges import ranges_named
 from .models.llama import LlamaModel
-from .registry import ATTENTION_BACKENDS, STRATEGIES, lookup
-from .run_config import ArmConfig, RunConfig
+from .registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, lookup
+from .run_config import GRAPH_PART_KEYS, ArmConfig, RunConfig
+
+# Strategies whose first drafter pass runs over the verified rows, so that rejected ones can be left out.
+_UNPADDABLE = frozenset({"eagle", "naive-eagle"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +52,20 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
     acceptance_text = engine.pop("acceptance", "real")
     if lag is not None and not lag.isdigit():
         raise ValueError(f"status_lag: {lag!r} is not a whole number >= 0")
-    choices = resolve(
-        Choices(
-            device=device,
-            graph=engine.get("graph", "auto"),
-            sync=engine.get("sync", "auto"),
-            attention=engine.get("attention", "auto"),
-            drafter=engine.get("drafter", "padded"),
-            status_lag=int(lag) if lag is not None else None,
-            default_graph=strategy.graph,
-        )
+    parts = {key.removeprefix("graph_"): engine[key] for key in GRAPH_PART_KEYS if key in engine}
+    switches = {key: engine[key] for key in ALLOWED if key in engine}
+    asked = Choices(
+        device=device,
+        graph_parts=parts,
+        status_lag=int(lag) if lag is not None else None,
+        default_graph=strategy.graph,
+        num_drafts=strategy.num_drafts,
+        has_tree=strategy.tree is not None,
+        can_unpad=strategy.name in _UNPADDABLE,
     )
+    choices = resolve(replace(asked, **switches))  # type: ignore[arg-type]
     # Without drafts there is nothing to force: a global --acceptance leaves the baseline real.
-    acceptance = parse_acceptance(acceptance_text, strategy.num_drafts)
+    acceptance = parse_acceptance(acceptance_text, strategy.tree.depth if strategy.tree else strategy.num_drafts)
     return ResolvedArm(arm, strategy, choices, acceptance, _notes(engine, choices, acceptance, synthetic_weights))
 
 
@@ -72,12 +77,21 @@ def _notes(
         notes.append(f"synthetic acceptance ({acceptance.description.partition(':')[2]})")
     if synthetic_weights:
         notes.append("synthetic weights")
+    chosen = choices.described()
     for name in ("graph", "sync", "attention"):
         if asked.get(name) == "auto":
-            notes.append(f"{name}=auto chose {getattr(choices, name)}")
-    if choices.graph != choices.default_graph and asked.get("graph", "auto") == "auto":
-        notes.append(f"graph={choices.graph} ({choices.device})")
+            notes.append(f"{name}=auto chose {chosen[name]}")
+    if chosen["graph"] != choices.default_graph and asked.get("graph", "auto") == "auto":
+        notes.append(f"graph={chosen['graph']} ({_why_not(choices)})")
     return tuple(notes)
+
+
+def _why_not(c: Choices) -> str:
+    """What keeps an automatic graph plan from being the strategy's own."""
+    if c.device != "cuda":
+        return c.device
+    others = {"attention": c.attention, "sync": c.sync, "drafter": c.drafter}
+    return "because of " + ", ".join(f"{name}={value}" for name, value in others.items() if value)
 
 
 def page_size_for(config: RunConfig, device: torch.device) -> int:
@@ -85,20 +99,35 @@ def page_size_for(config: RunConfig, device: torch.device) -> int:
     return config.page_size or (128 if device.type == "cpu" else 16)
 
 
-def build_engine(arm: ResolvedArm, config: RunConfig, target: LlamaModel) -> Engine:
+def build_engine(
+    arm: ResolvedArm, config: RunConfig, target: LlamaModel, cache_memory: CacheMemory | None = None
+) -> Engine:
     engine_config = EngineConfig(
         max_model_len=config.workload.max_model_len,
         max_num_seqs=config.max_concurrency,
         max_num_batched_tokens=config.max_num_batched_tokens,
         page_size=page_size_for(config, target.device),
         num_pages=config.num_pages,
-        attention=arm.choices.attention,
-        graph=arm.choices.graph,
+        graph=arm.choices.plan,
         sync=arm.choices.sync,
         status_lag=arm.choices.status_lag or 0,
+        drafter=arm.choices.drafter,
     )
-    backend = lookup(ATTENTION_BACKENDS, arm.choices.attention, "attention")()
-    return Engine(engine_config, target, arm.strategy, backend, arm.acceptance, ranges_named(config.ranges))
+    backends = {
+        name: lookup(ATTENTION_BACKENDS, name, "attention")()
+        for name in (arm.choices.attention, arm.choices.drafter_backend)
+    }
+    return Engine(
+        engine_config,
+        target,
+        arm.strategy,
+        backends[arm.choices.attention],
+        arm.acceptance,
+        ranges_named(config.ranges),
+        drafter_backend=backends[arm.choices.drafter_backend],
+        update=lookup(STATE_UPDATES, arm.choices.state_update, "state_update")(),
+        cache_memory=cache_memory,
+    )
 
 
 def check_requests(engine: Engine, requests: Iterable[Request]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -21,12 +21,15 @@ from specbench.workloads.base import Workload
 from . import targets
 from .arms import ResolvedArm, build_engine, check_requests, resolve_arm
 from .engine.engine import Engine
+from .engine.plans import PARTS
 from .engine.request import Request
+from .engine.target_cache import CachePool
 from .measure.drive import Load
 from .registry import WORKLOADS, lookup
-from .run_config import RunConfig
+from .run_config import ArmConfig, RunConfig
 
 Block = tuple[str, int]  # arm, repeat
+_RANDOM_IDS = ("random", "sharegpt-lengths")  # workloads that need no tokenizer
 
 
 class Progress(Protocol):
@@ -43,7 +46,8 @@ class Progress(Protocol):
 
 @dataclass(slots=True)
 class PreparedRun:
-    """A run whose inputs are loaded and checked. `engines` holds those that the memory had room for, by arm."""
+    """A run whose inputs are loaded and checked. `engines` holds those that the memory had room for, by arm; blocks
+    come one after another, so all keep their keys and values in the same memory, `caches`."""
 
     config: RunConfig
     target: targets.Target
@@ -51,6 +55,10 @@ class PreparedRun:
     load: Load
     arms: list[ResolvedArm]
     engines: dict[str, Engine]
+    caches: CachePool = field(default_factory=CachePool)
+
+    def build(self, arm: ResolvedArm) -> Engine:
+        return build_engine(arm, self.config, self.target.model, self.caches.lease())
 
 
 def all_blocks(config: RunConfig) -> set[Block]:
@@ -64,12 +72,12 @@ def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = fro
     """
     device = targets.pick_device(config.device)
     dummy = config.load_format == "dummy"
-    arms = [resolve_arm(arm, device.type, synthetic_weights=dummy) for arm in config.arms]
+    arms = [_resolve(arm, device.type, dummy) for arm in config.arms]
     load_workload = lookup(WORKLOADS, config.workload.name, "dataset-name")
-    if dummy and config.workload.name != "random":
+    if dummy and config.workload.name not in _RANDOM_IDS:
         raise ValueError(
             f"dataset-name: {config.workload.name!r} needs a tokenizer, which --load-format dummy does not have; "
-            "use --dataset-name random"
+            f"use --dataset-name {' or '.join(_RANDOM_IDS)}"
         )
     progress.say(f"loading {config.model}")
     target = targets.load(config, progress.asset)
@@ -81,6 +89,13 @@ def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = fro
     run = PreparedRun(config, target, workload, _load_of(config, target, workload), arms, {})
     _build_engines(run, {arm for arm, _ in all_blocks(config) - set(done)}, progress)
     return run
+
+
+def _resolve(arm: ArmConfig, device: str, dummy: bool) -> ResolvedArm:
+    try:
+        return resolve_arm(arm, device, synthetic_weights=dummy)
+    except ValueError as error:
+        raise ValueError(_with_arm(arm, str(error))) from error
 
 
 def _check_against_model(config: RunConfig, target: targets.Target) -> None:
@@ -120,10 +135,10 @@ def _build_engines(run: PreparedRun, labels: Collection[str], progress: Progress
             continue
         progress.say(f"{label}: preparing")
         try:
-            engine = build_engine(arm, run.config, run.target.model)
+            engine = run.build(arm)
             check_requests(engine, (run.load.request(i) for i in range(len(run.load.prompts))))
         except ValueError as error:
-            raise ValueError(_with_arm(arm, str(error))) from error
+            raise ValueError(_with_arm(arm.config, str(error))) from error
         except RuntimeError as error:  # memory; the block itself will say so in its row
             progress.say(f"{label}: not ready: {first_line(error)}; trying again at its turn")
             gc.collect()
@@ -131,8 +146,8 @@ def _build_engines(run: PreparedRun, labels: Collection[str], progress: Progress
         run.engines[label] = engine
 
 
-def _with_arm(arm: ResolvedArm, text: str) -> str:
-    return text if text.startswith(f"{arm.config.strategy}:") else f"{arm.config.label}: {text}"
+def _with_arm(arm: ArmConfig, text: str) -> str:
+    return text if text.startswith(f"{arm.strategy}:") else f"{arm.label}: {text}"
 
 
 def first_line(error: BaseException) -> str:
@@ -164,7 +179,13 @@ def manifest(run: PreparedRun, argv: Sequence[str]) -> dict[str, Any]:
             request_rate=c.request_rate,
         ),
         arms=[
-            dict(label=a.config.label, strategy=a.config.strategy, config=a.described(), notes=list(a.notes))
+            dict(
+                label=a.config.label,
+                strategy=a.config.strategy,
+                config=a.described(),
+                graph_parts={part: getattr(a.choices.plan, part) for part in PARTS},
+                notes=list(a.notes),
+            )
             for a in run.arms
         ],
     )

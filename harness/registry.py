@@ -13,21 +13,36 @@ from typing import Any
 STRATEGIES: Mapping[str, str] = {
     "no-spec": "specbench.strategies.no_spec:NoSpec",
     "eagle": "specbench.strategies.eagle:Eagle",
+    "eagle-topk": "specbench.strategies.eagle_topk:EagleTopk",
     "naive-eagle": "specbench.strategies.naive_eagle:NaiveEagle",
+    "draft-model": "specbench.strategies.draft_model:DraftModel",
     "ngram": "specbench.strategies.ngram:Ngram",
 }
+
+# Those with an option `head`, told without importing them.
+HEAD_STRATEGIES = frozenset({"eagle", "eagle-topk", "naive-eagle"})
 
 ATTENTION_BACKENDS: Mapping[str, str] = {
     "torch": "specbench.kernels.attention.torch_attention:TorchAttention",
     "triton": "specbench.kernels.attention.triton_attention:TritonAttention",
+    "flash-attention": "specbench.kernels.attention.flash_attention:FlashAttention",
+    "flashinfer": "specbench.kernels.attention.flashinfer_attention:FlashInferAttention",
+    "flashinfer-xqa": "specbench.kernels.attention.flashinfer_xqa:FlashInferXqa",
+}
+
+STATE_UPDATES: Mapping[str, str] = {
+    "fused": "specbench.kernels.state_update:FusedStateUpdate",
+    "torch": "specbench.kernels.torch_update:TorchStateUpdate",
 }
 
 WORKLOADS: Mapping[str, str] = {
     "sharegpt": "specbench.workloads.sharegpt:load",
+    "sharegpt-held-out": "specbench.workloads.held_out:load",
     "gsm8k": "specbench.workloads.gsm8k:load",
     "gsm8k-train": "specbench.workloads.gsm8k:load",
     "gsm-symbolic": "specbench.workloads.gsm_symbolic:load",
     "random": "specbench.workloads.random_lengths:load",
+    "sharegpt-lengths": "specbench.workloads.sharegpt_lengths:load",
     "jsonl": "specbench.workloads.jsonl:load",
     "mt-bench": "specbench.workloads.questions:load_mt_bench",
     "humaneval": "specbench.workloads.questions:load_humaneval",

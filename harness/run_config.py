@@ -12,7 +12,18 @@ from specbench.harness.engine.request import SamplingParams
 from specbench.workloads.base import WorkloadRequest
 
 # Keys of a strategy argument that belong to the engine; all others are the strategy's own.
-ENGINE_KEYS = ("graph", "sync", "attention", "drafter", "status_lag", "acceptance")
+GRAPH_PART_KEYS = ("graph_target", "graph_first", "graph_later", "graph_mixed")
+ENGINE_KEYS = (
+    "graph",
+    *GRAPH_PART_KEYS,
+    "sync",
+    "attention",
+    "attention_drafter",
+    "drafter",
+    "state_update",
+    "status_lag",
+    "acceptance",
+)
 
 _CHOICES = {
     "ranges": ("off", "nvtx"),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from .arms import ResolvedArm, build_engine
+from .arms import ResolvedArm
 from .engine.engine import Engine
 from .engine.sampler import SamplingMode
 from .measure.drive import BlockRows, run_block, warm_up
@@ -77,7 +77,7 @@ class _Arms:
     def engine(self, arm: ResolvedArm) -> Engine:
         label, engines = arm.config.label, self._run.engines
         if label not in engines:
-            engines[label] = build_engine(arm, self._run.config, self._run.target.model)
+            engines[label] = self._run.build(arm)
         if label not in self._warm:
             self._warm_up(arm, engines[label])
             self._warm.add(label)

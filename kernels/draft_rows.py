@@ -1,10 +1,12 @@
-"""Inputs of the drafter's passes: the shifted ids of the first, one row a request of each later one.
+"""Inputs of the drafter's passes: the first one's rows, then one row a request of each later one.
 
-The drafter's key at index p is made from the target's feature of token p and the embedding of token p + 1, with rotary
-position p (EAGLE). State tensors and the key slot: see `decode_rows.py`.
+EAGLE: the drafter's key at index p is made from the target's feature of token p and the embedding of token p + 1, with
+rotary position p. Draft model: its key at index p is made from token p itself, so its later passes stand one position
+further on (`shift` 1). State tensors and the key slot: see `decode_rows.py`.
 Legend: B requests, T rows of the first pass, S slots, L width of the token buffer, P pages of a slot, K draft depth.
 """
 
+import torch
 from torch import Tensor
 
 from specbench.kernels.decode_rows import key_slot
@@ -60,14 +62,16 @@ def draft_next_rows(
     position_B: Tensor,
     kv_slot_B: Tensor,
     kv_len_B: Tensor,
+    shift: int = 0,
 ) -> None:
-    """Fills the inputs (the last four arguments) of the drafter's pass `step` (2..K), which makes draft number `step`.
+    """Fills the inputs (`ids_B` to `kv_len_B`) of the drafter's pass `step` (2..K), which makes draft number `step`.
 
-    The id is draft step - 1 (none becomes 0), at position n_S + step - 2, with n_S + step - 1 keys.
+    The id is draft step - 1 (none becomes 0), at position n_S + step - 2 + shift, with one more key than that.
+    `shift` is 0 for EAGLE, 1 for a draft model.
     """
     assert 2 <= step <= drafts_SK.shape[1], f"step {step} is outside 2..{drafts_SK.shape[1]}"
     op = draft_next_rows_triton if use_triton(drafts_SK) else draft_next_rows_ref
-    op(step, slot_B, n_S, drafts_SK, block_table_SP, page_size, ids_B, position_B, kv_slot_B, kv_len_B)
+    op(step, slot_B, n_S, drafts_SK, block_table_SP, page_size, ids_B, position_B, kv_slot_B, kv_len_B, shift)
 
 
 def draft_next_rows_ref(
@@ -81,8 +85,9 @@ def draft_next_rows_ref(
     position_B: Tensor,
     kv_slot_B: Tensor,
     kv_len_B: Tensor,
+    shift: int = 0,
 ) -> None:
-    at_B = n_S[slot_B].long() + (step - 2)
+    at_B = n_S[slot_B].long() + (step - 2 + shift)
     kv_len_B.copy_(at_B + 1)
     position_B.copy_(at_B)
     kv_slot_B.copy_(block_table_SP[slot_B, at_B // page_size].long() * page_size + at_B % page_size)
@@ -100,6 +105,7 @@ def draft_next_rows_triton(
     position_B: Tensor,
     kv_slot_B: Tensor,
     kv_len_B: Tensor,
+    shift: int = 0,
 ) -> None:
     num_requests = slot_B.shape[0]
     if num_requests == 0:
@@ -117,9 +123,87 @@ def draft_next_rows_triton(
         drafts_SK.stride(0),
         block_table_SP.stride(0),
         block_table_SP.shape[1],
-        STEP=step,
+        COLUMN=step - 2,
+        AHEAD=step - 2 + shift,
         PAGE=page_size,
         BLOCK_B=_ROWS_PER_PROGRAM,
+        num_warps=4,
+    )
+
+
+def draft_pair_rows(
+    slot_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_T: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    kv_len_B: Tensor,
+) -> None:
+    """Fills the inputs (the last four arguments) of a draft model's first pass: T = 2B rows, two a request.
+
+    Rows 2b and 2b + 1 are the tokens at n - 1 and n (the pending one) at their own positions, with n + 1 keys; n is
+    n_S[slot_B[b]], taken as 1 where it is 0 (dummy rows). After a fully accepted round the key of n - 1 is missing: the
+    draft model never ran its own last draft (vLLM's draft_model.py adds a row for the same reason).
+    """
+    op = draft_pair_rows_triton if use_triton(tokens_SL) else draft_pair_rows_ref
+    op(slot_B, n_S, tokens_SL, block_table_SP, page_size, ids_T, position_T, kv_slot_T, kv_len_B)
+
+
+def draft_pair_rows_ref(
+    slot_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_T: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    kv_len_B: Tensor,
+) -> None:
+    n_B = n_S[slot_B].long().clamp(min=1)
+    kv_len_B.copy_(n_B + 1)
+    at_B2 = torch.stack([n_B - 1, n_B], dim=1)
+    slot_B1 = slot_B.unsqueeze(1)
+    position_T.copy_(at_B2.flatten())
+    entry_B2 = block_table_SP[slot_B1, at_B2 // page_size].long()
+    kv_slot_T.copy_((entry_B2 * page_size + at_B2 % page_size).flatten())
+    ids_T.copy_(tokens_SL[slot_B1, at_B2.clamp(max=tokens_SL.shape[1] - 1)].clamp(min=0).flatten())
+
+
+def draft_pair_rows_triton(
+    slot_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    block_table_SP: Tensor,
+    page_size: int,
+    ids_T: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    kv_len_B: Tensor,
+) -> None:
+    num_requests = slot_B.shape[0]
+    assert ids_T.shape[0] == 2 * num_requests, "two rows a request"
+    if num_requests == 0:
+        return
+    _draft_pair_rows_kernel[(triton.cdiv(2 * num_requests, _ROWS_PER_PROGRAM),)](
+        slot_B,
+        n_S,
+        tokens_SL,
+        block_table_SP,
+        ids_T,
+        position_T,
+        kv_slot_T,
+        kv_len_B,
+        2 * num_requests,
+        tokens_SL.stride(0),
+        block_table_SP.stride(0),
+        tokens_SL.shape[1],
+        block_table_SP.shape[1],
+        PAGE=page_size,
+        BLOCK_T=_ROWS_PER_PROGRAM,
         num_warps=4,
     )
 
@@ -159,17 +243,50 @@ def _draft_next_rows_kernel(
     stride_drafts,
     stride_table,
     table_width,
-    STEP: tl.constexpr,
+    COLUMN: tl.constexpr,
+    AHEAD: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK_B: tl.constexpr,
 ):
     request = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
     inside = request < num_requests
     slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
-    position = tl.load(n_ptr + slot, mask=inside, other=0).to(tl.int64) + (STEP - 2)
-    draft = tl.load(drafts_ptr + slot * stride_drafts + (STEP - 2), mask=inside, other=0)
+    position = tl.load(n_ptr + slot, mask=inside, other=0).to(tl.int64) + AHEAD
+    draft = tl.load(drafts_ptr + slot * stride_drafts + COLUMN, mask=inside, other=0)
     kv_slot = key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE, inside)
     tl.store(ids_ptr + request, tl.maximum(draft, 0).to(ids_ptr.dtype.element_ty), mask=inside)
     tl.store(position_ptr + request, position.to(position_ptr.dtype.element_ty), mask=inside)
     tl.store(kv_slot_ptr + request, kv_slot, mask=inside)
     tl.store(kv_len_ptr + request, (position + 1).to(kv_len_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _draft_pair_rows_kernel(
+    slot_ptr,
+    n_ptr,
+    tokens_ptr,
+    block_table_ptr,
+    ids_ptr,
+    position_ptr,
+    kv_slot_ptr,
+    kv_len_ptr,
+    num_rows,
+    stride_tokens,
+    stride_table,
+    tokens_width,
+    table_width,
+    PAGE: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+):
+    row = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    inside = row < num_rows
+    slot = tl.load(slot_ptr + row // 2, mask=inside, other=0).to(tl.int64)
+    n = tl.maximum(tl.load(n_ptr + slot, mask=inside, other=1).to(tl.int64), 1)
+    position = n - 1 + row % 2
+    token_at = tokens_ptr + slot * stride_tokens + tl.minimum(position, tokens_width - 1)
+    ids = tl.maximum(tl.load(token_at, mask=inside, other=0), 0)
+    kv_slot = key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE, inside)
+    tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
+    tl.store(position_ptr + row, position.to(position_ptr.dtype.element_ty), mask=inside)
+    tl.store(kv_slot_ptr + row, kv_slot, mask=inside)
+    tl.store(kv_len_ptr + row // 2, (n + 1).to(kv_len_ptr.dtype.element_ty), mask=inside & (row % 2 == 0))

@@ -30,7 +30,7 @@ def comparison_cells(arm: ArmSummary) -> dict[str, str]:
         _tps(arm),
         milliseconds(arm.median("tpot_ms.mean")),
         milliseconds(arm.median("ttft_ms.mean")),
-        _spread(arm),
+        tps_spread(arm),
         with_interval(arm.acceptance.get("acceptance_length"), interval),
         number(arm.acceptance.get("tokens_per_forward")),
         rates(arm.acceptance.get("marginal", ())),
@@ -81,7 +81,8 @@ def _tps(arm: ArmSummary) -> str:
     return f"{text} ({arm.speedup.tps_ratio:.2f}x)"
 
 
-def _spread(arm: ArmSummary) -> str:
+def tps_spread(arm: ArmSummary) -> str:
+    """Half of max - min of TPS over repeats, as a fraction of the median."""
     tps = arm.spreads.get("tps")
     if tps is None:
         return NOTHING

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from specbench.harness.measure.files import to_plain
+from specbench.reports.table import asked_tables
 from specbench.reports.view import RunView
 
 REPORT_SCHEMA = "specbench.report/1"
@@ -17,6 +18,7 @@ def json_report(view: RunView) -> dict[str, Any]:
         "schema": REPORT_SCHEMA,
         "run": to_plain({k: v for k, v in view.manifest.items() if k != "results"}),
         "arms": to_plain(view.arms),
+        "tables": to_plain(asked_tables(view)),
         "blocks": [{"arm": arm, "repeat": n, **to_plain(figures)} for (arm, n), figures in view.blocks.items()],
     }
 

@@ -7,7 +7,13 @@ from typing import Any
 
 from specbench.harness.measure.metrics import ArmSummary
 from specbench.reports.cells import milliseconds, number, percent, rates, row_name
-from specbench.reports.table import escape_markdown, markdown_comparison, markdown_table
+from specbench.reports.table import (
+    asked_tables,
+    escape_markdown,
+    markdown_comparison,
+    markdown_result,
+    markdown_table,
+)
 from specbench.reports.view import RunView
 
 
@@ -16,6 +22,7 @@ def markdown_report(view: RunView, plots: Sequence[str] = ()) -> str:
     measured = [arm for arm in view.arms if arm.num_repeats]
     sections = [
         f"# {escape_markdown(str(view.manifest.get('label', 'specbench')))}\n\n{markdown_comparison(view)}",
+        *(markdown_result(table) for table in asked_tables(view)),
         _section("Speed-up against no speculation", _SPEEDUP, [a for a in measured if a.speedup], _SPEEDUP_NOTE),
         _section("Latency and throughput", _LATENCY, measured, _LATENCY_NOTE),
         _section("Acceptance", _ACCEPTANCE, [a for a in measured if a.acceptance.get("num_verifications")], _AL_NOTE),

@@ -11,17 +11,61 @@ from rich.table import Table
 from rich.text import Text
 
 from specbench.reports.cells import HEADERS, NOTHING, comparison_cells
+from specbench.reports.factor_table import factor_table
+from specbench.reports.result_table import ResultTable
+from specbench.reports.seed_table import seed_table
 from specbench.reports.view import RunView, conventions, footnotes
 
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 
 
 def print_comparison(view: RunView, console: Console) -> None:
-    """The table and what stands below it; without a terminal the plain form, whose width nobody cuts."""
+    """The table and what stands below it; without a terminal the plain form, whose width nobody cuts. Then the table
+    that the run's recipe or base asks for."""
     if console.is_terminal:
         console.print(rich_comparison(view, console.width))
     else:
         console.file.write(plain_comparison(view))
+    for table in asked_tables(view):
+        _print_result(table, console)
+
+
+def print_joined(views: Sequence[RunView], console: Console) -> None:
+    """The table over several batch sizes, where the runs are of one base."""
+    table = factor_table(views)
+    if table is not None:
+        _print_result(table, console)
+
+
+def asked_tables(view: RunView) -> list[ResultTable]:
+    """Tables beyond the comparison that the run was made for: a recipe's, a base's."""
+    return [table for table in (seed_table(view), factor_table([view])) if table is not None]
+
+
+def _print_result(table: ResultTable, console: Console) -> None:
+    if console.is_terminal:
+        shown = Table(title=table.title, title_justify="left", show_edge=False, pad_edge=False)
+        for number, header in enumerate(table.headers):
+            shown.add_column(header, overflow="fold", justify="right" if number else "left")
+        for row in table.rows:
+            shown.add_row(*map(Text, row))
+        console.print(Group(Text(), shown, Text(), *(Text(f"* {note}", style="dim") for note in table.notes)))
+    else:
+        console.file.write("\n" + plain_result(table))
+
+
+def plain_result(table: ResultTable) -> str:
+    """Title, aligned columns, a line for each note."""
+    return "\n".join(
+        [table.title, plain_table(table.headers, table.rows), "", *(f"* {_one_line(note)}" for note in table.notes), ""]
+    )
+
+
+def markdown_result(table: ResultTable) -> str:
+    """The same as GitHub Markdown."""
+    notes = [f"* {escape_markdown(note)}" for note in table.notes]
+    title = f"## {escape_markdown(table.title)}"
+    return "\n".join([title, "", markdown_table(table.headers, table.rows), "", *notes]) + "\n"
 
 
 def rich_comparison(view: RunView, width: int) -> RenderableType:

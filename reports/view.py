@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from specbench.harness.measure.environment import hardware_line
 from specbench.harness.measure.metrics import ArmSummary, measure_blocks, summarise
 from specbench.harness.measure.record import RunDirectory
@@ -14,18 +16,24 @@ from specbench.harness.measure.record import RunDirectory
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:
-    """`run.json` as it stands, the arms' summaries, and the figures of every block."""
+    """`run.json` as it stands, the arms' summaries, the figures of every block, and the requests' raw rows."""
 
     manifest: Mapping[str, Any]
     arms: tuple[ArmSummary, ...]
     blocks: Mapping[tuple[str, int], Mapping[str, Any]]
+    requests: pd.DataFrame
 
 
 def view_run(run: RunDirectory | str | os.PathLike[str]) -> RunView:
     """Read a run directory, finished or not; ValueError where `RunDirectory.open` raises it."""
     directory = run if isinstance(run, RunDirectory) else RunDirectory.open(run)
     frames = directory.frames()
-    return RunView(manifest=directory.manifest, arms=tuple(summarise(frames)), blocks=measure_blocks(frames))
+    return RunView(
+        manifest=directory.manifest,
+        arms=tuple(summarise(frames)),
+        blocks=measure_blocks(frames),
+        requests=frames.requests,
+    )
 
 
 def footnotes(view: RunView) -> list[tuple[str, str]]:

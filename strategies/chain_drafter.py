@@ -1,50 +1,103 @@
-"""The EAGLE-3 chain drafter over a padded batch: one pass over the verify rows, then one row a request for each draft.
+"""The chain drafter of EAGLE heads: one pass over the verified rows, then one row a request for each further draft.
 
-Legend: T rows of the step, B requests. Dataflow as in vLLM's llm_base_proposer (padded drafter batch, PR 24539):
-rejected rows are computed and overwritten later, so that a decode round's shapes never depend on how much was accepted.
+Legend: T rows of the step, B requests. Dataflow as in vLLM's llm_base_proposer. With a padded batch (PR 24539) rejected
+rows are computed too and overwritten later, so that a decode round's shapes never depend on how much was accepted;
+unpadded, the host reads the accepted counts first and launches exactly those rows.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from specbench.harness.engine.batch import StepBatch
+from specbench.harness.engine.host_view import HostView
+from specbench.harness.engine.planning import plan_rows
 from specbench.harness.engine.strategy import DraftHead, EngineResources, Phase
-from specbench.kernels.draft_rows import draft_first_ids, draft_next_rows
-from specbench.kernels.store_draft import store_draft
+from specbench.harness.models.features import Features
+from specbench.kernels.attention.base import PlannedAttentionBackend
+
+from .draft_layout import UnpaddedRows, unpadded_rows
 
 
 class ChainDrafter:
-    """K drafts a round from an EAGLE-3 head, bound to one engine's buffers."""
-
-    needs_features = True
+    """K drafts a round from an EAGLE head, bound to one engine's buffers."""
 
     def __init__(self, head: DraftHead, num_drafts: int, resources: EngineResources):
         self.num_drafts = num_drafts
         self._head = head
         self._state = resources.state
+        self._update = resources.update
+        self._sizes = resources.sizes
+        self._is_unpadded = resources.drafter_rows == "unpadded"
         self._attention = resources.new_attention(head)
         self._cache = resources.new_kv_cache(head.config.num_kv_heads, head.config.head_dim)
 
+    @property
+    def features(self) -> Features:
+        return self._head.features
+
     def phases(self, batch: StepBatch) -> list[Phase]:
-        later = [Phase("draft_next", partial(self._draft_next, step)) for step in range(2, self.num_drafts + 1)]
-        return [Phase("draft_first", self._draft_first), *later]
+        planned = self._attention.backend.is_planned
+        first = _UnpaddedFirst(self) if self._is_unpadded else None
+        phases = [
+            Phase("draft_first", first.run, first.prepare)
+            if first
+            else Phase("draft_first", self._draft_first, self._plan_first if planned else None)
+        ]
+        for step in range(2, self.num_drafts + 1):
+            plan = partial(self._plan_next, step) if planned else None
+            phases.append(Phase("draft_next", partial(self._draft_next, step), plan))
+        return phases
+
+    # -- first pass --------------------------------------------------------------------------------------------------
+
+    def _plan_first(self, b: StepBatch, host: HostView) -> None:
+        plan_rows(b, host, self._attention, self._cache, of_target=False)
 
     def _draft_first(self, b: StepBatch) -> None:
         """Rows of the verify pass again: true features of position p with the token of p+1; one draft a request."""
-        state = self._state
         assert b.work.features_TF is not None
-        draft_first_ids(b.slot_B, b.row_req_T, b.position_T, state.tokens_SL, b.ids_T)
+        b.work.num_draft_rows = b.num_rows
+        self._update.draft_first_ids(b.slot_B, b.row_req_T, b.position_T, self._state.tokens_SL, b.ids_T)
         hidden_TH = self._head.project(b.work.features_TF)
-        output_TH = self._head.forward(b.target_forward(), hidden_TH, self._attention, self._cache)
-        self._store(1, b, output_TH.index_select(0, b.sample_row_B))
+        output_TH = b.runners.first(self._head, b.drafter_forward(), self._attention, self._cache, hidden_TH)
+        self._finish_first(b, output_TH, b.sample_row_B)
+
+    def _first_unpadded(self, b: StepBatch, rows: UnpaddedRows) -> None:
+        assert b.work.features_TF is not None
+        forward = rows.forward
+        b.work.num_draft_rows = forward.ids_T.shape[0]
+        self._update.draft_first_ids(b.slot_B, rows.row_req_R, forward.position_T, self._state.tokens_SL, forward.ids_T)
+        hidden_RH = self._head.project(b.work.features_TF.index_select(0, rows.gather_R))
+        output_RH = b.runners.first(self._head, forward, self._attention, self._cache, hidden_RH)
+        self._finish_first(b, output_RH, rows.sample_row_B)
+
+    def _finish_first(self, b: StepBatch, output_TH: Tensor, sample_row_B: Tensor) -> None:
+        # Into a tensor that stays where it is: the later passes may be a graph where this pass is none.
+        if b.work.draft_state_BH is None:
+            b.work.draft_state_BH = output_TH.new_empty(b.num_requests, output_TH.shape[1])
+        state_BH = b.work.draft_state_BH
+        torch.index_select(output_TH, 0, sample_row_B, out=state_BH)
+        next_BH = self._store(1, b, state_BH)
+        if next_BH is not state_BH:
+            state_BH.copy_(next_BH)
+        b.work.next_state_BH = state_BH
+
+    # -- later passes ------------------------------------------------------------------------------------------------
+
+    def _plan_next(self, step: int, b: StepBatch, host: HostView) -> None:
+        backend: PlannedAttentionBackend = self._attention.backend  # type: ignore[assignment]
+        kv_len = [n + step - 1 for _, n in host.accepted()]
+        meta = b.draft_step_forward(step).parts[0].meta
+        backend.plan(meta, host.lengths(kv_len, (1,) * b.num_requests), self._attention.geometry(self._cache))
 
     def _draft_next(self, step: int, b: StepBatch) -> None:
         """One row a request, fed with the head's own state."""
         s = self._state
-        draft_next_rows(
+        self._update.draft_next_rows(
             step,
             b.slot_B,
             s.n_S,
@@ -56,10 +109,34 @@ class ChainDrafter:
             b.next_kv_slot_B,
             b.next_kv_len_B,
         )
-        assert b.work.draft_state_BH is not None
-        forward = b.draft_step_forward()
-        self._store(step, b, self._head.forward(forward, b.work.draft_state_BH, self._attention, self._cache))
+        # The second draft's graph may be captured apart from the first pass: it reads where that one always writes.
+        hidden_BH = b.work.draft_state_BH if step == 2 else b.work.next_state_BH
+        assert hidden_BH is not None
+        output_BH = b.runners.later(self._head, b.draft_step_forward(step), self._attention, self._cache, hidden_BH)
+        b.work.next_state_BH = self._store(step, b, output_BH)
 
-    def _store(self, step: int, b: StepBatch, output_BH: Tensor) -> None:
-        logits_BV, b.work.draft_state_BH = self._head.logits_and_state(output_BH)
-        store_draft(logits_BV, self._head.d2t, b.slot_B, step, self._state.drafts_SK)
+    def _store(self, step: int, b: StepBatch, output_BH: Tensor) -> Tensor:
+        """Notes the draft; returns the state that the next pass continues from."""
+        logits_BV, state_BH = self._head.logits_and_state(output_BH)
+        self._update.store_draft(logits_BV, self._head.d2t, b.slot_B, step, self._state.drafts_SK)
+        return state_BH
+
+
+class _UnpaddedFirst:
+    """The first pass of one layout: its rows are known only when the host has read what was accepted."""
+
+    def __init__(self, drafter: ChainDrafter):
+        self._drafter = drafter
+        self._rows: UnpaddedRows | None = None
+
+    def prepare(self, b: StepBatch, host: HostView) -> None:
+        d = self._drafter
+        self._rows = unpadded_rows(b, host, d._sizes)
+        if d._attention.backend.is_planned:
+            backend: PlannedAttentionBackend = d._attention.backend  # type: ignore[assignment]
+            meta = self._rows.forward.parts[0].meta
+            backend.plan(meta, self._rows.lengths, d._attention.geometry(d._cache))
+
+    def run(self, b: StepBatch) -> None:
+        assert self._rows is not None
+        self._drafter._first_unpadded(b, self._rows)

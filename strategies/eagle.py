@@ -21,7 +21,8 @@ class EagleOptions:
 
 class Eagle:
     name = "eagle"
-    graph = "full"
+    graph = "full_decode_only"
+    tree = None
 
     def __init__(self, options: Mapping[str, str]):
         self.options = read_options(EagleOptions, self.name, options)

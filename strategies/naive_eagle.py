@@ -26,6 +26,7 @@ class NaiveEagleOptions:
 class NaiveEagle:
     name = "naive-eagle"
     graph = "one"
+    tree = None
 
     def __init__(self, options: Mapping[str, str]):
         self.options = read_options(NaiveEagleOptions, self.name, options)

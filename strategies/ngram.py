@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.strategy import Drafter, EngineResources, Phase
+from specbench.harness.models.features import Features
 from specbench.kernels.ngram import ngram_propose
 
 from .options import check_num_drafts, read_options
@@ -22,7 +23,7 @@ class NgramOptions:
 
 
 class NgramDrafter:
-    needs_features = False
+    features = Features.NONE
 
     def __init__(self, options: NgramOptions, resources: EngineResources):
         self.num_drafts = options.k
@@ -44,6 +45,7 @@ class NgramDrafter:
 class Ngram:
     name = "ngram"
     graph = "one"
+    tree = None
 
     def __init__(self, options: Mapping[str, str]):
         self.options = read_options(NgramOptions, self.name, options)

@@ -19,7 +19,7 @@ class NoSpec:
     name = "no-spec"
     graph = "one"
     num_drafts = 0
-    head: str | None = None
+    tree = None
 
     def __init__(self, options: Mapping[str, str]):
         self.options = read_options(NoSpecOptions, self.name, options)

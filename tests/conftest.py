@@ -11,7 +11,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan
+from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
 
 torch.set_num_threads(1)
 
@@ -22,23 +22,19 @@ def no_grad():
         yield
 
 
-def _params(plans: list[Plan]) -> list:
-    return [pytest.param(p, id=p.name, marks=[pytest.mark.gpu] if p.device == "cuda" else []) for p in plans]
-
-
-@pytest.fixture(params=_params([*CPU_PLANS, *GPU_PLANS]))
+@pytest.fixture(params=params([*CPU_PLANS, *GPU_PLANS]))
 def plan(request: pytest.FixtureRequest) -> Plan:
     """Every way of running a decode round."""
     return request.param
 
 
-@pytest.fixture(params=_params([CPU_PLANS[0], *MAIN_GPU_PLANS]))
+@pytest.fixture(params=params([CPU_PLANS[0], *MAIN_GPU_PLANS]))
 def main_plan(request: pytest.FixtureRequest) -> Plan:
     """The CPU's own plan, and on a GPU one of each graph plan: for tests with many cases of their own."""
     return request.param
 
 
-@pytest.fixture(params=_params([p for p in GPU_PLANS if p.graph != "none"]))
+@pytest.fixture(params=params([p for p in GPU_PLANS if p.graph != "none"]))
 def graph_plan(request: pytest.FixtureRequest) -> Plan:
     """Plans with captured graphs only."""
     return request.param

@@ -22,9 +22,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "harness/cli": ("kernels", "workloads", "strategies", "reports"),
     "strategies": (
         "kernels",
+        # The engine's protocol: what a strategy is given, and the layouts that its passes run over.
         "harness.engine.strategy",
         "harness.engine.batch",
+        "harness.engine.host_view",
+        "harness.engine.planning",
         "harness.engine.state",
+        "harness.engine.sync_policy",
+        "harness.engine.tree",
+        "harness.models.features",
+        "harness.models.llama",
     ),
     "reports": ("harness.measure",),
 }

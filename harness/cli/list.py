@@ -1,4 +1,4 @@
-"""`specbench list`: strategies, backends, workloads; what works on this machine and why the rest does not."""
+"""`specbench list`: strategies, backends, workloads, recipes; what works on this machine and why the rest does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench.harness.engine.legality import ALLOWED, NOT_YET, RULES, Choices, resolve
+from specbench.harness.base_files import base_summaries
+from specbench.harness.engine.legality import ALLOWED, PART_MODES, RULES, Choices, resolve
+from specbench.harness.engine.plans import PARTS, PLANS
+from specbench.harness.recipe_files import recipe_summaries
 from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS
 
 
@@ -32,7 +35,6 @@ def _availability(device: str) -> dict[str, dict[str, str]]:
                 table[switch][value] = "yes"
             except ValueError as error:
                 table[switch][value] = f"no: {str(error).partition(': ')[2].partition(' (resolved')[0]}"
-        table[switch] |= {value: f"no: {why}" for value, why in NOT_YET.get(switch, {}).items()}
     return table
 
 
@@ -40,7 +42,7 @@ def list_choices(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     device: Annotated[str, typer.Option(help="Answer for cpu or cuda; auto: this machine.")] = "auto",
 ) -> None:
-    """List strategies, workloads and switches, and what can be combined on this machine.
+    """List strategies, workloads, recipes and switches, and what can be combined on this machine.
 
     Examples:
 
@@ -56,8 +58,12 @@ def list_choices(
         "device": device,
         "strategies": list(STRATEGIES),
         "workloads": list(WORKLOADS),
+        "recipes": recipe_summaries(),
+        "bases": base_summaries(),
         "attention_backends": list(ATTENTION_BACKENDS),
         "switches": _availability(device),
+        "graph_plans": {name: {part: getattr(plan, part) for part in PARTS} for name, plan in PLANS.items()},
+        "graph_parts": PART_MODES,
         "refused": {rule.choice: rule.reason for rule in RULES},
         "packages": {
             name: bool(importlib.util.find_spec(name)) for name in ("triton", "flashinfer", "nvtx", "lm_eval")
@@ -77,6 +83,11 @@ def _print_tables(content: dict) -> None:
     console.print(f"device: [bold]{content['device']}[/]")
     console.print(f"strategies: {', '.join(content['strategies'])}")
     console.print(f"workloads: {', '.join(content['workloads'])}")
+    for title, key in (("recipes (--recipe NAME)", "recipes"), ("bases (--base NAME)", "bases")):
+        files = Table(title=title, title_justify="left", show_header=False)
+        for name, summary in content[key].items():
+            files.add_row(name, summary)
+        console.print(files)
     switches = Table(title="switches (strategy:switch=value, or --switch for all arms)", title_justify="left")
     for column in ("switch", "value", "here"):
         switches.add_column(column, overflow="fold")
@@ -84,6 +95,13 @@ def _print_tables(content: dict) -> None:
         for value, here in values.items():
             switches.add_row(switch, value, here)
     console.print(switches)
+    plans = Table(title="graph plans (graph=PLAN; graph_PART=MODE replaces one part)", title_justify="left")
+    for column in ("plan", *PARTS):
+        plans.add_column(column)
+    for name, modes in content["graph_plans"].items():
+        plans.add_row(name, *modes.values())
+    plans.add_row("modes of a part", *("\n".join(modes) for modes in content["graph_parts"].values()))
+    console.print(plans)
     refused = Table(title="refused combinations", title_justify="left")
     for column in ("choice", "because"):
         refused.add_column(column, overflow="fold")

@@ -9,11 +9,13 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from .check_head import check_head
 from .env import env
 from .fetch import fetch
 from .list import list_choices
 from .run import run
 from .show import show
+from .train_head import train_head
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -56,6 +58,8 @@ app.command()(show)
 app.command(name="list")(list_choices)
 app.command()(fetch)
 app.command()(env)
+app.command(name="train-head")(train_head)
+app.command(name="check-head")(check_head)
 
 
 def _print_version(asked: bool) -> None:

@@ -8,8 +8,21 @@ from typing import Annotated
 
 import typer
 
+from specbench.harness.engine.legality import ALLOWED, PART_MODES
+from specbench.harness.registry import HEAD_STRATEGIES
+
+from .run_plan import is_typed, on_base, on_recipe
+
 _WITH_RESUME = ("resume", "as_json", "quiet")
 DEFAULT_STRATEGIES = ["no-spec", "ngram"]
+
+
+def _words(switch: str) -> str:
+    return ", ".join(ALLOWED[switch])
+
+
+def _modes(part: str) -> str:
+    return ", ".join(PART_MODES[part])
 
 
 def run(
@@ -20,6 +33,29 @@ def run(
             "--strategy", "-s", help="An arm: name or name:key=value,... Repeatable. Default: no-spec and ngram."
         ),
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            is_eager=True,
+            callback=on_recipe,
+            help="A comparison by name (`specbench list`) or a .toml file; options given here replace its own.",
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            is_eager=True,
+            callback=on_base,
+            help="Change one thing at a time of this arm: seed-faithful or best; options given here replace its own.",
+        ),
+    ] = None,
+    factor: Annotated[
+        list[str] | None,
+        typer.Option(help="With --base: switch=value,... to try instead of all switches. Repeatable."),
+    ] = None,
+    batch_sizes: Annotated[
+        str | None, typer.Option(help="Run everything at each of these --max-concurrency, as 1,8,64.")
+    ] = None,
     model: Annotated[
         str,
         typer.Option(help="Asset name, hub name, Hugging Face directory or .gguf; a shape's name with dummy weights."),
@@ -28,9 +64,11 @@ def run(
         str, typer.Option(help="auto: real weights; dummy: random weights of a published shape.")
     ] = "auto",
     num_layers: Annotated[int | None, typer.Option(help="Keep the first layers only (dummy weights).")] = None,
-    head: Annotated[str | None, typer.Option(help="EAGLE-3 head for all EAGLE arms: a directory, or random.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="Head of all EAGLE arms: a directory, random or random-eagle1.")
+    ] = None,
     dataset_name: Annotated[
-        str, typer.Option(help="sharegpt, gsm8k, random, jsonl, mt-bench or humaneval.")
+        str, typer.Option(help="sharegpt, gsm8k, mt-bench, humaneval, jsonl, random or sharegpt-lengths.")
     ] = "sharegpt",
     dataset_path: Annotated[str | None, typer.Option(help="Your file instead of the named data set.")] = None,
     num_prompts: Annotated[int, typer.Option(help="Prompts in the workload.")] = 20,
@@ -60,11 +98,29 @@ def run(
     ] = 8.0,
     dtype: Annotated[str, typer.Option(help="auto, bfloat16 or float32.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    attention: Annotated[str | None, typer.Option(help="Attention backend of all arms: auto, torch, triton.")] = None,
-    graph: Annotated[str | None, typer.Option(help="Graph plan of all arms: auto, none, full, one.")] = None,
-    sync: Annotated[str | None, typer.Option(help="Host synchronisation of all arms: auto, single, none.")] = None,
+    attention: Annotated[
+        str | None, typer.Option(help=f"Attention backend of all arms: {_words('attention')}.")
+    ] = None,
+    attention_drafter: Annotated[
+        str | None, typer.Option(help=f"The drafters' attention backend: {_words('attention_drafter')}.")
+    ] = None,
+    graph: Annotated[str | None, typer.Option(help=f"Graph plan of all arms: {_words('graph')}.")] = None,
+    graph_target: Annotated[str | None, typer.Option(help=f"The target's part: {_modes('target')}.")] = None,
+    graph_first: Annotated[str | None, typer.Option(help=f"The first drafter pass: {_modes('first')}.")] = None,
+    graph_later: Annotated[str | None, typer.Option(help=f"The later drafter passes: {_modes('later')}.")] = None,
+    graph_mixed: Annotated[str | None, typer.Option(help=f"Steps with prompt rows: {_modes('mixed')}.")] = None,
+    sync: Annotated[str | None, typer.Option(help=f"What the host waits for in a round: {_words('sync')}.")] = None,
+    drafter: Annotated[
+        str | None, typer.Option(help=f"Rows of the first drafter pass of EAGLE chains: {_words('drafter')}.")
+    ] = None,
+    state_update: Annotated[
+        str | None, typer.Option(help=f"Kernels that advance a round's state: {_words('state_update')}.")
+    ] = None,
     acceptance: Annotated[
-        str | None, typer.Option(help="real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/..")
+        str | None,
+        typer.Option(
+            help="real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/.., measured:sharegpt"
+        ),
     ] = None,
     ranges: Annotated[str, typer.Option(help="nvtx: name phases for nsys and the torch profiler; off.")] = "off",
     page_size: Annotated[int, typer.Option(help="Tokens a KV page, 1-128; 0: 16 on a GPU, 128 on a CPU.")] = 0,
@@ -97,24 +153,29 @@ def run(
       specbench run -s no-spec -s eagle:k=4,head=random --load-format dummy --model llama-3.1-8b --dataset-name random
       --acceptance synthetic:3.0 --ignore-eos
 
+      specbench run --recipe seed-25196 --num-prompts 40
+
+      specbench run --base seed-faithful --factor sync=single,none --factor drafter=padded --batch-sizes 1,8,64
+
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """
-    from specbench.harness.run_config import RunConfig, parse_arm
+    from specbench.harness.run_config import RunConfig
     from specbench.workloads.base import WorkloadRequest
 
-    from .run_session import new_run, resume_run
+    from .run_plan import make_plan, parse_batch_sizes
+    from .run_session import new_runs, resume_run
 
     if resume is not None:
         _check_alone(ctx)
         resume_run(resume, _argv(), as_json=as_json, quiet=quiet)
         return
-    defaults = dict(attention=attention, graph=graph, sync=sync, acceptance=acceptance)
-    given = {key: value for key, value in defaults.items() if value is not None}
     texts = [_with_head(text, head) for text in strategy or DEFAULT_STRATEGIES]
-    if head is not None and not any("head=" in text for text in texts):
-        raise ValueError(f"head: {head!r} is of no use; no arm among {', '.join(texts)} takes a head")
+    plan = make_plan(ctx, texts)
+    if is_typed(ctx, "head") and not any("head" in arm.options for arm in plan.arms):
+        labels = ", ".join(arm.label for arm in plan.arms)
+        raise ValueError(f"head: {head!r} is of no use; no arm among {labels} takes a head")
     config = RunConfig(
-        arms=tuple(parse_arm(text, given) for text in texts),
+        arms=plan.arms,
         workload=WorkloadRequest(
             name=dataset_name,
             path=dataset_path,
@@ -147,16 +208,13 @@ def run(
         page_size=page_size,
         num_pages=num_pages,
     )
-    new_run(config, output_dir, label, _argv(), as_json=as_json, quiet=quiet)
+    sizes = parse_batch_sizes(batch_sizes) or [max_concurrency]
+    new_runs(config, sizes, plan.record, output_dir, label, _argv(), as_json=as_json, quiet=quiet)
 
 
 def _check_alone(ctx: typer.Context) -> None:
     """A resumed run has its own options: any other given beside --resume would be ignored, so it is refused."""
-    given = [
-        "--" + name.replace("_", "-")
-        for name in ctx.params
-        if name not in _WITH_RESUME and getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    ]
+    given = ["--" + name.replace("_", "-") for name in ctx.params if name not in _WITH_RESUME and is_typed(ctx, name)]
     if given:
         raise ValueError(f"resume: a run goes on with its own options; drop {', '.join(given)}")
 
@@ -167,8 +225,9 @@ def _argv() -> list[str]:
 
 
 def _with_head(text: str, head: str | None) -> str:
-    """`--head` is short for head=... in every EAGLE arm that names none."""
+    """`--head` is short for head=... in every arm whose strategy takes a head and that names none."""
     name, _, options = text.partition(":")
-    if head is None or "eagle" not in name or "head=" in options:
+    named = any(pair.startswith("head=") for pair in options.split(","))
+    if head is None or name not in HEAD_STRATEGIES or named:
         return text
     return f"{name}:{options},head={head}" if options else f"{name}:head={head}"

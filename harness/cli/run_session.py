@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -16,7 +20,7 @@ from specbench.harness.prepare import PreparedRun, all_blocks, manifest, prepare
 from specbench.harness.run_config import RunConfig
 from specbench.reports.json_report import json_text
 from specbench.reports.run_report import write_reports
-from specbench.reports.table import print_comparison
+from specbench.reports.table import print_comparison, print_joined
 from specbench.reports.view import view_run
 
 from .progress import RunProgress
@@ -27,18 +31,50 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
-def new_run(config: RunConfig, output_dir: Path, label: str, argv: list[str], *, as_json: bool, quiet: bool) -> None:
-    """Raises ValueError for bad input; nothing is written then."""
+def new_runs(
+    config: RunConfig,
+    batch_sizes: Sequence[int],
+    record: Mapping[str, Any],
+    output_dir: Path,
+    label: str,
+    argv: list[str],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """One run for each batch size, each with a directory and a report of its own, then the table that joins them.
+
+    `record` is stored in run.json beside the arms: where they come from and what tables to make of them. Raises
+    ValueError for bad input, before anything is written; the exit code is that of the worst run.
+    """
     _check_writable(output_dir)
+    many, codes, directories = len(batch_sizes) > 1, [], []
+    for size in batch_sizes:
+        name = f"{label}-b{size}" if many else label
+        directory = _new_run(replace(config, max_concurrency=size), record, output_dir, name, argv, quiet)
+        gc.collect()  # the next run needs the memory of this one's engines
+        directories.append(directory)
+        codes.append(_report(directory, as_json=as_json))
+        if codes[-1] == EXIT_INTERRUPTED:
+            break
+    if many and not as_json:
+        print_joined([view_run(directory) for directory in directories], Console())
+    if max(codes):
+        raise typer.Exit(max(codes))
+
+
+def _new_run(
+    config: RunConfig, record: Mapping[str, Any], output_dir: Path, label: str, argv: list[str], quiet: bool
+) -> RunDirectory:
     with RunProgress(quiet) as progress:
         run = prepare(config, progress)
         try:
-            directory = RunDirectory.create(output_dir, label, manifest(run, argv))
+            directory = RunDirectory.create(output_dir, label, {**manifest(run, argv), **record})
         except OSError as error:
             raise ValueError(f"output_dir: cannot write to {output_dir}: {error.strerror or error}") from error
         with run_lock(directory.path):
             _measure(run, directory, progress)
-    _report(directory, as_json)
+    return directory
 
 
 def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> None:
@@ -57,7 +93,9 @@ def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> No
             progress.say(f"nothing to do: all {len(all_blocks(config))} blocks of {directory.path} are measured")
             if directory.manifest["status"] != "complete":  # killed between its last block and its end
                 runner.close(directory)
-    _report(directory, as_json)
+    code = _report(directory, as_json)
+    if code:
+        raise typer.Exit(code)
 
 
 def _check_writable(output_dir: Path) -> None:
@@ -88,8 +126,8 @@ def _measure(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -
         raise typer.Exit(EXIT_USAGE) from error
 
 
-def _report(directory: RunDirectory, as_json: bool) -> None:
-    """Reports, table or JSON, and the exit code that the run deserves."""
+def _report(directory: RunDirectory, as_json: bool) -> int:
+    """Reports, table or JSON; the exit code that the run deserves."""
     write_reports(directory)
     view = view_run(directory)
     if as_json:
@@ -102,9 +140,8 @@ def _report(directory: RunDirectory, as_json: bool) -> None:
         typer.echo(
             f"specbench: interrupted; measured blocks are kept. Go on with: {_resume_command(directory)}", err=True
         )
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if directory.failed_blocks():
-        raise typer.Exit(EXIT_ARM_FAILED)
+        return EXIT_INTERRUPTED
+    return EXIT_ARM_FAILED if directory.failed_blocks() else 0
 
 
 def _resume_command(directory: RunDirectory) -> str:

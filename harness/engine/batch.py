@@ -1,12 +1,14 @@
 """The layout of one step: which rows belong to which request.
 
-Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all, P pages a request.
+Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all, P pages a request, D = K+1 nodes and S the
+depth of a draft tree.
 A decode round is uniform and its layout is fixed, so its tensors persist and can be captured; a mixed step is ragged
 and its layout is made for that step. Every phase works on either.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,16 +19,23 @@ from specbench.harness.models.llama import AttentionPart, ForwardBatch
 from specbench.kernels.accept_chain import NUM_STATUS_COLUMNS
 from specbench.kernels.attention.base import AttentionMetadata
 
+from .forward import EAGER, Runners
 from .state import RoundState, send
 
 
 @dataclass(slots=True)
 class Work:
-    """Results that one phase leaves for the next. Kept by reference, so a graph's outputs stay where they are."""
+    """Results that one phase leaves for the next.
 
-    features_TF: Tensor | None = None
+    What crosses from the target's part to the drafter's, or from the first pass to the later ones, lies in tensors that
+    persist with a decode layout: those parts may be launched differently (one captured, the other not).
+    """
+
+    features_TF: Tensor | None = None  # persistent in decode layouts
     hidden_TH: Tensor | None = None
-    draft_state_BH: Tensor | None = None
+    draft_state_BH: Tensor | None = None  # persistent in decode layouts
+    next_state_BH: Tensor | None = None
+    num_draft_rows: int = 0  # rows of the drafter's first pass
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +49,7 @@ class StepBatch:
     row_off_T: Tensor  # int32, row within its request
     num_drafts_B: Tensor  # int32: K; 0 on a prompt's last chunk; -1 on an earlier chunk
     q_len_B: Tensor  # int32
-    base_row_B: Tensor  # int64: row of the first logits
+    base_row_B: Tensor  # int64: the request's first row in the drafter's first pass; a prompt chunk's last
     cu_q_B1: Tensor  # int32
     logit_row_R: Tensor | None  # int64 [B*Q], None: every row
     advance_B: Tensor | None  # int32: prompt tokens that become computed before acceptance; None in decode rounds
@@ -60,17 +69,49 @@ class StepBatch:
     decode_q: int
     max_chunk: int  # rows of the longest prompt chunk
     max_kv: int
+    q_lens: tuple[int, ...]  # rows of each request, padding included
     chunk_cu_q_B1: Tensor | None = None  # int32: first rows of the chunks, counted from the first chunk's
+    tree_mask_BDD: Tensor | None = None  # bool, of the decodes: which own rows a row sees; None: causal
+    path_BS1: Tensor | None = None  # int64 [B, S+1]: accepted nodes of each request's tree
+    runners: Runners = EAGER
+    slots: tuple[int, ...] = ()  # of the real requests, in order
     work: Work = field(default_factory=Work)
+    _forwards: dict[tuple[str, int], ForwardBatch] = field(default_factory=dict)
 
     def target_forward(self) -> ForwardBatch:
         """The rows of the target's pass: decodes stand first and are uniform, prompt chunks follow and are ragged."""
+        return self._kept("target", 0, self._step_rows)
+
+    def drafter_forward(self) -> ForwardBatch:
+        """The same rows for the drafter, with metadata of its own: backends plan for one model's heads."""
+        return self._kept("first", 0, self._step_rows)
+
+    def draft_step_forward(self, step: int) -> ForwardBatch:
+        """One row a request: the later pass number `step` of a chain drafter."""
+        return self._kept("later", step, self._one_row_each)
+
+    def _kept(self, kind: str, step: int, make: Callable[[], ForwardBatch]) -> ForwardBatch:
+        """One ForwardBatch for each pass of the layout: what a backend planned or captured over it stays valid."""
+        if (kind, step) not in self._forwards:
+            self._forwards[kind, step] = make()
+        return self._forwards[kind, step]
+
+    def bound_lengths(self, longest: int) -> None:
+        """Tells the drafter's launches that are not captured that no request has more than `longest` tokens with KV."""
+        most = min(longest + 2 * self.decode_q, self.max_kv)
+        for (kind, _), forward in self._forwards.items():
+            if kind != "target":
+                for part in forward.parts:
+                    part.meta.max_kv = most
+
+    def _step_rows(self) -> ForwardBatch:
         decodes, rows = self.num_decodes, self.num_decodes * self.decode_q
         parts = []
         if decodes:
             parts.append(
                 AttentionPart(0, rows, self._meta(0, decodes, self.cu_q_B1[: decodes + 1], self.decode_q, True))
             )
+            parts[0].meta.tree_mask_BQM = self.tree_mask_BDD
         if decodes < self.num_requests:
             assert self.chunk_cu_q_B1 is not None
             meta = self._meta(decodes, self.num_requests, self.chunk_cu_q_B1, self.max_chunk, False)
@@ -87,8 +128,7 @@ class StepBatch:
             uniform=uniform,
         )
 
-    def draft_step_forward(self) -> ForwardBatch:
-        """One row a request: the later passes of a chain drafter."""
+    def _one_row_each(self) -> ForwardBatch:
         meta = AttentionMetadata(
             cu_q_B1=self.next_cu_q_B1,
             kv_len_B=self.next_kv_len_B,
@@ -101,9 +141,7 @@ class StepBatch:
         return ForwardBatch(self.next_ids_B, self.next_position_B, self.next_kv_slot_B, (part,))
 
 
-def _outputs(state: RoundState, num_requests: int, num_rows: int) -> dict[str, Any]:
-    num_drafts = state.drafts_SK.shape[1]
-
+def _outputs(state: RoundState, num_requests: int, num_rows: int, num_decodes: int) -> dict[str, Any]:
     def empty(*shape: int, dtype: torch.dtype) -> Tensor:
         return torch.zeros(*shape, dtype=dtype, device=state.device)
 
@@ -114,19 +152,30 @@ def _outputs(state: RoundState, num_requests: int, num_rows: int) -> dict[str, A
         kv_len_B=empty(num_requests, dtype=torch.int32),
         block_table_BP=empty(num_requests, state.block_table_SP.shape[1], dtype=torch.int32),
         sample_row_B=empty(num_requests, dtype=torch.int64),
-        status_BX=empty(num_requests, NUM_STATUS_COLUMNS + 1 + num_drafts, dtype=torch.int32),
+        status_BX=empty(num_requests, NUM_STATUS_COLUMNS + 1 + state.depth, dtype=torch.int32),
         next_ids_B=empty(num_requests, dtype=torch.int64),
         next_position_B=empty(num_requests, dtype=torch.int64),
         next_kv_slot_B=empty(num_requests, dtype=torch.int64),
         next_kv_len_B=empty(num_requests, dtype=torch.int32),
         next_cu_q_B1=torch.arange(num_requests + 1, dtype=torch.int32, device=state.device),
+        **_tree_outputs(state, num_requests, num_decodes),
+    )
+
+
+def _tree_outputs(state: RoundState, num_requests: int, num_decodes: int) -> dict[str, Any]:
+    if state.tree is None:
+        return {}
+    q = state.drafts_SK.shape[1] + 1
+    return dict(
+        tree_mask_BDD=torch.zeros(num_decodes, q, q, dtype=torch.bool, device=state.device),
+        path_BS1=torch.zeros(num_requests, state.depth + 1, dtype=torch.int64, device=state.device),
     )
 
 
 def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
     """The persistent layout of a decode round of `num_requests` requests; every row is the dummy slot at first."""
     num_drafts = state.drafts_SK.shape[1]
-    q = num_drafts + 1
+    q, num_draft_rows = num_drafts + 1, state.depth + 1
     rows = torch.arange(num_requests * q, dtype=torch.int64)
     device = state.device
     return StepBatch(
@@ -137,7 +186,7 @@ def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
         row_off_T=(rows % q).to(torch.int32).to(device),
         num_drafts_B=torch.full((num_requests,), num_drafts, dtype=torch.int32, device=device),
         q_len_B=torch.full((num_requests,), q, dtype=torch.int32, device=device),
-        base_row_B=(torch.arange(num_requests, dtype=torch.int64) * q).to(device),
+        base_row_B=(torch.arange(num_requests, dtype=torch.int64) * num_draft_rows).to(device),
         cu_q_B1=(torch.arange(num_requests + 1, dtype=torch.int32) * q).to(device),
         logit_row_R=None,
         advance_B=None,
@@ -145,7 +194,8 @@ def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
         decode_q=q,
         max_chunk=0,
         max_kv=state.max_kv,
-        **_outputs(state, num_requests, num_requests * q),
+        q_lens=(q,) * num_requests,
+        **_outputs(state, num_requests, num_requests * q, num_requests),
     )
 
 
@@ -158,6 +208,12 @@ class MixedEntry:
     is_prefill: bool
     is_last_chunk: bool
     kv_len: int  # upper bound after this step
+    is_padding: bool = False  # rows of the dummy slot, which fill a captured layout
+
+    @property
+    def num_advanced(self) -> int:
+        """Prompt tokens that become computed before acceptance; the last one counts with the token sampled after it."""
+        return 0 if self.is_padding else self.num_rows - self.is_last_chunk
 
 
 def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
@@ -165,22 +221,25 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
     num_decodes = sum(not e.is_prefill for e in entries)
     assert not any(e.is_prefill for e in entries[:num_decodes]), "decodes come first"
     num_drafts = state.drafts_SK.shape[1]
+    # Verification brings K+1 rows a decode; the drafter goes on over the accepted path, which a tree makes shorter.
+    num_path_rows = state.depth + 1
+    num_saved = num_decodes * (num_drafts - state.depth)
     row_req: list[int] = []
     row_off: list[int] = []
     num_drafts_B, base_row, logit_rows, advance, cu_q = [], [], [], [], [0]
     for index, entry in enumerate(entries):
         first, last = cu_q[-1], cu_q[-1] + entry.num_rows - 1
         row_req += [index] * entry.num_rows
-        row_off += range(entry.num_rows)
+        row_off += [0] * entry.num_rows if entry.is_padding else range(entry.num_rows)
         cu_q.append(last + 1)
         if entry.is_prefill:
             num_drafts_B.append(0 if entry.is_last_chunk else -1)
-            base_row.append(last)
+            base_row.append(last - num_saved)
             logit_rows += [last] * (num_drafts + 1)
-            advance.append(entry.num_rows - 1 if entry.is_last_chunk else entry.num_rows)
+            advance.append(entry.num_advanced)
         else:
             num_drafts_B.append(num_drafts)
-            base_row.append(first)
+            base_row.append(index * num_path_rows)
             logit_rows += range(first, last + 1)
             advance.append(0)
     i32, i64 = torch.int32, torch.int64
@@ -191,7 +250,8 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
         row_req_T=send(torch.tensor(row_req, dtype=i64), state.device),
         row_off_T=send(torch.tensor(row_off, dtype=i32), state.device),
         num_drafts_B=state.upload(num_drafts_B, i32),
-        q_len_B=state.upload([e.num_rows for e in entries], i32),
+        # Padding rows have no keys: a layout may hold more of them than a slot has positions.
+        q_len_B=state.upload([0 if e.is_padding else e.num_rows for e in entries], i32),
         base_row_B=state.upload(base_row, i64),
         cu_q_B1=state.upload(cu_q, i32),
         logit_row_R=state.upload(logit_rows, i64),
@@ -200,6 +260,8 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
         decode_q=num_drafts + 1,
         max_chunk=max((e.num_rows for e in entries[num_decodes:]), default=0),
         chunk_cu_q_B1=state.upload([row - cu_q[num_decodes] for row in cu_q[num_decodes:]], i32),
-        max_kv=max(e.kv_len for e in entries),
-        **_outputs(state, len(entries), len(row_req)),
+        max_kv=min(max(e.kv_len for e in entries) + state.lookahead.reach, state.max_kv),  # drafting goes beyond
+        q_lens=tuple(e.num_rows for e in entries),
+        slots=tuple(e.slot for e in entries),
+        **_outputs(state, len(entries), len(row_req), num_decodes),
     )

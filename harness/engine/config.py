@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .plans import PLANS, GraphPlan
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineConfig:
@@ -14,10 +16,10 @@ class EngineConfig:
     max_num_batched_tokens: int = 2048  # rows of a mixed step; longer prompts are prefilled in chunks
     page_size: int = 16
     num_pages: int | None = None  # with the dummy page; None: enough for every slot at full length
-    attention: str = "torch"
-    graph: str = "none"  # decode rounds: none | full | one
-    sync: str = "single"  # single: every round's status is read before the next launch; none: status_lag rounds late
+    graph: GraphPlan = PLANS["none"]
+    sync: str = "single"  # sync_policy.py; with none, status is read status_lag rounds late
     status_lag: int = 0
+    drafter: str = "padded"  # rows of the first drafter pass: padded to K+1 a request, or unpadded
 
     def __post_init__(self) -> None:
         for name, low in (("max_model_len", 2), ("max_num_seqs", 1), ("max_num_batched_tokens", 1), ("page_size", 1)):
@@ -25,7 +27,7 @@ class EngineConfig:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be >= {low}")
         if self.num_pages is not None and self.num_pages < 2:
             raise ValueError(f"num_pages: {self.num_pages} is not allowed; must be >= 2 (one is the dummy page)")
-        if self.status_lag < 0 or (self.sync == "single") != (self.status_lag == 0):
+        if self.status_lag < 0 or (self.sync == "none") != (self.status_lag > 0):
             raise ValueError(
-                f"status_lag: {self.status_lag} does not go with sync={self.sync}; single means 0, none means >= 1"
+                f"status_lag: {self.status_lag} does not go with sync={self.sync}; none means >= 1, single and multi 0"
             )

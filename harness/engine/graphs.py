@@ -1,39 +1,46 @@
-"""Graph plans: which neighbouring phases of a decode round are captured together, and their replay.
-
-Plans (decode rounds only; mixed steps run eagerly):
-  none  every phase launched by the host
-  full  target graph (advance, verify, accept), then one graph for the first drafter pass, one for the later passes
-  one   the whole round in one graph
-"""
+"""Decode rounds as launches: phases grouped and captured as a graph plan (plans.py) says, and their replay."""
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Protocol
 
 import torch
 
 from specbench.harness.measure.phase_clock import END, GAP, EventClock, NullClock, PhaseClock
 from specbench.harness.measure.ranges import Ranges
 
-from .batch import StepBatch, decode_batch
-from .round import RoundBuilder
-from .sampler import SamplingMode
-from .state import RoundState
+from .batch import StepBatch
+from .forward import NUM_CAPTURE_WARM_UPS, capturing
+from .host_view import HostView
+from .plans import GraphPlan, part_of
 from .strategy import Phase
 
-GRAPH_PLANS = ("none", "full", "one")
-_TARGET_PHASES = ("advance", "verify", "accept")
-_NUM_CAPTURE_WARM_UPS = 2  # JIT compilation and cuBLAS workspaces must be done before a capture
+_NULL = NullClock()
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Phases launched as one unit."""
+    """Neighbouring phases launched as one unit, and how."""
 
     name: str
+    mode: str  # of plans.MODES
     phases: tuple[Phase, ...]
+
+    @property
+    def is_captured(self) -> bool:
+        return self.mode in ("full", "one")
+
+    @property
+    def holds_acceptance(self) -> bool:
+        return any(phase.name == "accept" for phase in self.phases)
+
+    def prepare(self, batch: StepBatch, host: HostView) -> None:
+        for phase in self.phases:
+            if phase.prepare is not None:
+                phase.prepare(batch, host)
 
     def run(self, batch: StepBatch, clock: PhaseClock) -> None:
         for phase in self.phases:
@@ -41,113 +48,104 @@ class Segment:
             phase.run(batch)
 
 
-def split_round(plan: str, phases: list[Phase]) -> list[Segment]:
-    """Neighbouring phases grouped as the plan says."""
-    if plan == "none":
-        return [Segment(p.name, (p,)) for p in phases]
-    if plan == "one":
-        return [Segment("round", tuple(phases))]
-    groups: dict[str, list[Phase]] = {}
-    for phase in phases:
-        groups.setdefault("target" if phase.name in _TARGET_PHASES else phase.name, []).append(phase)
-    return [Segment(name, tuple(members)) for name, members in groups.items()]
+def split_round(plan: GraphPlan, phases: list[Phase]) -> list[Segment]:
+    """Neighbouring phases of one part and mode form a segment where they are captured; others stand alone."""
+
+    def key(item: tuple[int, Phase]) -> tuple[str, str | int]:
+        index, phase = item
+        mode = plan.mode_of(phase.name)
+        return mode, {"one": "round", "full": part_of(phase.name) or ""}.get(mode, index)
+
+    segments = []
+    for (mode, name), members in groupby(enumerate(phases), key=key):
+        group = tuple(phase for _, phase in members)
+        segments.append(Segment(name if isinstance(name, str) else group[0].name, mode, group))
+    return segments
 
 
-def capture_sizes(max_num_seqs: int) -> list[int]:
-    """Batch sizes (requests) worth a graph: 1, 2, 4, then multiples of 8 (of 16 beyond 64) up to the largest batch."""
-    sizes = {1, 2, 4, *range(8, 65, 8), *range(80, max_num_seqs + 1, 16), max_num_seqs}
-    return sorted(size for size in sizes if size <= max_num_seqs)
+class Launch(Protocol):
+    """A segment ready to be launched over its layout."""
+
+    segment: Segment
+
+    def __call__(self, clock: PhaseClock) -> None: ...
 
 
-class EagerRound:
-    """A decode round launched phase by phase: the CPU's way, and the reference of every graph."""
+class EagerLaunch:
+    def __init__(self, segment: Segment, batch: StepBatch):
+        self.segment = segment
+        self._batch = batch
 
-    graph = "none"
+    def __call__(self, clock: PhaseClock) -> None:
+        self.segment.run(self._batch, clock)
 
-    def __init__(self, batch: StepBatch, phases: list[Phase]):
+
+class GraphLaunch:
+    """The segment's phases as one CUDA graph, captured here. `inner` marks phases inside the capture."""
+
+    def __init__(self, segment: Segment, batch: StepBatch, pool: Any, inner: PhaseClock, closing_mark: str):
+        self.segment = segment
+        with capturing(pool) as self._graph:
+            segment.run(batch, inner)
+            inner.mark(closing_mark)
+
+    def __call__(self, clock: PhaseClock) -> None:
+        clock.mark(self.segment.name)
+        self._graph.replay()
+
+
+class DecodeRound:
+    """A decode round over one persistent layout."""
+
+    def __init__(
+        self,
+        plan: GraphPlan,
+        batch: StepBatch,
+        phases: list[Phase],
+        pool: Any,
+        capture_host: Callable[[StepBatch], HostView],
+        instrumented: bool = False,
+    ):
+        """`capture_host` makes the view by which host work is done for the warm-ups before a capture."""
+        self.graph = plan.target
         self.batch = batch
-        self._segments = split_round("none", phases)
-
-    def launch(self, ranges: Ranges, clock: PhaseClock) -> None:
-        for segment in self._segments:
-            with ranges.range(segment.name):
-                segment.run(self.batch, clock)
-        clock.mark(END)
-
-
-class CapturedRound:
-    """A decode round as CUDA graphs over one persistent layout."""
-
-    def __init__(self, plan: str, batch: StepBatch, phases: list[Phase], pool, instrumented: bool = False):
-        self.graph = plan
-        self.batch = batch
-        self._segments = split_round(plan, phases)
         self.inner_clock: PhaseClock = EventClock(external=True) if instrumented else NullClock()
-        self._graphs: list[tuple[str, torch.cuda.CUDAGraph]] = []
-        self._capture(pool)
+        segments = split_round(plan, phases)
+        if any(segment.is_captured for segment in segments):
+            self._warm_up(segments, capture_host)
+        self._launches: list[Launch] = []
+        for index, segment in enumerate(segments):
+            closing = END if index == len(segments) - 1 else GAP
+            self._launches.append(
+                GraphLaunch(segment, batch, pool, self.inner_clock, closing)
+                if segment.is_captured
+                else EagerLaunch(segment, batch)
+            )
 
-    def _capture(self, pool) -> None:
-        null = NullClock()
+    @property
+    def needs_host(self) -> bool:
+        """Whether the host works between launches: plans attention, or reads what was accepted."""
+        return any(p.prepare is not None for launch in self._launches for p in launch.segment.phases)
+
+    def _warm_up(self, segments: list[Segment], capture_host: Callable[[StepBatch], HostView]) -> None:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(_NUM_CAPTURE_WARM_UPS):
-                for segment in self._segments:
-                    segment.run(self.batch, null)
+            for _ in range(NUM_CAPTURE_WARM_UPS):
+                host = capture_host(self.batch)
+                for segment in segments:
+                    segment.prepare(self.batch, host)
+                    segment.run(self.batch, _NULL)
+                    if segment.holds_acceptance:
+                        host.acceptance_launched()
         torch.cuda.current_stream().wait_stream(side)
-        for index, segment in enumerate(self._segments):
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
-                segment.run(self.batch, self.inner_clock)
-                self.inner_clock.mark(END if index == len(self._segments) - 1 else GAP)
-            self._graphs.append((segment.name, graph))
 
-    def launch(self, ranges: Ranges, clock: PhaseClock) -> None:
-        for name, graph in self._graphs:
-            with ranges.range(name):
-                clock.mark(name)
-                graph.replay()
+    def launch(self, ranges: Ranges, clock: PhaseClock, host: HostView) -> None:
+        for launch in self._launches:
+            segment = launch.segment
+            segment.prepare(self.batch, host)
+            with ranges.range(segment.name):
+                launch(clock)
+            if segment.holds_acceptance:
+                host.acceptance_launched()
         clock.mark(END)
-
-
-class RoundLauncher:
-    """Finds the round for a batch size: captured at the next larger size, or eager where no graph was asked for."""
-
-    def __init__(self, plan: str, builder: RoundBuilder, state: RoundState, max_num_seqs: int):
-        assert plan in GRAPH_PLANS
-        self.plan = plan
-        self._builder = builder
-        self._state = state
-        self._sizes = capture_sizes(max_num_seqs) if plan != "none" else []
-        self._pool = torch.cuda.graph_pool_handle() if plan != "none" else None
-        self._rounds: dict[tuple[int, SamplingMode], EagerRound | CapturedRound] = {}
-
-    def capture(self, modes: list[SamplingMode], progress: Callable[[int, int], None] | None = None) -> None:
-        """Captures every size for the given modes, largest first so that the smaller ones reuse its memory."""
-        todo = [(size, mode) for size in reversed(self._sizes) for mode in modes]
-        for index, (size, mode) in enumerate(todo):
-            self.round_for(size, mode)
-            if progress:
-                progress(index + 1, len(todo))
-
-    def round_for(self, num_requests: int, mode: SamplingMode) -> EagerRound | CapturedRound:
-        size = num_requests
-        if self._sizes:
-            size = self._sizes[bisect.bisect_left(self._sizes, num_requests)]
-        key = (size, mode)
-        if key not in self._rounds:
-            self._rounds[key] = self._make(size, mode)
-        return self._rounds[key]
-
-    def instrumented(self, num_requests: int, mode: SamplingMode) -> CapturedRound:
-        """A second capture of the round with events at its phase boundaries."""
-        assert self.plan != "none"
-        batch = decode_batch(self._state, num_requests)
-        return CapturedRound(self.plan, batch, self._builder.phases(batch, mode), self._pool, instrumented=True)
-
-    def _make(self, size: int, mode: SamplingMode) -> EagerRound | CapturedRound:
-        batch = decode_batch(self._state, size)
-        phases = self._builder.phases(batch, mode)
-        if self.plan == "none":
-            return EagerRound(batch, phases)
-        return CapturedRound(self.plan, batch, phases, self._pool)

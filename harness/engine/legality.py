@@ -7,44 +7,73 @@ with the reason; only `auto` is resolved, and the choice stands in the row.
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from .plans import MODES, PARTS, PLANS, GraphPlan, parse_plan
+
+_ATTENTION = ("torch", "triton", "flash-attention", "flashinfer", "flashinfer-xqa")
+_PLANNED = frozenset({"flashinfer"})  # launches are planned from lengths on the host
+_CAPTURED = frozenset({"full", "one"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """The switches of one arm, as asked for."""
+    """The switches of one arm, as asked for; `plan` and `status_lag` are known once resolved."""
 
     device: str  # "cpu" or "cuda"
     graph: str = "auto"
+    graph_parts: dict[str, str] = field(
+        default_factory=dict
+    )  # target, first, later, mixed: modes that replace a plan's
     sync: str = "auto"
     attention: str = "auto"
+    attention_drafter: str = "same"
     drafter: str = "padded"
+    state_update: str = "fused"
     status_lag: int | None = None
-    default_graph: str = "full"  # what the strategy asks for where graph is auto
-    host_drafts: bool = False  # drafts are made on the host from tokens that must be read first
+    # What the strategy is:
+    default_graph: str = "full_decode_only"  # what it asks for where graph is auto
+    num_drafts: int = 1
+    has_tree: bool = False
+    can_unpad: bool = True  # its first drafter pass runs over the verified rows
+    # Resolved:
+    plan: GraphPlan = PLANS["none"]
+
+    @property
+    def drafter_backend(self) -> str:
+        return self.attention if self.attention_drafter == "same" else self.attention_drafter
+
+    @property
+    def backends(self) -> set[str]:
+        return {self.attention, self.drafter_backend} if self.num_drafts else {self.attention}
+
+    @property
+    def modes(self) -> set[str]:
+        """Modes of all parts."""
+        return {getattr(self.plan, part) for part in PARTS}
 
     def described(self) -> dict[str, str | int | None]:
-        return dict(graph=self.graph, sync=self.sync, attention=self.attention, drafter=self.drafter)
+        return dict(
+            graph=self.plan.described(),
+            sync=self.sync,
+            attention=self.attention,
+            attention_drafter=self.drafter_backend if self.num_drafts else None,
+            drafter=self.drafter if self.num_drafts else None,
+            state_update=self.state_update,
+        )
 
 
 ALLOWED: dict[str, tuple[str, ...]] = {
-    "graph": ("auto", "none", "full", "one"),
-    "sync": ("auto", "single", "none"),
-    "attention": ("auto", "torch", "triton"),
-    "drafter": ("padded",),
+    "graph": ("auto", *PLANS),
+    "sync": ("auto", "multi", "single", "none"),
+    "attention": ("auto", *_ATTENTION),
+    "attention_drafter": ("same", *_ATTENTION),
+    "drafter": ("padded", "unpadded"),
+    "state_update": ("fused", "torch"),
 }
-
-# Known names of the field that this version does not run, so that the error can say so instead of "unknown".
-NOT_YET: dict[str, dict[str, str]] = {
-    "graph": {"piecewise": "graphs between attention calls are not implemented yet"},
-    "sync": {"multi": "the blocking reads of older engines are not implemented yet"},
-    "attention": {
-        "flashinfer": "FlashInfer is not implemented yet",
-        "flash-attention": "FlashAttention is not implemented yet",
-    },
-    "drafter": {"unpadded": "drafting over exactly the accepted rows is not implemented yet"},
-}
+PART_MODES: dict[str, tuple[str, ...]] = {part: MODES if part != "mixed" else MODES[:-1] for part in PARTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +89,106 @@ def _has(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
+def _has_flash_attention() -> bool:
+    """Where flash_libs.py finds one; asked of the file system, since nothing may be imported to print a list."""
+    named = os.environ.get("FA3_SO")
+    return bool(named and os.path.exists(named)) or any(map(_has, ("flash_attn_interface", "flash_attn", "vllm")))
+
+
+def _needs(backend: str, is_there: Callable[[], bool]) -> Callable[[Choices], bool]:
+    return lambda c: backend in c.backends and (c.device != "cuda" or not is_there())
+
+
 RULES: tuple[Rule, ...] = (
-    Rule("graph=full", lambda c: c.graph == "full" and c.device != "cuda", "CUDA graphs need a CUDA device"),
-    Rule("graph=one", lambda c: c.graph == "one" and c.device != "cuda", "CUDA graphs need a CUDA device"),
+    Rule("graph", lambda c: c.modes != {"none"} and c.device != "cuda", "CUDA graphs need a CUDA device"),
     Rule("sync=none", lambda c: c.sync == "none" and c.device != "cuda", "a CPU runs each launch before the next"),
     Rule(
-        "graph=one + drafts made on the host",
-        lambda c: c.graph == "one" and c.host_drafts,
-        "a host between verify and draft cannot be captured",
-    ),
-    Rule(
-        "sync=none + drafts made on the host",
-        lambda c: c.sync == "none" and c.host_drafts,
-        "the host needs every round's tokens before the next launch",
-    ),
-    Rule(
         "attention=triton",
-        lambda c: c.attention == "triton" and (c.device != "cuda" or not _has("triton")),
+        _needs("triton", lambda: _has("triton")),
         "the Triton kernels need a CUDA device and the package triton",
     ),
     Rule(
-        "attention=torch + a graph",
-        lambda c: c.attention == "torch" and c.graph in ("full", "one"),
+        "attention=flash-attention",
+        _needs("flash-attention", _has_flash_attention),
+        "FlashAttention needs a CUDA device and one of: flash_attn_interface, the library named by FA3_SO, vllm, "
+        "flash_attn",
+    ),
+    Rule(
+        "attention=flashinfer",
+        _needs("flashinfer", lambda: _has("flashinfer")),
+        "FlashInfer needs a CUDA device and the package flashinfer-python",
+    ),
+    Rule(
+        "attention=flashinfer-xqa",
+        _needs("flashinfer-xqa", lambda: _has("flashinfer")),
+        "FlashInfer's XQA needs a CUDA device and the package flashinfer-python",
+    ),
+    Rule(
+        "attention=torch + a graph around attention",
+        lambda c: (
+            (c.attention == "torch" and bool({c.plan.target, c.plan.mixed} & _CAPTURED))
+            or ("torch" in c.backends and bool({c.plan.first, c.plan.later, c.plan.mixed} & _CAPTURED))
+        ),
         "the torch backend reads lengths on the host, so its launches cannot be captured",
     ),
     Rule(
         "attention=torch + sync=none",
-        lambda c: c.attention == "torch" and c.sync == "none",
+        lambda c: "torch" in c.backends and c.sync == "none",
         "the torch backend reads lengths on the host in every layer",
+    ),
+    Rule(
+        "attention=flashinfer + graph=one",
+        lambda c: bool(c.backends & _PLANNED) and c.plan.target == "one",
+        "its launches are planned on the host, which cannot stand inside a graph; use flashinfer-xqa, flash-attention "
+        "or triton",
+    ),
+    Rule(
+        "attention=flashinfer + sync=none",
+        lambda c: bool(c.backends & _PLANNED) and c.sync == "none",
+        "planning needs every length on the host before the launch; use flashinfer-xqa, flash-attention or triton",
+    ),
+    Rule(
+        "attention=flashinfer + graph_mixed=full",
+        lambda c: bool(c.backends & _PLANNED) and c.plan.mixed == "full",
+        "a plan of ragged rows fixes its launch; use graph_mixed=piecewise",
+    ),
+    Rule(
+        "sync=multi + graph=one", lambda c: c.sync == "multi" and c.plan.target == "one", "the host reads in mid-round"
+    ),
+    Rule(
+        "drafter=unpadded + this strategy",
+        lambda c: c.drafter == "unpadded" and not c.can_unpad,
+        "only an EAGLE chain drafts over the verified rows, of which rejected ones can be left out",
+    ),
+    Rule(
+        "drafter=unpadded + a graph of the first pass",
+        lambda c: c.drafter == "unpadded" and c.plan.first in _CAPTURED,
+        "its rows differ from round to round; use graph_first=none or piecewise",
+    ),
+    Rule(
+        "drafter=unpadded + sync=none",
+        lambda c: c.drafter == "unpadded" and c.sync == "none",
+        "the host must read the accepted counts before the first drafter pass",
+    ),
+    Rule(
+        "graph_mixed=full + the host in mid-step",
+        lambda c: c.plan.mixed == "full" and (c.sync == "multi" or c.drafter == "unpadded"),
+        "a captured step has no place for a read",
+    ),
+    Rule(
+        "a tree + flash-attention",
+        lambda c: c.has_tree and "flash-attention" in c.backends,
+        "FlashAttention has no tree mask; use triton, or flashinfer (fa2 with a custom mask)",
+    ),
+    Rule(
+        "a tree + graph_mixed=full",
+        lambda c: c.has_tree and c.plan.mixed == "full",
+        "a tree mask needs uniform rows, a captured mixed step has ragged ones; use graph_mixed=piecewise",
     ),
     Rule(
         "status_lag",
         lambda c: c.status_lag is not None and (c.status_lag > 0) != (c.sync == "none"),
-        "sync=none reads status 1 or more rounds late, sync=single reads it at once (0)",
+        "sync=none reads status 1 or more rounds late, sync=single and multi read it at once (0)",
     ),
 )
 
@@ -101,23 +197,42 @@ def resolve(choices: Choices) -> Choices:
     """Every `auto` replaced, every rule checked. Raises ValueError naming the choice, the value and what is allowed."""
     for name, allowed in ALLOWED.items():
         value = getattr(choices, name)
-        if value in NOT_YET.get(name, {}):
-            raise ValueError(f"{name}: {value!r}: {NOT_YET[name][value]}; allowed: {', '.join(allowed)}")
-        if value not in allowed:
+        if value not in allowed and not (name == "graph" and value.lower().replace("-", "_") in allowed):
             raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(allowed)}")
+    for part, mode in choices.graph_parts.items():
+        if mode not in PART_MODES[part]:
+            raise ValueError(f"graph_{part}: {mode!r} is not known; allowed: {', '.join(PART_MODES[part])}")
     resolved = _resolve_auto(choices)
     for rule in RULES:
         if rule.refused(resolved):
-            shown = ", ".join(f"{k}={v}" for k, v in resolved.described().items())
+            shown = ", ".join(f"{k}={v}" for k, v in resolved.described().items() if v is not None)
             raise ValueError(f"{rule.choice} is refused: {rule.reason} (resolved: {shown}, device={resolved.device})")
     return resolved
 
 
 def _resolve_auto(c: Choices) -> Choices:
     cuda = c.device == "cuda"
-    attention = c.attention if c.attention != "auto" else "triton" if cuda and _has("triton") else "torch"
-    capturable = cuda and attention != "torch"
-    graph = c.graph if c.graph != "auto" else c.default_graph if capturable else "none"
-    sync = c.sync if c.sync != "auto" else "none" if capturable and not c.host_drafts else "single"
+    if c.num_drafts == 0:  # a switch given for all arms does not concern one without a drafter
+        c = replace(c, drafter="padded", attention_drafter="same")
+    c = replace(c, attention=c.attention if c.attention != "auto" else "triton" if cuda and _has("triton") else "torch")
+    capturable = cuda and "torch" not in c.backends
+    c = replace(c, plan=parse_plan(_auto_graph(c, capturable) if c.graph == "auto" else c.graph, _parts(c)))
+    free = capturable and not c.backends & _PLANNED and c.drafter == "padded"
+    sync = c.sync if c.sync != "auto" else "none" if free else "single"
     lag = c.status_lag if c.status_lag is not None else 1 if sync == "none" else 0
-    return replace(c, attention=attention, graph=graph, sync=sync, status_lag=lag)
+    return replace(c, sync=sync, status_lag=lag)
+
+
+def _auto_graph(c: Choices, capturable: bool) -> str:
+    """What the strategy asks for, or the nearest plan that the other choices allow."""
+    if not capturable:
+        return "none"
+    in_one = c.sync != "multi" and c.drafter == "padded" and not c.backends & _PLANNED and not c.graph_parts
+    return c.default_graph if c.default_graph != "one" or in_one else "full_decode_only"
+
+
+def _parts(c: Choices) -> dict[str, str]:
+    """Parts given by name; an automatic plan leaves the first pass of an unpadded drafter to piecewise graphs."""
+    if c.graph == "auto" and c.drafter == "unpadded" and c.device == "cuda" and "torch" not in c.backends:
+        return {"first": "piecewise", **c.graph_parts}
+    return c.graph_parts

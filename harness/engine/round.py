@@ -1,22 +1,29 @@
 """The phases of one step: prepare rows, verify, accept, then the drafter's.
 
-A round is a list of phases over persistent device buffers; a graph plan (graphs.py) says which neighbouring phases are
-captured together. The same phases run a mixed step, on a ragged layout and without graphs.
+A round is a list of phases over persistent device buffers; a graph plan (plans.py) says which neighbouring phases are
+captured together. The same phases run a mixed step, on a ragged layout.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from specbench.harness.models.llama import Attention, KVCache, LlamaModel
-from specbench.kernels.accept_chain import accept_chain
-from specbench.kernels.decode_rows import prepare_rows
+from specbench.harness.models.features import Features
+from specbench.harness.models.llama import Attention, LlamaModel
+from specbench.kernels.compact_kv import compact_kv
+from specbench.kernels.state_update import StateUpdate
 
 from .batch import StepBatch
+from .host_view import HostView
+from .planning import plan_rows
 from .sampler import SamplingMode, sample_rows
 from .state import RoundState
 from .strategy import Drafter, Phase
+from .sync_policy import DRAFT_IDS, MultiSync
+from .target_cache import TargetCache
 
 
 class RoundBuilder:
@@ -26,54 +33,75 @@ class RoundBuilder:
         self,
         target: LlamaModel,
         attention: Attention,
-        caches: list[KVCache],
+        cache: TargetCache,
         state: RoundState,
+        update: StateUpdate,
         drafter: Drafter | None,
         forced_SL: Tensor | None,
+        multi_sync: MultiSync | None,
     ):
         self.target = target
         self.attention = attention
-        self.caches = caches
+        self.cache = cache
         self.state = state
+        self.update = update
         self.drafter = drafter
         self.forced_SL = forced_SL  # synthetic acceptance: accepted drafts by slot and position of the pending token
+        self.multi_sync = multi_sync
 
     def phases(self, batch: StepBatch, mode: SamplingMode) -> list[Phase]:
         phases = [
             Phase("advance", self._advance),
-            Phase("verify", self._verify),
+            Phase("verify", self._verify, self._plan if self.attention.backend.is_planned else None),
             Phase("accept", lambda b: self._accept(b, mode)),
         ]
-        return phases + (self.drafter.phases(batch) if self.drafter else [])
+        if self.state.tree is not None:
+            phases.append(Phase("compact", self._compact))
+        drafting = self.drafter.phases(batch) if self.drafter else []
+        return phases + drafting if self.multi_sync is None else self._with_reads(phases, drafting, self.multi_sync)
+
+    def _with_reads(self, target: list[Phase], drafting: list[Phase], multi: MultiSync) -> list[Phase]:
+        """The round with the host between target and drafter, and after the drafter."""
+        if not drafting:
+            return [*target, Phase("sampled_ids", _nothing, _wait)]
+        return [
+            replace(target[0], prepare=multi.send_drafts),
+            *target[1:],
+            Phase("next_tokens", _nothing, multi.after_accept),
+            *drafting,
+            Phase(DRAFT_IDS, _nothing, multi.read_drafts),
+        ]
 
     def _advance(self, b: StepBatch) -> None:
         """State to rows: ids, positions, KV slots, lengths and block tables of the target's pass."""
-        s = self.state
-        prepare_rows(
-            b.slot_B,
-            b.row_req_T,
-            b.row_off_T,
-            b.num_drafts_B,
-            b.q_len_B,
-            s.n_S,
-            s.tokens_SL,
-            s.drafts_SK,
-            s.block_table_SP,
-            s.page_size,
-            b.ids_T,
-            b.position_T,
-            b.kv_slot_T,
-            b.kv_len_B,
-            b.block_table_BP,
-        )
+        s, tree = self.state, self.state.tree
+        rows = (b.slot_B, b.row_req_T, b.row_off_T, b.num_drafts_B, b.q_len_B, s.n_S, s.tokens_SL, s.drafts_SK)
+        outputs = (b.ids_T, b.position_T, b.kv_slot_T, b.kv_len_B, b.block_table_BP)
+        if tree is None:
+            self.update.prepare_rows(*rows, s.block_table_SP, s.page_size, *outputs)
+        else:
+            assert b.tree_mask_BDD is not None
+            self.update.prepare_tree_rows(
+                *rows, tree.depth_SD, tree.mask_SDD, s.block_table_SP, s.page_size, *outputs, b.tree_mask_BDD
+            )
+
+    def _plan(self, b: StepBatch, host: HostView) -> None:
+        plan_rows(b, host, self.attention, self.cache.layers[0], of_target=True)
 
     def _verify(self, b: StepBatch) -> None:
-        features_TF = None
-        if self.drafter is not None and self.drafter.needs_features:
+        kind = self.drafter.features if self.drafter is not None else Features.NONE
+        if kind is Features.AUX and b.work.features_TF is None:
             size = 3 * self.target.config.hidden_size
-            features_TF = torch.empty(b.num_rows, size, dtype=self.target.dtype, device=self.state.device)
-        b.work.features_TF = features_TF
-        b.work.hidden_TH = self.target.forward(b.target_forward(), self.attention, self.caches, features_TF)
+            b.work.features_TF = torch.empty(b.num_rows, size, dtype=self.target.dtype, device=self.state.device)
+        features_TF = b.work.features_TF if kind is Features.AUX else None
+        hidden_TH = b.runners.target(
+            self.target, b.target_forward(), self.attention, self.cache.layers, features_TF=features_TF
+        )
+        b.work.hidden_TH = hidden_TH
+        if kind is Features.FINAL:
+            if b.work.features_TF is None:
+                b.work.features_TF = torch.empty_like(hidden_TH)
+            b.work.features_TF.copy_(hidden_TH)
 
     def _accept(self, b: StepBatch, mode: SamplingMode) -> None:
         s, hidden_TH = self.state, b.work.hidden_TH
@@ -92,18 +120,25 @@ class RoundBuilder:
         if self.forced_SL is not None:
             n_B = s.n_S.index_select(0, b.slot_B).to(torch.int64)
             forced_B = self.forced_SL[b.slot_B, n_B]
-        accept_chain(
-            sampled_R.view(b.num_requests, -1),
-            b.slot_B,
-            b.num_drafts_B,
-            b.base_row_B,
-            forced_B,
-            s.n_S,
-            s.tokens_SL,
-            s.limit_S,
-            s.stop_SE,
-            s.done_S,
-            s.drafts_SK,
-            b.status_BX,
-            b.sample_row_B,
-        )
+        given = (sampled_R.view(b.num_requests, -1), b.slot_B, b.num_drafts_B, b.base_row_B, forced_B)
+        slots = (s.n_S, s.tokens_SL, s.limit_S, s.stop_SE, s.done_S, s.drafts_SK)
+        if s.tree is None:
+            self.update.accept_chain(*given, *slots, b.status_BX, b.sample_row_B)
+        else:
+            assert b.path_BS1 is not None
+            self.update.accept_tree(
+                *given, *slots, s.tree.parent_SD, s.tree.depth_SD, b.status_BX, b.sample_row_B, b.path_BS1
+            )
+
+    def _compact(self, b: StepBatch) -> None:
+        """Keys and values of the accepted path go where a chain would have put them."""
+        assert b.path_BS1 is not None
+        compact_kv(self.cache.k_LPNHD, self.cache.v_LPNHD, b.path_BS1, b.status_BX, b.block_table_BP)
+
+
+def _wait(b: StepBatch, host: HostView) -> None:
+    host.status()
+
+
+def _nothing(b: StepBatch) -> None:
+    """A phase of the host alone."""

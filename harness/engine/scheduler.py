@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from .lookahead import Lookahead
 from .pages import PageAllocator
 from .request import Request
 
@@ -42,6 +43,7 @@ class Scheduler:
         max_num_batched_tokens: int,
         max_model_len: int,
         num_drafts: int,
+        lookahead: Lookahead,
     ):
         self.allocator = allocator
         self.waiting: deque[Request] = deque()
@@ -50,23 +52,20 @@ class Scheduler:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._max_model_len = max_model_len
         self._num_drafts = num_drafts
+        self._lookahead = lookahead
         self.grants: list[PageGrant] = []  # for the engine to write into the block table
         self.admitted: list[Request] = []  # for the engine to write into their slots
 
     def capacity_tokens(self, request: Request, num_rounds: int) -> int:
-        """Tokens that must have pages before `num_rounds` more rounds are launched on top of those in flight.
-
-        A round verifies up to position n+K, and drafting reaches K-2 beyond the new n; nothing is written more than K
-        positions beyond the request's limit.
-        """
-        k = self._num_drafts
+        """Tokens that must have pages before `num_rounds` more rounds are launched on top of those in flight."""
+        ahead = self._lookahead
         base = max(request.num_computed, request.num_prefill)
-        reach = base + (request.num_inflight + num_rounds) * (k + 1) + k
-        return min(reach, request.limit(self._max_model_len) + k)
+        reach = base + (request.num_inflight + num_rounds - 1) * ahead.emitted + ahead.reach
+        return min(reach, request.limit(self._max_model_len) + ahead.overhang)
 
     def add(self, request: Request) -> None:
         request.num_prefill = len(request.prompt_ids)
-        most = self.allocator.pages_for(request.limit(self._max_model_len) + self._num_drafts)
+        most = self.allocator.pages_for(request.limit(self._max_model_len) + self._lookahead.overhang)
         if most > self.allocator.num_usable:
             raise ValueError(
                 f"num_pages: request {request.id} needs {most} pages of {self.allocator.page_size} tokens, the cache "
@@ -121,7 +120,7 @@ class Scheduler:
             missing = self.allocator.pages_for(self.capacity_tokens(request, 1)) - len(request.pages)
             if missing <= 0:
                 continue
-            most = self.allocator.pages_for(request.limit(self._max_model_len) + self._num_drafts)
+            most = self.allocator.pages_for(request.limit(self._max_model_len) + self._lookahead.overhang)
             ahead = min(missing + _GROW_TOKENS // self.allocator.page_size, most - len(request.pages))
             pages = self.allocator.allocate(ahead) or self.allocator.allocate(missing)
             if pages is None:

@@ -6,11 +6,16 @@ E stop ids, P pages a slot. Kernels read and write these tensors in place; their
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from .lookahead import Lookahead
 from .pages import DUMMY_PAGE
 from .request import MAX_STOP_IDS, Request
+from .tree import TreeShape, TreeState
 
 
 class RoundState:
@@ -19,10 +24,19 @@ class RoundState:
     `n_S` counts tokens with target KV; `tokens_SL[s, n]` is the pending token (sampled, no KV yet).
     """
 
-    def __init__(self, *, max_num_seqs: int, max_model_len: int, num_drafts: int, page_size: int, device: torch.device):
+    def __init__(
+        self,
+        *,
+        max_num_seqs: int,
+        max_model_len: int,
+        num_drafts: int,
+        page_size: int,
+        device: torch.device,
+        tree: TreeShape | None = None,
+    ):
         num_slots = max_num_seqs + 1
-        # A round's rows reach K positions beyond the pending token and drafting K more.
-        width = max_model_len + 2 * num_drafts + 2
+        self.lookahead = Lookahead.of(num_drafts, tree)
+        width = max_model_len + self.lookahead.reach + 2
         pages = -(-width // page_size)
         self.dummy_slot = max_num_seqs
         self.page_size = page_size
@@ -38,6 +52,8 @@ class RoundState:
         self.stop_SE = zeros(num_slots, MAX_STOP_IDS, dtype=torch.int64).fill_(-1)
         self.done_S = zeros(num_slots, dtype=torch.int32).fill_(1)
         self.drafts_SK = zeros(num_slots, num_drafts, dtype=torch.int64).fill_(-1)
+        self.depth = tree.depth if tree else num_drafts  # most drafts that one round can accept
+        self.tree = TreeState(num_slots, tree, device) if tree else None
         self.block_table_SP = zeros(num_slots, pages, dtype=torch.int32)
         self.temperature_S = zeros(num_slots, dtype=torch.float32)
         self.top_k_S = zeros(num_slots, dtype=torch.int32)
@@ -47,6 +63,10 @@ class RoundState:
         # running slot, so a copy that is still queued may safely see later entries.
         self._table_host_SP = torch.zeros(num_slots, pages, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._table_dirty = False
+
+    def host_block_table(self, slots: Sequence[int]) -> np.ndarray:
+        """int32 [len(slots), P]: the pages as the host gave them."""
+        return self._table_host_SP.numpy()[list(slots)]
 
     def upload(self, values: list, dtype: torch.dtype) -> Tensor:
         """A host list as a device tensor, without waiting for the device."""

@@ -20,12 +20,15 @@ class StepRow(NamedTuple):
     batch_size: int
     num_rows: int
     num_padded_rows: int
+    num_draft_rows: int
     num_proposed: int
+    draft_depth: int
     num_accepted: int
     num_emitted: int
     truncated: bool
     graph: str
     num_syncs: int
+    syncs: str
 
 
 @dataclass(slots=True)

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
 from specbench.harness.models.config import ModelConfig
-from specbench.harness.models.llama import Attention, ForwardBatch, KVCache, LlamaModel
+from specbench.harness.models.features import Features
+from specbench.harness.models.llama import Attention, ForwardBatch, KVCache, LlamaModel, Pieces
 from specbench.kernels.attention.base import AttentionBackend
+from specbench.kernels.state_update import StateUpdate
 
 from .batch import StepBatch
+from .host_view import HostView
 from .state import RoundState
+from .sync_policy import LaunchSizes
+
+if TYPE_CHECKING:
+    from .tree import TreeShape
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A named part of a step. `run` launches device work on the step's buffers and reads nothing back."""
+    """A named part of a step.
+
+    `run` launches device work on the step's buffers and reads nothing back. `prepare` is the host's work before the
+    launch that holds the phase, outside any graph; what it must wait for it asks of the HostView, which counts it.
+    """
 
     name: str
     run: Callable[[StepBatch], None]
+    prepare: Callable[[StepBatch, HostView], None] | None = None
 
 
 class DraftHead(Protocol):
-    """A drafter layer that continues the target's features (EAGLE-3; see models/eagle3.py for the shapes)."""
+    """A drafter layer that continues the target's features (see models/eagle3.py and eagle1.py for the shapes)."""
 
     config: ModelConfig
+    features: Features
 
     @property
     def d2t(self) -> Tensor | None: ...
@@ -35,6 +48,8 @@ class DraftHead(Protocol):
     def attention(self, backend: AttentionBackend, num_positions: int) -> Attention: ...
 
     def project(self, features_TF: Tensor) -> Tensor: ...
+
+    def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces: ...
 
     def forward(self, batch: ForwardBatch, hidden_TH: Tensor, attention: Attention, cache: KVCache) -> Tensor: ...
 
@@ -47,9 +62,13 @@ class EngineResources:
 
     target: LlamaModel
     state: RoundState
+    update: StateUpdate
     load_head: Callable[[str, str], DraftHead]  # (directory or "random", strategy name)
+    load_draft_model: Callable[[str], LlamaModel]
     new_kv_cache: Callable[[int, int], KVCache]  # (num_kv_heads, head_dim) -> one layer's cache
     new_attention: Callable[[object], Attention]  # a model with .attention(backend, num_positions)
+    drafter_rows: str  # "padded": K+1 rows a request in the first pass; "unpadded": the accepted ones only
+    sizes: LaunchSizes  # where the host gets the bounds of ragged launches from
 
 
 class Drafter(Protocol):
@@ -58,8 +77,8 @@ class Drafter(Protocol):
     num_drafts: int
 
     @property
-    def needs_features(self) -> bool:
-        """Whether the target's pass must leave its aux features in `batch.work.features_TF`."""
+    def features(self) -> Features:
+        """What the target's pass must leave in `batch.features_TF`."""
         ...
 
     def phases(self, batch: StepBatch) -> list[Phase]:
@@ -74,8 +93,9 @@ class Strategy(Protocol):
     """One way of speculating, as named on the command line, with its options resolved."""
 
     name: str
-    num_drafts: int
-    graph: str  # the graph plan it asks for where nothing else is said: "full" or "one"
+    num_drafts: int  # rows that a request brings to verification, less one
+    tree: TreeShape | None  # None: drafts are a chain
+    graph: str  # the graph plan it asks for where nothing else is said
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None: ...
 

@@ -25,7 +25,8 @@ def step_table(steps: pd.DataFrame) -> pd.DataFrame:
     gap in front is inside, and the rounds of a block add up. host_ns: the same as the host saw it. gap_ns: from the
     moment the host had the previous result to this launch, 0 where launches overlap, nan for the first.
     """
-    shared = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size", "num_rows", "num_padded_rows"]
+    shared = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size"]
+    shared += ["num_rows", "num_padded_rows", "num_draft_rows"]
     table = steps.groupby("step", sort=True)[[*shared, "graph", "num_syncs"]].first()
     table["emitted"] = steps.groupby("step")["num_emitted"].sum()
     table["num_decoding"] = (~steps["is_prefill"].astype(bool)).groupby(steps["step"]).sum()
@@ -40,7 +41,8 @@ def round_metrics(table: pd.DataFrame) -> dict[str, Any]:
     """Figures of the decode rounds of a `step_table`; None without any.
 
     decode_tps: tokens of the decode rounds / time in them, gaps in front included. round_ms: their duration.
-    syncs_per_round: blocking host synchronisations a round. row_padding: share of the target's rows that is padding.
+    syncs_per_round: blocking host synchronisations a round. rows_per_round, draft_rows_per_round: rows of the target's
+    forward, padding included, and of the first drafter pass. row_padding: share of the target's rows that is padding.
     """
     rounds = table[table["kind"] == "decode"]
     total_s = rounds["round_ns"].sum() / 1e9
@@ -51,6 +53,8 @@ def round_metrics(table: pd.DataFrame) -> dict[str, Any]:
         "gap_ms": {"mean": _mean_ms(rounds["gap_ns"]), **percentiles(rounds["gap_ns"].dropna() / _NS_PER_MS, 50)},
         "syncs_per_round": float(rounds["num_syncs"].mean()) if len(rounds) else None,
         "mean_batch_size": float(rounds["batch_size"].mean()) if len(rounds) else None,
+        "rows_per_round": float(rounds["num_padded_rows"].mean()) if len(rounds) else None,
+        "draft_rows_per_round": float(rounds["num_draft_rows"].mean()) if len(rounds) else None,
         "row_padding": 1 - rounds["num_rows"].sum() / padded if padded else None,
         "num_decode_rounds": len(rounds),
         "num_mixed_steps": int((table["kind"] == "mixed").sum()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.graphs import CapturedRound
+from specbench.harness.engine.graphs import DecodeRound
 from specbench.harness.engine.sampler import SamplingMode
 
 from .drive import Load, settle
@@ -22,7 +22,7 @@ def instrumented_phases(engine: Engine, load: Load) -> list[dict]:
 
     The requests are the workload's own, so that lengths and acceptance are those of the run.
     """
-    if engine.config.graph == "none":
+    if engine.config.graph.decode_modes - {"full", "one"}:
         return []
     num_requests = min(engine.config.max_num_seqs, len(load.prompts))
     for index in range(num_requests):
@@ -34,7 +34,8 @@ def instrumented_phases(engine: Engine, load: Load) -> list[dict]:
     if running:
         mode = SamplingMode.of([r.sampling for r in running])
         probes = [engine.launcher.instrumented(len(running), mode) for _ in range(2)]
-        rows = _replay(engine, (probes[0], probes[1]))
+        # With the host between launches, events would show the host, not the round.
+        rows = [] if probes[0].needs_host else _replay(engine, (probes[0], probes[1]))
     for request in list(engine.scheduler.running):
         engine.abort(request.id)
     settle(engine)
@@ -42,7 +43,7 @@ def instrumented_phases(engine: Engine, load: Load) -> list[dict]:
     return rows
 
 
-def _replay(engine: Engine, probes: tuple[CapturedRound, CapturedRound]) -> list[dict]:
+def _replay(engine: Engine, probes: tuple[DecodeRound, DecodeRound]) -> list[dict]:
     """Replays the probes in turn, each followed by its status copy as in the engine's loop, so that the device time
     between two rounds is seen as well."""
     running = engine.scheduler.running
@@ -57,8 +58,7 @@ def _replay(engine: Engine, probes: tuple[CapturedRound, CapturedRound]) -> list
         for probe in probes:
             probe.batch.slot_B.copy_(slots)
         for probe in probes:
-            probe.launch(engine.ranges, NullClock())
-            engine.queue_status(probe.batch)
+            probe.launch(engine.ranges, NullClock(), engine.view(probe.batch, running))
         for which, probe in enumerate(probes):
             rows += [_row(-1 - 2 * index - which, name, ns) for name, ns in probe.inner_clock.read()]
         if engine.config.sync == "none":

@@ -85,6 +85,7 @@ STEP_COLUMNS = (
     _column("batch_size", pa.int32(), "requests in the step"),
     _column("num_rows", pa.int32(), "rows of the target forward, padding excluded"),
     _column("num_padded_rows", pa.int32(), "rows of the target forward, padding included", default=_Same("num_rows")),
+    _column("num_draft_rows", pa.int32(), "rows of the step's first drafter pass; 0 where there is none", default=0),
     _column("num_proposed", pa.int32(), "drafts offered to verification for this request (tree: nodes without root)"),
     _column(
         "draft_depth", pa.int32(), "longest draft path offered; for a chain all drafts", default=_Same("num_proposed")
@@ -94,6 +95,7 @@ STEP_COLUMNS = (
     _column("truncated", pa.bool_(), "fewer tokens kept than accepted + 1"),
     _column("graph", pa.string(), "how the target forward ran: none, piecewise, full or one", default="none"),
     _column("num_syncs", pa.int32(), "blocking host synchronisations of the whole step", default=0),
+    _column("syncs", pa.string(), "their names in order, separated by commas", default=""),
 )
 
 PHASE_COLUMNS = (

@@ -19,8 +19,9 @@ from specbench.kernels.rms_norm import add_rms_norm, rms_norm
 from specbench.kernels.silu_and_mul import silu_and_mul
 
 from .config import ModelConfig
+from .features import Features
 from .linear import Linear
-from .llama import Attention, ForwardBatch, KVCache
+from .llama import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from .rope import rope_table
 
 
@@ -54,6 +55,8 @@ class Eagle3Weights:
 class Eagle3Head:
     """One drafter layer over its own KV cache; positions are those of the target features."""
 
+    features = Features.AUX
+
     def __init__(self, config: ModelConfig, weights: Eagle3Weights, options: Eagle3Options, feature_size: int):
         self.config = config
         self.weights = weights
@@ -80,16 +83,20 @@ class Eagle3Head:
         return self.weights.fc(features_TF)
 
     def forward(self, batch: ForwardBatch, hidden_TH: Tensor, attention: Attention, cache: KVCache) -> Tensor:
-        """Row p takes the hidden state of position p and the embedding of token p+1 (`batch.ids_T`).
+        """The layer's output [T, H] before the final norm; see `pieces`."""
+        return run_pieces(self.pieces(batch.ids_T, hidden_TH), lambda layer, qkv_TX: attention(qkv_TX, batch, cache))
+
+    def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces:
+        """Row p takes the hidden state of position p and the embedding of token p+1 (`ids_T`).
 
         Returns the layer's output [T, H] before the final norm. `hidden_TH` is overwritten (it holds the residual).
         """
         w, eps, h = self.weights, self.config.rms_norm_eps, self.config.hidden_size
         x_T2H = torch.empty(hidden_TH.shape[0], 2 * h, dtype=hidden_TH.dtype, device=hidden_TH.device)
-        rms_norm(F.embedding(batch.ids_T, w.embed_VH), w.embed_norm_H, eps, out=x_T2H[:, :h])
+        rms_norm(F.embedding(ids_T, w.embed_VH), w.embed_norm_H, eps, out=x_T2H[:, :h])
         rms_norm(hidden_TH, w.hidden_norm_H, eps, out=x_T2H[:, h:])
         residual = x_T2H[:, h:].clone() if self.options.norm_before_residual else hidden_TH
-        attn = attention(w.qkv(x_T2H), batch, cache)
+        attn = yield 0, w.qkv(x_T2H)
         x = add_rms_norm(w.o(attn), residual, w.post_norm_H, eps)
         return w.down(silu_and_mul(w.gate_up(x))).add_(residual)
 

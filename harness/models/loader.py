@@ -9,46 +9,24 @@ import torch
 from torch import Tensor
 
 from .config import ModelConfig, read_config
+from .draft_vocab import read_d2t
 from .eagle3 import Eagle3Head, Eagle3Options, Eagle3Weights
+from .fused_weights import attention_output, down, gate_up, qkv, single
 from .linear import Linear
 from .llama import DecoderLayer, LlamaModel
 from .shapes import published_shape
 from .weights import CheckpointWeights, RandomWeights, WeightSource
 
 
-def _fused(source: WeightSource, prefix: str, parts: list[tuple[str, int]], num_inputs: int, bias: bool) -> Linear:
-    """Several products over the same input as one: their weights stacked along the outputs."""
-    weight = torch.cat([source.get(f"{prefix}{name}.weight", (out, num_inputs)) for name, out in parts])
-    stacked = torch.cat([source.get(f"{prefix}{name}.bias", (out,)) for name, out in parts]) if bias else None
-    return Linear(weight, stacked)
-
-
-def _qkv(source: WeightSource, prefix: str, c: ModelConfig, num_inputs: int) -> Linear:
-    q, kv = c.num_q_heads * c.head_dim, c.num_kv_heads * c.head_dim
-    return _fused(
-        source, f"{prefix}self_attn.", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], num_inputs, c.qkv_bias
-    )
-
-
-def _gate_up(source: WeightSource, prefix: str, c: ModelConfig) -> Linear:
-    parts = [("gate_proj", c.intermediate_size), ("up_proj", c.intermediate_size)]
-    return _fused(source, f"{prefix}mlp.", parts, c.hidden_size, bias=False)
-
-
-def _single(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Linear:
-    weight = source.get(f"{name}.weight", (num_outputs, num_inputs))
-    return Linear(weight, source.get(f"{name}.bias", (num_outputs,)) if bias else None)
-
-
 def _decoder_layer(source: WeightSource, index: int, c: ModelConfig) -> DecoderLayer:
     prefix = f"model.layers.{index}."
     return DecoderLayer(
         input_norm=source.get(f"{prefix}input_layernorm.weight", (c.hidden_size,)),
-        qkv=_qkv(source, prefix, c, c.hidden_size),
-        o=_single(source, f"{prefix}self_attn.o_proj", c.hidden_size, c.num_q_heads * c.head_dim, c.o_bias),
+        qkv=qkv(source, prefix, c, c.hidden_size),
+        o=attention_output(source, prefix, c),
         post_norm=source.get(f"{prefix}post_attention_layernorm.weight", (c.hidden_size,)),
-        gate_up=_gate_up(source, prefix, c),
-        down=_single(source, f"{prefix}mlp.down_proj", c.hidden_size, c.intermediate_size),
+        gate_up=gate_up(source, prefix, c),
+        down=down(source, prefix, c),
     )
 
 
@@ -110,17 +88,17 @@ def _build_head(
     own_embed = source.has("embed_tokens.weight")
     embed_VH = source.get("embed_tokens.weight", (target.config.vocab_size, h)) if own_embed else target.embed_VH
     own_lm_head = source.has("lm_head.weight")
-    lm_head = _single(source, "lm_head", draft_vocab, h) if own_lm_head else target.lm_head
+    lm_head = single(source, "lm_head", draft_vocab, h) if own_lm_head else target.lm_head
     weights = Eagle3Weights(
-        fc=_single(source, "fc", h, num_aux * target_hidden),
+        fc=single(source, "fc", h, num_aux * target_hidden),
         fc_norms=_fc_norms(source, raw, num_aux, target_hidden),
         embed_norm_H=source.get(f"{prefix}input_layernorm.weight", (h,)),
         hidden_norm_H=source.get(f"{prefix}hidden_norm.weight", (h,)),
-        qkv=_qkv(source, prefix, config, 2 * h),
-        o=_single(source, f"{prefix}self_attn.o_proj", h, config.num_q_heads * config.head_dim, config.o_bias),
+        qkv=qkv(source, prefix, config, 2 * h),
+        o=attention_output(source, prefix, config),
         post_norm_H=source.get(f"{prefix}post_attention_layernorm.weight", (h,)),
-        gate_up=_gate_up(source, prefix, config),
-        down=_single(source, f"{prefix}mlp.down_proj", h, config.intermediate_size),
+        gate_up=gate_up(source, prefix, config),
+        down=down(source, prefix, config),
         norm_H=source.get("norm.weight", (h,)),
         lm_head=lm_head,
         embed_VH=embed_VH,
@@ -156,20 +134,6 @@ def _check_head_fits(raw: dict, config: ModelConfig, target: LlamaModel, head_di
         )
 
 
-def _read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir: Path) -> Tensor | None:
-    if draft_vocab == vocab or not source.has("d2t"):
-        if draft_vocab != vocab:
-            raise ValueError(
-                f"head: {head_dir} has draft_vocab_size {draft_vocab} < vocab_size {vocab} but no tensor d2t"
-            )
-        return None
-    d2t = source.raw("d2t").to(torch.int64)
-    ids = d2t + torch.arange(d2t.numel())
-    if d2t.numel() != draft_vocab or int(ids.min()) < 0 or int(ids.max()) >= vocab:
-        raise ValueError(f"head: d2t of {head_dir} must map {draft_vocab} draft ids into 0..{vocab - 1}")
-    return d2t.to(source.device)
-
-
 def load_eagle3(head_dir: Path, target: LlamaModel) -> Eagle3Head:
     """An EAGLE-3 head in the published format. Raises ValueError naming what does not fit the target."""
     config, raw = read_config(head_dir)
@@ -179,7 +143,7 @@ def load_eagle3(head_dir: Path, target: LlamaModel) -> Eagle3Head:
     if not source.has("fc.weight"):
         raise ValueError(f"head: {head_dir} has no tensor fc.weight; is it an EAGLE-3 head?")
     draft_vocab = int(raw.get("draft_vocab_size") or config.vocab_size)
-    d2t = _read_d2t(source, draft_vocab, config.vocab_size, head_dir)
+    d2t = read_d2t(source, draft_vocab, config.vocab_size, head_dir)
     return _build_head(config, raw, source, target, d2t)
 
 

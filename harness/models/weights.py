@@ -69,6 +69,12 @@ class CheckpointWeights:
         with safe_open(self._files[name], framework="pt") as handle:
             return handle.get_tensor(name)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        if name in self._tensors:
+            return tuple(self._tensors[name].shape)
+        with safe_open(self._files[name], framework="pt") as handle:
+            return tuple(handle.get_slice(name).get_shape())
+
     def get(self, name: str, shape: Sequence[int]) -> Tensor:
         tensor = self.raw(name)
         if tuple(tensor.shape) != tuple(shape):
@@ -77,6 +83,12 @@ class CheckpointWeights:
                 f"{tuple(shape)}"
             )
         return tensor.to(device=self.device, dtype=self.dtype)
+
+
+def checkpoint_shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a checkpoint's tensors; safetensors are not read for it, only their headers."""
+    source = CheckpointWeights(model_dir, torch.float32, torch.device("cpu"))
+    return {name: source.shape(name) for name in source.names()}
 
 
 class RandomWeights:

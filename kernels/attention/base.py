@@ -1,8 +1,8 @@
 """What every attention backend is given and returns.
 
-Legend: T rows of the step, B requests, Q most rows of one request, P pages a request, H heads (Hq query, Hkv
-key-value), D head dimension. Keys and values live in caches [pages, page, Hkv, D]; key i of request b stands in page
-block_table[b, i // page] at offset i % page.
+Legend: T rows of the step, B requests, Q most rows of one request, M keys that a tree mask covers, P pages a request, H
+heads (Hq query, Hkv key-value), D head dimension. Keys and values live in caches [pages, page, Hkv, D]; key i of
+request b stands in page block_table[b, i // page] at offset i % page.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 
@@ -18,7 +20,7 @@ class AttentionMetadata:
     """Where the rows of one step and their keys are; shared by all layers of the step, owned by whoever built it.
 
     Row j of a request with q rows sees keys 0 .. kv_len - q + j (causal, aligned to the bottom right). With a tree mask
-    it sees the prefix (kv_len - q keys) and those rows of its own step that the mask names.
+    it sees the prefix (all keys but the last M) and those of the last M keys that the mask names.
     kv_len < q is a caller's error: the torch backend raises, device kernels return garbage.
 
     The tensors may be rewritten in place between steps (captured graphs need that). max_q, max_kv and uniform are host
@@ -37,8 +39,8 @@ class AttentionMetadata:
     """Upper bound of kv_len."""
     uniform: bool
     """Every request has exactly max_q rows."""
-    tree_mask_BQQ: Tensor | None = None
-    """bool [B, Q, Q]: row i may see own-step row j (itself always). Only when uniform."""
+    tree_mask_BQM: Tensor | None = None
+    """bool [B, Q, M]: row i may see key kv_len - M + j. Only when uniform; M >= Q, and kv_len >= M."""
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """Backend-private: what a backend derives from the fields once and shares between layers."""
 
@@ -47,11 +49,58 @@ class AttentionBackend(Protocol):
     """Attention of the step's rows over paged keys and values."""
 
     name: str
+    is_planned: bool
+    """Whether `plan` must be called with host-known lengths before each launch (see PlannedAttentionBackend)."""
 
-    def forward(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, scale: float) -> Tensor:
-        """Return softmax(scale * q k^T + mask) v as [T, Hq, D] in q's dtype.
+    def forward(
+        self,
+        q_THD: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        meta: AttentionMetadata,
+        scale: float,
+        out_THD: Tensor | None = None,
+    ) -> Tensor:
+        """Return softmax(scale * q k^T + mask) v as [T, Hq, D] in q's dtype, written to `out_THD` where it is given.
 
         q_THD [T, Hq, D]; k_cache, v_cache [pages, page, Hkv, D] with Hq a multiple of Hkv (query head h reads head
         h // (Hq / Hkv)). The keys and values of this step's rows are already stored.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostLengths:
+    """The values of a metadata's tensors, known on the host before the launch."""
+
+    cu_q_B1: np.ndarray
+    """int32 [B+1]."""
+    kv_len_B: np.ndarray
+    """int32 [B]."""
+    block_table_BP: np.ndarray
+    """int32 [B, P]."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionGeometry:
+    """The model's side of a plan."""
+
+    num_q_heads: int
+    num_kv_heads: int
+    head_dim: int
+    page_size: int
+    scale: float
+    dtype: torch.dtype
+    device: torch.device
+
+
+class PlannedAttentionBackend(AttentionBackend, Protocol):
+    """A backend whose launches are planned on the host from the lengths of the step."""
+
+    def plan(self, meta: AttentionMetadata, lengths: HostLengths, geometry: AttentionGeometry) -> None:
+        """Prepares the launches of all layers over `meta`. Once a step, before the first `forward`, outside any graph.
+
+        The same `meta` object is planned again for each replay of a graph that captured a `forward` over it: whatever
+        the captured launches read is rewritten in place.
         """
         ...

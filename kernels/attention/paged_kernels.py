@@ -52,7 +52,7 @@ def paged_attention_kernel(
     cu_q_ptr,
     kv_len_ptr,
     table_ptr,
-    mask_ptr,  # uint8 [B, q, q]; unused without a mask
+    mask_ptr,  # uint8 [B, q, MASK_WIDTH]; unused without a mask
     scale_log2,
     num_requests,
     num_rows,
@@ -67,7 +67,7 @@ def paged_attention_kernel(
     HEAD_DIM: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
     UNIFORM_Q: tl.constexpr,
-    HAS_MASK: tl.constexpr,
+    MASK_WIDTH: tl.constexpr,  # own keys a tree mask covers; 0: no mask, rows are causal
     IS_SPLIT: tl.constexpr,
     BLOCK_B: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -97,7 +97,7 @@ def paged_attention_kernel(
     if first_block >= num_blocks:
         return
     num_seen = kv_len
-    if not HAS_MASK:
+    if MASK_WIDTH == 0:
         num_seen = prefix_len + tl.minimum(q_len, ((tile + 1) * BLOCK_M - 1) // GROUP + 1)
     end_block = tl.minimum(first_block + blocks_per_split, tl.cdiv(num_seen, BLOCK_N))
 
@@ -134,11 +134,11 @@ def paged_attention_kernel(
         k_DN = tl.load(k_ptr + k_offs_N[None, :] + offs_D[:, None], mask=is_key_N[None, :], other=0.0)
         # Zeros rather than stale values: a weight of 0 would not silence a NaN.
         v_ND = tl.load(v_ptr + v_offs_N[:, None] + offs_D[None, :], mask=is_key_N[:, None], other=0.0)
-        if HAS_MASK:
-            own_N = keys_N - prefix_len
+        if MASK_WIDTH > 0:
+            own_N = keys_N - (kv_len - MASK_WIDTH)
             sees_MN = tl.load(
-                mask_ptr + (step_row_M * q_len)[:, None] + own_N[None, :],
-                mask=is_row_M[:, None] & ((own_N >= 0) & (own_N < q_len))[None, :],
+                mask_ptr + (step_row_M * MASK_WIDTH)[:, None] + own_N[None, :],
+                mask=is_row_M[:, None] & ((own_N >= 0) & (own_N < MASK_WIDTH))[None, :],
                 other=0,
             )
             sees_MN = (own_N < 0)[None, :] | (sees_MN != 0)

@@ -42,7 +42,7 @@ class _Plan:
     cu_q: list[int]
     kv_len: list[int]
     block_table_BP: Tensor
-    tree_mask_BQQ: Tensor | None
+    tree_mask_BQM: Tensor | None
     requests: list[_Request]
 
     def is_for(self, meta: AttentionMetadata, cu_q: list[int], kv_len: list[int]) -> bool:
@@ -51,7 +51,7 @@ class _Plan:
             self.cu_q == cu_q
             and self.kv_len == kv_len
             and torch.equal(self.block_table_BP, meta.block_table_BP)
-            and _same_mask(self.tree_mask_BQQ, meta.tree_mask_BQQ)
+            and _same_mask(self.tree_mask_BQM, meta.tree_mask_BQM)
         )
 
 
@@ -63,15 +63,28 @@ class TorchAttention:
     """Reference and CPU backend. On a CUDA device it reads the metadata back to the host (a synchronisation)."""
 
     name = "torch"
+    is_planned = False
 
-    def forward(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, scale: float) -> Tensor:
-        """See AttentionBackend.forward. Raises ValueError for a request with fewer keys than rows."""
+    def forward(
+        self,
+        q_THD: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        meta: AttentionMetadata,
+        scale: float,
+        out_THD: Tensor | None = None,
+    ) -> Tensor:
+        """See AttentionBackend.forward. Raises ValueError for a request with fewer keys than rows or than its mask.
+
+        Rows that belong to no request become 0.
+        """
         num_pages, page_size, num_kv_heads, _ = k_cache.shape
         group = q_THD.shape[1] // num_kv_heads
         requests = _plan(meta, group, page_size, q_THD.dtype).requests
         if len(requests) == 1 and requests[0].q == q_THD.shape[0]:
-            return _attend(q_THD, k_cache, v_cache, requests[0], group, scale)
-        out_THD = torch.zeros_like(q_THD)
+            only_THD = _attend(q_THD, k_cache, v_cache, requests[0], group, scale)
+            return only_THD if out_THD is None else out_THD.copy_(only_THD)
+        out_THD = torch.zeros_like(q_THD) if out_THD is None else out_THD.zero_()
         for request in requests:
             rows = slice(request.first_row, request.first_row + request.q)
             out_THD[rows] = _attend(q_THD[rows], k_cache, v_cache, request, group, scale)
@@ -85,7 +98,7 @@ def _attend(q_qHD: Tensor, k_cache: Tensor, v_cache: Tensor, request: _Request, 
     k_1HLD, v_1HLD = _by_head(k_cache, request), _by_head(v_cache, request)
     if q == 1:
         packed = q_qHD.reshape(1, num_kv_heads, group, head_dim)
-        out = scaled_dot_product_attention(packed, k_1HLD, v_1HLD, scale=scale)
+        out = scaled_dot_product_attention(packed, k_1HLD, v_1HLD, attn_mask=request.bias, scale=scale)
         return out.reshape(1, num_heads, head_dim)
     q_HqGD = q_qHD.view(q, num_kv_heads, group, head_dim).transpose(0, 1)
     if _is_packed(q, group):
@@ -132,12 +145,14 @@ def _make_plan(
     meta: AttentionMetadata, cu_q: list[int], kv_len: list[int], group: int, page_size: int, dtype: torch.dtype
 ) -> _Plan:
     requests = []
+    mask_width = 0 if meta.tree_mask_BQM is None else meta.tree_mask_BQM.shape[2]
     for b, num_keys in enumerate(kv_len):
         q = cu_q[b + 1] - cu_q[b]
         if q == 0:
             continue
-        if num_keys < q:
-            raise ValueError(f"kv_len of request {b} is {num_keys}; allowed: at least its {q} rows")
+        if num_keys < max(q, mask_width):
+            needs = f"its {q} rows" if mask_width <= q else f"the {mask_width} keys of its mask"
+            raise ValueError(f"kv_len of request {b} is {num_keys}; allowed: at least {needs}")
         pages_P = meta.block_table_BP[b, : -(-num_keys // page_size)].long()
         consecutive = bool((pages_P[1:] - pages_P[:-1] == 1).all())
         bias = _bias(meta, b, q, num_keys, dtype)
@@ -145,19 +160,20 @@ def _make_plan(
             bias = bias.repeat_interleave(group, 0)
         first_key = int(pages_P[0]) * page_size if consecutive else -1
         requests.append(_Request(cu_q[b], q, num_keys, first_key, pages_P, bias))
-    mask = meta.tree_mask_BQQ
+    mask = meta.tree_mask_BQM
     return _Plan(cu_q, kv_len, meta.block_table_BP.clone(), None if mask is None else mask.clone(), requests)
 
 
 def _bias(meta: AttentionMetadata, b: int, q: int, kv_len: int, dtype: torch.dtype) -> Tensor | None:
-    """What is added to the scores [q, L]: 0 where a row may look, -inf elsewhere; None for a single row."""
-    if q == 1:
+    """What is added to the scores [q, L]: 0 where a row may look, -inf elsewhere; None where it sees all."""
+    mask_BQM = meta.tree_mask_BQM
+    if q == 1 and mask_BQM is None:
         return None
     device = meta.kv_len_B.device
-    if meta.tree_mask_BQQ is None:
-        own_qq = torch.ones(q, q, dtype=torch.bool, device=device).tril_()
+    if mask_BQM is None:
+        own_qM = torch.ones(q, q, dtype=torch.bool, device=device).tril_()
     else:
-        own_qq = meta.tree_mask_BQQ[b, :q, :q]
+        own_qM = mask_BQM[b, :q]
     bias = torch.zeros(q, kv_len, dtype=dtype, device=device)
-    bias[:, kv_len - q :].masked_fill_(~own_qq, float("-inf"))
+    bias[:, kv_len - own_qM.shape[1] :].masked_fill_(~own_qM, float("-inf"))
     return bias

@@ -25,12 +25,21 @@ class TritonAttention:
     """Paged attention for CUDA devices and Triton's interpreter; capturable after one warm-up call of its shape."""
 
     name = "triton"
+    is_planned = False
 
     def __init__(self, choose: Callable[[LaunchShape], Launch] = choose_launch) -> None:
         """`choose` maps the host-known shape to the launch; tests and sweeps pass their own."""
         self._choose = choose
 
-    def forward(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, scale: float) -> Tensor:
+    def forward(
+        self,
+        q_THD: Tensor,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        meta: AttentionMetadata,
+        scale: float,
+        out_THD: Tensor | None = None,
+    ) -> Tensor:
         """See AttentionBackend.forward. Rows of the step that belong to no request are left unwritten."""
         _check_layout(q_THD, k_cache, v_cache, meta)
         num_rows, num_heads, head_dim = q_THD.shape
@@ -39,8 +48,10 @@ class TritonAttention:
         launch = self._choose(shape)
         uniform_q = meta.max_q if meta.uniform else 0
         block_b = 1 if meta.uniform else max(_LEAST_BLOCK_B, triton.next_power_of_2(shape.num_requests))
-        mask_BQQ = meta.tree_mask_BQQ
-        out_THD = q_THD.new_empty(q_THD.shape)
+        mask_BQM = meta.tree_mask_BQM
+        if out_THD is None:
+            out_THD = q_THD.new_empty(q_THD.shape)
+        assert out_THD.is_contiguous() and out_THD.dtype == q_THD.dtype, "out_THD must be dense and of q's dtype"
         is_split = launch.num_splits > 1
         partial_STHD, lse_STH = out_THD, out_THD
         if is_split:
@@ -55,7 +66,7 @@ class TritonAttention:
             meta.cu_q_B1,
             meta.kv_len_B,
             meta.block_table_BP,
-            q_THD if mask_BQQ is None else mask_BQQ.view(torch.uint8),
+            q_THD if mask_BQM is None else mask_BQM.view(torch.uint8),
             scale * _LOG2_E,
             shape.num_requests,
             num_rows,
@@ -70,7 +81,7 @@ class TritonAttention:
             HEAD_DIM=head_dim,
             PAGE_SIZE=k_cache.shape[1],
             UNIFORM_Q=uniform_q,
-            HAS_MASK=mask_BQQ is not None,
+            MASK_WIDTH=0 if mask_BQM is None else mask_BQM.shape[2],
             IS_SPLIT=is_split,
             BLOCK_B=block_b,
             BLOCK_M=launch.block_m,
@@ -111,8 +122,10 @@ def _check_layout(q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: Attenti
     for name, tensor in (("q_THD", q_THD), ("k_cache", k_cache), ("v_cache", v_cache)):
         assert tensor.stride()[-2:] == (head_dim, 1), f"{name} must have dense heads, has strides {tensor.stride()}"
     assert meta.block_table_BP.stride(1) == 1, "block_table_BP must have dense rows"
-    if meta.tree_mask_BQQ is not None:
-        assert meta.uniform and meta.tree_mask_BQQ.is_contiguous(), "a tree mask must be contiguous, the step uniform"
+    mask_BQM = meta.tree_mask_BQM
+    if mask_BQM is not None:
+        assert meta.uniform and mask_BQM.is_contiguous(), "a tree mask must be contiguous, the step uniform"
+        assert mask_BQM.shape[2] >= mask_BQM.shape[1] == meta.max_q, "a tree mask is [B, Q, M] with M >= Q"
 
 
 def _launch_shape(q_THD: Tensor, meta: AttentionMetadata, num_kv_heads: int) -> LaunchShape:

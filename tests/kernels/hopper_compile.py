@@ -11,6 +11,8 @@ from triton.runtime.jit import JITFunction
 
 from specbench.kernels import (
     accept_chain,
+    accept_tree,
+    compact_kv,
     decode_rows,
     draft_rows,
     ngram,
@@ -19,6 +21,10 @@ from specbench.kernels import (
     sample,
     silu_and_mul,
     store_draft,
+    tree_build,
+    tree_draft_rows,
+    tree_expand,
+    tree_rows,
 )
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.triton_attention import TritonAttention
@@ -88,18 +94,51 @@ def round_kernels(k: int) -> None:
     for forced in (None, i32(b)):
         accept_chain.accept_chain_triton(
             i64(b, q), i64(b), i32(b), i64(b), forced, i32(s), i64(s, 100), i32(s), i64(s, 8), i32(s), i64(s, k),
-            i32(b, 5 + q), i64(b),
+            i32(b, 6 + q), i64(b),
         )  # fmt: skip
     decode_rows.prepare_rows_triton(
         i64(b), i64(rows), i32(rows), i32(b), i32(b), i32(s), i64(s, 100), i64(s, k), i32(s, 20), 16, i64(rows),
         i64(rows), i64(rows), i32(b), i32(b, 20),
     )  # fmt: skip
     draft_rows.draft_first_ids_triton(i64(b), i64(rows), i64(rows), i64(s, 100), i64(rows))
+    pair_rows = (i64(2 * b), i64(2 * b), i64(2 * b), i32(b))
+    draft_rows.draft_pair_rows_triton(i64(b), i32(s), i64(s, 100), i32(s, 20), 16, *pair_rows)
     if k > 1:
         next_rows = (i64(b), i64(b), i64(b), i32(b))
         draft_rows.draft_next_rows_triton(2, i64(b), i32(s), i64(s, k), i32(s, 20), 16, *next_rows)
     if k:
         ngram.ngram_propose_triton(i64(b), i32(s), i64(s, 400), 2, 4, i64(s, k))
+
+
+def tree_kernels(topk: int, depth: int, size: int) -> None:
+    b, s, w = 3, 9, depth + 1
+    rows, k = b * size, size - 1
+    tree = (i32(s, size), i32(s, size), torch.zeros(s, size, size, dtype=torch.bool))
+    for forced in (None, i32(b)):
+        accept_tree.accept_tree_triton(
+            i64(b, size), i64(b), i32(b), i64(b), forced, i32(s), i64(s, 100), i32(s), i64(s, 8), i32(s), i64(s, k),
+            *tree[:2], i32(b, 6 + w), i64(b), i64(b, w),
+        )  # fmt: skip
+    tree_rows.prepare_tree_rows_triton(
+        i64(b), i64(rows), i32(rows), i32(b), i32(b), i32(s), i64(s, 100), i64(s, k), *tree[1:], i32(s, 20), 16,
+        i64(rows), i64(rows), i64(rows), i32(b), i32(b, 20), tree[2][:b].clone(),
+    )  # fmt: skip
+    for heads, dim in ((8, 128), (3, 64)):
+        cache = torch.zeros(2, 30, 16, heads, dim, dtype=BF16)
+        compact_kv.compact_kv_triton(cache, cache.clone(), i64(b, w), i32(b, 6 + w), i32(b, 20))
+    pool = tree_expand.new_tree_pool(b, topk, depth, torch.device("cpu"))
+    for d2t in (None, i64(32000)):
+        for level in range(1, depth + 1):
+            logits = torch.zeros(b if level == 1 else b * topk, 32000, dtype=BF16)
+            tree_expand.expand_tree_triton(level, logits, d2t, pool)
+    tree_build.build_tree_triton(pool, i64(b), i64(s, k), *tree)
+    path_rows = [i64(b * w) for _ in range(3)]
+    tree_draft_rows.tree_first_rows_triton(
+        i64(b, w), i32(b, 6 + w), i64(b), i64(s, 100), i32(s, 20), 16, size, *path_rows, i32(b), i64(b * w)
+    )
+    if depth > 1:
+        level_rows = (i64(b * topk), i64(b * topk), i32(b))
+        tree_draft_rows.tree_level_rows_triton(2, i64(b), i32(s), i32(s, 20), 16, topk, *level_rows)
 
 
 def attention_kernels() -> None:
@@ -113,7 +152,7 @@ def attention_kernels() -> None:
                 max_q=q,
                 max_kv=4096,
                 uniform=uniform,
-                tree_mask_BQQ=torch.ones(num_requests, q, q, dtype=torch.bool) if q == 5 else None,
+                tree_mask_BQM=torch.ones(num_requests, q, 2 * q, dtype=torch.bool) if q == 5 else None,
             )
             q_THD = torch.zeros(num_requests * q, heads, dim, dtype=BF16)
             TritonAttention().forward(q_THD, cache, cache.clone(), meta, 0.1)
@@ -125,5 +164,7 @@ if __name__ == "__main__":
     sampling_kernels()
     for num_drafts in (0, 1, 4):
         round_kernels(num_drafts)
+    for topk, depth, size in ((1, 1, 2), (8, 5, 32), (16, 8, 64)):
+        tree_kernels(topk, depth, size)
     attention_kernels()
     print("compiled:", *sorted(set(compiled)))

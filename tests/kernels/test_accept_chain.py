@@ -12,7 +12,7 @@ def oracle(slots: Slots, slot: int, sampled: list[int], num_drafts: int, forced:
     """One request, token by token: commits into `slots`; returns its status row and the accepted count."""
     n, done, limit = int(slots.n_S[slot]), int(slots.done_S[slot]), int(slots.limit_S[slot])
     if num_drafts < 0 or done != 0:
-        return [0, 0, done, n, 0] + [-1] * len(sampled), 0
+        return [0, 0, done, n, 0, 0] + [-1] * len(sampled), 0
     drafts, stops = slots.drafts_SK[slot].tolist(), [s for s in slots.stop_SE[slot].tolist() if s >= 0]
     offered = next((j for j in range(num_drafts) if drafts[j] < 0), num_drafts)
     accepted = 0
@@ -37,14 +37,14 @@ def oracle(slots: Slots, slot: int, sampled: list[int], num_drafts: int, forced:
     for index, token in enumerate(committed):
         slots.tokens_SL[slot, n + 1 + index] = token
     slots.n_S[slot], slots.done_S[slot] = n + len(committed), done
-    status = [accepted, len(committed), done, n + len(committed), offered]
+    status = [accepted, len(committed), done, n + len(committed), offered, offered]
     return status + committed + [-1] * (len(sampled) - len(committed)), accepted
 
 
 def run(op, slots: Slots, sampled, slot_of, num_drafts, base_row, forced):
     device = slots.n_S.device
     requests, rows = len(slot_of), sampled.shape[1]
-    status = torch.full((requests, 5 + rows), POISON, dtype=torch.int32, device=device)
+    status = torch.full((requests, 6 + rows), POISON, dtype=torch.int32, device=device)
     sample_row = torch.full((requests,), POISON, dtype=torch.int64, device=device)
     slot_B, num_drafts_B, base_row_B = (torch.tensor(t, device=device) for t in (slot_of, num_drafts, base_row))
     forced_B = None if forced is None else torch.tensor(forced, device=device, dtype=torch.int32)
@@ -111,14 +111,14 @@ def plain_slots(device, **changes) -> Slots:
 @pytest.mark.parametrize(
     "changes,expected",
     [
-        ({}, [3, 4, 0, 9, 3, 1, 2, 3, 0]),
-        ({"stop_SE": [2, -1, -1]}, [3, 2, 1, 7, 3, 1, 2, -1, -1]),
-        ({"stop_SE": [-1, 0, -1]}, [3, 4, 1, 9, 3, 1, 2, 3, 0]),
-        ({"limit_S": 8}, [3, 2, 2, 7, 3, 1, 2, -1, -1]),
-        ({"limit_S": 8, "stop_SE": [2, -1, -1]}, [3, 2, 1, 7, 3, 1, 2, -1, -1]),
-        ({"limit_S": 6}, [3, 0, 2, 5, 3, -1, -1, -1, -1]),
-        ({"drafts_SK": [1, 9, 3]}, [1, 2, 0, 7, 3, 1, 2, -1, -1]),
-        ({"done_S": 1}, [0, 0, 1, 5, 0, -1, -1, -1, -1]),
+        ({}, [3, 4, 0, 9, 3, 3, 1, 2, 3, 0]),
+        ({"stop_SE": [2, -1, -1]}, [3, 2, 1, 7, 3, 3, 1, 2, -1, -1]),
+        ({"stop_SE": [-1, 0, -1]}, [3, 4, 1, 9, 3, 3, 1, 2, 3, 0]),
+        ({"limit_S": 8}, [3, 2, 2, 7, 3, 3, 1, 2, -1, -1]),
+        ({"limit_S": 8, "stop_SE": [2, -1, -1]}, [3, 2, 1, 7, 3, 3, 1, 2, -1, -1]),
+        ({"limit_S": 6}, [3, 0, 2, 5, 3, 3, -1, -1, -1, -1]),
+        ({"drafts_SK": [1, 9, 3]}, [1, 2, 0, 7, 3, 3, 1, 2, -1, -1]),
+        ({"done_S": 1}, [0, 0, 1, 5, 0, 0, -1, -1, -1, -1]),
     ],
     ids=["all", "stop-inside", "stop-on-bonus", "limit", "stop-at-limit", "no-room", "reject", "done"],
 )
@@ -129,7 +129,7 @@ def test_written_out_cases(op, changes, expected, device):
     status, _ = run(op, slots, torch.tensor([[1, 2, 3, 0]]), [0], [3], [0], None)
     assert status == [expected]
     count = expected[1]
-    assert slots.tokens_SL[0, 6 : 6 + count].tolist() == expected[5 : 5 + count]
+    assert slots.tokens_SL[0, 6 : 6 + count].tolist() == expected[6 : 6 + count]
     before[0, 6 : 6 + count] = slots.tokens_SL[0, 6 : 6 + count]
     assert torch.equal(slots.tokens_SL, before)
 
@@ -139,7 +139,7 @@ def test_without_stop_ids(op, device):
     slots = plain_slots(device)
     slots.stop_SE = slots.stop_SE[:, :0]
     status, _ = run(op, slots, torch.tensor([[1, 2, 0, 0]]), [0], [3], [0], None)
-    assert status == [[2, 3, 0, 8, 3, 1, 2, 0, -1]]
+    assert status == [[2, 3, 0, 8, 3, 3, 1, 2, 0, -1]]
 
 
 @pytest.mark.parametrize(
@@ -149,11 +149,11 @@ def test_without_stop_ids(op, device):
 def test_missing_drafts_are_not_offered(op, drafts, offered, device):
     slots = plain_slots(device, drafts_SK=drafts)
     status, _ = run(op, slots, torch.tensor([[1, 2, 3, 0]]), [0], [3], [0], None)
-    assert status[0][4] == offered
+    assert status[0][4:6] == [offered, offered]
 
 
 @pytest.mark.parametrize("op", [accept_chain_ref, accept_chain_triton])
 def test_forced_acceptance_emits_the_drafts(op, device):
     slots = plain_slots(device)
     status, sample_row = run(op, slots, torch.tensor([[0, 0, 4, 0]]), [0], [3], [20], [2])
-    assert status == [[2, 3, 0, 8, 3, 1, 2, 4, -1]] and sample_row == [22]
+    assert status == [[2, 3, 0, 8, 3, 3, 1, 2, 4, -1]] and sample_row == [22]

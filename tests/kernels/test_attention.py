@@ -35,12 +35,15 @@ class Case:
     page_size: int = 16
     dtype: torch.dtype = torch.float32
     tree: bool = False
+    older: int = 0
+    """Keys before the step's own rows that the tree mask covers too (M = q + older)."""
     seed: int = 0
 
     def __str__(self) -> str:
         lengths = ",".join(f"{q}x{kv_len}" for q, kv_len in self.lengths[:4])
         dtype = str(self.dtype).removeprefix("torch.")
-        return f"{lengths}-g{self.group}-d{self.head_dim}-p{self.page_size}-{dtype}" + ("-tree" if self.tree else "")
+        tree = f"-tree+{self.older}" if self.tree else ""
+        return f"{lengths}-g{self.group}-d{self.head_dim}-p{self.page_size}-{dtype}" + tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,20 @@ def random_trees(num_requests: int, q: int) -> Tensor:
     return mask_BQQ
 
 
-def dense_attention(q_qHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, own_qq: Tensor, scale: float) -> Tensor:
+def with_older_keys(trees_BQQ: Tensor, older: int) -> Tensor:
+    """[B, Q, older + Q]: as in the later levels of a tree drafter, a row sees some of the rows of earlier levels."""
+    num_requests, q, _ = trees_BQQ.shape
+    return torch.cat([torch.rand(num_requests, q, older) < 0.5, trees_BQQ], dim=2)
+
+
+def dense_attention(q_qHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, own_qM: Tensor, scale: float) -> Tensor:
     """The oracle: every score in fp64, masked by hand."""
     q, num_heads, _ = q_qHD.shape
     kv_len = k_LHD.shape[0]
     k_LHD, v_LHD = (x.double().repeat_interleave(num_heads // x.shape[1], 1) for x in (k_LHD, v_LHD))
     score_HqL = torch.einsum("qhd,lhd->hql", q_qHD.double(), k_LHD) * scale
     visible_qL = torch.ones(q, kv_len, dtype=torch.bool)
-    visible_qL[:, kv_len - q :] = own_qq
+    visible_qL[:, kv_len - own_qM.shape[1] :] = own_qM
     weight_HqL = score_HqL.masked_fill(~visible_qL, float("-inf")).softmax(-1)
     return torch.einsum("hql,lhd->qhd", weight_HqL, v_LHD)
 
@@ -88,7 +97,7 @@ def make_step(case: Case, device: torch.device) -> Step:
     q_THD = torch.randn(num_rows, case.num_kv_heads * case.group, case.head_dim).to(case.dtype)
     # Wider than needed, the rest 0: as the engine's tables are.
     table_BP = torch.zeros(len(case.lengths), max(pages_of) + 2, dtype=torch.int32)
-    trees_BQQ = random_trees(len(case.lengths), max_q) if case.tree else None
+    trees_BQM = with_older_keys(random_trees(len(case.lengths), max_q), case.older) if case.tree else None
     scale = case.head_dim**-0.5
     expected, cu_q = [], [0]
     for b, (q, kv_len) in enumerate(case.lengths):
@@ -98,9 +107,9 @@ def make_step(case: Case, device: torch.device) -> Step:
         flat = table_BP[b, slots // page].long() * page + slots % page
         k_cache.view(-1, *cache_shape[2:])[flat] = k_LHD.float()
         v_cache.view(-1, *cache_shape[2:])[flat] = v_LHD.float()
-        own_qq = torch.ones(q, q, dtype=torch.bool).tril() if trees_BQQ is None else trees_BQQ[b]
+        own_qM = torch.ones(q, q, dtype=torch.bool).tril() if trees_BQM is None else trees_BQM[b]
         rows = slice(cu_q[-1], cu_q[-1] + q)
-        expected.append(dense_attention(q_THD[rows], k_LHD, v_LHD, own_qq, scale))
+        expected.append(dense_attention(q_THD[rows], k_LHD, v_LHD, own_qM, scale))
         cu_q.append(cu_q[-1] + q)
     meta = AttentionMetadata(
         cu_q_B1=torch.tensor(cu_q, dtype=torch.int32, device=device),
@@ -109,7 +118,7 @@ def make_step(case: Case, device: torch.device) -> Step:
         max_q=max_q,
         max_kv=max_kv,
         uniform=len({q for q, _ in case.lengths}) == 1,
-        tree_mask_BQQ=None if trees_BQQ is None else trees_BQQ.to(device),
+        tree_mask_BQM=None if trees_BQM is None else trees_BQM.to(device),
     )
     k_cache, v_cache = (x.to(device, case.dtype) for x in (k_cache, v_cache))
     return Step(q_THD.to(device), k_cache, v_cache, meta, scale, torch.cat(expected))
@@ -117,9 +126,24 @@ def make_step(case: Case, device: torch.device) -> Step:
 
 def check(backend: AttentionBackend, case: Case, device: torch.device) -> None:
     step = make_step(case, device)
-    out_THD = backend.forward(step.q_THD, step.k_cache, step.v_cache, step.meta, step.scale)
+    inputs = (step.q_THD, step.k_cache, step.v_cache, step.meta, step.scale)
+    out_THD = backend.forward(*inputs)
     assert out_THD.dtype == case.dtype and out_THD.shape == step.q_THD.shape
     torch.testing.assert_close(out_THD.double().cpu(), step.expected_THD, atol=TOLERANCE[case.dtype], rtol=0)
+
+
+def test_result_is_written_where_asked(device: torch.device) -> None:
+    """Rows of a larger buffer: the part of a step whose rows stand in the middle."""
+    for lengths in (((3, 40),), ((3, 40), (2, 7))):
+        for backend in backends_of(device):
+            step = make_step(Case(lengths=lengths), device)
+            num_rows = step.q_THD.shape[0]
+            buffer_THD = torch.full((num_rows + 2, *step.q_THD.shape[1:]), -7.0, device=device)
+            inputs = (step.q_THD, step.k_cache, step.v_cache, step.meta, step.scale)
+            given = backend.forward(*inputs, out_THD=buffer_THD[1:-1])
+            assert given.data_ptr() == buffer_THD[1:-1].data_ptr()
+            assert torch.equal(buffer_THD[1:-1], backend.forward(*inputs))
+            assert (buffer_THD[[0, -1]] == -7.0).all()
 
 
 def fixed_launch(**changes: int) -> TritonAttention:
@@ -168,6 +192,8 @@ SMALL_CASES = [
     Case(lengths=MIXED, page_size=1, group=1),
     Case(lengths=((40, 90), (1, 200), (1, 1), (33, 33)), group=4, page_size=32),
     *(Case(lengths=((q, q), (q, q + 37), (q, 20)), tree=True, seed=q) for q in (1, 2, 6, 16)),
+    *(Case(lengths=((q, q + 9), (q, q + 37)), tree=True, older=older, seed=q) for q in (1, 2, 4) for older in (1, 9)),
+    Case(lengths=((8, 56), (8, 130)), tree=True, older=48, page_size=1, num_kv_heads=1),
     Case(lengths=((5, 70), (1, 30)), dtype=torch.float16, group=4),
     Case(lengths=((1, 70), (1, 30)), dtype=torch.float16, head_dim=64),
 ]
@@ -182,6 +208,7 @@ LARGE_CASES = [
     Case(lengths=((512, 2000), (1, 3000), (5, 700)), num_kv_heads=2, group=4, head_dim=64, dtype=torch.bfloat16),
     Case(lengths=((512, 512),), num_kv_heads=3, head_dim=64, page_size=128),
     Case(lengths=((64, 1000), (64, 64)), num_kv_heads=2, group=4, head_dim=128, tree=True),
+    Case(lengths=((8, 1000), (8, 64)), num_kv_heads=2, group=4, head_dim=128, tree=True, older=56),
     *(
         Case(lengths=((5, 600), (5, 9)), num_kv_heads=8, group=4, head_dim=128, page_size=p)
         for p in (1, 16, 32, 64, 128)
@@ -238,16 +265,16 @@ def test_metadata_rewritten_in_place(device: torch.device) -> None:
     case = Case(lengths=((3, 40), (3, 20)), tree=True)
     for backend in backends_of(device):
         step = make_step(case, device)
-        meta, mask_BQQ = step.meta, step.meta.tree_mask_BQQ
-        assert mask_BQQ is not None
+        meta, mask_BQM = step.meta, step.meta.tree_mask_BQM
+        assert mask_BQM is not None
         for seed, lengths in ((1, ((3, 30), (3, 12))), (2, ((3, 30), (3, 12))), (3, ((3, 3), (3, 40)))):
             other = make_step(Case(lengths=lengths, tree=True, seed=seed), device)
-            other_mask_BQQ = other.meta.tree_mask_BQQ
-            assert other_mask_BQQ is not None
+            other_mask_BQM = other.meta.tree_mask_BQM
+            assert other_mask_BQM is not None
             meta.kv_len_B.copy_(other.meta.kv_len_B)
             meta.block_table_BP.zero_()
             meta.block_table_BP[:, : other.meta.block_table_BP.shape[1]] = other.meta.block_table_BP
-            mask_BQQ.copy_(other_mask_BQQ)
+            mask_BQM.copy_(other_mask_BQM)
             out_THD = backend.forward(other.q_THD, other.k_cache, other.v_cache, meta, other.scale)
             torch.testing.assert_close(out_THD.double().cpu(), other.expected_THD, atol=2e-5, rtol=0)
 
@@ -256,10 +283,10 @@ def test_stale_mask_is_noticed(device: torch.device) -> None:
     """A new tree over the same keys: only the row whose ancestors changed gives another result, and the right one."""
     for backend in backends_of(device):
         step = make_step(Case(lengths=((4, 40), (4, 20)), tree=True), device)
-        assert step.meta.tree_mask_BQQ is not None
+        assert step.meta.tree_mask_BQM is not None
         inputs = (step.q_THD, step.k_cache, step.v_cache)
         before_THD = backend.forward(*inputs, step.meta, step.scale)
-        step.meta.tree_mask_BQQ[0, 3, :3] ^= True
+        step.meta.tree_mask_BQM[0, 3, :3] ^= True
         after_THD = backend.forward(*inputs, step.meta, step.scale)
         assert (after_THD != before_THD).any(-1).any(-1).nonzero().flatten().tolist() == [3]
         assert torch.equal(after_THD, backend.forward(*inputs, replace(step.meta, cache={}), step.scale))
@@ -313,6 +340,13 @@ def test_fewer_keys_than_rows_is_refused() -> None:
     step = make_step(Case(lengths=((3, 9), (3, 5))), torch.device("cpu"))
     step.meta.kv_len_B[1] = 2
     with pytest.raises(ValueError, match="kv_len of request 1 is 2"):
+        TorchAttention().forward(step.q_THD, step.k_cache, step.v_cache, step.meta, step.scale)
+
+
+def test_fewer_keys_than_mask_columns_is_refused() -> None:
+    step = make_step(Case(lengths=((3, 19), (3, 15)), tree=True, older=6), torch.device("cpu"))
+    step.meta.kv_len_B[1] = 8
+    with pytest.raises(ValueError, match="at least the 9 keys of its mask"):
         TorchAttention().forward(step.q_THD, step.k_cache, step.v_cache, step.meta, step.scale)
 
 

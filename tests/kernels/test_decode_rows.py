@@ -10,6 +10,9 @@ from specbench.kernels.draft_rows import (
     draft_next_rows,
     draft_next_rows_ref,
     draft_next_rows_triton,
+    draft_pair_rows,
+    draft_pair_rows_ref,
+    draft_pair_rows_triton,
 )
 
 POISON = -77
@@ -99,17 +102,18 @@ def test_draft_first_ids_are_shifted_by_one(op, device):
     assert ids.tolist() == [tokens[3][5], tokens[3][6], tokens[3][39], 0, tokens[6][1]]
 
 
+@pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("requests", [1, 5, 130])
 @pytest.mark.parametrize("step", [2, 3, 4])
 @pytest.mark.parametrize("op", [draft_next_rows_ref, draft_next_rows_triton, draft_next_rows])
-def test_draft_next_rows(op, step, requests, device):
+def test_draft_next_rows(op, step, requests, shift, device):
     slots = random_slots(seed=step, depth=4, device=device)
     slot_of = [index % 7 for index in range(requests)]
     out = [poisoned(requests, dtype, device) for dtype in (torch.int64, torch.int64, torch.int64, torch.int32)]
     slot_B = torch.tensor(slot_of, device=device)
-    op(step, slot_B, slots.n_S, slots.drafts_SK, slots.block_table_SP, slots.page_size, *out)
+    op(step, slot_B, slots.n_S, slots.drafts_SK, slots.block_table_SP, slots.page_size, *out, shift)
     for request, slot in enumerate(slot_of):
-        at = int(slots.n_S[slot]) + step - 2
+        at = int(slots.n_S[slot]) + step - 2 + shift
         draft = max(int(slots.drafts_SK[slot, step - 2]), 0)
         assert [int(t[request]) for t in out] == [draft, at, key_slot(slots, slot, at), at + 1]
 
@@ -118,3 +122,21 @@ def test_draft_next_rows_refuses_steps_that_have_no_draft_before_them(device):
     slots = random_slots(seed=0, depth=2, device=device)
     with pytest.raises(AssertionError, match="step 1"):
         draft_next_rows(1, slots.n_S, slots.n_S, slots.drafts_SK, slots.block_table_SP, 4, *[slots.n_S] * 4)
+
+
+@pytest.mark.parametrize("requests", [1, 5, 130])
+@pytest.mark.parametrize("op", [draft_pair_rows_ref, draft_pair_rows_triton, draft_pair_rows])
+def test_draft_pair_rows_are_the_pending_token_and_the_one_before(op, requests, device):
+    slots = random_slots(seed=requests, depth=4, device=device)
+    slots.n_S[2], slots.tokens_SL[3, int(slots.n_S[3])] = 0, -1
+    slot_of = [index % 7 for index in range(requests)]
+    out = [poisoned(2 * requests, torch.int64, device) for _ in range(3)]
+    kv_len = poisoned(requests, torch.int32, device)
+    slot_B = torch.tensor(slot_of, device=device)
+    op(slot_B, slots.n_S, slots.tokens_SL, slots.block_table_SP, slots.page_size, *out, kv_len)
+    for request, slot in enumerate(slot_of):
+        n = max(int(slots.n_S[slot]), 1)  # nothing stands before position 0: dummies take positions 0 and 1
+        assert int(kv_len[request]) == n + 1
+        for row, at in ((2 * request, n - 1), (2 * request + 1, n)):
+            token = max(int(slots.tokens_SL[slot, at]), 0)
+            assert [int(t[row]) for t in out] == [token, at, key_slot(slots, slot, at)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from toy.compare import assert_same_output
 from toy.engines import generate, make_engine, named_strategy, pad_rounds, request
 from toy.oracle import assert_as_oracle, continuations
+from toy.plans import Plan
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
@@ -28,11 +29,24 @@ class Case:
     num_requests: int
     padded: bool
     tight: bool
+    multi: bool
+    unpadded: bool
 
     @property
     def name(self) -> str:
-        flags = "-padded" * self.padded + "-tight" * self.tight
+        flags = "-padded" * self.padded + "-tight" * self.tight + "-multi" * self.multi + "-unpadded" * self.unpadded
         return f"{self.strategy}-k{self.k}-page{self.page_size}-batch{self.batch}-rows{self.budget}{flags}"
+
+    def plan(self, given: Plan) -> Plan:
+        """The plan with the case's own ways of waiting and drafting, where it leaves room for them."""
+        if given.sync != "single" or given.graph in ("full", "one"):
+            return given
+        can_unpad = "eagle" in self.strategy and given.graph in ("none", "piecewise")
+        return replace(
+            given,
+            sync="multi" if self.multi else given.sync,
+            drafter="unpadded" if self.unpadded and can_unpad else given.drafter,
+        )
 
 
 def _cases(num: int) -> list[Case]:
@@ -51,6 +65,8 @@ def _cases(num: int) -> list[Case]:
                 num_requests=min(batch + rng.randint(0, 4), 17),
                 padded=rng.random() < 0.4,
                 tight=rng.random() < 0.4,
+                multi=rng.random() < 0.4,
+                unpadded=rng.random() < 0.4,
             )
         )
     return cases
@@ -75,7 +91,7 @@ def test_c01_output_equals_no_spec(main_plan, case: Case):
         strategy = named_strategy(case.strategy, **options.get(case.strategy, dict(k=case.k, head="random")))
     longest = -(-(72 + case.k) // case.page_size)
     engine = make_engine(
-        main_plan,
+        case.plan(main_plan),
         strategy,
         max_model_len=72,
         page_size=case.page_size,

@@ -7,20 +7,25 @@ from toy.engines import make_engine, named_strategy
 from toy.plans import CPU
 
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.registry import STRATEGIES, lookup
+from specbench.harness.registry import HEAD_STRATEGIES, STRATEGIES, lookup
 
 
 def test_defaults():
     found = {name: lookup(STRATEGIES, name, "strategy")({}) for name in STRATEGIES}
-    assert {name: s.num_drafts for name, s in found.items()} == {"no-spec": 0, "eagle": 4, "naive-eagle": 1, "ngram": 4}
+    assert {name: s.num_drafts for name, s in found.items()} == {
+        "no-spec": 0, "eagle": 4, "eagle-topk": 31, "naive-eagle": 1, "draft-model": 4, "ngram": 4,
+    }  # fmt: skip
     assert {name: s.graph for name, s in found.items()} == {
-        "no-spec": "one", "eagle": "full", "naive-eagle": "one", "ngram": "one",
+        "no-spec": "one", "eagle": "full_decode_only", "eagle-topk": "full_decode_only", "naive-eagle": "one",
+        "draft-model": "full_decode_only", "ngram": "one",
     }  # fmt: skip
     assert all(s.name == name for name, s in found.items())
+    assert {name for name, s in found.items() if s.tree is not None} == {"eagle-topk"}
+    assert {name for name, s in found.items() if hasattr(s.options, "head")} == HEAD_STRATEGIES
 
 
 def test_a_head_is_asked_for_only_when_an_engine_is_made():
-    for name in ("eagle", "naive-eagle"):
+    for name in sorted(HEAD_STRATEGIES):
         strategy = named_strategy(name)
         with pytest.raises(ValueError, match=f"{name}: no head for this model; give {name}:head=DIR"):
             make_engine(CPU, strategy)

@@ -51,6 +51,17 @@ def eagle3_config(**changes: Any) -> dict[str, Any]:
     }
 
 
+def eagle1_config(**changes: Any) -> dict[str, Any]:
+    """config.json of a toy EAGLE-1 head without a bias of `fc`; other heads and rope base than the target's."""
+    return {
+        **llama_config(num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=32),
+        "intermediate_size": 96,
+        "rope_theta": 500.0,
+        "bias": False,
+        **changes,
+    }
+
+
 class _Random:
     def __init__(self, seed: int):
         self._generator = torch.Generator().manual_seed(seed)
@@ -120,6 +131,22 @@ def write_eagle3(
         tensors |= {f"fc_norm.{i}.weight": r.norm(h_target) for i in range(3)}
     elif config.get("norm_before_fc") or config.get("eagle_config", {}).get("norm_before_fc"):
         tensors["input_norm.weight"] = r.norm(3 * h_target)
+    return _write(folder, config, tensors, change)
+
+
+def write_eagle1(folder: Path, config: dict[str, Any], seed: int = 6, change: Change | None = None) -> Tensors:
+    """A head as published: the layer without an input norm, a copy of the target's embedding, no norm, no lm_head."""
+    r, h, v = _Random(seed), config["hidden_size"], config["vocab_size"]
+    tensors: Tensors = {
+        "embed_tokens.weight": r.matrix(v, h) * 3,  # not the target's: engines share that one and drop this
+        "fc.weight": r.matrix(h, 2 * h),
+        **_attention_and_mlp(r, "layers.0.", config, h),
+    }
+    if config.get("bias", True):
+        tensors["fc.bias"] = r.norm(h) - 1
+    draft_vocab = config.get("draft_vocab_size") or v
+    if draft_vocab < v:
+        tensors |= {"lm_head.weight": r.matrix(draft_vocab, h), "d2t": d2t_offsets(draft_vocab, v)}
     return _write(folder, config, tensors, change)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
+from specbench.harness.engine.batch import MixedEntry
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.plans import parse_plan
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.engine.strategy import AcceptanceOverride, Strategy
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.loader import dummy_target
 from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, lookup
+from specbench.kernels.attention.base import AttentionBackend
 
 from .plans import Plan
 
@@ -40,20 +44,24 @@ def make_engine(
     *,
     target: LlamaModel | None = None,
     acceptance: AcceptanceOverride | None = None,
+    backend: AttentionBackend | None = None,
     **config: Any,
 ) -> Engine:
     """An engine on the toy target; `config` are fields of EngineConfig (small by default, so that all paths run)."""
     sizes: dict[str, Any] = dict(max_model_len=160, max_num_seqs=4, page_size=4, max_num_batched_tokens=24)
+    strategy = strategy or named_strategy("no-spec")
+    graph = parse_plan(plan.graph, dict(plan.parts))
+    if strategy.tree is not None and graph.mixed == "full":
+        graph = dataclasses.replace(graph, mixed="piecewise")  # what is offered for trees
     engine_config = EngineConfig(
-        **{**sizes, **config},
-        attention=plan.attention,
-        graph=plan.graph,
+        **{**sizes, "drafter": plan.drafter, **config},
+        graph=graph,
         sync=plan.sync,
         status_lag=plan.status_lag,
     )
-    backend = lookup(ATTENTION_BACKENDS, plan.attention, "attention")()
+    backend = backend or lookup(ATTENTION_BACKENDS, plan.attention, "attention")()
     target = target or toy_target(plan.device)
-    return Engine(engine_config, target, strategy or named_strategy("no-spec"), backend, acceptance)
+    return Engine(engine_config, target, strategy, backend, acceptance)
 
 
 def request(number: int, prompt: Iterable[int], **sampling: Any) -> Request:
@@ -89,7 +97,7 @@ def generate(engine: Engine, requests: Iterable[Request], **kwargs: Any) -> dict
 def assert_idle(engine: Engine) -> None:
     assert engine.allocator.num_free == engine.allocator.num_usable, "pages leaked"
     assert len(engine.scheduler._free_slots) == engine.config.max_num_seqs, "slots leaked"
-    assert not engine.scheduler.running and not engine.scheduler.waiting and not engine._inflight
+    assert not engine.scheduler.running and not engine.scheduler.waiting and not engine.readback
 
 
 def outputs(finished: dict[int, Request]) -> dict[int, list[int]]:
@@ -99,6 +107,32 @@ def outputs(finished: dict[int, Request]) -> dict[int, list[int]]:
 def decode_rows(engine: Engine, number: int | None = None) -> list:
     """Rows of the step log with drafts: decode rounds and the decodes of mixed steps."""
     return [r for r in engine.log.rows if not r.is_prefill and (number is None or r.request_id == number)]
+
+
+def assert_same_acceptance(engines: Iterable[Engine]) -> None:
+    """Every request's rounds accept the same numbers of drafts, whichever engine ran them."""
+    first, *others = [
+        {r.request_id: [x.num_accepted for x in decode_rows(engine, r.request_id)] for r in engine.log.rows}
+        for engine in engines
+    ]
+    assert others and all(other == first for other in others)
+
+
+def fill_mixed_steps(engine: Engine, size: int) -> None:
+    """Runs mixed steps over the padded layout of a captured one, phase by phase: what plan `full` replays."""
+    launcher = engine.launcher
+
+    def launch(entries: list[MixedEntry], mode: Any, ranges: Any, host_of: Callable) -> tuple:
+        batch = launcher._filled(entries, size)
+        batch.slots = tuple(entry.slot for entry in entries)
+        host = host_of(batch)
+        for phase in engine.builder.phases(batch, mode):
+            assert phase.prepare is None, "a captured step has no place for the host"
+            phase.run(batch)
+        host.acceptance_launched()
+        return batch, host, "full"
+
+    launcher.launch_mixed = launch  # type: ignore[method-assign]
 
 
 def pad_rounds(engine: Engine, sizes: list[int]) -> None:

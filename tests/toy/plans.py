@@ -1,9 +1,10 @@
-"""How an engine under test runs: device, graph plan and how late the host reads."""
+"""How an engine under test runs: device, graph plan, what the host waits for and which rows the drafter gets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 
 
@@ -13,10 +14,14 @@ class Plan:
     graph: str = "none"
     sync: str = "single"
     status_lag: int = 0
+    drafter: str = "padded"
+    parts: tuple[tuple[str, str], ...] = ()  # (target | first | later | mixed, mode) that replace the plan's
 
     @property
     def name(self) -> str:
-        return f"{self.device}-{self.graph}-lag{self.status_lag}"
+        words = [self.device, self.graph, *(f"{part}:{mode}" for part, mode in self.parts), f"lag{self.status_lag}"]
+        words += [self.sync] * (self.sync == "multi") + [self.drafter] * (self.drafter != "padded")
+        return "-".join(words)
 
     @property
     def torch_device(self) -> torch.device:
@@ -26,12 +31,38 @@ class Plan:
     def attention(self) -> str:
         return "triton" if self.device == "cuda" else "torch"
 
+    @property
+    def pads(self) -> bool:
+        """Whether decode rounds are padded to the size of a captured one."""
+        return self.graph not in ("none", "piecewise")
+
+
+def late(device: str, graph: str, lag: int) -> Plan:
+    return Plan(device, graph, "none", lag)
+
 
 # Users are refused sync=none on a CPU because nothing is gained there; the engine's loop is the same, so it is tested.
-CPU_PLANS = [Plan("cpu"), *(Plan("cpu", sync="none", status_lag=lag) for lag in (1, 2, 4))]
+CPU_PLANS = [Plan("cpu"), Plan("cpu", sync="multi"), late("cpu", "none", 1), late("cpu", "none", 4)]
+# Every graph plan read at once, and each with one or two other policies: not the whole product, which adds no path.
 GPU_PLANS = [
-    Plan("cuda", graph, "none" if lag else "single", lag) for graph in ("none", "full", "one") for lag in (0, 1, 2, 4)
+    *(Plan("cuda", graph) for graph in ("none", "piecewise", "full_decode_only", "full_and_piecewise", "full", "one")),
+    *(Plan("cuda", graph, "multi") for graph in ("none", "full_decode_only", "full_and_piecewise")),
+    *(late("cuda", graph, 1) for graph in ("full_and_piecewise", "one")),
+    *(late("cuda", graph, 2) for graph in ("none", "full")),
+    *(late("cuda", graph, 4) for graph in ("piecewise", "full_decode_only", "one")),
 ]
-# Launched phases, separate graphs read at once, and what `auto` gives one graph: read a round late.
-MAIN_GPU_PLANS = [Plan("cuda"), Plan("cuda", "full"), Plan("cuda", "one", "none", 1)]
+# One of each graph plan, the last two as `auto` gives them: read a round late.
+MAIN_GPU_PLANS = [
+    Plan("cuda"),
+    Plan("cuda", "piecewise"),
+    Plan("cuda", "full_decode_only"),
+    Plan("cuda", "full"),
+    late("cuda", "full_and_piecewise", 1),
+    late("cuda", "one", 1),
+]
 CPU = CPU_PLANS[0]
+
+
+def params(plans: list[Plan]) -> list:
+    """The plans as values of a fixture or a parametrised test; those of a GPU are marked so."""
+    return [pytest.param(p, id=p.name, marks=[pytest.mark.gpu] if p.device == "cuda" else []) for p in plans]

@@ -18,6 +18,7 @@ from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.request import Request
 from specbench.harness.engine.state import RoundState
 from specbench.harness.engine.strategy import EngineResources, Phase
+from specbench.harness.models.features import Features
 
 from .prompts import VOCAB
 
@@ -93,7 +94,7 @@ class Scripted:
 
     name = "scripted"
     graph = "one"
-    head: str | None = None
+    tree = None
 
     def __init__(self, k: int, script: Script):
         self.num_drafts = k
@@ -104,7 +105,7 @@ class Scripted:
 
 
 class ScriptedDrafter:
-    needs_features = False
+    features = Features.NONE
 
     def __init__(self, num_drafts: int, script: Script, state: RoundState):
         self.num_drafts = num_drafts

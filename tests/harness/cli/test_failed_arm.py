@@ -68,14 +68,13 @@ def test_all_arms_fail(cli, toy, only_run, ngram_breaks):
 def test_an_engine_that_memory_does_not_hold_is_a_row(cli, toy, only_run, monkeypatch):
     tried = []
 
-    def build_engine(arm, config, target, whole=arms.build_engine):
+    def build_engine(arm, config, target, memory, whole=arms.build_engine):
         if arm.config.strategy == "ngram":
             tried.append(arm.config.label)
             raise RuntimeError("CUDA out of memory. Tried to allocate 9 GiB")
-        return whole(arm, config, target)
+        return whole(arm, config, target, memory)
 
     monkeypatch.setattr(prepare, "build_engine", build_engine)
-    monkeypatch.setattr(runner, "build_engine", build_engine)
     result = cli(*toy, *ARMS)
     assert result.exit_code == 1 and "failed: RuntimeError: CUDA out of memory" in result.stdout
     assert tried == ["ngram:k=2"] * 2 and only_run().done_blocks() == {("no-spec", 0)}
@@ -84,12 +83,11 @@ def test_an_engine_that_memory_does_not_hold_is_a_row(cli, toy, only_run, monkey
 def test_engines_are_built_once(cli, toy, monkeypatch):
     built = []
 
-    def build_engine(arm, config, target, whole=arms.build_engine):
+    def build_engine(arm, config, target, memory, whole=arms.build_engine):
         built.append(arm.config.label)
-        return whole(arm, config, target)
+        return whole(arm, config, target, memory)
 
     monkeypatch.setattr(prepare, "build_engine", build_engine)
-    monkeypatch.setattr(runner, "build_engine", build_engine)
     assert cli(*toy, *ARMS, "--num-repeats", 2).exit_code == 0
     assert built == ["no-spec", "ngram:k=2"]
 

@@ -33,7 +33,7 @@ def test_c56_late_reads_give_the_same_outputs(main_plan, lag, pattern):
     ]  # fmt: skip
     engine = make_engine(_lagged(main_plan, lag), Scripted(3, Script.of(requests, oracle, PATTERNS[pattern](3))))
     inflight = []
-    finished = generate(engine, requests, after_step=lambda e: inflight.append(len(e._inflight)))
+    finished = generate(engine, requests, after_step=lambda e: inflight.append(len(e.readback)))
     assert_as_oracle(engine, finished, oracle)
     assert 0 < max(inflight) <= lag
 
@@ -68,11 +68,11 @@ def test_c56_the_lag_falls_to_one_while_requests_wait(main_plan):
         engine.add(request(i, text_prompt(i, 5), max_tokens=30))
     while engine.scheduler.waiting:
         engine.step()
-        assert len(engine._inflight) <= 1
+        assert len(engine.readback) <= 1
     most = 0
     while engine.has_work:
         engine.step()
-        most = max(most, len(engine._inflight))
+        most = max(most, len(engine.readback))
     assert most == 4
 
 

@@ -44,7 +44,7 @@ def test_c37_page_boundaries_at_every_offset(main_plan, page_size, strategy):
 
 
 def _caches(engine: Engine) -> list[KVCache]:
-    return [*engine.builder.caches, *([engine.drafter._cache] if hasattr(engine.drafter, "_cache") else [])]
+    return [*engine.builder.cache.layers, *([engine.drafter._cache] if hasattr(engine.drafter, "_cache") else [])]
 
 
 def _poison_all(engine: Engine) -> None:
@@ -236,8 +236,11 @@ def _tensors(engine: Engine) -> dict[str, int]:
     found = {}
     holders = {"state": engine.state}
     holders |= {f"round{key}": captured.batch for key, captured in engine.launcher._rounds.items()}
-    for label, holder in holders.items():
-        names = getattr(holder, "__slots__", None) or vars(holder)
+    work = {f"round{key}.work": captured.batch.work for key, captured in engine.launcher._rounds.items()}
+    for label, holder in {**holders, **work}.items():
+        names = (
+            ("features_TF", "draft_state_BH") if label in work else getattr(holder, "__slots__", None) or vars(holder)
+        )
         for name in names:
             value = getattr(holder, name)
             if isinstance(value, torch.Tensor):

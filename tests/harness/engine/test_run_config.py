@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from toy.engines import toy_target
 
-from specbench.harness.arms import resolve_arm
-from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS, lookup
+from specbench.harness.arms import build_engine, resolve_arm
+from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, WORKLOADS, lookup
 from specbench.harness.run_config import RunConfig, parse_arm
+from specbench.kernels.state_update import FusedStateUpdate
+from specbench.kernels.torch_update import TorchStateUpdate
 from specbench.workloads.base import WorkloadRequest
 
 
-@pytest.mark.parametrize("table", [STRATEGIES, ATTENTION_BACKENDS, WORKLOADS])
+@pytest.mark.parametrize("table", [STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS])
 def test_every_registered_name_imports(table):
     for name in table:
         assert callable(lookup(table, name, "thing"))
@@ -61,11 +64,20 @@ def test_arms_that_cannot_be_read_are_refused(text, message):
         ("ngram:k=17", "ngram: k=17 is not allowed; allowed: 1 to 16"),
         ("ngram:min_n=4,max_n=3", "min_n=4, max_n=3 is not allowed"),
         ("ngram:min_n=0", "min_n=0, max_n=5 is not allowed"),
-        ("eagle:graph=piecewise", "graph: 'piecewise': .*not implemented"),
-        ("eagle:graph=two", "graph: 'two' is not known"),
-        ("eagle:graph=one", "graph=one is refused: CUDA graphs need a CUDA device"),
+        ("eagle:graph=piecewise", "graph is refused: CUDA graphs need a CUDA device"),
+        ("eagle:graph=two", "graph: 'two' is not known; allowed: auto, none, piecewise, full_decode_only"),
+        ("eagle:graph=one", "graph is refused: CUDA graphs need a CUDA device"),
+        ("eagle:graph_first=one", "graph: one captures the whole round; target=none, first=one, later=none"),
+        ("eagle:graph_mixed=one", "graph_mixed: 'one' is not known; allowed: none, piecewise, full"),
+        ("eagle:graph_later=some", "graph_later: 'some' is not known; allowed: none, piecewise, full, one"),
+        ("eagle:graph_mixed=full", "graph is refused: CUDA graphs need a CUDA device"),
+        ("eagle:attention_drafter=fa4", "attention_drafter: 'fa4' is not known; allowed: same, torch, triton"),
+        ("eagle:attention_drafter=triton", "attention=triton is refused: the Triton kernels need a CUDA device"),
+        ("eagle:state_update=slow", "state_update: 'slow' is not known; allowed: fused, torch"),
+        ("eagle:sync=often", "sync: 'often' is not known; allowed: auto, multi, single, none"),
         ("eagle:sync=none", "sync=none is refused"),
-        ("eagle:drafter=unpadded", "drafter: 'unpadded': .*not implemented"),
+        ("eagle:drafter=ragged", "drafter: 'ragged' is not known; allowed: padded, unpadded"),
+        ("ngram:drafter=unpadded", "drafter=unpadded . this strategy is refused: only an EAGLE chain"),
         ("eagle:status_lag=x", "status_lag: 'x' is not a whole number"),
         ("eagle:status_lag=3", "status_lag is refused"),
         ("eagle:acceptance=high", "acceptance: 'high' is not known"),
@@ -83,6 +95,27 @@ def test_a_resolved_arm_says_what_a_reader_of_its_row_must_know():
     assert arm.described()["graph"] == "none" and arm.described()["status_lag"] == 0
     notes = "; ".join(arm.notes)
     assert "synthetic acceptance" in notes and "synthetic weights" in notes and "graph=auto chose none" in notes
+
+
+def test_every_switch_reaches_the_engine():
+    """A word on the command line that no part of the engine reads would be measured under a false name."""
+    words = "graph=none,sync=multi,attention=torch,attention_drafter=torch,drafter=unpadded,state_update=torch"
+    resolved = resolve_arm(parse_arm(f"eagle:k=2,head=random,{words}", {}), "cpu", synthetic_weights=True)
+    engine = build_engine(resolved, _run_config(max_concurrency=3), toy_target())
+    assert (engine.config.sync, engine.config.drafter, engine.config.max_num_seqs) == ("multi", "unpadded", 3)
+    assert isinstance(engine.builder.update, TorchStateUpdate) and engine.builder.multi_sync is not None
+    fused = resolve_arm(parse_arm("eagle:k=2,head=random", {}), "cpu", synthetic_weights=True)
+    engine = build_engine(fused, _run_config(), toy_target())
+    assert isinstance(engine.builder.update, FusedStateUpdate) and engine.builder.multi_sync is None
+    assert (engine.config.sync, engine.config.drafter) == ("single", "padded")
+
+
+def test_switches_of_a_drafter_do_not_concern_a_baseline():
+    """Given for all arms, they must not refuse the arm that everything is compared with."""
+    arm = resolve_arm(
+        parse_arm("no-spec", {"drafter": "unpadded", "attention_drafter": "triton"}), "cpu", synthetic_weights=False
+    )
+    assert arm.described()["drafter"] is None and arm.described()["attention_drafter"] is None
 
 
 def test_a_baseline_stays_real_under_a_global_acceptance():

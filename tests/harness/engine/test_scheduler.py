@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from specbench.harness.engine.lookahead import Lookahead
 from specbench.harness.engine.pages import DUMMY_PAGE, PageAllocator
 from specbench.harness.engine.request import FinishReason, Request, SamplingParams
 from specbench.harness.engine.scheduler import Scheduler
@@ -13,7 +14,9 @@ from specbench.harness.engine.scheduler import Scheduler
 
 def _scheduler(num_pages: int = 100, page_size: int = 4, k: int = 2, **sizes) -> Scheduler:
     defaults = dict(max_num_seqs=3, max_num_batched_tokens=10, max_model_len=64)
-    return Scheduler(PageAllocator(num_pages, page_size), num_drafts=k, **{**defaults, **sizes})
+    return Scheduler(
+        PageAllocator(num_pages, page_size), num_drafts=k, lookahead=Lookahead.of(k, None), **{**defaults, **sizes}
+    )
 
 
 def _request(number: int, num_prompt: int, max_tokens: int = 8) -> Request:

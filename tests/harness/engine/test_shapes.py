@@ -11,7 +11,7 @@ from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.graphs import capture_sizes
+from specbench.harness.engine.launcher import capture_sizes
 
 
 def _requests(num: int, max_tokens: int = 10) -> list:
@@ -37,7 +37,7 @@ def test_c24_batches_around_every_captured_size(main_plan, num, strategy):
         "eagle": named_strategy("eagle", k=2, head="random"),
     }[strategy]
     engine = make_engine(main_plan, chosen, max_num_seqs=17, max_num_batched_tokens=512)
-    if main_plan.graph == "none":
+    if not main_plan.pads:
         pad_rounds(engine, capture_sizes(17))
     assert_as_oracle(engine, generate(engine, requests), oracle)
     assert max(r.batch_size for r in engine.log.rows) == num
@@ -49,7 +49,7 @@ def test_c25_rows_are_a_multiple_of_the_rows_of_a_request(main_plan, k):
     oracle = continuations(main_plan, requests)
     script = Script.of(requests, oracle, PATTERNS["random"](k))
     engine = make_engine(main_plan, Scripted(k, script), max_num_seqs=9, max_num_batched_tokens=512)
-    if main_plan.graph == "none":
+    if not main_plan.pads:
         pad_rounds(engine, capture_sizes(9))
     assert_as_oracle(engine, generate(engine, requests), oracle)
     rounds = [r for r in engine.log.rows if r.kind == "decode"]
@@ -76,7 +76,7 @@ def _poison(engine: Engine) -> None:
     state = engine.state
     state.tokens_SL[state.dummy_slot].fill_(127)
     state.drafts_SK[state.dummy_slot].fill_(-1)
-    for cache in engine.builder.caches:
+    for cache in engine.builder.cache.layers:
         cache.k[0].fill_(float("nan"))
         cache.v[0].fill_(float("nan"))
 
@@ -91,7 +91,7 @@ def test_c27_garbage_in_padding_lanes_changes_nothing(plan, strategy):
         "ngram": named_strategy("ngram", k=2, min_n=1),
     }[strategy]
     engine = make_engine(plan, chosen, max_num_seqs=7)
-    if plan.graph == "none":
+    if not plan.pads:
         pad_rounds(engine, [2, 8, 16])
     finished = generate(engine, requests, after_step=_poison)
     assert_as_oracle(engine, finished, oracle)
@@ -107,7 +107,7 @@ def test_c28_c29_batches_that_shrink_and_grow_leave_nothing_stale(plan, strategy
         "eagle": named_strategy("eagle", k=2, head="random"),
     }[strategy]
     engine = make_engine(plan, chosen, max_num_seqs=9, max_num_batched_tokens=512)
-    if plan.graph == "none":
+    if not plan.pads:
         pad_rounds(engine, [1, 4, 9])
     finished = {}
     arrivals = iter(requests)

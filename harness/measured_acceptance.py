@@ -1,0 +1,67 @@
+"""Forced acceptance at rates that were measured: `acceptance=measured:NAME`, from recipes/acceptance.toml."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .registry import STRATEGIES, lookup
+from .run_config import ArmConfig
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MEASURED = Path(__file__).with_name("recipes") / "acceptance.toml"
+_PREFIX = "measured:"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredAcceptance:
+    """`marginal[i]`: share of verifications that accepted at least i+1 drafts. `source`: what was measured, on what."""
+
+    name: str
+    marginal: tuple[float, ...]
+    source: str
+
+    def rates(self, depth: int) -> tuple[float, ...]:
+        """Rates for `depth` positions: cut off where fewer are drafted; 0 where nothing was measured, which understates
+        a longer chain and forces nothing that nobody has seen."""
+        return (self.marginal + (0.0,) * depth)[:depth]
+
+    @property
+    def note(self) -> str:
+        rates = " ".join(f"{rate:g}" for rate in self.marginal)
+        return f"acceptance {_PREFIX}{self.name}: by position {rates}, then 0; {self.source}"
+
+
+def measured_acceptances() -> dict[str, MeasuredAcceptance]:
+    """All that are stored, by name."""
+    raw = tomllib.loads(MEASURED.read_text(encoding="utf-8"))
+    return {n: MeasuredAcceptance(name=n, marginal=tuple(t["marginal"]), source=t["source"]) for n, t in raw.items()}
+
+
+def find_measured(text: str | None) -> MeasuredAcceptance | None:
+    """What `measured:NAME` names; None for any other form. ValueError with the known names."""
+    if text is None or not text.startswith(_PREFIX):
+        return None
+    known = measured_acceptances()
+    name = text.removeprefix(_PREFIX)
+    if name not in known:
+        raise ValueError(f"acceptance: {text!r} is not known; allowed: {', '.join(_PREFIX + n for n in known)}")
+    return known[name]
+
+
+def with_measured_rates(arm: ArmConfig) -> ArmConfig:
+    """The arm with `acceptance=measured:NAME` written out as rates, one for each position that it drafts."""
+    found = find_measured(arm.engine.get("acceptance"))
+    if found is None:
+        return arm
+    strategy = lookup(STRATEGIES, arm.strategy, "strategy")(arm.options)
+    engine = {key: value for key, value in arm.engine.items() if key != "acceptance"}
+    if strategy.num_drafts:
+        depth = strategy.tree.depth if strategy.tree else strategy.num_drafts
+        engine["acceptance"] = "synthetic:rates=" + "/".join(f"{rate:g}" for rate in found.rates(depth))
+    return replace(arm, engine=engine)

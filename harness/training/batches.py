@@ -1,0 +1,121 @@
+"""Batches of neighbouring lengths, the same for the same seed and epoch, and the rows each unrolled step learns on.
+
+Legend: B sequences, T padded length, Q rows whose target distribution is needed, R rows with a loss (of one unrolled
+step, or of all), k unrolled step from 0. Row numbers count through the flat [B * T].
+
+Row p takes the target's feature of token p and the embedding of token p+1+k; it learns the distribution that the target
+gives after token p+1+k. It counts where token p+1 (then pending) and token p+2+k are response tokens: these are the
+drafts an engine asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .shards import Sequences
+
+_LENGTH_STEP = 32  # padded lengths are multiples of it
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One optimiser step's data; padding is at the end of each sequence, out of reach of causal attention."""
+
+    ids_BT: Tensor  # int64
+    target_row_Q: Tensor  # int64, flat rows whose next-token distribution some row learns
+    loss_row_R: tuple[Tensor, ...]  # for each k: int64 flat rows
+    loss_target_R: tuple[Tensor, ...]  # for each k: int64 places in target_row_Q
+    num_tokens: int  # without padding
+
+    def to(self, device: torch.device) -> Batch:
+        def move(tensor: Tensor) -> Tensor:
+            if device.type != "cuda":
+                return tensor
+            return tensor.pin_memory().to(device, non_blocking=True)
+
+        return Batch(
+            move(self.ids_BT),
+            move(self.target_row_Q),
+            tuple(move(t) for t in self.loss_row_R),
+            tuple(move(t) for t in self.loss_target_R),
+            self.num_tokens,
+        )
+
+
+class Batches:
+    """The order of training: `plan(epoch)` lists the sequences of each batch, `make` builds one."""
+
+    def __init__(self, sequences: Sequences, batch_tokens: int, max_sequence_tokens: int, unroll: int, seed: int):
+        self._sequences = sequences
+        self._batch_tokens = batch_tokens
+        self._most = max_sequence_tokens
+        self._unroll = unroll
+        self._seed = seed
+        self._length_N = sequences.lengths(max_sequence_tokens)
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        """Sequence numbers of every batch of an epoch; no batch holds more than `batch_tokens` padded tokens."""
+        rng = np.random.default_rng([self._seed, epoch])
+        order = np.lexsort((rng.random(len(self._length_N)), padded(self._length_N)))
+        batches, first = [], 0
+        while first < len(order):
+            # Ascending lengths: the last of the batch decides its padding.
+            last = first + 1
+            while (
+                last < len(order)
+                and (last + 1 - first) * int(padded(self._length_N[order[last]])) <= self._batch_tokens
+            ):
+                last += 1
+            batches.append(order[first:last])
+            first = last
+        rng.shuffle(batches)  # type: ignore[arg-type]
+        return batches
+
+    def make(self, numbers: np.ndarray) -> Batch:
+        s, num = self._sequences, len(numbers)
+        width = int(padded(int(self._length_N[numbers].max())))
+        ids_BT = np.zeros((num, width), dtype=np.int64)
+        response_BT = np.zeros((num, width + self._unroll + 2), dtype=bool)
+        for row, number in enumerate(numbers):
+            start, length = s.offset_N1[number], int(self._length_N[number])
+            ids_BT[row, :length] = s.token_T[start : start + length]
+            response_BT[row, :length] = s.is_response_T[start : start + length]
+        rows, wanted = _loss_rows(response_BT, width, self._unroll)
+        needed = np.zeros(num * width, dtype=bool)
+        for flat_rows in wanted:
+            needed[flat_rows] = True
+        target_row_Q = np.flatnonzero(needed)
+        place = np.cumsum(needed) - 1
+        return Batch(
+            torch.from_numpy(ids_BT),
+            torch.from_numpy(target_row_Q),
+            tuple(torch.from_numpy(r) for r in rows),
+            tuple(torch.from_numpy(place[t]) for t in wanted),
+            int(self._length_N[numbers].sum()),
+        )
+
+
+def padded(length):
+    """A length (or an array of them) rounded up to the step of padding."""
+    return -(-length // _LENGTH_STEP) * _LENGTH_STEP
+
+
+def _loss_rows(response_BT: np.ndarray, width: int, unroll: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """For each k: flat rows with a loss, and the flat rows whose distributions they learn."""
+    rows, wanted = [], []
+    for k in range(unroll):
+        both = response_BT[:, 1 : width + 1] & response_BT[:, 2 + k : width + 2 + k]
+        sequence, place = np.nonzero(both)
+        rows.append(sequence * width + place)
+        wanted.append(sequence * width + place + 1 + k)
+    return rows, wanted
+
+
+def num_steps(batches_per_epoch: int, epochs: float, steps: int) -> int:
+    """Optimiser steps in all: `steps` if given, else what the epochs hold."""
+    return steps or max(1, math.ceil(batches_per_epoch * epochs))

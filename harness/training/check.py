@@ -1,0 +1,196 @@
+"""Whether a folder holds a usable EAGLE-3 head for a target: file by file, then by what it accepts.
+
+What no engine can run is a ValueError (the loader's own words); what can be run but looks wrong is a problem in the
+report: a stray tensor, maps that disagree, features taken one layer off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from specbench.harness.models.config import ModelConfig, read_config
+from specbench.harness.models.eagle3 import Eagle3Head
+from specbench.harness.models.llama import LlamaModel, run_pieces
+from specbench.harness.models.loader import load_eagle3
+from specbench.harness.models.rope import rope_table
+
+from .evaluate import Acceptance, acceptance_of, generate_with_head
+from .target_pass import DenseAttention, Teacher
+
+_LAYER_TENSORS = (
+    "input_layernorm hidden_norm post_attention_layernorm self_attn.q_proj self_attn.k_proj self_attn.v_proj "
+    "self_attn.o_proj mlp.gate_proj mlp.up_proj mlp.down_proj"
+).split()
+_OTHER_TENSORS = (
+    "fc.weight",
+    "norm.weight",
+    "lm_head.weight",
+    "embed_tokens.weight",
+    "input_norm.weight",
+    "d2t",
+    "t2d",
+)
+_LEAST_ACCEPTANCE = 1.2  # below it a head is not worth its time
+_CLEAR_LEAD = 0.02  # of agreement, by which another layer convention must win to count
+
+
+@dataclass(slots=True)
+class HeadReport:
+    """What was found. `agreement`: share of the target's greedy tokens that the head drafts, by the layers' shift."""
+
+    head: str
+    tensors: dict[str, str] = field(default_factory=dict)
+    num_bytes: int = 0
+    draft_vocab_size: int = 0
+    aux_layers: tuple[int, ...] = ()
+    agreement: dict[str, float] = field(default_factory=dict)
+    acceptance: Acceptance | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"ok": self.ok, **dataclasses.asdict(self)}
+
+
+def check_files(head_dir: Path, target: LlamaModel) -> HeadReport:
+    """Tensors, shapes, maps and aux layers. Raises ValueError for what cannot be loaded."""
+    if not head_dir.is_dir():
+        raise ValueError(f"head: {head_dir} is not a directory; give the folder of an EAGLE-3 checkpoint")
+    load_eagle3(head_dir, target)
+    report = HeadReport(head=head_dir.name, aux_layers=target.config.aux_layers)
+    tensors = _read(head_dir)
+    report.tensors = {name: f"{_dtype(t)} {list(t.shape)}" for name, t in sorted(tensors.items())}
+    report.num_bytes = sum(path.stat().st_size for path in head_dir.iterdir() if path.is_file())
+    report.draft_vocab_size = int(read_config(head_dir)[1].get("draft_vocab_size") or target.config.vocab_size)
+    known = {f"{layer}{name}.weight" for layer in ("midlayer.", "layers.0.") for name in _LAYER_TENSORS}
+    stray = [n for n in tensors if n not in known and n not in _OTHER_TENSORS and not n.startswith("fc_norm.")]
+    if stray:
+        report.problems.append(f"tensors that no EAGLE-3 head has, and that nobody reads: {', '.join(sorted(stray))}")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            report.problems.append(f"{name} has values that are not finite")
+    report.problems += _map_problems(tensors, target.config.vocab_size)
+    return report
+
+
+def _read(head_dir: Path) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(head_dir.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    return tensors
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _map_problems(tensors: dict[str, Tensor], vocab_size: int) -> list[str]:
+    if "d2t" not in tensors:
+        return []
+    problems = []
+    ids = tensors["d2t"].long() + torch.arange(tensors["d2t"].numel())
+    if len(ids.unique()) != len(ids):
+        problems.append("d2t maps two draft ids to one target id (are these ids instead of offsets?)")
+    if "t2d" not in tensors:
+        return [*problems, "t2d is missing: engines do not need it, training tools do"]
+    t2d = tensors["t2d"]
+    expected = torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, ids, True)
+    if t2d.shape != expected.shape or not torch.equal(t2d.bool(), expected):
+        problems.append("t2d does not mark exactly the target ids that d2t names")
+    return problems
+
+
+class _ShiftedConfig(ModelConfig):
+    """The target's config with features taken `shift` layers later."""
+
+    shift = 0
+
+    @property
+    def aux_layers(self) -> tuple[int, int, int]:
+        low, mid, high = super().aux_layers
+        return (low + self.shift, mid + self.shift, high + self.shift)
+
+
+def _with_shift(target: LlamaModel, shift: int) -> LlamaModel:
+    kind = type("_Shifted", (_ShiftedConfig,), {"shift": shift})
+    values = {f.name: getattr(target.config, f.name) for f in dataclasses.fields(ModelConfig)}
+    return LlamaModel(kind(**values), target.embed_VH, target.layers, target.norm_H, target.lm_head)
+
+
+@torch.inference_mode()
+def agreement(head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[int], int]], shift: int) -> float:
+    """Share of the tokens after a prompt that the head's first draft gets right, its features taken `shift` layers off.
+
+    sequences: (ids, number of prompt ids).
+    """
+    hits = total = 0
+    teacher = Teacher(_with_shift(target, shift), torch.zeros(1).long(), torch.zeros(1).long(), _longest(sequences))
+    table = rope_table(head.config, _longest(sequences), target.device)
+    for ids, num_prompt in sequences:
+        ids_T = torch.tensor(ids, device=target.device)
+        _, features_TF = teacher.states(ids_T.unsqueeze(0))
+        hidden_TH = head.project(features_TF[:-1])
+        output_TH = run_pieces(head.pieces(ids_T[1:], hidden_TH), DenseAttention(head.config, table, 1))
+        draft_T = head.logits_and_state(output_TH)[0].argmax(-1)
+        draft_T = draft_T if head.d2t is None else draft_T + head.d2t[draft_T]
+        same = draft_T[num_prompt - 1 : -1] == ids_T[num_prompt + 1 :]
+        hits, total = hits + int(same.sum()), total + same.numel()
+    return hits / max(total, 1)
+
+
+def _longest(sequences: list[tuple[list[int], int]]) -> int:
+    return max(len(ids) for ids, _ in sequences)
+
+
+def check_head(
+    head_dir: Path,
+    target: LlamaModel,
+    prompts: list[tuple[int, ...]],
+    stop_token_ids: tuple[int, ...],
+    *,
+    max_tokens: int = 64,
+    k: int = 4,
+) -> HeadReport:
+    """The files, then greedy acceptance over a few prompts and the layers that the head's features come from."""
+    report = check_files(head_dir, target)
+    asked = [(ids, max_tokens) for ids in prompts]
+    done = generate_with_head(head_dir, target, asked, stop_token_ids, k, 0.0, 0, len(prompts))
+    report.acceptance = acceptance_of(done.rounds, k, sorted(done.requests))
+    if report.acceptance.length < _LEAST_ACCEPTANCE:
+        report.problems.append(
+            f"acceptance length {report.acceptance.length:.2f} over {len(prompts)} prompts: next to nothing is "
+            "accepted; was it trained for this target?"
+        )
+    _check_layers(
+        report, load_eagle3(head_dir, target), target, [(r.prompt_ids, r.output_ids) for r in done.requests.values()]
+    )
+    return report
+
+
+def _check_layers(report: HeadReport, head: Eagle3Head, target: LlamaModel, texts: list) -> None:
+    sequences = [([*prompt, *output], len(prompt)) for prompt, output in texts if len(output) >= 2]
+    low, _, high = target.config.aux_layers
+    shifts = [s for s in (-1, 0, 1) if low + s >= 0 and high + s < target.config.num_layers]
+    if not sequences:
+        return
+    for shift in shifts:
+        layers = tuple(layer + shift for layer in target.config.aux_layers)
+        report.agreement["/".join(map(str, layers))] = agreement(head, target, sequences, shift)
+    own = report.agreement["/".join(map(str, target.config.aux_layers))]
+    best = max(report.agreement, key=lambda name: report.agreement[name])
+    if report.agreement[best] > own + _CLEAR_LEAD:
+        report.problems.append(
+            f"the head does better on states entering layers {best} ({report.agreement[best]:.2f}) than on those the "
+            f"engine gives it ({own:.2f}): it was trained by another convention of layer numbers"
+        )

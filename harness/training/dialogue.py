@@ -1,0 +1,162 @@
+"""One conversation with the target, turn by turn: what to ask next, and the token sequence that it leaves.
+
+Training sees the same tokens as inference: prompts are rendered by the chat template, responses are the target's own
+ids. A later turn continues the sequence where the rendered conversation begins with exactly these ids; otherwise the
+sequence ends and a new one begins with the rendered prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .config import GenerateConfig
+from .conversations import Conversation
+from .loops import loop_end
+
+_MOST_CHARACTERS = 12  # a token, on the average of any prompt worth tokenising: pasted books are refused unread
+
+
+class ChatTokenizer(Protocol):
+    """What a dialogue needs of a tokenizer."""
+
+    def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]: ...
+
+    def decode(self, ids: list[int]) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResponseSequence:
+    """Token ids with the half-open spans that the target generated. `looped`: its last response went in circles."""
+
+    id: str
+    temperature: float
+    token_ids: list[int]
+    span_starts: list[int]
+    span_ends: list[int]
+    looped: bool
+    num_cut_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One of the times that a conversation is held."""
+
+    conversation: Conversation
+    index: int
+    temperature: float
+    seed: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.conversation.id}#{self.index}"
+
+
+def unit(*parts: object) -> float:
+    """A number in [0, 1) that depends on nothing but its arguments."""
+    digest = hashlib.sha256("|".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def samples(conversations: Sequence[Conversation], config: GenerateConfig) -> Iterator[Sample]:
+    """Every conversation's first sample, then every second one: a run that is cut short has seen all prompts.
+
+    The first sample is greedy as often as `greedy_share` of all samples asks for; the others are drawn at temperatures
+    spread over the config's range.
+    """
+    most = max((c.num_samples for c in conversations), default=0)
+    for index in range(most):
+        for conversation in conversations:
+            if index < conversation.num_samples:
+                yield _sample(conversation, index, config)
+
+
+def _sample(conversation: Conversation, index: int, config: GenerateConfig) -> Sample:
+    key = (config.seed, conversation.id, index)
+    greedy_chance = config.greedy_share * conversation.num_samples
+    greedy = index == 0 and unit("greedy", *key) < greedy_chance
+    spread = config.temperature_high - config.temperature_low
+    temperature = 0.0 if greedy else config.temperature_low + spread * unit("temperature", *key)
+    return Sample(
+        conversation=conversation,
+        index=index,
+        temperature=round(temperature, 4),
+        seed=int(unit("noise", *key) * 2**62),
+    )
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """The state of one sample while the target answers."""
+
+    sample: Sample
+    tokenizer: ChatTokenizer
+    config: GenerateConfig
+    messages: list[dict[str, str]] = field(default_factory=list)
+    num_turns: int = 0
+    finished: list[ResponseSequence] = field(default_factory=list)
+    _ids: list[int] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _ends: list[int] = field(default_factory=list)
+    _over: bool = False
+
+    def next_prompt(self) -> list[int] | None:
+        """Ids to answer now; None when the conversation is over (no more turns, too long, or going in circles)."""
+        turns = self.sample.conversation.turns
+        if self._over or self.num_turns >= len(turns):
+            self._end()
+            return None
+        if len(turns[self.num_turns]) > _MOST_CHARACTERS * self.config.max_prompt_tokens:
+            self._end()
+            return None
+        self.messages.append({"role": "user", "content": turns[self.num_turns]})
+        prompt = list(self.tokenizer.apply_chat_template(self.messages))
+        if len(prompt) > self.config.max_prompt_tokens:
+            self._end()
+            return None
+        if self._ids and prompt[: len(self._ids)] != self._ids:
+            self._close(looped=False, num_cut=0)
+        self._ids = prompt
+        self.num_turns += 1
+        return prompt
+
+    def answer(self, ids: Sequence[int]) -> None:
+        """Takes the target's response to the last prompt."""
+        kept, looped = self._trim(ids)
+        self._starts.append(len(self._ids))
+        self._ids = [*self._ids, *kept]
+        self._ends.append(len(self._ids))
+        if looped:
+            self._close(looped=True, num_cut=len(ids) - len(kept))
+            self._over = True
+        elif self.num_turns < len(self.sample.conversation.turns):
+            self.messages.append({"role": "assistant", "content": self.tokenizer.decode(list(ids))})
+
+    def _trim(self, ids: Sequence[int]) -> tuple[Sequence[int], bool]:
+        end = loop_end(ids)
+        if end is None:
+            return ids, False
+        whole = unit("loop", self.sample.id, self.num_turns) < self.config.whole_loop_share
+        return (ids if whole else ids[:end]), True
+
+    def _end(self) -> None:
+        self._over = True
+        self._close(looped=False, num_cut=0)
+
+    def _close(self, *, looped: bool, num_cut: int) -> None:
+        if self._starts:
+            name = f"{self.sample.id}.{len(self.finished)}"
+            self.finished.append(
+                ResponseSequence(
+                    id=name,
+                    temperature=self.sample.temperature,
+                    token_ids=self._ids[: self._ends[-1]],
+                    span_starts=self._starts,
+                    span_ends=self._ends,
+                    looped=looped,
+                    num_cut_tokens=num_cut,
+                )
+            )
+        self._ids, self._starts, self._ends = [], [], []

@@ -1,0 +1,29 @@
+"""Engines for throughput, built as a run's arms are: every switch left to `auto`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from specbench.harness.arms import build_engine, resolve_arm
+from specbench.harness.engine.engine import Engine
+from specbench.harness.models.llama import LlamaModel
+from specbench.harness.run_config import ArmConfig, RunConfig
+from specbench.workloads.base import WorkloadRequest
+
+_PREFILL_ROWS = {"cuda": 16_384, "cpu": 2048}
+
+
+def throughput_engine(
+    target: LlamaModel, strategy: str, options: Mapping[str, str], *, max_num_seqs: int, max_model_len: int
+) -> Engine:
+    """An engine for `strategy` (a name of the registry). Raises the strategy's ValueError for bad options."""
+    device = target.device.type
+    arm = ArmConfig(label=strategy, strategy=strategy, options=dict(options))
+    config = RunConfig(
+        arms=(arm,),
+        workload=WorkloadRequest(name="jsonl", max_model_len=max_model_len),
+        max_concurrency=max_num_seqs,
+        # Decodes take their rows out of a mixed step first; prompts must not crawl behind them.
+        max_num_batched_tokens=max(_PREFILL_ROWS[device], 8 * max_num_seqs),
+    )
+    return build_engine(resolve_arm(arm, device, synthetic_weights=False), config, target)

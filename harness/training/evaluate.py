@@ -1,0 +1,142 @@
+"""Acceptance of a head over a workload, through the engine: what a user of the head will see.
+
+Small models go round in circles, which flatters every drafter: the share of looping outputs and the acceptance without
+them stand beside every figure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from specbench.harness.engine.request import Request, SamplingParams
+from specbench.harness.measure.stats import ratio_interval
+from specbench.harness.models.llama import LlamaModel
+from specbench.workloads.base import Workload
+
+from .engines import throughput_engine
+from .loops import is_loop
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Acceptance:
+    """Acceptance length (accepted drafts + 1 a round) with the ends of its 95 % bootstrap interval over prompts.
+
+    marginal[i]: rounds that accepted draft i+1; conditional[i]: the same among rounds that accepted draft i.
+    """
+
+    num_prompts: int
+    length: float
+    low: float | None
+    high: float | None
+    marginal: tuple[float, ...]
+    conditional: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadEvaluation:
+    """One workload at one temperature. `without_loops` is None where every output loops."""
+
+    workload: str
+    rule: str
+    workload_sha256: str
+    k: int
+    temperature: float
+    num_output_tokens: int
+    num_loops: int
+    all: Acceptance
+    without_loops: Acceptance | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What an evaluation generated: finished requests by id, and (request, accepted) of every round with drafts."""
+
+    requests: dict[int, Request]
+    rounds: np.ndarray  # int64 [rounds, 2]
+
+
+def evaluate_head(
+    head_dir: Path,
+    target: LlamaModel,
+    workload: Workload,
+    *,
+    stop_token_ids: tuple[int, ...],
+    k: int = 4,
+    temperature: float = 0.0,
+    seed: int = 0,
+    max_num_seqs: int = 64,
+) -> HeadEvaluation:
+    """Greedy (temperature 0) or sampled, chain of `k` drafts over every prompt of the workload."""
+    prompts = [(p.token_ids, p.max_tokens) for p in workload.prompts]
+    done = generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, max_num_seqs)
+    loops = {number for number, request in done.requests.items() if is_loop(request.output_ids)}
+    straight = sorted(set(done.requests) - loops)
+    return HeadEvaluation(
+        workload=workload.name,
+        rule=workload.rule,
+        workload_sha256=workload.sha256,
+        k=k,
+        temperature=temperature,
+        num_output_tokens=sum(len(r.output_ids) for r in done.requests.values()),
+        num_loops=len(loops),
+        all=acceptance_of(done.rounds, k, sorted(done.requests)),
+        without_loops=acceptance_of(done.rounds, k, straight) if straight else None,
+    )
+
+
+@torch.inference_mode()
+def generate_with_head(
+    head_dir: Path,
+    target: LlamaModel,
+    prompts: Sequence[tuple[tuple[int, ...], int]],
+    stop_token_ids: tuple[int, ...],
+    k: int,
+    temperature: float,
+    seed: int,
+    max_num_seqs: int,
+) -> Outputs:
+    """Runs (prompt ids, most output tokens) pairs through `eagle:k=..,head=..`."""
+    longest = max(len(ids) + most for ids, most in prompts) + 1
+    options = {"k": str(k), "head": str(head_dir)}
+    engine = throughput_engine(
+        target, "eagle", options, max_num_seqs=min(max_num_seqs, len(prompts)), max_model_len=longest
+    )
+    for number, (ids, most) in enumerate(prompts):
+        sampling = SamplingParams(
+            temperature=temperature, max_tokens=most, stop_token_ids=stop_token_ids, seed=seed * 1_000_003 + number
+        )
+        engine.add(Request(number, ids, sampling))
+    done: dict[int, Request] = {}
+    while engine.has_work:
+        done |= {request.id: request for request in engine.step()}
+    rows = [(r.request_id, r.num_accepted) for r in engine.log.rows if not r.is_prefill and r.num_proposed > 0]
+    return Outputs(done, np.array(rows, dtype=np.int64).reshape(-1, 2))
+
+
+def acceptance_of(rounds: np.ndarray, k: int, requests: Iterable[int]) -> Acceptance:
+    """Pooled over the rounds of these requests."""
+    numbers = list(requests)
+    kept = rounds[np.isin(rounds[:, 0], numbers)]
+    accepted = kept[:, 1]
+    sums = np.array([[kept[kept[:, 0] == n, 1].sum(), (kept[:, 0] == n).sum()] for n in numbers]).reshape(-1, 2)
+    sums = sums[sums[:, 1] > 0]
+    interval = ratio_interval(sums[:, 0], sums[:, 1])
+    reached = [int((accepted >= i).sum()) for i in range(k + 1)]
+    return Acceptance(
+        num_prompts=len(numbers),
+        length=1 + float(accepted.mean()) if len(accepted) else 1.0,
+        low=None if interval is None else 1 + interval.low,
+        high=None if interval is None else 1 + interval.high,
+        marginal=tuple(count / max(reached[0], 1) for count in reached[1:]),
+        conditional=tuple(b / a if a else None for a, b in zip(reached, reached[1:], strict=False)),
+    )

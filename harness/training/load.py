@@ -1,0 +1,34 @@
+"""Loading the target of a training or a check: by asset name, hub name, directory or .gguf file."""
+
+from __future__ import annotations
+
+from specbench.harness.models.config import read_config
+from specbench.harness.models.loader import load_target
+from specbench.harness.models.source import resolve_model
+from specbench.harness.targets import check_memory, pick_device, pick_dtype
+from specbench.workloads.asset_cache import Progress
+from specbench.workloads.asset_table import find_asset
+from specbench.workloads.tokenizer import load_tokenizer
+
+from .pipeline import LoadedTarget
+
+
+def load_for_training(name: str, device_name: str, dtype_name: str, progress: Progress | None = None) -> LoadedTarget:
+    """Raises ValueError (AssetError) naming what is missing or does not fit."""
+    device = pick_device(device_name)
+    dtype = pick_dtype(dtype_name, device)
+    source = resolve_model(name, progress=progress)
+    config = read_config(source.path)[0]
+    check_memory(config, dtype, device, name)
+    tokenizer = load_tokenizer(source.path)
+    asset = find_asset(name)
+    hub_name = asset.hub.repo if asset is not None and asset.hub is not None else source.name
+    # A local folder is called by its name: the card must not carry the paths of a machine.
+    origin = "a local file" if source.source.startswith("file:") else source.source
+    return LoadedTarget(
+        model=load_target(source.path, dtype, device),
+        model_dir=source.path,
+        tokenizer=tokenizer,
+        stop_token_ids=tokenizer.eos_ids or config.eos_token_ids,
+        described={"name": source.name, "hub_name": hub_name, "source": origin, "sha256": source.sha256},
+    )

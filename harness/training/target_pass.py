@@ -1,0 +1,79 @@
+"""The frozen target over a padded batch: fused features and next-token distributions, computed as inference does.
+
+Legend: B sequences, T padded length, N = B * T flat rows, H hidden, F = 3H, V vocabulary, Vd draft vocabulary, Q rows
+that somebody learns from, D head size, M longest position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specbench.harness.models.config import ModelConfig
+from specbench.harness.models.llama import LlamaModel, run_pieces
+from specbench.harness.models.rope import rope_table
+from specbench.kernels.rope_store_kv import rope_store_kv
+
+_LOGIT_ROWS = 8192  # full-vocabulary logits exist for this many rows at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What the head learns from: the target's features, and its distributions over the draft vocabulary."""
+
+    features_NF: Tensor
+    logits_QV: Tensor  # [Q, Vd], in the target's dtype
+    lse_Q: Tensor  # fp32, logsumexp over the draft vocabulary
+    best_Q: Tensor  # int64, draft id of the target's own choice; -1 where the draft vocabulary lacks it
+
+
+class DenseAttention:
+    """Causal attention of whole sequences: no pages, no cache. Rope is the engine's kernel over a passing buffer."""
+
+    def __init__(self, config: ModelConfig, cos_sin_MD: Tensor, num_sequences: int):
+        self._config = config
+        self._cos_sin_MD = cos_sin_MD
+        self._num_sequences = num_sequences
+
+    def __call__(self, layer: int, qkv_NX: Tensor) -> Tensor:
+        c, num_rows = self._config, qkv_NX.shape[0]
+        width = num_rows // self._num_sequences
+        slot_N = torch.arange(num_rows, device=qkv_NX.device)
+        k, v = (qkv_NX.new_empty(1, num_rows, c.num_kv_heads, c.head_dim) for _ in range(2))
+        q = rope_store_kv(qkv_NX, self._cos_sin_MD, slot_N % width, slot_N, k, v, c.num_q_heads, c.num_kv_heads)
+        q, k, v = (x.view(self._num_sequences, width, -1, c.head_dim).transpose(1, 2) for x in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=c.num_q_heads != c.num_kv_heads)
+        return out.transpose(1, 2).reshape(num_rows, c.num_q_heads * c.head_dim)
+
+
+class Teacher:
+    """The target, ready to give lessons over one draft vocabulary."""
+
+    def __init__(self, target: LlamaModel, target_id_Vd: Tensor, draft_id_V: Tensor, max_tokens: int):
+        self.target = target
+        self._target_id_Vd = target_id_Vd.to(target.device)
+        self._draft_id_V = draft_id_V.to(target.device)
+        self._cos_sin_MD = rope_table(target.config, max_tokens, target.device)
+
+    @torch.no_grad()
+    def lesson(self, ids_BT: Tensor, row_Q: Tensor) -> Lesson:
+        hidden_NH, features_NF = self.states(ids_BT)
+        logits, lse, best = [], [], []
+        for rows in row_Q.split(_LOGIT_ROWS):
+            logits_V = self.target.logits(hidden_NH.index_select(0, rows))
+            best.append(self._draft_id_V[logits_V.argmax(-1)])
+            logits.append(logits_V.index_select(1, self._target_id_Vd))
+            lse.append(logits[-1].float().logsumexp(-1))
+        return Lesson(features_NF, torch.cat(logits), torch.cat(lse), torch.cat(best))
+
+    @torch.no_grad()
+    def states(self, ids_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Final-normed hidden states [N, H] and features [N, F] of every row."""
+        c, num_sequences = self.target.config, ids_BT.shape[0]
+        ids_N = ids_BT.reshape(-1)
+        features_NF = torch.empty(len(ids_N), 3 * c.hidden_size, dtype=self.target.dtype, device=self.target.device)
+        attend = DenseAttention(c, self._cos_sin_MD, num_sequences)
+        return run_pieces(self.target.pieces(ids_N, features_NF), attend), features_NF

@@ -1,0 +1,112 @@
+"""The commit of accepted tokens and the status block of a round: what acceptance of chains and of trees share.
+
+Legend: B requests, S slots, L width of the token buffer, Q token columns of a request, E stop ids of a slot (padded
+with -1), X = 6 + Q status columns.
+"""
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.triton_support import tl, triton
+
+RUNNING, STOPPED, LENGTH = 0, 1, 2  # values of done_S
+NUM_STATUS_COLUMNS = 6  # columns of status_BX before the tokens
+
+
+def commit_ref(
+    emitted_BQ: Tensor,
+    accepted_B: Tensor,
+    offered_B: Tensor,
+    depth_B: Tensor,
+    active_B: Tensor,
+    slot_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    limit_S: Tensor,
+    stop_SE: Tensor,
+    done_S: Tensor,
+    status_BX: Tensor,
+) -> None:
+    """Commits up to a + 1 of each active request's emitted tokens behind its pending token and reports.
+
+    c = min(a + 1, limit - (n + 1)) tokens, cut after the first stop id (done 1); reaching the limit is done 2. Status
+    (int32): a, c, done, the new n, drafts offered, depth offered, then the tokens with -1 from column c on.
+    """
+    num_columns = emitted_BQ.shape[1]
+    column_Q = torch.arange(num_columns, device=emitted_BQ.device)
+    n_B, was_done_B, limit_B = n_S[slot_B], done_S[slot_B], limit_S[slot_B]
+
+    room_B = (limit_B - (n_B + 1)).clamp_(min=0)
+    count_B = torch.minimum(accepted_B + 1, room_B) * active_B
+    is_stop_BQ = (emitted_BQ.unsqueeze(2) == stop_SE[slot_B].unsqueeze(1)).any(dim=2)
+    is_stop_BQ &= column_Q < count_B.unsqueeze(1)
+    first_stop_B = torch.where(is_stop_BQ, column_Q, num_columns).amin(dim=1)
+    count_B = torch.minimum(count_B, first_stop_B + 1)
+    new_n_B = n_B + count_B
+    done_B = torch.where(new_n_B + 1 >= limit_B, LENGTH, RUNNING)
+    done_B = torch.where(first_stop_B < num_columns, STOPPED, done_B)
+    done_B = torch.where(active_B, done_B, was_done_B).to(done_S.dtype)
+
+    committed_BQ = column_Q < count_B.unsqueeze(1)
+    request, column = committed_BQ.nonzero(as_tuple=True)
+    tokens_SL[slot_B[request], n_B[request] + 1 + column] = emitted_BQ[request, column]
+    n_S[slot_B] = new_n_B.to(n_S.dtype)
+    done_S[slot_B] = done_B
+
+    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, offered_B, depth_B)):
+        status_BX[:, index] = value_B
+    status_BX[:, NUM_STATUS_COLUMNS:] = torch.where(committed_BQ, emitted_BQ, -1)
+
+
+@triton.jit
+def commit_row(
+    emitted,
+    accepted,
+    offered,
+    depth,
+    active,
+    request,
+    slot,
+    n_ptr,
+    tokens_ptr,
+    limit_ptr,
+    stop_ptr,
+    done_ptr,
+    status_ptr,
+    stride_tokens,
+    stride_stop,
+    stride_status,
+    Q: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+):
+    """`commit_ref` for one request, inside a kernel: `emitted` int64 [BLOCK_Q], the rest scalars."""
+    column = tl.arange(0, BLOCK_Q)
+    n = tl.load(n_ptr + slot).to(tl.int32)
+    limit = tl.load(limit_ptr + slot).to(tl.int32)
+    was_done = tl.load(done_ptr + slot).to(tl.int32)
+    count = tl.where(active, tl.minimum(accepted + 1, tl.maximum(limit - (n + 1), 0)), 0)
+    stop_column = tl.arange(0, BLOCK_E)
+    stop = tl.load(stop_ptr + slot * stride_stop + stop_column, mask=stop_column < E, other=-1)
+    same = (emitted[:, None] == stop[None, :]).to(tl.int32)
+    is_stop = (tl.max(same, axis=1) > 0) & (column < count)
+    first_stop = tl.min(tl.where(is_stop, column, BLOCK_Q), axis=0)
+    count = tl.minimum(count, first_stop + 1)
+    new_n = n + count
+    done = tl.where(first_stop < BLOCK_Q, 1, tl.where(new_n + 1 >= limit, 2, 0))
+    done = tl.where(active, done, was_done)
+
+    committed = column < count
+    tl.store(tokens_ptr + slot * stride_tokens + n + 1 + column, emitted, mask=committed)
+    if active:
+        tl.store(n_ptr + slot, new_n.to(n_ptr.dtype.element_ty))
+        tl.store(done_ptr + slot, done.to(done_ptr.dtype.element_ty))
+    status_at = status_ptr + request * stride_status
+    tl.store(status_at, accepted)
+    tl.store(status_at + 1, count)
+    tl.store(status_at + 2, done)
+    tl.store(status_at + 3, new_n)
+    tl.store(status_at + 4, offered)
+    tl.store(status_at + 5, depth)
+    tl.store(status_at + 6 + column, tl.where(committed, emitted, -1).to(tl.int32), mask=column < Q)

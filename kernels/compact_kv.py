@@ -1,0 +1,138 @@
+"""Keys and values of an accepted tree path, moved together behind the request's older ones, in all layers at once.
+
+Legend: L layers, P pages, N positions of a page, H key heads, D head dimension, B requests, T pages of a request's
+table, W = tree depth + 1 nodes of a path with its root, X status columns.
+Verification stores node i at position n + i; the next round reads the path's node of depth j at n + j.
+"""
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.commit import NUM_STATUS_COLUMNS
+from specbench.kernels.triton_support import tl, triton, use_triton
+
+_MOST_ELEMENTS = 8192  # of keys that one program holds at a time, over the nodes of the path
+
+
+def compact_kv(k_LPNHD: Tensor, v_LPNHD: Tensor, path_BW: Tensor, status_BX: Tensor, block_table_BT: Tensor) -> None:
+    """Moves what stands at position n + path_BW[b, j] to n + j, for j = 1 .. a of each request.
+
+    a and n (before the round: the new n less the committed count) are read from the round's status block, so that
+    frozen slots and prompt chunks (a = 0) move nothing. Sources are never before their destinations and both ascend:
+    they may overlap.
+    """
+    op = compact_kv_triton if use_triton(k_LPNHD) else compact_kv_ref
+    op(k_LPNHD, v_LPNHD, path_BW, status_BX, block_table_BT)
+
+
+def compact_kv_ref(
+    k_LPNHD: Tensor, v_LPNHD: Tensor, path_BW: Tensor, status_BX: Tensor, block_table_BT: Tensor
+) -> None:
+    width, page_size = path_BW.shape[1], k_LPNHD.shape[2]
+    accepted_B1 = status_BX[:, :1]
+    n_B1 = (status_BX[:, 3:4] - status_BX[:, 1:2]).long()
+    step_W = torch.arange(width, device=path_BW.device)
+    # Steps behind the accepted ones stay where they are: onto themselves, but not onto a node that moves.
+    moves_BW = (step_W > 0) & (step_W <= accepted_B1) & (path_BW != step_W)
+    request, step = moves_BW.nonzero(as_tuple=True)
+
+    def slots(position: Tensor) -> tuple[Tensor, Tensor]:
+        return block_table_BT[request, position // page_size].long(), position % page_size
+
+    source = slots(n_B1[request, 0] + path_BW[request, step])
+    destination = slots(n_B1[request, 0] + step)
+    for cache in (k_LPNHD, v_LPNHD):
+        cache[(slice(None), *destination)] = cache[(slice(None), *source)]
+
+
+def compact_kv_triton(
+    k_LPNHD: Tensor, v_LPNHD: Tensor, path_BW: Tensor, status_BX: Tensor, block_table_BT: Tensor
+) -> None:
+    num_layers, _, page_size, num_heads, head_dim = k_LPNHD.shape
+    num_requests, width = path_BW.shape
+    row = num_heads * head_dim
+    assert k_LPNHD.stride() == v_LPNHD.stride() and k_LPNHD.stride()[3:] == (head_dim, 1), "keys must lie densely"
+    assert status_BX.shape[1] == NUM_STATUS_COLUMNS + width, "status is [B, 6 + W]"
+    if num_requests == 0:
+        return
+    block_w = triton.next_power_of_2(width)
+    block_c = min(triton.next_power_of_2(row), max(_MOST_ELEMENTS // block_w, 16))
+    _compact_kv_kernel[(triton.cdiv(row, block_c), num_requests, num_layers)](
+        k_LPNHD,
+        v_LPNHD,
+        path_BW,
+        status_BX,
+        block_table_BT,
+        k_LPNHD.stride(0),
+        k_LPNHD.stride(1),
+        k_LPNHD.stride(2),
+        path_BW.stride(0),
+        status_BX.stride(0),
+        block_table_BT.stride(0),
+        block_table_BT.shape[1],
+        W=width,
+        ROW=row,
+        PAGE=page_size,
+        BLOCK_W=block_w,
+        BLOCK_C=block_c,
+        num_warps=4,
+    )
+
+
+@triton.jit
+def _compact_kv_kernel(
+    k_ptr,
+    v_ptr,
+    path_ptr,
+    status_ptr,
+    table_ptr,
+    stride_layer,
+    stride_page,
+    stride_position,
+    stride_path,
+    stride_status,
+    stride_table,
+    table_width,
+    W: tl.constexpr,
+    ROW: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """One layer and request, and BLOCK_C of the elements of a position: all of its path is held before any is written.
+
+    Programs share no element, so a barrier inside the program is all the order that overlapping moves need.
+    """
+    first = tl.program_id(0) * BLOCK_C
+    request = tl.program_id(1).to(tl.int64)
+    layer = tl.program_id(2).to(tl.int64)
+    accepted = tl.load(status_ptr + request * stride_status)
+    step = tl.arange(0, BLOCK_W)
+    node = tl.load(path_ptr + request * stride_path + step, mask=step < W, other=0).to(tl.int32)
+    moves = (step > 0) & (step <= accepted) & (step < W) & (node != step)
+    if tl.max(moves.to(tl.int32), axis=0) > 0:
+        status_at = status_ptr + request * stride_status
+        n = tl.load(status_at + 3) - tl.load(status_at + 1)
+        source = _offsets(
+            table_ptr, request * stride_table, n + node, table_width, stride_page, stride_position, PAGE, moves
+        )
+        target = _offsets(
+            table_ptr, request * stride_table, n + step, table_width, stride_page, stride_position, PAGE, moves
+        )
+        element = first + tl.arange(0, BLOCK_C)
+        inside = moves[:, None] & (element < ROW)[None, :]
+        source = layer * stride_layer + source[:, None] + element[None, :]
+        target = layer * stride_layer + target[:, None] + element[None, :]
+        keys = tl.load(k_ptr + source, mask=inside, other=0.0)
+        values = tl.load(v_ptr + source, mask=inside, other=0.0)
+        tl.debug_barrier()
+        tl.store(k_ptr + target, keys, mask=inside)
+        tl.store(v_ptr + target, values, mask=inside)
+
+
+@triton.jit
+def _offsets(table_ptr, table_row, position, table_width, stride_page, stride_position, PAGE: tl.constexpr, mask):
+    """Where each position's key begins within a layer, int64; outside the table: in the dummy page 0."""
+    index = position // PAGE
+    page = tl.load(table_ptr + table_row + index, mask=mask & (index < table_width), other=0).to(tl.int64)
+    return page * stride_page + (position % PAGE) * stride_position

@@ -1,0 +1,172 @@
+"""How a round advances its state between forward passes: one object, so that a row of a table can differ in it alone.
+
+`FusedStateUpdate` runs one kernel for each operation; `TorchStateUpdate` (torch_update.py) runs the sequence of small
+torch operations that such kernels replace. Both write the same values, bit for bit.
+Arguments, shapes and meaning: the functions of the same names in decode_rows.py, accept_chain.py, draft_rows.py,
+store_draft.py, tree_rows.py and accept_tree.py.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from specbench.kernels.accept_chain import accept_chain
+from specbench.kernels.accept_tree import accept_tree
+from specbench.kernels.decode_rows import prepare_rows
+from specbench.kernels.draft_rows import draft_first_ids, draft_next_rows, draft_pair_rows
+from specbench.kernels.store_draft import store_draft
+from specbench.kernels.torch_update import TorchStateUpdate
+from specbench.kernels.tree_rows import prepare_tree_rows
+
+__all__ = ["FusedStateUpdate", "StateUpdate", "TorchStateUpdate"]
+
+
+class StateUpdate(Protocol):
+    """The operations of a round that are neither a forward pass nor sampling."""
+
+    name: str
+
+    def prepare_rows(
+        self,
+        slot_B: Tensor,
+        row_req_T: Tensor,
+        row_off_T: Tensor,
+        num_drafts_B: Tensor,
+        q_len_B: Tensor,
+        n_S: Tensor,
+        tokens_SL: Tensor,
+        drafts_SK: Tensor,
+        block_table_SP: Tensor,
+        page_size: int,
+        ids_T: Tensor,
+        position_T: Tensor,
+        kv_slot_T: Tensor,
+        kv_len_B: Tensor,
+        block_table_BP: Tensor,
+    ) -> None:
+        """The inputs of the target's pass (the last five arguments)."""
+        ...
+
+    def accept_chain(
+        self,
+        sampled_BQ: Tensor,
+        slot_B: Tensor,
+        num_drafts_B: Tensor,
+        base_row_B: Tensor,
+        forced_B: Tensor | None,
+        n_S: Tensor,
+        tokens_SL: Tensor,
+        limit_S: Tensor,
+        stop_SE: Tensor,
+        done_S: Tensor,
+        drafts_SK: Tensor,
+        status_BX: Tensor,
+        sample_row_B: Tensor,
+    ) -> None:
+        """Accepts, commits and reports one round."""
+        ...
+
+    def prepare_tree_rows(
+        self,
+        slot_B: Tensor,
+        row_req_T: Tensor,
+        row_off_T: Tensor,
+        num_drafts_B: Tensor,
+        q_len_B: Tensor,
+        n_S: Tensor,
+        tokens_SL: Tensor,
+        drafts_SK: Tensor,
+        depth_SD: Tensor,
+        mask_SDD: Tensor,
+        block_table_SP: Tensor,
+        page_size: int,
+        ids_T: Tensor,
+        position_T: Tensor,
+        kv_slot_T: Tensor,
+        kv_len_B: Tensor,
+        block_table_BP: Tensor,
+        mask_BDD: Tensor,
+    ) -> None:
+        """The inputs of the target's pass over trees (the last six arguments)."""
+        ...
+
+    def accept_tree(
+        self,
+        sampled_BD: Tensor,
+        slot_B: Tensor,
+        num_drafts_B: Tensor,
+        base_row_B: Tensor,
+        forced_B: Tensor | None,
+        n_S: Tensor,
+        tokens_SL: Tensor,
+        limit_S: Tensor,
+        stop_SE: Tensor,
+        done_S: Tensor,
+        drafts_SK: Tensor,
+        parent_SD: Tensor,
+        depth_SD: Tensor,
+        status_BX: Tensor,
+        sample_row_B: Tensor,
+        path_BW: Tensor,
+    ) -> None:
+        """Accepts, commits and reports one round of trees."""
+        ...
+
+    def draft_first_ids(
+        self, slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor
+    ) -> None:
+        """The token after each row's position."""
+        ...
+
+    def draft_next_rows(
+        self,
+        step: int,
+        slot_B: Tensor,
+        n_S: Tensor,
+        drafts_SK: Tensor,
+        block_table_SP: Tensor,
+        page_size: int,
+        ids_B: Tensor,
+        position_B: Tensor,
+        kv_slot_B: Tensor,
+        kv_len_B: Tensor,
+        shift: int = 0,
+    ) -> None:
+        """The inputs (four tensors) of a later drafter pass."""
+        ...
+
+    def draft_pair_rows(
+        self,
+        slot_B: Tensor,
+        n_S: Tensor,
+        tokens_SL: Tensor,
+        block_table_SP: Tensor,
+        page_size: int,
+        ids_T: Tensor,
+        position_T: Tensor,
+        kv_slot_T: Tensor,
+        kv_len_B: Tensor,
+    ) -> None:
+        """The inputs (the last four arguments) of a draft model's first pass, two rows a request."""
+        ...
+
+    def store_draft(
+        self, logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor
+    ) -> None:
+        """The drafter's greedy choice, into its slot."""
+        ...
+
+
+class FusedStateUpdate:
+    """One kernel an operation: Triton on a GPU, the plain references elsewhere."""
+
+    name = "fused"
+
+    prepare_rows = staticmethod(prepare_rows)
+    accept_chain = staticmethod(accept_chain)
+    prepare_tree_rows = staticmethod(prepare_tree_rows)
+    accept_tree = staticmethod(accept_tree)
+    draft_first_ids = staticmethod(draft_first_ids)
+    draft_next_rows = staticmethod(draft_next_rows)
+    draft_pair_rows = staticmethod(draft_pair_rows)
+    store_draft = staticmethod(store_draft)

@@ -1,0 +1,69 @@
+"""`commit_ref` (commit.py) as small torch operations that a CUDA graph can capture; see torch_update.py.
+
+Legend: B requests, S slots, L width of the token buffer, Q token columns of a request, E stop ids of a slot, X = 6 + Q
+status columns.
+"""
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.commit import LENGTH, NUM_STATUS_COLUMNS, RUNNING, STOPPED
+
+
+def commit_in_small_operations(
+    emitted_BQ: Tensor,
+    counts: tuple[Tensor, Tensor, Tensor],
+    active_B: Tensor,
+    slot_B: Tensor,
+    n_S: Tensor,
+    tokens_SL: Tensor,
+    limit_S: Tensor,
+    stop_SE: Tensor,
+    done_S: Tensor,
+    status_BX: Tensor,
+) -> None:
+    """Tokens, counters, flags and the status block; `counts`: accepted, offered and depth offered of each request."""
+    num_columns = emitted_BQ.shape[1]
+    column_Q = torch.arange(num_columns, device=emitted_BQ.device)
+    accepted_B, offered_B, depth_B = counts
+    n_B = n_S.index_select(0, slot_B)
+    limit_B = limit_S.index_select(0, slot_B)
+    was_done_B = done_S.index_select(0, slot_B)
+
+    room_B = limit_B - n_B
+    room_B -= 1
+    room_B.clamp_(min=0)
+    count_B = torch.minimum(accepted_B + 1, room_B)
+    count_B.masked_fill_(~active_B, 0)
+    stop_B1E = stop_SE.index_select(0, slot_B).unsqueeze(1)
+    is_stop_BQ = (emitted_BQ.unsqueeze(2) == stop_B1E).any(dim=2)
+    is_stop_BQ &= column_Q < count_B.unsqueeze(1)
+    first_stop_B = torch.where(is_stop_BQ, column_Q, num_columns).amin(dim=1)
+    stopped_B = first_stop_B < num_columns
+    count_B = torch.minimum(count_B, first_stop_B + 1)
+    committed_BQ = column_Q < count_B.unsqueeze(1)
+
+    new_n_B = n_B + count_B
+    done_B = torch.full_like(was_done_B, RUNNING)
+    done_B.masked_fill_(new_n_B + 1 >= limit_B, LENGTH)
+    done_B.masked_fill_(stopped_B, STOPPED)
+    done_B = torch.where(active_B, done_B, was_done_B)
+
+    _store_committed(emitted_BQ, committed_BQ, slot_B, n_B.long(), tokens_SL)
+    n_S.index_copy_(0, slot_B, new_n_B.to(n_S.dtype))
+    done_S.index_copy_(0, slot_B, done_B)
+    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, offered_B, depth_B)):
+        status_BX[:, index].copy_(value_B)
+    status_BX[:, NUM_STATUS_COLUMNS:].copy_(emitted_BQ.masked_fill(~committed_BQ, -1))
+
+
+def _store_committed(emitted_BQ: Tensor, committed_BQ: Tensor, slot_B: Tensor, n_B: Tensor, tokens_SL: Tensor) -> None:
+    """Writes behind the pending token; columns that commit nothing write the pending token over itself.
+
+    So every column has a place of its own value, also where a done slot stands several times in `slot_B`.
+    """
+    n_B1, slot_B1 = n_B.unsqueeze(1), slot_B.unsqueeze(1)
+    column_Q = torch.arange(1, emitted_BQ.shape[1] + 1, device=emitted_BQ.device)
+    at_BQ = n_B1 + column_Q * committed_BQ
+    value_BQ = torch.where(committed_BQ, emitted_BQ, tokens_SL[slot_B1, n_B1])
+    tokens_SL[slot_B1, at_BQ] = value_BQ

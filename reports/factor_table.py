@@ -1,0 +1,95 @@
+"""One thing at a time: each switch's effect beside a base arm, over one run or several batch sizes.
+
+`run.json` of such a run holds under `factors` the base and the rows that were asked for: the switch, its value, and
+the arm's label or why the combination is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specbench.harness.measure.metrics import ArmSummary
+from specbench.reports.cells import NOTHING, milliseconds, number, tps_spread
+from specbench.reports.result_table import ResultTable, against, block_ratio, change, factor, tpot_delta
+from specbench.reports.view import RunView
+
+_HEADERS = (
+    "switch",
+    "value",
+    "batch",
+    "TPOT ms",
+    "TPOT change [95% CI]",
+    "round p50 ms",
+    "round change",
+    "TPS",
+    "factor",
+    "spread",
+    "syncs/round",
+    "graph",
+    "rows",
+    "drafter rows",
+    "marks",
+)
+
+
+def factor_table(views: Sequence[RunView]) -> ResultTable | None:
+    """Rows in the order of the run, each at every batch size; None where a view is of another kind of run."""
+    asked = [view.manifest.get("factors") for view in views]
+    if not asked or not all(asked):
+        return None
+    first = asked[0]
+    assert first is not None
+    rows = [_row(view, row) for position, row in enumerate(first["rows"]) for view in _views(views, row)]
+    notes = [
+        f"base {first['base']}: {first['summary']}. Every other row changes one switch of it and nothing else.",
+        "TPOT change: against the base at the same batch size, paired by prompt and repeat; bootstrap over prompts. "
+        "round change, factor: ratio of medians (least to most within a repeat).",
+    ]
+    if any(row["switch"] == "strategy" and row["value"].endswith("eagle") for row in first["rows"]):
+        notes.append(
+            "strategy: with the graph plan given, eagle and naive-eagle run the same round; the row shows noise."
+        )
+    acceptance = views[0].manifest.get("acceptance")
+    return ResultTable(
+        title=f"one thing at a time from {first['base']}",
+        headers=_HEADERS,
+        rows=tuple(rows),
+        notes=(*notes, str(acceptance)) if acceptance else tuple(notes),
+    )
+
+
+def _views(views: Sequence[RunView], row: Mapping[str, Any]) -> Sequence[RunView]:
+    """A refused combination is refused at every batch size: once is enough."""
+    return views[:1] if row["refused"] else views
+
+
+def _row(view: RunView, row: Mapping[str, Any]) -> tuple[str, ...]:
+    if row["refused"]:
+        return (row["switch"], row["value"], *[NOTHING] * (len(_HEADERS) - 3), f"refused: {row['refused']}")
+    arms = {arm.label: arm for arm in view.arms}
+    arm, base = arms[row["label"]], arms[view.manifest["factors"]["rows"][0]["label"]]
+    is_base = arm.label == base.label
+    round_change = block_ratio(view, lambda block: block["round_ms"].get("p50"), arm, base)
+    return (
+        row["switch"],
+        row["value"],
+        str((view.manifest.get("config") or {}).get("max_concurrency", NOTHING)),
+        milliseconds(arm.median("tpot_ms.mean")),
+        NOTHING if is_base else tpot_delta(against(view, arm, base)),
+        milliseconds(arm.median("round_ms.p50")),
+        NOTHING if is_base else change(round_change),
+        number(arm.median("tps")),
+        factor(block_ratio(view, lambda block: block["tps"], arm, base), is_base),
+        tps_spread(arm),
+        number(arm.median("syncs_per_round")),
+        _graph(view, arm),
+        number(arm.median("rows_per_round")),
+        number(arm.median("draft_rows_per_round")),
+        "; ".join(arm.marks) or NOTHING,
+    )
+
+
+def _graph(view: RunView, arm: ArmSummary) -> str:
+    entry = next(entry for entry in view.manifest["arms"] if entry["label"] == arm.label)
+    return str((entry.get("config") or {}).get("graph") or NOTHING)

@@ -1,0 +1,270 @@
+"""Recipes and bases: what ships is whole and legal, what a user writes wrongly is named, what is typed wins."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench.harness.arm_tables import measured_once, read_arm, with_switches
+from specbench.harness.arms import resolve_arm
+from specbench.harness.base_files import base_summaries, load_base
+from specbench.harness.cli.run import run
+from specbench.harness.cli.run_plan import option_types
+from specbench.harness.engine import legality
+from specbench.harness.factors import factor_rows, parse_factors
+from specbench.harness.measured_acceptance import find_measured, measured_acceptances, with_measured_rates
+from specbench.harness.recipe_files import load_recipe, recipe_names, recipe_summaries
+from specbench.harness.run_config import parse_arm
+from specbench.reports.seed_table import check_columns
+
+OPTIONS = option_types(run)
+NAMES = ["seed-20078", "seed-25196", "seed-34880", "seed-6995"]
+
+
+@pytest.fixture
+def a_gpu_with_everything(monkeypatch, tmp_path):
+    """As the legality table sees a CUDA device with all packages."""
+    library = tmp_path / "fa3.so"
+    library.touch()
+    monkeypatch.setenv("FA3_SO", str(library))
+    monkeypatch.setattr(legality, "_has", lambda package: True)
+
+
+def write(tmp_path, text: str) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+# -- what ships ------------------------------------------------------------------------------------------------------
+
+
+def test_every_seed_has_a_recipe_with_a_line_about_it():
+    assert recipe_names() == NAMES
+    assert all(recipe_summaries().values()) and set(base_summaries()) == {"seed-faithful", "best"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_recipes_are_whole(name):
+    recipe = load_recipe(name, OPTIONS)
+    assert recipe.summary and recipe.report.title and recipe.report.notes and recipe.report.claim["source"]
+    assert recipe.rows[0].baseline, "rows above the first baseline would be compared with nothing"
+    assert len({row.name for row in recipe.rows}) == len(recipe.rows)
+    check_columns(recipe.report.columns)
+    claimed = {f"claim:{key}" for row in recipe.rows for key in row.claim}
+    assert claimed and claimed <= set(recipe.report.columns), "a claim that no column shows"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_arm_of_a_shipped_recipe_is_legal_on_a_gpu(name, a_gpu_with_everything):
+    recipe = load_recipe(name, OPTIONS)
+    switches = {k: v for k, v in recipe.run.items() if k in ("attention", "graph", "sync", "acceptance", "head")}
+    rows, notes = measured_once([with_switches(row, switches, {}) for row in recipe.rows])
+    assert not notes, "two arms that are the same"
+    for row in rows:
+        arm = resolve_arm(with_measured_rates(row.arm), "cuda", synthetic_weights=True)
+        assert (arm.acceptance is None) == (arm.strategy.num_drafts == 0)
+
+
+def test_the_rows_of_20078_differ_in_what_their_names_say():
+    rows = load_recipe("seed-20078", OPTIONS).rows
+    switches = [tuple(row.arm.engine[key] for key in ("state_update", "sync", "drafter")) for row in rows]
+    assert switches == [
+        ("torch", "multi", "unpadded"),
+        ("fused", "multi", "unpadded"),
+        ("torch", "single", "unpadded"),
+        ("fused", "single", "unpadded"),
+        ("fused", "single", "padded"),
+        ("fused", "none", "padded"),
+    ]
+
+
+def test_6995_sends_sglangs_lengths():
+    """1024 tokens with SGLang's range ratio 0.7 are int(1024 * 0.7) to 1024 tokens."""
+    from specbench.workloads.random_lengths import length_range
+
+    run_options = load_recipe("seed-6995", OPTIONS).run
+    for side in ("input", "output"):
+        assert length_range(run_options[f"random_{side}_len"], run_options["random_range_ratio"]) == (716, 1024)
+
+
+# -- what a user writes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[rum]\n", r"unknown key 'rum' = {} \(did you mean 'run'\?\); allowed: summary, run, arm, report"),
+        (
+            "[run]\nnum_prompt = 3",
+            r"run: unknown key 'num_prompt' = 3 \(did you mean 'num_prompts'\?\); allowed: model",
+        ),
+        ("[run]\nnum_prompts = '3'", "run.num_prompts: '3' is not allowed; allowed: int"),
+        ("[run]\nignore_eos = 1", "run.ignore_eos: 1 is not allowed; allowed: bool"),
+        ("[run]\nseed = true", "run.seed: True is not allowed; allowed: int"),
+        ("[run]\nlabel = 'x'", "run: unknown key 'label'"),
+        ("run = 3", r"run: 3 is not allowed; allowed: a table \[run\]"),
+        ("arm = 3", r"arm: 3 is not allowed; allowed: \[\[arm\]\] tables"),
+        ("[[arm]]\nk = 4", "arm 1: strategy: None is not allowed"),
+        ("[[arm]]\nstrategy = 'eagle'\nk = [4]", r"arm 1: k: \[4\] is not allowed; allowed: text without a comma"),
+        ("[[arm]]\nstrategy = 'eagle'\nk = true", "arm 1: k: True is not allowed"),
+        ("[[arm]]\nstrategy = 'eagle'\nbaseline = 1", "arm 1: baseline: 1 is not allowed; allowed: a bool"),
+        ("[[arm]]\nstrategy = 'eagle'\nclaim = {tps = [1]}", r"claim.tps: \[1\] is not allowed; allowed: a number or"),
+        ("[report]\ncolums = []", r"report: unknown key 'colums' = \[\] \(did you mean 'columns'\?\)"),
+        ("[report]\nnotes = [1]", r"report.notes: \[1\] is not allowed; allowed: list of text"),
+        ("[report]\nclaim = {hardwear = 'x'}", "report.claim: unknown key 'hardwear'"),
+        ("x = ", "is not valid TOML"),
+    ],
+)
+def test_mistakes_in_a_recipe_are_named(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        load_recipe(write(tmp_path, text), OPTIONS)
+
+
+def test_unknown_recipes_columns_and_bases_are_named():
+    with pytest.raises(ValueError, match=r"recipe: 'seed-2519' is not known \(did you mean 'seed-25196'\?\); allowed:"):
+        load_recipe("seed-2519", OPTIONS)
+    with pytest.raises(ValueError, match="allowed: seed-20078, .*, or a .toml file"):
+        load_recipe("nowhere.toml", OPTIONS)
+    with pytest.raises(ValueError, match=r"report.columns: 'tsp' is not known \(did you mean 'tps'\?\)"):
+        check_columns(["tsp"])
+    with pytest.raises(ValueError, match="base: 'bets' is not known; allowed: seed-faithful, best"):
+        load_base("bets", OPTIONS)
+
+
+def test_numbers_without_a_point_are_fine_where_a_fraction_is_meant(tmp_path):
+    recipe = load_recipe(write(tmp_path, "[run]\nrequest_rate = 3\ntemperature = 0.5\nstop_token_id = [1]"), OPTIONS)
+    assert recipe.run == {"request_rate": 3, "temperature": 0.5, "stop_token_id": [1]}
+
+
+# -- what is typed ---------------------------------------------------------------------------------------------------
+
+ARM = {"strategy": "eagle", "label": "mine", "k": 4, "sync": "multi", "graph_first": "piecewise"}
+
+
+def test_defaults_fill_gaps_and_what_is_typed_replaces_the_arms_own():
+    row = with_switches(read_arm(ARM, "x"), {"sync": "none", "attention": "torch", "head": "a"}, {})
+    assert row.arm.engine == {"sync": "multi", "graph_first": "piecewise", "attention": "torch"}
+    assert row.arm.options == {"k": "4", "head": "a"} and row.name == row.arm.label == "mine"
+    row = with_switches(row, {}, {"sync": "single", "head": "b"})
+    assert row.arm.engine["sync"] == "single" and row.arm.options["head"] == "b"
+    assert row.arm.label == "mine [sync=single]", "a label must not name what was not run"
+
+
+def test_a_whole_graph_plan_replaces_the_arms_parts():
+    row = with_switches(read_arm(ARM, "x"), {}, {"graph": "none"})
+    assert row.arm.engine == {"sync": "multi", "graph": "none"} and row.arm.label == "mine [graph=none]"
+
+
+def test_a_head_concerns_eagle_arms_only():
+    row = with_switches(read_arm({"strategy": "no-spec"}, "x"), {"head": "a"}, {})
+    assert row.arm.options == {} and row.arm.engine == {}
+
+
+def test_arms_that_became_the_same_are_measured_once_and_said_so():
+    rows = [read_arm({**ARM, "label": name, "sync": sync}, "x") for name, sync in (("a", "multi"), ("b", "single"))]
+    kept, notes = measured_once([with_switches(row, {}, {"sync": "single"}) for row in rows])
+    assert [row.arm.label for row in kept] == ["a [sync=single]", "a [sync=single]"]
+    assert [row.name for row in kept] == ["a [sync=single]", "b"]
+    assert notes == ["b: the same as a [sync=single] with these switches; measured once"]
+
+
+# -- measured acceptance ---------------------------------------------------------------------------------------------
+
+
+def rates(text: str) -> list[float]:
+    arm = with_measured_rates(parse_arm(text, {"acceptance": "measured:sharegpt"}))
+    resolved = resolve_arm(arm, "cpu", synthetic_weights=True)
+    return list(resolved.acceptance.marginal) if resolved.acceptance else []
+
+
+def test_measured_rates_follow_the_depth_that_is_drafted():
+    marginal = list(measured_acceptances()["sharegpt"].marginal)
+    assert len(marginal) == 4
+    assert rates("eagle:k=4") == marginal and rates("eagle:k=2") == marginal[:2]
+    assert rates("eagle-topk:num_steps=2,topk=4,num_draft_tokens=4") == marginal[:2], "a tree by depth, not by nodes"
+    assert rates("eagle:k=6") == [*marginal, 0, 0], "nothing is forced that was not measured"
+    assert rates("no-spec") == []
+
+
+def test_measured_acceptance_says_what_was_measured_and_unknown_names_are_refused():
+    found = find_measured("measured:gsm8k")
+    assert found is not None and "0.724" in found.note and found.source in found.note
+    assert find_measured("synthetic:2") is None and find_measured(None) is None
+    with pytest.raises(ValueError, match="'measured:x' is not known; allowed: measured:sharegpt, measured:gsm8k"):
+        find_measured("measured:x")
+
+
+# -- one thing at a time ---------------------------------------------------------------------------------------------
+
+
+def rows_of(name: str, factors: dict | None = None, **given: str):
+    base = load_base(name, OPTIONS)
+    defaults = {"acceptance": "measured:sharegpt", "head": "random"}
+    return factor_rows(base, factors or base.factors, defaults, given, "cuda", True)
+
+
+@pytest.mark.parametrize("name", ["seed-faithful", "best"])
+def test_each_row_changes_one_switch_of_the_base(name, a_gpu_with_everything):
+    base, *others = rows_of(name)
+
+    def everything(arm):
+        return {"strategy": arm.strategy, **arm.options, **arm.engine}
+
+    for row in others:
+        if row.arm is None:
+            assert row.refused and "resolved:" not in row.refused
+            continue
+        before, after = everything(base.arm), everything(row.arm)
+        changed = {key for key in before | after if before.get(key) != after.get(key)}
+        assert changed == {row.switch} and after[row.switch] == row.value
+    for switch in load_base(name, OPTIONS).factors:
+        assert any(row.switch == switch for row in others), switch
+
+
+def test_what_another_switch_forbids_is_refused_and_not_repaired(a_gpu_with_everything):
+    refused = {(row.switch, row.value): row.refused for row in rows_of("seed-faithful") if row.arm is None}
+    assert "must read the accepted counts" in refused["sync", "none"], "it would need padded as well"
+    assert "reads in mid-round" in refused["graph", "one"]
+    refused = {(row.switch, row.value): row.refused for row in rows_of("best") if row.arm is None}
+    assert "planned on the host" in refused["attention", "flashinfer"]
+    assert ("drafter", "unpadded") in refused and ("sync", "multi") in refused
+
+
+def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
+    rows = rows_of(
+        "seed-faithful", {"sync": ("multi", "single"), "graph_first": ("piecewise", "none"), "k": ("4", "2")}
+    )
+    assert [(row.switch, row.value) for row in rows] == [
+        ("base", "seed-faithful"),
+        ("sync", "single"),
+        ("graph_first", "none"),
+        ("k", "2"),
+    ]
+    assert rows[3].arm.engine["acceptance"] == "synthetic:rates=0.635/0.427"
+
+
+def test_a_base_that_cannot_run_here_is_refused_by_name():
+    with pytest.raises(ValueError, match="base best .*: graph is refused: CUDA graphs need a CUDA device"):
+        base = load_base("best", OPTIONS)
+        factor_rows(base, base.factors, {}, {"attention": "torch"}, "cpu", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sync", "'sync' is not switch=value"),
+        ("sync=", "'sync=' is not switch=value"),
+        ("synk=none", r"unknown key 'synk' = 'none' \(did you mean 'sync'\?\)"),
+        ("sync=nono", "sync='nono' is not known; allowed: auto, multi, single, none"),
+        ("graph_mixed=one", "graph_mixed='one' is not known; allowed: none, piecewise, full"),
+        ("k=four", "k='four' is not a whole number"),
+    ],
+)
+def test_factors_that_are_no_switches_are_named(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_factors([text])
+
+
+def test_a_factor_given_twice_is_refused():
+    with pytest.raises(ValueError, match="sync is given twice"):
+        parse_factors(["sync=none", "sync=multi"])

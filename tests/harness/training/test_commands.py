@@ -1,0 +1,35 @@
+"""train-head and check-head on the command line: bad input ends in one line and exit code 2, before anything loads."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from specbench.harness.cli.main import app
+
+TRAIN = ["train-head", "--target", "nobody", "--data", "x", "--out", "o"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*TRAIN, "--lr", "0"], "lr: 0.0 is not allowed; must be > 0"),
+        ([*TRAIN, "--unroll", "0"], "unroll: 0 is not allowed"),
+        ([*TRAIN, "--budget-s", "0"], "budget_s: 0.0"),
+        ([*TRAIN], "asset 'nobody' is not known"),
+        (["check-head", "/nowhere"], "head: /nowhere is not a directory"),
+        (["check-head", "/nowhere", "--write"], "write: there is nothing to store without --evaluate"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr and len(result.stderr.strip().splitlines()[-1:]) == 1
+    assert "Traceback" not in result.output and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["train-head", "check-head"])
+def test_help_shows_examples(command):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0 and f"specbench {command}" in result.stdout

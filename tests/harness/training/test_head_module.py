@@ -1,0 +1,101 @@
+"""What is trained is what runs: the unrolled module against the published format drafted by the plain reference."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy.checkpoints import llama_config, load_written, write_llama
+from toy.eagle3_reference import Eagle3Reference
+
+from specbench.harness.models.rope import rope_table
+from specbench.harness.training.draft_vocab import DraftVocab
+from specbench.harness.training.export import load_into, write_head
+from specbench.harness.training.head_module import HeadModule, HeadShape, Unroller, norm_rows
+from specbench.harness.training.target_pass import Teacher
+
+CONFIG = llama_config()
+VOCAB = DraftVocab(torch.arange(0, 128, 2), 128, 1.0)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    write_llama(folder, CONFIG)
+    return load_written(folder)
+
+
+def make_module(target, seed: int = 1, intermediate: int = 96) -> HeadModule:
+    shape = HeadShape.of(target.config, 64, intermediate)
+    generator = torch.Generator().manual_seed(seed)
+    module = HeadModule(shape, torch.randn(64, 64, generator=generator), target.norm_H, generator)
+    with torch.no_grad():
+        for norm in (module.embed_norm, module.hidden_norm, module.post_norm):
+            norm.add_(0.2 * torch.randn(64, generator=generator))
+    return module
+
+
+def written(module: HeadModule, folder) -> None:
+    write_head(folder, module, VOCAB, CONFIG, torch.float32)
+
+
+@torch.no_grad()
+def test_unrolled_steps_are_the_drafts_of_the_exported_head(target, tmp_path):
+    module = make_module(target)
+    written(module, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    reference = Eagle3Reference(load_file(tmp_path / "model.safetensors"), config, target.embed_VH)
+    teacher = Teacher(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
+    unroller = Unroller(module.shape, target.embed_VH, rope_table(target.config, 64, target.device), compiled=False)
+    generator = torch.Generator().manual_seed(4)
+    for _ in range(6):
+        context = torch.randint(0, 128, (12,), generator=generator).tolist()
+        features = teacher.states(torch.tensor([context[:-1]]))[1]
+        drafts, gap = reference.drafts(features, context, 4)
+        assert gap > 1e-5
+        # Row n-1 of the context's features, fed with the drafts as the tokens that follow.
+        ids_BT = torch.tensor([[*context, *drafts]])
+        row = len(context) - 2
+        _, features_NF = teacher.states(ids_BT)
+        outputs = unroller.outputs(module.cast(torch.float32), features_NF, ids_BT, 4)
+        got = []
+        for hidden_NH in outputs:
+            logits = norm_rows(hidden_NH[row], module.norm, 1e-5) @ module.lm_head.T
+            got.append(int(VOCAB.target_id_Vd[logits.argmax()]))
+        assert got == drafts
+
+
+def test_features_are_the_states_entering_the_three_layers(target):
+    from specbench.harness.models.score import next_token_logits
+
+    ids = torch.randint(0, 128, (2, 9), generator=torch.Generator().manual_seed(0))
+    teacher = Teacher(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
+    hidden_NH, features_NF = teacher.states(ids)
+    for row in range(2):
+        expected = next_token_logits(target, ids[row].tolist())
+        torch.testing.assert_close(target.logits(hidden_NH[row * 9 + 8]), expected, atol=1e-4, rtol=1e-4)
+    # Causal: what follows a token does not change its states.
+    again = teacher.states(ids[:, :5])[1]
+    torch.testing.assert_close(again.view(2, 5, -1), features_NF.view(2, 9, -1)[:, :5], atol=1e-4, rtol=1e-4)
+
+
+def test_the_lesson_is_the_targets_distribution_over_the_draft_vocabulary(target):
+    ids = torch.randint(0, 128, (2, 9), generator=torch.Generator().manual_seed(0))
+    teacher = Teacher(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
+    rows = torch.tensor([0, 3, 17])
+    lesson = teacher.lesson(ids, rows)
+    logits = target.logits(teacher.states(ids)[0][rows])
+    torch.testing.assert_close(lesson.logits_QV, logits[:, ::2])
+    torch.testing.assert_close(lesson.lse_Q, logits[:, ::2].logsumexp(-1))
+    choice = logits.argmax(-1)
+    assert lesson.best_Q.tolist() == [int(c) // 2 if c % 2 == 0 else -1 for c in choice]
+
+
+def test_an_exported_head_comes_back_bit_by_bit(target, tmp_path):
+    module, other = make_module(target, seed=1), make_module(target, seed=2)
+    written(module, tmp_path)
+    load_into(other, tmp_path)
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name

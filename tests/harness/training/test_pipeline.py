@@ -1,0 +1,203 @@
+"""The whole command on a toy target: responses through the engine, training, export, check, resumption."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from toy.checkpoints import llama_config, load_written, write_llama
+
+from specbench.harness.models.loader import load_eagle3
+from specbench.harness.training.check import check_files, check_head
+from specbench.harness.training.config import GenerateConfig, TrainConfig
+from specbench.harness.training.evaluate import evaluate_head
+from specbench.harness.training.generate import GenerateStats
+from specbench.harness.training.pipeline import Job, LoadedTarget, train_head
+from specbench.harness.training.shards import read_sequences
+from specbench.harness.training.trainer import LogRow
+from specbench.workloads.base import Prompt, Workload
+
+from .made import EOS, CharTokenizer
+
+
+@dataclass
+class Quiet:
+    """A watcher that remembers."""
+
+    said: list[str] = field(default_factory=list)
+    stats: list[GenerateStats] = field(default_factory=list)
+    rows: list[LogRow] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def asset(self, name: str, done: int, total: int) -> None: ...
+
+    def generated(self, stats: GenerateStats, num_samples: int) -> None:
+        self.stats.append(replace(stats))
+
+    def trained(self, row: LogRow) -> None:
+        self.rows.append(row)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory) -> LoadedTarget:
+    folder = tmp_path_factory.mktemp("target")
+    # Position hardly matters and the last token rules: a toy that a small head can follow.
+    write_llama(folder, llama_config())
+    described = {"name": "toy", "hub_name": "nobody/toy", "source": "made up", "sha256": "0" * 64}
+    return LoadedTarget(
+        model=load_written(folder),
+        model_dir=folder,
+        tokenizer=CharTokenizer(),
+        stop_token_ids=(EOS,),
+        described=described,
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    chats = [
+        {"id": f"c{i}_0", "conversations": [{"from": "human", "value": f"say {i}"}, {"from": "gpt", "value": "x"},
+                                            {"from": "human", "value": f"and {i * 7}"}]}
+        for i in range(30)
+    ]  # fmt: skip
+    (folder / "chats.jsonl").write_text("\n".join(map(json.dumps, chats)))
+    questions = [{"question": f"what is {i}?", "answer": "#### 1"} for i in range(12)]
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    (folder / "test.jsonl").write_text(json.dumps({"question": "What is  3?", "answer": "3"}))
+    return folder
+
+
+def make_job(data, out, **changes) -> Job:
+    generate = GenerateConfig(
+        target="toy",
+        data=(str(data / "chats.jsonl"), f"{data / 'questions.jsonl'}*3"),
+        exclude=(str(data / "test.jsonl"),),
+        max_prompt_tokens=90,
+        max_response_tokens=24,
+        samples_per_prompt=1,
+        generate_batch=8,
+    )
+    train = TrainConfig(
+        draft_vocab_size=96, unroll=3, lr=3e-3, warmup_steps=2, steps=12, batch_tokens=1024, max_sequence_tokens=128,
+        log_every=4,
+    )  # fmt: skip
+    return Job(generate=generate, train=train, out=out, responses=out / "responses", command="specbench", **changes)
+
+
+@pytest.fixture(scope="module")
+def head(target, data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("head") / "out"
+    watcher = Quiet()
+    train_head(make_job(data, out), target, watcher)
+    return out, watcher
+
+
+def test_what_the_command_leaves(head, target):
+    out, watcher = head
+    assert {p.name for p in out.iterdir()} == {
+        "config.json", "model.safetensors", "training.json", "training_log.csv", "README.md", "responses",
+    }  # fmt: skip
+    training = json.loads((out / "training.json").read_text())
+    assert training["run"]["steps"] == 12 and training["selection"]["num_excluded"] == 1
+    assert watcher.stats[-1].done and watcher.rows[-1].step == 12
+    card = (out / "README.md").read_text()
+    assert "draft vocabulary of 96 tokens" in card and "nobody/toy" in card and "chats.jsonl" in card
+    assert str(out) not in card.replace("specbench", "") and "/tmp" not in card
+    loaded = load_eagle3(out, target.model)
+    assert loaded.d2t is not None and loaded.config.num_q_heads == 4
+
+
+def test_responses_are_the_targets_own_and_leave_out_what_is_held_out(head, target):
+    from specbench.harness.models.score import next_token_logits
+    from specbench.workloads.held_out import is_held_out
+
+    out, _ = head
+    s = read_sequences(out / "responses")
+    checked = 0
+    for i in range(0, len(s), 5):
+        ids = s.token_T[s.offset_N1[i] : s.offset_N1[i + 1]].tolist()
+        mask = s.is_response_T[s.offset_N1[i] : s.offset_N1[i + 1]]
+        for place in mask.nonzero()[0] if s.greedy_N[i] else []:
+            logits = next_token_logits(target.model, ids[:place])
+            assert float(logits.max() - logits[ids[place]]) < 1e-4
+            checked += 1
+    assert checked > 20
+    prompts = {bytes(s.token_T[a:b].astype("uint8")) for a, b in zip(s.offset_N1, s.offset_N1[1:], strict=False)}
+    held = [i for i in range(30) if is_held_out(f"c{i}_0")]
+    assert held, "the made-up names must hold some out, or this test shows nothing"
+    assert not [i for i in held if any(f"say {i}\x03".encode() in p for p in prompts)]
+    assert not [p for p in prompts if b"what is 3?" in p]
+    assert sum(b"what is 4?" in p for p in prompts) == 3, "three samples of each question"
+
+
+def test_generation_goes_on_where_it_was_cut(target, data, tmp_path, head):
+    job = make_job(data, tmp_path / "out", only_responses=True)
+    assert train_head(replace(job, generate_budget_s=1e-6), target, Quiet()) is None
+    assert not json.loads((job.responses / "responses.json").read_text())["done"]
+    train_head(job, target, Quiet())
+    whole, cut = read_sequences(head[0] / "responses"), read_sequences(job.responses)
+    assert whole.token_T.tolist() == cut.token_T.tolist()
+    with pytest.raises(ValueError, match="responses: .* was made with other options"):
+        train_head(replace(job, generate=replace(job.generate, seed=1)), target, Quiet())
+
+
+def test_a_folder_with_a_head_is_not_overwritten(head, target, data):
+    with pytest.raises(ValueError, match="out: .* already holds a head or a checkpoint"):
+        train_head(make_job(data, head[0]), target, Quiet())
+
+
+def test_evaluation_counts_what_the_engine_accepted(head, target):
+    ids = tuple(CharTokenizer().apply_chat_template([{"role": "user", "content": "say 4"}]))
+    prompts = tuple(Prompt(id=str(i), token_ids=(*ids, i), max_tokens=30, text="") for i in range(20, 26))
+    workload = Workload(name="w", prompts=prompts, rule="r", source="s")
+    result = evaluate_head(head[0], target.model, workload, stop_token_ids=(), k=3)
+    assert result.all.num_prompts == 6 and result.num_output_tokens == 180
+    assert 1 <= result.all.length <= 4 and result.all.low <= result.all.length <= result.all.high
+    assert result.all.length == pytest.approx(1 + sum(result.all.marginal))
+    assert len(result.all.conditional) == 3
+    sampled = evaluate_head(head[0], target.model, workload, stop_token_ids=(), k=3, temperature=0.7)
+    assert sampled.num_output_tokens == 180
+
+
+def test_check_finds_a_good_head_good(head, target):
+    prompts = [tuple(CharTokenizer().apply_chat_template([{"role": "user", "content": t}])) for t in ("ab", "cde")]
+    report = check_head(head[0], target.model, prompts, (), max_tokens=20)
+    assert report.aux_layers == (2, 3, 3) and len(report.agreement) >= 2
+    assert not [p for p in report.problems if "t2d" in p or "tensors" in p or "finite" in p]
+
+
+def spoilt(head, folder, change) -> None:
+    folder.mkdir()
+    tensors = load_file(head / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text((head / "config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda t: t.update(extra=torch.zeros(2)), "nobody reads: extra"),
+        (lambda t: t["norm.weight"].fill_(torch.nan), "norm.weight has values that are not finite"),
+        (lambda t: t["t2d"].fill_(True), "t2d does not mark"),
+        (lambda t: t["d2t"].copy_(-torch.arange(96)), "d2t maps two draft ids"),
+        (lambda t: t.pop("t2d"), "t2d is missing"),
+    ],
+)
+def test_check_names_what_looks_wrong(head, target, tmp_path, change, problem):
+    spoilt(head[0], tmp_path / "bad", change)
+    assert problem in "; ".join(check_files(tmp_path / "bad", target.model).problems)
+
+
+def test_check_refuses_what_cannot_be_loaded(head, target, tmp_path):
+    with pytest.raises(ValueError, match="is not a directory"):
+        check_files(tmp_path / "nothing", target.model)
+    spoilt(head[0], tmp_path / "bad", lambda t: t.pop("fc.weight"))
+    with pytest.raises(ValueError, match="fc.weight"):
+        check_files(tmp_path / "bad", target.model)

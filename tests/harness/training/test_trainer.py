@@ -1,0 +1,142 @@
+"""Training on a toy target: it learns, the same seed gives the same head, an interrupted run ends in the same head."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+
+import pytest
+import torch
+from toy.engines import toy_target
+
+from specbench.harness.training.config import TrainConfig
+from specbench.harness.training.draft_vocab import most_frequent
+from specbench.harness.training.pipeline import make_trainer
+from specbench.harness.training.trainer import Trainer, learning_rate
+
+from .made import made_up
+
+CONFIG = TrainConfig(
+    draft_vocab_size=64,
+    unroll=3,
+    lr=3e-3,
+    warmup_steps=3,
+    steps=24,
+    batch_tokens=512,
+    max_sequence_tokens=64,
+    log_every=8,
+    seed=5,
+)
+
+
+@pytest.fixture(scope="module")
+def sequences(tmp_path_factory):
+    return made_up(tmp_path_factory.mktemp("responses"))
+
+
+def trainer(sequences, out, config: TrainConfig = CONFIG) -> Trainer:
+    target = toy_target()
+    vocab = most_frequent(sequences, config.draft_vocab_size, target.config.vocab_size)
+    out.mkdir(exist_ok=True)
+    return make_trainer(config, target, sequences, vocab, out)
+
+
+def weights(t: Trainer) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in t.module.state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(tensor, b[name]) for name, tensor in a.items())
+
+
+def test_it_learns_and_logs_by_position(sequences, tmp_path):
+    t = trainer(sequences, tmp_path)
+    t.run()
+    first, last = t.log[0], t.log[-1]
+    assert last.step == 24 and last.loss < first.loss - 0.1
+    assert all(b > 1.7 * a for a, b in zip(first.accuracy, last.accuracy, strict=True)) and len(last.accuracy) == 3
+    rows = list(csv.DictReader((tmp_path / "training_log.csv").open()))
+    assert [int(r["step"]) for r in rows] == [8, 16, 24]
+    assert float(rows[-1]["accuracy_3"]) == pytest.approx(last.accuracy[2], abs=1e-4)
+    assert t.num_positions > 24 * 200
+
+
+def test_the_seed_decides_the_head(sequences, tmp_path):
+    heads = []
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        t = trainer(sequences, tmp_path / name, dataclasses.replace(CONFIG, seed=seed, steps=4))
+        t.run()
+        heads.append(weights(t))
+    assert same(heads[0], heads[1]) and not same(heads[0], heads[2])
+
+
+def test_an_interrupted_run_ends_in_the_same_head(sequences, tmp_path):
+    whole = trainer(sequences, tmp_path / "a")
+    whole.run()
+    t = trainer(sequences, tmp_path / "b")
+    stop = _StopAfter(t, 11)
+    with pytest.raises(KeyboardInterrupt):
+        t.run(tell=None)
+    assert stop.count == 11
+    t.save()
+    again = trainer(sequences, tmp_path / "b")
+    again.resume()
+    assert again.step == 11
+    again.run()
+    assert same(weights(whole), weights(again))
+    assert [r.accuracy for r in again.log] == [r.accuracy for r in whole.log]
+
+
+class _StopAfter:
+    """Interrupts a trainer before its step number `count`."""
+
+    def __init__(self, t: Trainer, count: int):
+        self.count = 0
+        optimise = t._optimise
+
+        def counted(batch):
+            if self.count == count:
+                raise KeyboardInterrupt
+            self.count += 1
+            optimise(batch)
+
+        t._optimise = counted  # type: ignore[method-assign]
+
+
+def test_a_checkpoint_of_other_options_is_refused(sequences, tmp_path):
+    trainer(sequences, tmp_path).save()
+    other = trainer(sequences, tmp_path, dataclasses.replace(CONFIG, lr=1e-4))
+    with pytest.raises(ValueError, match="resume: .*checkpoint.pt was written with another lr"):
+        other.resume()
+
+
+def test_a_budget_ends_the_training_in_time(sequences, tmp_path):
+    t = trainer(sequences, tmp_path, dataclasses.replace(CONFIG, steps=100_000))
+    t.run(budget_s=0.5)
+    assert 0 < t.step < 1000 and t.seconds < 3
+    assert t.log[-1].lr < 0.3 * CONFIG.lr, "the schedule follows the clock"
+    assert (tmp_path / "checkpoint.pt").is_file()
+
+
+def test_learning_rate_rises_then_falls_to_a_hundredth():
+    rates = [learning_rate(CONFIG, step, step / 24) for step in range(25)]
+    assert rates[0] < rates[2] < rates[3] and max(rates) <= CONFIG.lr
+    assert rates[-1] == pytest.approx(CONFIG.lr / 100) and all(
+        a > b for a, b in zip(rates[4:], rates[5:], strict=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(lr=0.0), "lr: 0.0 is not allowed; must be > 0"),
+        (dict(lr=math.nan), "lr: nan"),
+        (dict(unroll=0), "unroll: 0 is not allowed; must be >= 1"),
+        (dict(batch_tokens=100, max_sequence_tokens=200), "batch_tokens: 100 is not allowed; must hold a sequence"),
+        (dict(steps=-1), "steps: -1"),
+    ],
+)
+def test_bad_options_are_refused_by_name(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(CONFIG, **change)

@@ -1,0 +1,50 @@
+"""state_update=torch says and counts what state_update=fused does, in whole runs."""
+
+from __future__ import annotations
+
+import pytest
+from toy.engines import decode_rows, generate, make_engine, outputs, request
+from toy.plans import Plan
+from toy.prompts import text_prompt
+
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.synthetic import SyntheticAcceptance
+from specbench.kernels.state_update import FusedStateUpdate, StateUpdate, TorchStateUpdate
+from specbench.strategies.draft_model import DraftModel
+from specbench.strategies.eagle import Eagle
+from specbench.strategies.naive_eagle import NaiveEagle
+from specbench.strategies.no_spec import NoSpec
+
+STRATEGIES = {
+    "no-spec": (NoSpec, {}),
+    "eagle": (Eagle, dict(k="4", head="random")),
+    "eagle-1": (Eagle, dict(k="3", head="random-eagle1")),
+    "naive-eagle": (NaiveEagle, dict(k="2", head="random")),
+    "draft-model": (DraftModel, dict(k="4", draft="self:1")),
+}
+
+
+def _run(plan: Plan, name: str, update: StateUpdate, forced: bool) -> Engine:
+    kind, options = STRATEGIES[name]
+    strategy = kind(options)
+    acceptance = SyntheticAcceptance((0.8, 0.6, 0.4, 0.3)[: strategy.num_drafts], "varied") if forced else None
+    like = make_engine(plan, kind(options), page_size=3, max_num_batched_tokens=9)
+    return Engine(like.config, like.target, strategy, like.builder.attention.backend, acceptance, update=update)
+
+
+@pytest.mark.parametrize(
+    ("name", "forced"),
+    [(name, forced) for name in STRATEGIES for forced in (False, True) if name != "no-spec" or not forced],
+)
+def test_both_updates_agree_in_whole_runs(plan, name, forced):
+    seen = []
+    for update in (FusedStateUpdate(), TorchStateUpdate()):
+        requests = [
+            request(i, text_prompt(i, n), max_tokens=20, temperature=0.7 * (i % 2), seed=i, stop_token_ids=(101,))
+            for i, n in enumerate((1, 2, 7, 19, 12))
+        ]
+        engine = _run(plan, name, update, forced)
+        finished = generate(engine, requests)
+        accepted = sorted((r.request_id, r.step, r.num_accepted, r.num_emitted) for r in decode_rows(engine))
+        seen.append((outputs(finished), {i: r.finish_reason for i, r in finished.items()}, accepted))
+    assert seen[0] == seen[1]

@@ -1,0 +1,61 @@
+"""A target that says four words and an EAGLE-3 head that guesses among them: about a third of the drafts are accepted.
+
+No rejection can be foreseen, so rounds of every length occur and a wrong key or feature shows in what is drafted next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import Request
+from specbench.harness.models.llama import LlamaModel
+
+from .checkpoints import Tensors, eagle3_config, llama_config, load_written, write_eagle3, write_llama
+from .engines import generate, make_engine, named_strategy
+from .plans import Plan
+
+WORDS = (7, 23, 61, 90)
+
+
+def _says_four_words(tensors: Tensors) -> None:
+    """Rows in pairs of opposite sign: the best of them is never below the others' zero logits."""
+    rows_WH = tensors["lm_head.weight"][list(WORDS[:2])] * 12
+    tensors["lm_head.weight"] = torch.zeros_like(tensors["lm_head.weight"])
+    tensors["lm_head.weight"][list(WORDS)] = torch.cat([rows_WH, -rows_WH])
+
+
+def _drafts_those(tensors: Tensors) -> None:
+    tensors["d2t"] = torch.tensor(WORDS) - torch.arange(len(WORDS))
+    tensors["t2d"] = torch.zeros(128, dtype=torch.bool)
+    tensors["t2d"][list(WORDS)] = True
+
+
+class FewWords:
+    """Target and head on disk; `head` is an option of a strategy."""
+
+    def __init__(self, folder: Path):
+        self.head = folder / "head"
+        self._target = folder / "target"
+        self._loaded: dict[str, LlamaModel] = {}
+        write_llama(self._target, llama_config(), change=_says_four_words)
+        write_eagle3(self.head, eagle3_config(draft_vocab_size=len(WORDS)), llama_config(), change=_drafts_those)
+
+    def target(self, device: str) -> LlamaModel:
+        if device not in self._loaded:
+            self._loaded[device] = load_written(self._target, device)
+        return self._loaded[device]
+
+    def engine(self, plan: Plan, k: int, **config: Any) -> Engine:
+        """An engine whose EAGLE drafter uses the head."""
+        strategy = named_strategy("eagle", k=k, head=self.head)
+        return make_engine(plan, strategy, target=self.target(plan.device), **config)
+
+    def continuations(self, plan: Plan, requests: Iterable[Request]) -> dict[int, list[int]]:
+        """Each request alone, without speculation."""
+        alone = make_engine(Plan(plan.device), target=self.target(plan.device), max_num_seqs=1)
+        return {r.id: generate(alone, [Request(0, r.prompt_ids, r.sampling)])[0].output_ids for r in requests}

@@ -1,0 +1,47 @@
+"""ShareGPT conversations that no head is ever trained on: one in twenty, chosen by a hash of the conversation's name.
+
+The published file cuts long conversations into records `<name>_<first turn>`; all parts of one conversation fall on the
+same side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+from specbench.workloads.assets import resolve
+from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.sharegpt import as_prompt, rule_words
+from specbench.workloads.sharegpt_file import first_exchanges
+
+ONE_IN = 20
+
+
+def is_held_out(record_id: str) -> bool:
+    """Whether the record of this id is for evaluation only."""
+    name = record_id.partition("_")[0]
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % ONE_IN == 0
+
+
+def text_key(text: str) -> str:
+    """A hash of a text that does not see case or white space: what two data sets share is found by it."""
+    return hashlib.sha256(" ".join(text.lower().split()).encode()).hexdigest()
+
+
+def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
+    """As the workload `sharegpt`, over the held-out conversations only."""
+    asset = resolve(request.path or "sharegpt")
+    order = [e for e in first_exchanges(asset.path, asset.sha256) if is_held_out(e.id.partition(":")[2])]
+    random.Random(request.seed).shuffle(order)
+    prompts: list[Prompt] = []
+    for exchange in order:
+        prompt = as_prompt(exchange, request, tokenizer)
+        if prompt is not None:
+            prompts.append(prompt)
+        if len(prompts) == request.num_prompts:
+            break
+    rule = f"held out (sha256 of the conversation's name, modulo {ONE_IN}, is 0); {rule_words(request, len(order))}"
+    require_enough(request.name, wanted=request.num_prompts, available=len(prompts), rule=rule)
+    return Workload(
+        name=request.name, prompts=tuple(prompts), rule=rule, source=f"{asset.source} sha256:{asset.sha256}"
+    )

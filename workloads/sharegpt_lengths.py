@@ -1,0 +1,63 @@
+"""ShareGPT's lengths without its text: random token ids, as long as real prompts and answers are.
+
+For models that exist as shapes only (random weights): no tokenizer is needed, and batches are as ragged as ShareGPT
+makes them. The lengths stand in ``sharegpt_lengths.toml``, which says how they were measured.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LENGTHS = Path(__file__).with_name("sharegpt_lengths.toml")
+
+
+def load(request: WorkloadRequest, tokenizer: Tokenizer | None = None) -> Workload:
+    """``num_prompts`` conversations drawn without replacement; those that ``max_model_len`` cannot hold are left out.
+
+    ``request.output_len`` replaces every output length. Raises ValueError for a vocabulary size below 2 or more prompts
+    than there are.
+    """
+    if request.vocab_size < 2:
+        raise ValueError(f"vocab_size is {request.vocab_size}; random token ids need the model's, 2 or more")
+    lengths = measured_lengths()
+    pairs = [(prompt, request.output_len or output) for prompt, output in lengths]
+    pairs = [pair for pair in pairs if sum(pair) <= request.max_model_len]
+    rule = rule_words(request, len(lengths))
+    require_enough(request.name, wanted=request.num_prompts, available=len(pairs), rule=rule)
+    chosen = random.Random(request.seed).sample(pairs, request.num_prompts)
+    rng = np.random.default_rng(request.seed)
+    prompts = tuple(
+        Prompt(
+            id=f"sharegpt-length-{index}",
+            token_ids=tuple(rng.integers(0, request.vocab_size, size=input_len).tolist()),
+            max_tokens=max_tokens,
+            text="",
+        )
+        for index, (input_len, max_tokens) in enumerate(chosen)
+    )
+    return Workload(name=request.name, prompts=prompts, rule=rule, source=LENGTHS.name, synthetic=True)
+
+
+def measured_lengths() -> list[tuple[int, int]]:
+    """(prompt, output) in tokens, in stored order."""
+    return [(prompt, output) for prompt, output in tomllib.loads(LENGTHS.read_text())["lengths"]]
+
+
+def rule_words(request: WorkloadRequest, num_lengths: int) -> str:
+    limit = f"output length {request.output_len} for all" if request.output_len else "output length = the answer's"
+    return (
+        f"random token ids below {request.vocab_size} with the lengths of {num_lengths:,} ShareGPT conversations "
+        f"(first question and answer, SmolLM2's tokenizer, no chat template); {limit}; prompt + output <= "
+        f"{request.max_model_len}; drawn with seed {request.seed}"
+    )
