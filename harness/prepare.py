@@ -25,7 +25,8 @@ from .engine.plans import PARTS
 from .engine.request import Request
 from .engine.target_cache import CachePool
 from .measure.drive import Load
-from .registry import WORKLOADS, lookup
+from .models.shipped_heads import shipped_head_for, trained_on
+from .registry import HEAD_STRATEGIES, WORKLOADS, lookup
 from .run_config import ArmConfig, RunConfig
 
 Block = tuple[str, int]  # arm, repeat
@@ -82,6 +83,7 @@ def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = fro
     progress.say(f"loading {config.model}")
     target = targets.load(config, progress.asset)
     _check_against_model(config, target)
+    arms = _with_shipped_heads(arms, target, device.type, config.workload.name)
     progress.say(f"loading {config.workload.name}")
     if config.workload.path is None and config.workload.name in ASSETS:
         resolve(config.workload.name, progress=progress.asset)  # fetched here, where somebody watches
@@ -96,6 +98,23 @@ def _resolve(arm: ArmConfig, device: str, dummy: bool) -> ResolvedArm:
         return resolve_arm(arm, device, synthetic_weights=dummy)
     except ValueError as error:
         raise ValueError(_with_arm(arm, str(error))) from error
+
+
+def _with_shipped_heads(
+    arms: list[ResolvedArm], target: targets.Target, device: str, workload: str
+) -> list[ResolvedArm]:
+    """An arm that needs a head and names none gets the one that comes with the package for this very target."""
+    head = shipped_head_for(target.described["sha256"])
+    found = []
+    for arm in arms:
+        c = arm.config
+        if head is not None and c.strategy in HEAD_STRATEGIES and not c.options.get("head"):
+            arm = _resolve(replace(c, options={**c.options, "head": head}), device, dummy=False)
+            if workload in trained_on(head):
+                note = f"head trained on {workload}: acceptance is flattered; sharegpt-held-out was left out of it"
+                arm = replace(arm, notes=(*arm.notes, note))
+        found.append(arm)
+    return found
 
 
 def _check_against_model(config: RunConfig, target: targets.Target) -> None:

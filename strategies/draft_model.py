@@ -21,7 +21,7 @@ class DraftModelOptions:
 
 class DraftModel:
     name = "draft-model"
-    graph = "full_decode_only"
+    graph = "full_and_piecewise"
     tree = None
 
     def __init__(self, options: Mapping[str, str]):

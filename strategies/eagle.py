@@ -21,7 +21,7 @@ class EagleOptions:
 
 class Eagle:
     name = "eagle"
-    graph = "full_decode_only"
+    graph = "full_and_piecewise"
     tree = None
 
     def __init__(self, options: Mapping[str, str]):

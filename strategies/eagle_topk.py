@@ -32,7 +32,7 @@ class EagleTopkOptions:
 
 class EagleTopk:
     name = "eagle-topk"
-    graph = "full_decode_only"
+    graph = "full_and_piecewise"
 
     def __init__(self, options: Mapping[str, str]):
         self.options = read_options(EagleTopkOptions, self.name, options)

@@ -34,7 +34,7 @@ class Choices:
     state_update: str = "fused"
     status_lag: int | None = None
     # What the strategy is:
-    default_graph: str = "full_decode_only"  # what it asks for where graph is auto
+    default_graph: str = "full_and_piecewise"  # what it asks for where graph is auto
     num_drafts: int = 1
     has_tree: bool = False
     can_unpad: bool = True  # its first drafter pass runs over the verified rows
@@ -227,8 +227,9 @@ def _auto_graph(c: Choices, capturable: bool) -> str:
     """What the strategy asks for, or the nearest plan that the other choices allow."""
     if not capturable:
         return "none"
-    in_one = c.sync != "multi" and c.drafter == "padded" and not c.backends & _PLANNED and not c.graph_parts
-    return c.default_graph if c.default_graph != "one" or in_one else "full_decode_only"
+    whole = not c.graph_parts.keys() - {"mixed"}
+    in_one = whole and c.sync != "multi" and c.drafter == "padded" and not c.backends & _PLANNED
+    return c.default_graph if c.default_graph != "one" or in_one else "full_and_piecewise"
 
 
 def _parts(c: Choices) -> dict[str, str]:

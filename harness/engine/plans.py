@@ -8,7 +8,7 @@ step (prompt chunks, alone or beside decodes) is a part of its own. Modes of a p
   full       one graph for the part
   one        decode parts only, and all three together: one graph for the whole round
 
-vLLM's names are plans: FULL_DECODE_ONLY is full decodes and eager mixed steps, FULL_AND_PIECEWISE full decodes and
+`one` as a plan leaves mixed steps to piecewise graphs. vLLM's names are plans: FULL_DECODE_ONLY is full decodes and eager mixed steps, FULL_AND_PIECEWISE full decodes and
 piecewise mixed steps, FULL both full, PIECEWISE and NONE both that.
 """
 
@@ -78,7 +78,7 @@ PLANS: dict[str, GraphPlan] = {
     "full_decode_only": GraphPlan("full", "full", "full", "none"),
     "full_and_piecewise": GraphPlan("full", "full", "full", "piecewise"),
     "full": GraphPlan("full", "full", "full", "full"),
-    "one": GraphPlan("one", "one", "one", "none"),
+    "one": GraphPlan("one", "one", "one", "piecewise"),
 }
 
 

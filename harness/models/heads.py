@@ -11,6 +11,7 @@ from .eagle3 import Eagle3Head
 from .llama import LlamaModel
 from .loader import dummy_eagle3, load_eagle3
 from .shapes import SHAPES
+from .shipped_heads import PREFIX, shipped_folder
 from .weights import checkpoint_shapes
 
 _OTHER_DRAFT_VOCAB = 32000  # what most published heads use
@@ -42,11 +43,13 @@ def load_head(head_dir: Path, target: LlamaModel) -> Eagle1Head | Eagle3Head:
 
 
 def make_head(head: str, target: LlamaModel, strategy: str) -> Eagle1Head | Eagle3Head:
-    """`head` is a directory, `random` or `random-eagle1`. ValueError says what is missing or does not fit."""
+    """`head`: a folder, `shipped:NAME`, `random` or `random-eagle1`. ValueError says what is missing or misfits."""
     if head == "random":
         return dummy_eagle3(target, _random_draft_vocab(target))
     if head == "random-eagle1":
         return dummy_eagle1(target)
+    if head.startswith(PREFIX):
+        return load_head(shipped_folder(head), target)
     if not head:
         raise ValueError(
             f"{strategy}: no head for this model; give {strategy}:head=DIR (an EAGLE-3 or EAGLE-1 checkpoint), or "

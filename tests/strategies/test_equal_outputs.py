@@ -10,7 +10,7 @@ import torch
 from toy.compare import assert_same_output
 from toy.engines import generate, make_engine, named_strategy, pad_rounds, request
 from toy.oracle import assert_as_oracle, continuations
-from toy.plans import Plan
+from toy.plans import Plan, spread
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
@@ -80,10 +80,10 @@ def _requests(num: int) -> list:
     ]
 
 
-@pytest.mark.parametrize("case", _cases(72), ids=lambda case: case.name)
-def test_c01_output_equals_no_spec(main_plan, case: Case):
+@pytest.mark.parametrize(("plan", "case"), spread((case.name, case) for case in _cases(72)))
+def test_c01_output_equals_no_spec(plan: Plan, case: Case):
     requests = _requests(case.num_requests)
-    oracle = continuations(main_plan, requests)
+    oracle = continuations(plan, requests)
     if case.strategy in PATTERNS:
         strategy = Scripted(case.k, Script.of(requests, oracle, PATTERNS[case.strategy](case.k)))
     else:
@@ -91,7 +91,7 @@ def test_c01_output_equals_no_spec(main_plan, case: Case):
         strategy = named_strategy(case.strategy, **options.get(case.strategy, dict(k=case.k, head="random")))
     longest = -(-(72 + case.k) // case.page_size)
     engine = make_engine(
-        case.plan(main_plan),
+        case.plan(plan),
         strategy,
         max_model_len=72,
         page_size=case.page_size,
@@ -99,7 +99,7 @@ def test_c01_output_equals_no_spec(main_plan, case: Case):
         max_num_batched_tokens=case.budget,
         num_pages=1 + 2 * longest if case.tight else None,
     )
-    if case.padded and main_plan.device == "cpu":
+    if case.padded and plan.device == "cpu":
         pad_rounds(engine, [3, 8, 20])
     assert_as_oracle(engine, generate(engine, requests), oracle, case.name)
 

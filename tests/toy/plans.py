@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -66,3 +69,14 @@ CPU = CPU_PLANS[0]
 def params(plans: list[Plan]) -> list:
     """The plans as values of a fixture or a parametrised test; those of a GPU are marked so."""
     return [pytest.param(p, id=p.name, marks=[pytest.mark.gpu] if p.device == "cuda" else []) for p in plans]
+
+
+def spread(cases: Iterable[tuple[str, Any]], gpu_plans_a_case: int = 2) -> list:
+    """(plan, case) for many named cases: all of them on the CPU, each on two of the main GPU plans."""
+    chosen = []
+    for index, (name, case) in enumerate(cases):
+        # Drawn, not in turn: strategies and depths come in turn already, and would meet the same plans every time.
+        for plan in (CPU, *random.Random(index).sample(MAIN_GPU_PLANS, gpu_plans_a_case)):
+            marks = [pytest.mark.gpu] if plan.device == "cuda" else []
+            chosen.append(pytest.param(plan, case, id=f"{plan.name}-{name}", marks=marks))
+    return chosen

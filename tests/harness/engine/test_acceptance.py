@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toy.engines import decode_rows, generate, make_engine, request
 from toy.oracle import assert_as_oracle, continuations
-from toy.plans import CPU, Plan
+from toy.plans import CPU, Plan, spread
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
@@ -33,14 +33,21 @@ def oracles():
     return find
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 7, 8])
-def test_c01_every_depth_and_drafter_gives_the_output_of_no_spec(main_plan, oracles, pattern, temperature, k):
-    oracle = oracles(main_plan, temperature)
+_CASES = [
+    (f"{pattern}-{temperature}-{k}", (pattern, temperature, k))
+    for pattern in PATTERNS
+    for temperature in (0.0, 0.8)
+    for k in range(1, 9)
+]
+
+
+@pytest.mark.parametrize(("plan", "case"), spread(_CASES))
+def test_c01_every_depth_and_drafter_gives_the_output_of_no_spec(plan, case, oracles):
+    pattern, temperature, k = case
+    oracle = oracles(plan, temperature)
     requests = _requests(temperature)
     script = Script.of(requests, oracle, PATTERNS[pattern](k))
-    engine = make_engine(main_plan, Scripted(k, script))
+    engine = make_engine(plan, Scripted(k, script))
     assert_as_oracle(engine, generate(engine, requests), oracle, f"{pattern} k={k}")
 
 
