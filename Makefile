@@ -18,10 +18,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) -c constraints.txt -e '.[dev]'
 	touch $@
 
-# Fetches model and data on first use, then compares strategies over real ShareGPT prompts on the CPU.
+# Fetches model and data on first use, then compares strategies over real ShareGPT prompts that the head never saw.
 demo: $(VENV)/.installed
-	$(BIN)/specbench run --strategy no-spec --strategy ngram --dataset-name sharegpt \
-	    --num-prompts 8 --output-len 64 --label demo
+	$(BIN)/specbench run --dataset-name sharegpt-held-out --num-prompts 8 --output-len 64 --label demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -14,18 +14,19 @@ from typing import Any, Protocol
 import torch
 
 from specbench.workloads.arrivals import arrival_times
-from specbench.workloads.asset_table import ASSETS
+from specbench.workloads.asset_table import asset_of_workload
 from specbench.workloads.assets import resolve
 from specbench.workloads.base import Workload
 
 from . import targets
 from .arms import ResolvedArm, build_engine, check_requests, resolve_arm
 from .engine.engine import Engine
+from .engine.lookahead import Lookahead
 from .engine.plans import PARTS
 from .engine.request import Request
 from .engine.target_cache import CachePool
 from .measure.drive import Load
-from .models.shipped_heads import shipped_head_for, trained_on
+from .models.shipped_heads import PREFIX, shipped_head, shipped_head_for
 from .registry import HEAD_STRATEGIES, WORKLOADS, lookup
 from .run_config import ArmConfig, RunConfig
 
@@ -85,8 +86,9 @@ def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = fro
     _check_against_model(config, target)
     arms = _with_shipped_heads(arms, target, device.type, config.workload.name)
     progress.say(f"loading {config.workload.name}")
-    if config.workload.path is None and config.workload.name in ASSETS:
-        resolve(config.workload.name, progress=progress.asset)  # fetched here, where somebody watches
+    asset = asset_of_workload(config.workload.name)
+    if config.workload.path is None and asset is not None:
+        resolve(asset.name, progress=progress.asset)  # fetched here, where somebody watches
     workload = load_workload(replace(config.workload, vocab_size=target.model.config.vocab_size), target.tokenizer)
     run = PreparedRun(config, target, workload, _load_of(config, target, workload), arms, {})
     _build_engines(run, {arm for arm, _ in all_blocks(config) - set(done)}, progress)
@@ -104,15 +106,20 @@ def _with_shipped_heads(
     arms: list[ResolvedArm], target: targets.Target, device: str, workload: str
 ) -> list[ResolvedArm]:
     """An arm that needs a head and names none gets the one that comes with the package for this very target."""
-    head = shipped_head_for(target.described["sha256"])
+    sha256 = target.described["sha256"]
+    own = shipped_head_for(sha256, target.described["source"])
     found = []
     for arm in arms:
         c = arm.config
-        if head is not None and c.strategy in HEAD_STRATEGIES and not c.options.get("head"):
-            arm = _resolve(replace(c, options={**c.options, "head": head}), device, dummy=False)
-            if workload in trained_on(head):
-                note = f"head trained on {workload}: acceptance is flattered; sharegpt-held-out was left out of it"
-                arm = replace(arm, notes=(*arm.notes, note))
+        if own is not None and c.strategy in HEAD_STRATEGIES and not c.options.get("head"):
+            c = replace(c, options={**c.options, "head": own.option})
+            arm = _resolve(c, device, dummy=False)
+        if c.options.get("head", "").startswith(PREFIX):
+            try:
+                notes = shipped_head(c.options["head"]).notes(sha256, workload)
+            except ValueError as error:
+                raise ValueError(_with_arm(c, str(error))) from error
+            arm = replace(arm, notes=(*arm.notes, *notes))
         found.append(arm)
     return found
 
@@ -148,7 +155,8 @@ def _load_of(config: RunConfig, target: targets.Target, workload: Workload) -> L
 
 @torch.inference_mode()
 def _build_engines(run: PreparedRun, labels: Collection[str], progress: Progress) -> None:
-    for arm in run.arms:
+    # The one that writes furthest ahead needs the largest caches: built first, all others fit into its memory.
+    for arm in sorted(run.arms, key=_cache_overhang, reverse=True):
         label = arm.config.label
         if label not in labels:
             continue
@@ -163,6 +171,10 @@ def _build_engines(run: PreparedRun, labels: Collection[str], progress: Progress
             gc.collect()
             continue
         run.engines[label] = engine
+
+
+def _cache_overhang(arm: ResolvedArm) -> int:
+    return Lookahead.of(arm.strategy.num_drafts, arm.strategy.tree).overhang
 
 
 def _with_arm(arm: ArmConfig, text: str) -> str:

@@ -47,6 +47,24 @@ def test_each_folder_says_that_it_is_typed(project):
     assert not [folder for folder in FOLDERS if not (ROOT / folder / "py.typed").exists()]
 
 
+def test_every_data_file_is_in_the_wheel(project):
+    """Heads and tables lie in folders that are no packages; what no pattern names stays out without a word."""
+    data = project["tool"]["setuptools"]["package-data"]
+    listed = {
+        path
+        for folder in FOLDERS
+        for pattern in (*data["*"], *data.get(f"specbench.{folder}", ()))
+        for path in (ROOT / folder).glob(pattern)
+    }
+    found = {
+        path
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+    }
+    assert found <= listed and any(path.name == "model.safetensors" for path in found)
+
+
 def test_tool_links_point_at_the_folders():
     for folder in FOLDERS:
         assert (ROOT / ".ns" / "specbench" / folder).resolve() == ROOT / folder

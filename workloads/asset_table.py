@@ -148,6 +148,13 @@ ASSETS = {
     for asset in (SMOLLM2, QWEN_CODER, SHAREGPT, GSM8K, GSM8K_TRAIN, HUMANEVAL, MT_BENCH, GSM_SYMBOLIC)
 }
 
+_CUT_FROM = {"sharegpt-held-out": "sharegpt"}  # workloads that are a part of another's data set
+
+
+def asset_of_workload(name: str) -> Asset | None:
+    """The data set that a workload reads; None for one that is made up, or that only a path gives."""
+    return ASSETS.get(_CUT_FROM.get(name, name))
+
 
 def find_asset(name: str) -> Asset | None:
     """The row for a short name, or for the hub name of a model in the table (the case does not matter)."""

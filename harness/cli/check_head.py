@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from specbench.harness.training.check import HeadReport
     from specbench.harness.training.evaluate import HeadEvaluation
 
+    from .progress import RunProgress
+
 EXIT_PROBLEMS = 1
 _PROMPTS = (
     "What is the capital of France, and what is it known for?",
@@ -71,6 +73,7 @@ def check_head(
         report = run_check(head, loaded.model, [tuple(ids) for ids in asked], loaded.stop_token_ids, k=k)
         evaluations = []
         for name in workload or ["sharegpt-held-out", "gsm8k"] if evaluate else []:
+            _fetch(name, progress)
             for heat in temperature or [0.0]:
                 progress.say(f"{name}: {evaluate} prompts at temperature {heat}")
                 evaluations.append(_evaluate(head, loaded, name, evaluate, output_len, k, heat, seed))
@@ -85,6 +88,16 @@ def check_head(
         _print(report, evaluations)
     if not report.ok:
         raise typer.Exit(EXIT_PROBLEMS)
+
+
+def _fetch(name: str, progress: RunProgress) -> None:
+    """What the workload reads, while somebody watches."""
+    from specbench.workloads.asset_table import asset_of_workload
+    from specbench.workloads.assets import resolve
+
+    asset = asset_of_workload(name)  # none where a path is given: NAME=PATH
+    if asset is not None:
+        resolve(asset.name, progress=progress.asset)
 
 
 def _evaluate(

@@ -14,7 +14,6 @@ from specbench.harness.registry import HEAD_STRATEGIES
 from .run_plan import is_typed, on_base, on_recipe
 
 _WITH_RESUME = ("resume", "as_json", "quiet")
-DEFAULT_STRATEGIES = ["no-spec", "ngram"]
 
 
 def _words(switch: str) -> str:
@@ -30,7 +29,10 @@ def run(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            "--strategy", "-s", help="An arm: name or name:key=value,... Repeatable. Default: no-spec and ngram."
+            "--strategy",
+            "-s",
+            help="An arm: name or name:key=value,... Repeatable. Default: no-spec, ngram, and eagle:k=4 where a head "
+            "for the model comes with the package.",
         ),
     ] = None,
     recipe: Annotated[
@@ -65,10 +67,14 @@ def run(
     ] = "auto",
     num_layers: Annotated[int | None, typer.Option(help="Keep the first layers only (dummy weights).")] = None,
     head: Annotated[
-        str | None, typer.Option(help="Head of all EAGLE arms: a directory, random or random-eagle1.")
+        str | None,
+        typer.Option(help="Head of all EAGLE arms: a directory, random or random-eagle1. Default: the shipped one."),
     ] = None,
     dataset_name: Annotated[
-        str, typer.Option(help="sharegpt, gsm8k, mt-bench, humaneval, jsonl, random or sharegpt-lengths.")
+        str,
+        typer.Option(
+            help="sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, random, ..."
+        ),
     ] = "sharegpt",
     dataset_path: Annotated[str | None, typer.Option(help="Your file instead of the named data set.")] = None,
     num_prompts: Annotated[int, typer.Option(help="Prompts in the workload.")] = 20,
@@ -146,6 +152,8 @@ def run(
 
     Examples:
 
+      specbench run --dataset-name sharegpt-held-out
+
       specbench run --strategy no-spec --strategy ngram:k=4 --dataset-name sharegpt --num-prompts 40
 
       specbench run -s no-spec -s naive-eagle:k=4,head=DIR --dataset-name gsm8k --max-concurrency 8
@@ -162,14 +170,14 @@ def run(
     from specbench.harness.run_config import RunConfig
     from specbench.workloads.base import WorkloadRequest
 
-    from .run_plan import make_plan, parse_batch_sizes
+    from .run_plan import default_strategies, make_plan, parse_batch_sizes
     from .run_session import new_runs, resume_run
 
     if resume is not None:
         _check_alone(ctx)
         resume_run(resume, _argv(), as_json=as_json, quiet=quiet)
         return
-    texts = [_with_head(text, head) for text in strategy or DEFAULT_STRATEGIES]
+    texts = [_with_head(text, head) for text in strategy or default_strategies(model, load_format)]
     plan = make_plan(ctx, texts)
     if is_typed(ctx, "head") and not any("head" in arm.options for arm in plan.arms):
         labels = ", ".join(arm.label for arm in plan.arms)

@@ -82,6 +82,14 @@ def on_base(ctx: typer.Context, value: str | None) -> str | None:
     return value
 
 
+def default_strategies(model: str, load_format: str) -> list[str]:
+    """Arms where the user names none; a trained head takes part where one for this asset comes with the package."""
+    from specbench.harness.models.shipped_heads import shipped_names
+
+    has_head = load_format == "auto" and model in shipped_names()
+    return ["no-spec", "ngram", *(["eagle:k=4"] if has_head else [])]
+
+
 def make_plan(ctx: typer.Context, strategies: Sequence[str]) -> RunPlan:
     """The arms of the command. `strategies`: arms as text where neither a recipe nor a base gives them.
 

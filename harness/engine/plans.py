@@ -8,8 +8,9 @@ step (prompt chunks, alone or beside decodes) is a part of its own. Modes of a p
   full       one graph for the part
   one        decode parts only, and all three together: one graph for the whole round
 
-`one` as a plan leaves mixed steps to piecewise graphs. vLLM's names are plans: FULL_DECODE_ONLY is full decodes and eager mixed steps, FULL_AND_PIECEWISE full decodes and
-piecewise mixed steps, FULL both full, PIECEWISE and NONE both that.
+`one` as a plan leaves mixed steps to piecewise graphs. vLLM's names are plans: FULL_DECODE_ONLY is full decodes and
+eager mixed steps, FULL_AND_PIECEWISE full decodes and piecewise mixed steps, FULL both full, PIECEWISE and NONE both
+that.
 """
 
 from __future__ import annotations

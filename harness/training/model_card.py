@@ -1,6 +1,6 @@
 """README.md of a head: everything another person needs to make it again, and what it reached.
 
-Written from two files beside it: `training.json` (by the training) and `acceptance.json` (by the check).
+Written from files beside it: `training.json` and `training_log.csv` by the training, `acceptance.json` by the check.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def write_model_card(head_dir: Path) -> None:
         _acceptance(evaluations),
         _data(training),
         _training(training),
+        _notes(training),
         _curve(log) if log.is_file() else "",
         _licence(training),
     ]
@@ -80,8 +81,13 @@ def _acceptance(evaluations: list[dict[str, Any]]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     lines += [_evaluation_row(e) for e in evaluations]
-    rules = sorted({f"* {e['workload']}: {e['rule']} (sha256 {e['workload_sha256'][:16]})" for e in evaluations})
+    rules = sorted({_rule(e) for e in evaluations})
     return "\n".join([*lines, "", *rules])
+
+
+def _rule(e: dict[str, Any]) -> str:
+    prompts = f"{e['workload']}, {e['all']['num_prompts']} prompts"
+    return f"* {prompts}: {e['rule']} (sha256 {e['workload_sha256'][:16]})"
 
 
 def _evaluation_row(e: dict[str, Any]) -> str:
@@ -103,7 +109,7 @@ def _data(t: dict[str, Any]) -> str:
         "## Data",
         "",
         "Responses are the target's own, drawn through specbench's engine "
-        f"({t['generate']['greedy_share']:.0%} greedy, the rest at temperature {t['generate']['temperature_low']} to "
+        f"({t['responses']['greedy_share']:.0%} greedy, the rest at temperature {t['generate']['temperature_low']} to "
         f"{t['generate']['temperature_high']}), up to {t['generate']['max_response_tokens']} tokens a turn and "
         f"{t['generate']['max_turns']} turns.",
         "",
@@ -135,6 +141,11 @@ def _training(t: dict[str, Any]) -> str:
         f"targets, AdamW, peak learning rate {c['lr']:g}, cosine, seed {c['seed']}. Target: {t['target']['source']}, "
         f"sha256 {t['target']['sha256']}."
     )
+
+
+def _notes(t: dict[str, Any]) -> str:
+    """What a person has added to training.json under `notes`: facts that no stage of a training knows."""
+    return "\n".join(["## Notes", "", *(f"* {note}" for note in t["notes"])]) if t.get("notes") else ""
 
 
 def _curve(log: Path) -> str:

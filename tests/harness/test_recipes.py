@@ -179,16 +179,18 @@ def rates(text: str) -> list[float]:
 
 def test_measured_rates_follow_the_depth_that_is_drafted():
     marginal = list(measured_acceptances()["sharegpt"].marginal)
-    assert len(marginal) == 4
-    assert rates("eagle:k=4") == marginal and rates("eagle:k=2") == marginal[:2]
+    assert len(marginal) >= 4 and marginal == sorted(marginal, reverse=True)
+    assert rates("eagle:k=4") == marginal[:4] and rates("eagle:k=2") == marginal[:2]
     assert rates("eagle-topk:num_steps=2,topk=4,num_draft_tokens=4") == marginal[:2], "a tree by depth, not by nodes"
-    assert rates("eagle:k=6") == [*marginal, 0, 0], "nothing is forced that was not measured"
+    measured = measured_acceptances()["sharegpt"]
+    assert measured.rates(len(marginal) + 2) == (*marginal, 0, 0), "nothing is forced that was not measured"
     assert rates("no-spec") == []
 
 
 def test_measured_acceptance_says_what_was_measured_and_unknown_names_are_refused():
     found = find_measured("measured:gsm8k")
-    assert found is not None and "0.724" in found.note and found.source in found.note
+    assert found is not None and found.source in found.note
+    assert all(f"{rate:g}" in found.note for rate in measured_acceptances()["gsm8k"].marginal)
     assert find_measured("synthetic:2") is None and find_measured(None) is None
     with pytest.raises(ValueError, match="'measured:x' is not known; allowed: measured:sharegpt, measured:gsm8k"):
         find_measured("measured:x")
@@ -240,7 +242,8 @@ def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
         ("graph_first", "none"),
         ("k", "2"),
     ]
-    assert rows[3].arm.engine["acceptance"] == "synthetic:rates=0.635/0.427"
+    first, second = measured_acceptances()["sharegpt"].marginal[:2]
+    assert rows[3].arm.engine["acceptance"] == f"synthetic:rates={first:g}/{second:g}", "as many as are drafted"
 
 
 def test_a_base_that_cannot_run_here_is_refused_by_name():

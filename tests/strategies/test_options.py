@@ -16,8 +16,8 @@ def test_defaults():
         "no-spec": 0, "eagle": 4, "eagle-topk": 31, "naive-eagle": 1, "draft-model": 4, "ngram": 4,
     }  # fmt: skip
     assert {name: s.graph for name, s in found.items()} == {
-        "no-spec": "one", "eagle": "full_decode_only", "eagle-topk": "full_decode_only", "naive-eagle": "one",
-        "draft-model": "full_decode_only", "ngram": "one",
+        "no-spec": "one", "eagle": "full_and_piecewise", "eagle-topk": "full_and_piecewise", "naive-eagle": "one",
+        "draft-model": "full_and_piecewise", "ngram": "one",
     }  # fmt: skip
     assert all(s.name == name for name, s in found.items())
     assert {name for name, s in found.items() if s.tree is not None} == {"eagle-topk"}

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from specbench.harness.cli.progress import RunProgress
 from specbench.harness.engine.request import Request, SamplingParams
+from specbench.workloads.assets import AssetError
 
 ARMS = ("-s", "no-spec", "-s", "ngram:k=2")
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7])[;m]")
@@ -30,6 +31,18 @@ def test_json_is_all_of_stdout(cli, toy):
     result = cli(*toy, *ARMS, "--json")
     assert [arm["label"] for arm in json.loads(result.stdout)["arms"]] == ["no-spec", "ngram:k=2"]
     assert "specbench: " in result.stderr
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "sharegpt-held-out"])
+def test_a_data_set_is_fetched_where_somebody_watches(cli, chat_model, runs, monkeypatch, name):
+    def no_network(asset: str, progress=None):
+        progress(asset, 30_000_000, 120_000_000)
+        raise AssetError("no network")
+
+    monkeypatch.setattr("specbench.harness.prepare.resolve", no_network)
+    result = cli("run", "--model", chat_model, "--max-model-len", 64, "--dataset-name", name, "--output-dir", runs)
+    assert result.exit_code == 2 and "error: no network" in result.stderr
+    assert "specbench: fetching sharegpt: 25% of 120 MB" in result.stderr
 
 
 def test_quiet_silences_stderr_but_not_errors(cli, toy):

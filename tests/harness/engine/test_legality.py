@@ -102,9 +102,9 @@ def test_a_backend_that_is_not_installed_is_refused(monkeypatch, choice):
 
 
 _STRATEGIES = [
-    dict(default_graph="full_decode_only", num_drafts=4),  # eagle
+    dict(default_graph="full_and_piecewise", num_drafts=4),  # eagle
     dict(default_graph="one", num_drafts=1),  # naive-eagle
-    dict(default_graph="full_decode_only", num_drafts=31, has_tree=True, can_unpad=False),  # eagle-topk
+    dict(default_graph="full_and_piecewise", num_drafts=31, has_tree=True, can_unpad=False),  # eagle-topk
     dict(default_graph="one", num_drafts=4, can_unpad=False),  # ngram
     dict(default_graph="one", num_drafts=0, can_unpad=False),  # no-spec
 ]
@@ -150,12 +150,14 @@ def test_auto_on_a_cpu_and_on_a_gpu():
     [
         (dict(attention="torch"), "none", "single"),
         (dict(attention_drafter="torch"), "none", "single"),
-        (dict(attention="flashinfer"), "full_decode_only", "single"),
-        (dict(sync="multi"), "full_decode_only", "multi"),
-        (dict(graph_parts={"mixed": "piecewise"}), "full_and_piecewise", "none"),
+        (dict(attention="flashinfer"), "full_and_piecewise", "single"),
+        (dict(sync="multi"), "full_and_piecewise", "multi"),
+        (dict(graph_parts={"mixed": "none"}), "target:one/first:one/later:one/mixed:none", "none"),
+        (dict(graph_parts={"mixed": "full"}), "target:one/first:one/later:one/mixed:full", "none"),
+        (dict(graph_parts={"first": "none"}), "target:full/first:none/later:full/mixed:piecewise", "none"),
         (dict(graph="FULL_AND_PIECEWISE"), "full_and_piecewise", "none"),
         (dict(graph="full-decode-only"), "full_decode_only", "none"),
-        (dict(drafter="unpadded"), "target:full/first:piecewise/later:full/mixed:none", "single"),
+        (dict(drafter="unpadded"), "target:full/first:piecewise/later:full/mixed:piecewise", "single"),
         (dict(graph="none", graph_parts={"later": "full"}), "target:none/first:none/later:full/mixed:none", "none"),
     ],
 )

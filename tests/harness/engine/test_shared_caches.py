@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from toy.engines import generate, named_strategy, request, toy_target
 
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.target_cache import CachePool, OwnMemory
+from specbench.harness.prepare import prepare
+from specbench.harness.run_config import ArmConfig, RunConfig
 from specbench.kernels.attention.torch_attention import TorchAttention
+from specbench.workloads.base import WorkloadRequest
 
 STRATEGIES = {
     "no-spec": {},
@@ -16,6 +20,14 @@ STRATEGIES = {
     "eagle-topk": {"num_steps": 2, "topk": 2, "num_draft_tokens": 4, "head": "random"},
     "draft-model": {"k": 2, "draft": "self:1"},
 }
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def say(self, text: str) -> None: ...
+
+    def asset(self, name: str, done: int, total: int) -> None: ...
 
 
 def engine(name: str, memory) -> Engine:
@@ -37,3 +49,18 @@ def test_engines_in_turn_over_one_memory_give_their_own_outputs(repeats):
     for _ in range(repeats):
         for name, one in shared.items():
             assert outputs(one) == alone[name], name
+
+
+def test_arms_are_built_so_that_each_cache_has_one_memory(monkeypatch):
+    """A larger cache later would leave the smaller one's memory to the engines that were captured with it."""
+    arms = tuple(
+        ArmConfig(label=name, strategy=name, options={key: str(value) for key, value in options.items()})
+        for name, options in STRATEGIES.items()
+    )
+    workload = WorkloadRequest(name="random", num_prompts=2, seed=1, max_model_len=160, random_input_len=20)
+    config = RunConfig(arms=arms, workload=workload, model="toy", load_format="dummy", device="cpu", page_size=4)
+    taken = []
+    monkeypatch.setattr(OwnMemory, "take", lambda self, shape, *rest: taken.append(shape) or torch.zeros(shape))
+    run = prepare(config, Silent())
+    assert set(run.engines) == set(STRATEGIES)
+    assert len(taken) == 4, "keys and values of the target and of one drafter layer, each once"
