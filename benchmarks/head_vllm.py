@@ -1,7 +1,7 @@
 """An outside witness of a draft head: vLLM's acceptance length with it, over the very prompts that specbench measured.
 
-    python3 benchmarks/head_vllm.py write HEAD prompts.json     specbench: prompts, its own acceptance, the target's folder
-    python3 benchmarks/head_vllm.py witness HEAD prompts.json   vLLM's Python: its acceptance, and the ratio of the two
+    python3 benchmarks/head_vllm.py write HEAD prompts.json     (specbench: prompts, its acceptance, the target)
+    python3 benchmarks/head_vllm.py witness HEAD prompts.json   (vLLM's Python: its acceptance, the ratio of the two)
 
 K = 4, greedy, up to 256 output tokens, 200 prompts of each workload.
 """

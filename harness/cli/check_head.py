@@ -24,7 +24,9 @@ _PROMPTS = (
 
 
 def check_head(
-    head: Annotated[Path, typer.Argument(help="Folder with config.json and model.safetensors.", metavar="DIR")],
+    head: Annotated[
+        Path, typer.Argument(help="Folder with config.json and model.safetensors, or shipped:NAME.", metavar="DIR")
+    ],
     target: Annotated[str, typer.Option(help="The model that the head drafts for.")] = "smollm2-135m-instruct",
     evaluate: Annotated[
         int, typer.Option(help="Also measure acceptance over so many prompts of each workload (0: no).")
@@ -56,6 +58,7 @@ def check_head(
 
       specbench check-head heads/smollm2 --evaluate 200 --temperature 0 --temperature 0.7 --write
     """
+    from specbench.harness.models.shipped_heads import PREFIX, shipped_folder
     from specbench.harness.training.check import check_files
     from specbench.harness.training.check import check_head as run_check
     from specbench.harness.training.load import load_for_training
@@ -64,6 +67,8 @@ def check_head(
 
     if write and not evaluate:
         raise ValueError("write: there is nothing to store without --evaluate N")
+    if str(head).startswith(PREFIX):
+        head = shipped_folder(str(head))
     if not head.is_dir():  # said before the target takes its time
         raise ValueError(f"head: {head} is not a directory; give the folder of an EAGLE-3 checkpoint")
     with RunProgress(quiet=as_json) as progress:

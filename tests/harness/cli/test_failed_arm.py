@@ -56,7 +56,7 @@ def test_a_resumed_run_tries_failed_arms_again(cli, toy, only_run, ngram_breaks,
     result = cli("run", "--resume", only_run().path)
     assert result.exit_code == 0 and "no-spec: preparing" not in result.stderr
     assert only_run().failed_blocks() == {} and len(only_run().done_blocks()) == 2
-    assert "failed" not in result.stdout
+    assert "failed:" not in result.stdout  # the footer quotes pytest's own command, which may name this file
 
 
 def test_all_arms_fail(cli, toy, only_run, ngram_breaks):
@@ -89,7 +89,7 @@ def test_engines_are_built_once(cli, toy, monkeypatch):
 
     monkeypatch.setattr(prepare, "build_engine", build_engine)
     assert cli(*toy, *ARMS, "--num-repeats", 2).exit_code == 0
-    assert built == ["no-spec", "ngram:k=2"]
+    assert sorted(built) == ["ngram:k=2", "no-spec"], "in whatever order their caches fit best"
 
 
 def test_a_disk_that_is_full_loses_nothing(cli, toy, only_run, monkeypatch):
