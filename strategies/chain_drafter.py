@@ -39,6 +39,10 @@ class ChainDrafter:
     def features(self) -> Features:
         return self._head.features
 
+    @property
+    def bounded_parts(self) -> frozenset[str]:
+        return frozenset({"first", "later"} if self.num_drafts > 1 else {"first"})
+
     def phases(self, batch: StepBatch) -> list[Phase]:
         planned = self._attention.backend.is_planned
         first = _UnpaddedFirst(self) if self._is_unpadded else None
@@ -135,7 +139,7 @@ class _UnpaddedFirst:
         if d._attention.backend.is_planned:
             backend: PlannedAttentionBackend = d._attention.backend  # type: ignore[assignment]
             meta = self._rows.forward.parts[0].meta
-            backend.plan(meta, self._rows.lengths, d._attention.geometry(d._cache))
+            backend.plan(meta, self._rows.lengths(host), d._attention.geometry(d._cache))
 
     def run(self, b: StepBatch) -> None:
         assert self._rows is not None

@@ -18,6 +18,8 @@ from specbench.harness.engine.sync_policy import LaunchSizes
 from specbench.harness.models.llama import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata, HostLengths
 
+_ALIGN_BYTES = 16
+
 
 @dataclass(slots=True)
 class UnpaddedRows:
@@ -27,15 +29,25 @@ class UnpaddedRows:
     row_req_R: Tensor  # int64
     sample_row_B: Tensor  # int64, each request's last row; 0 for padding requests
     forward: ForwardBatch  # ids are filled by the drafter
-    lengths: HostLengths
+    cu_q: np.ndarray  # int32, what the metadata's tensors hold
+    kv_len: np.ndarray  # int32
+
+    def lengths(self, host: HostView) -> HostLengths:
+        """For a planned attention backend."""
+        return HostLengths(self.cu_q, self.kv_len, host.block_table()[: len(self.kv_len)])
 
 
 def unpadded_rows(b: StepBatch, host: HostView, sizes: LaunchSizes) -> UnpaddedRows:
-    """The rows that hold accepted tokens: a+1 of each decode, all of a prompt chunk, none of a padding request."""
-    real = len(b.slots) or 1  # while a round is captured, a padding request stands for them
+    """The rows that hold accepted tokens: a+1 of each decode, all of a prompt chunk, none of a padding request.
+
+    While graphs are made for a layout nobody is in it yet: then all rows of all its padding requests, so that every
+    number of rows that a round may bring has met its graphs.
+    """
+    real = len(b.slots) or b.num_requests
     q_lens = np.asarray(b.q_lens[:real], dtype=np.int64)
     counts = q_lens.copy()
-    counts[: b.num_decodes] = [a + 1 for a, _ in host.accepted()[: min(b.num_decodes, real)]]
+    if b.slots:
+        counts[: b.num_decodes] = [a + 1 for a, _ in host.accepted()[: min(b.num_decodes, real)]]
     first_row = np.cumsum(q_lens) - q_lens
     cu_q = np.append(0, np.cumsum(counts)).astype(np.int32)
     request = np.repeat(np.arange(real), counts)
@@ -44,32 +56,36 @@ def unpadded_rows(b: StepBatch, host: HostView, sizes: LaunchSizes) -> UnpaddedR
     sample_row = np.zeros(b.num_requests, dtype=np.int64)
     sample_row[:real] = cu_q[1:] - 1
 
-    device = b.slot_B.device
-    gather_R, cu_q_B1 = _sent(gather, torch.int64, device), _sent(cu_q, torch.int32, device)
+    num_rows = int(cu_q[-1])
+    gather_R, row_req_R, sample_row_B = _sent((gather, request, sample_row), torch.int64, b.slot_B.device)
+    cu_q_B1, kv_len_B = _sent((cu_q, kv_len), torch.int32, b.slot_B.device)
     meta = AttentionMetadata(
         cu_q_B1=cu_q_B1,
-        kv_len_B=_sent(kv_len, torch.int32, device),
+        kv_len_B=kv_len_B,
         block_table_BP=b.block_table_BP[:real],
         max_q=sizes.max_query_len(host, counts.tolist(), cu_q_B1),
-        max_kv=b.max_kv,
+        max_kv=b.bound_of("first"),
         uniform=False,
     )
-    num_rows = int(cu_q[-1])
     forward = ForwardBatch(
-        torch.empty(num_rows, dtype=torch.int64, device=device),
+        torch.empty_like(gather_R),
         b.position_T.index_select(0, gather_R),
         b.kv_slot_T.index_select(0, gather_R),
         (AttentionPart(0, num_rows, meta),),
     )
-    table_BP = host.block_table()[:real]
-    return UnpaddedRows(
-        gather_R,
-        _sent(request, torch.int64, device),
-        _sent(sample_row, torch.int64, device),
-        forward,
-        HostLengths(cu_q, kv_len, table_BP),
-    )
+    return UnpaddedRows(gather_R, row_req_R, sample_row_B, forward, cu_q, kv_len)
 
 
-def _sent(values: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return send(torch.from_numpy(values).to(dtype), device)
+def _sent(arrays: tuple[np.ndarray, ...], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """Each array as a device tensor, all in one copy.
+
+    Each begins on 16 bytes: Triton would compile a second kernel for those that do not.
+    """
+    lengths = [len(array) for array in arrays]
+    step = _ALIGN_BYTES // dtype.itemsize
+    starts = np.cumsum([0] + [-(-length // step) * step for length in lengths]).tolist()
+    joined = torch.empty(starts[-1], dtype=dtype)
+    for start, array in zip(starts, arrays, strict=False):
+        joined[start : start + len(array)] = torch.from_numpy(array)
+    joined = send(joined, device)
+    return [joined[start : start + length] for start, length in zip(starts, lengths, strict=False)]

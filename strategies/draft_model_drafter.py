@@ -63,6 +63,10 @@ class DraftModelDrafter:
         c = model.config
         self._caches = [resources.new_kv_cache(c.num_kv_heads, c.head_dim) for _ in model.layers]
 
+    @property
+    def bounded_parts(self) -> frozenset[str]:
+        return frozenset({"later"} if self.num_drafts > 1 else ())
+
     def phases(self, batch: StepBatch) -> list[Phase]:
         # A mixed layout bounds the lengths before drafting, which reaches beyond them.
         pairs = _Pairs.of(batch, min(batch.max_kv + batch.decode_q, self._state.max_kv))

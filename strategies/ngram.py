@@ -24,6 +24,7 @@ class NgramOptions:
 
 class NgramDrafter:
     features = Features.NONE
+    bounded_parts: frozenset[str] = frozenset()
 
     def __init__(self, options: NgramOptions, resources: EngineResources):
         self.num_drafts = options.k

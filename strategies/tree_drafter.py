@@ -28,6 +28,8 @@ from specbench.kernels.tree_expand import expand_tree, new_tree_pool
 class TreeDrafter:
     """A tree of drafts a round from an EAGLE head, bound to one engine's buffers."""
 
+    bounded_parts: frozenset[str] = frozenset()  # its rows have layouts of their own
+
     def __init__(self, head: DraftHead, shape: TreeShape, resources: EngineResources):
         if resources.drafter_rows != "padded":
             raise ValueError(f"drafter={resources.drafter_rows!r} is not allowed with a draft tree; allowed: padded")

@@ -8,7 +8,7 @@ and its layout is made for that step. Every phase works on either.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,14 +77,15 @@ class StepBatch:
     slots: tuple[int, ...] = ()  # of the real requests, in order
     work: Work = field(default_factory=Work)
     _forwards: dict[tuple[str, int], ForwardBatch] = field(default_factory=dict)
+    _bounds: dict[str, int] = field(default_factory=dict)  # by drafter part: most keys, where the host has read it
 
     def target_forward(self) -> ForwardBatch:
         """The rows of the target's pass: decodes stand first and are uniform, prompt chunks follow and are ragged."""
-        return self._kept("target", 0, self._step_rows)
+        return self._kept("target", 0, lambda: self._step_rows(self.max_kv))
 
     def drafter_forward(self) -> ForwardBatch:
         """The same rows for the drafter, with metadata of its own: backends plan for one model's heads."""
-        return self._kept("first", 0, self._step_rows)
+        return self._kept("first", 0, lambda: self._step_rows(self.bound_of("first")))
 
     def draft_step_forward(self, step: int) -> ForwardBatch:
         """One row a request: the later pass number `step` of a chain drafter."""
@@ -96,35 +97,43 @@ class StepBatch:
             self._forwards[kind, step] = make()
         return self._forwards[kind, step]
 
-    def bound_lengths(self, longest: int) -> None:
-        """Tells the drafter's launches that are not captured that no request has more than `longest` tokens with KV."""
+    def bound_drafter(self, parts: Set[str], longest: int) -> None:
+        """Tells the launches of these drafter parts that no request has more than `longest` tokens with KV.
+
+        A part that is captured must not be among them: its graph would keep the bound of the round it was made in.
+        """
         most = min(longest + 2 * self.decode_q, self.max_kv)
+        self._bounds = dict.fromkeys(parts, most)
         for (kind, _), forward in self._forwards.items():
-            if kind != "target":
+            if kind in parts:
                 for part in forward.parts:
                     part.meta.max_kv = most
 
-    def _step_rows(self) -> ForwardBatch:
+    def bound_of(self, part: str) -> int:
+        """Most keys of a request in a drafter part (first or later)."""
+        return self._bounds.get(part, self.max_kv)
+
+    def _step_rows(self, max_kv: int) -> ForwardBatch:
         decodes, rows = self.num_decodes, self.num_decodes * self.decode_q
         parts = []
         if decodes:
             parts.append(
-                AttentionPart(0, rows, self._meta(0, decodes, self.cu_q_B1[: decodes + 1], self.decode_q, True))
+                AttentionPart(0, rows, self._meta(0, decodes, self.cu_q_B1[: decodes + 1], self.decode_q, max_kv, True))
             )
             parts[0].meta.tree_mask_BQM = self.tree_mask_BDD
         if decodes < self.num_requests:
             assert self.chunk_cu_q_B1 is not None
-            meta = self._meta(decodes, self.num_requests, self.chunk_cu_q_B1, self.max_chunk, False)
+            meta = self._meta(decodes, self.num_requests, self.chunk_cu_q_B1, self.max_chunk, max_kv, False)
             parts.append(AttentionPart(rows, self.num_rows - rows, meta))
         return ForwardBatch(self.ids_T, self.position_T, self.kv_slot_T, tuple(parts))
 
-    def _meta(self, first: int, end: int, cu_q_B1: Tensor, max_q: int, uniform: bool) -> AttentionMetadata:
+    def _meta(self, first: int, end: int, cu_q_B1: Tensor, max_q: int, max_kv: int, uniform: bool) -> AttentionMetadata:
         return AttentionMetadata(
             cu_q_B1=cu_q_B1,
             kv_len_B=self.kv_len_B[first:end],
             block_table_BP=self.block_table_BP[first:end],
             max_q=max_q,
-            max_kv=self.max_kv,
+            max_kv=max_kv,
             uniform=uniform,
         )
 
@@ -134,7 +143,7 @@ class StepBatch:
             kv_len_B=self.next_kv_len_B,
             block_table_BP=self.block_table_BP,
             max_q=1,
-            max_kv=self.max_kv,
+            max_kv=self.bound_of("later"),
             uniform=True,
         )
         part = AttentionPart(0, self.num_requests, meta)

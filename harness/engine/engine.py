@@ -127,10 +127,16 @@ class Engine:
             update=update,
             drafter=self.drafter,
             forced_SL=self._forced_SL,
-            multi_sync=MultiSync(self.state, {c.graph.first, c.graph.later} <= {"full"}) if multi else None,
+            multi_sync=self._multi_sync() if multi else None,
         )
         self.launcher = Launcher(
             c.graph, self.builder, self.state, c.max_num_seqs, c.max_num_batched_tokens, lambda b: self.view(b, [])
+        )
+
+    def _multi_sync(self) -> MultiSync:
+        bounded = self.drafter.bounded_parts if self.drafter else frozenset[str]()
+        return MultiSync(
+            self.state, bounded, {p for p in ("first", "later") if getattr(self.config.graph, p) == "full"}
         )
 
     def _pages_for_all(self) -> int:

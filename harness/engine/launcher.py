@@ -14,7 +14,7 @@ from specbench.harness.measure.phase_clock import NullClock, PhaseClock
 from specbench.harness.measure.ranges import NullRanges, Ranges
 
 from .batch import MixedEntry, StepBatch, decode_batch, mixed_batch
-from .forward import EagerForward, PiecewiseForward, Runners
+from .forward import NUM_CAPTURE_WARM_UPS, EagerForward, PiecewiseForward, Runners
 from .graphs import DecodeRound, GraphLaunch, Segment, split_round
 from .host_view import HostView
 from .plans import PLANS, GraphPlan
@@ -135,8 +135,8 @@ class Launcher:
     ) -> tuple[StepBatch, HostView, str]:
         """Launches one mixed step; returns its layout, the host's view of it and how the target ran."""
         num_rows = sum(entry.num_rows for entry in entries)
-        if self.plan.mixed == "full" and num_rows < self._mixed_sizes[-1]:
-            size = self._mixed_sizes[bisect.bisect_right(self._mixed_sizes, num_rows)]
+        if self.plan.mixed == "full" and num_rows <= self._mixed_sizes[-1]:
+            size = self._mixed_sizes[bisect.bisect_left(self._mixed_sizes, num_rows)]
             graph = self._mixed_graph(size, mode)
             graph.load(self._filled(entries, size))
             graph.batch.slots = tuple(entry.slot for entry in entries)
@@ -187,7 +187,7 @@ class _MixedGraph:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(2):
+            for _ in range(NUM_CAPTURE_WARM_UPS):
                 segment.run(batch, NullClock())
         torch.cuda.current_stream().wait_stream(side)
         self._launch = GraphLaunch(segment, batch, pool, NullClock(), "end")

@@ -181,6 +181,11 @@ RULES: tuple[Rule, ...] = (
         "FlashAttention has no tree mask; use triton, or flashinfer (fa2 with a custom mask)",
     ),
     Rule(
+        "a tree + attention_drafter=flashinfer-xqa",
+        lambda c: c.has_tree and c.drafter_backend == "flashinfer-xqa",
+        "XQA masks a step's own rows alone, a tree's levels also see rows of earlier levels; use triton or flashinfer",
+    ),
+    Rule(
         "a tree + graph_mixed=full",
         lambda c: c.has_tree and c.plan.mixed == "full",
         "a tree mask needs uniform rows, a captured mixed step has ragged ones; use graph_mixed=piecewise",

@@ -81,6 +81,11 @@ class Drafter(Protocol):
         """What the target's pass must leave in `batch.features_TF`."""
         ...
 
+    @property
+    def bounded_parts(self) -> frozenset[str]:
+        """Parts (first, later) that run over the layout's own forwards, whose launches a read length may bound."""
+        ...
+
     def phases(self, batch: StepBatch) -> list[Phase]:
         """Phases after acceptance that leave `num_drafts` drafts of every request in `state.drafts_SK`.
 

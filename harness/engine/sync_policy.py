@@ -9,6 +9,7 @@ multi   the reads of vLLM 0.9.2: sampled ids to the host, next tokens and length
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Protocol
 
 import torch
@@ -46,29 +47,30 @@ class DeviceSizes:
 class MultiSync:
     """The host's work between target and drafter, and after the drafter, of `sync=multi`."""
 
-    def __init__(self, state: RoundState, drafts_in_graphs: bool):
-        """`drafts_in_graphs`: the drafter's launches are captured with their bounds, so none is read."""
+    def __init__(self, state: RoundState, bounded_parts: Set[str], captured_parts: Set[str]):
+        """`bounded_parts`: the drafter's parts that take the bound of their launches from the layout. Those of
+        `captured_parts` have it in their graphs in decode rounds; where no others are left, no length is read."""
         self._state = state
-        self._drafts_in_graphs = drafts_in_graphs
+        self._mixed_parts = bounded_parts
+        self._decode_parts = bounded_parts - captured_parts
         self._drafts: dict[int, list[int]] = {}  # by slot: what the host read, to be sent with the next round
 
     def after_accept(self, batch: StepBatch, host: HostView) -> None:
         """Next tokens and lengths are made on the host and sent to the device, where the drafter reads them."""
         s = self._state
-        slots, lengths, tokens = [], [], []
-        for slot, (_, n), emitted in zip(batch.slots, host.accepted(), host.emitted(), strict=False):
-            if emitted:
-                slots.append(slot)
-                lengths.append(n)
-                tokens.append(emitted[-1])
-        if slots:
-            slot_R, n_R = _upload(slots, s.device), _upload(lengths, s.device)
-            s.tokens_SL.index_put_((slot_R, n_R), _upload(tokens, s.device))
+        known = [
+            (slot, n, emitted[-1])
+            for slot, (_, n), emitted in zip(batch.slots, host.accepted(), host.emitted(), strict=False)
+            if emitted
+        ]
+        if known:
+            slot_R, n_R, token_R = _upload(list(zip(*known, strict=True)), s.device)
+            s.tokens_SL.index_put_((slot_R, n_R), token_R)
             s.n_S.index_copy_(0, slot_R, n_R.to(s.n_S.dtype))
-        if self._drafts_in_graphs:
-            return
-        n_B = s.n_S.index_select(0, batch.slot_B)
-        batch.bound_lengths(int(host.read(MAX_SEQ_LEN, n_B.max())))  # type: ignore[call-overload]
+        parts = self._decode_parts if batch.advance_B is None else self._mixed_parts
+        if parts:
+            n_B = s.n_S.index_select(0, batch.slot_B)
+            batch.bound_drafter(parts, int(host.read(MAX_SEQ_LEN, n_B.max())))  # type: ignore[call-overload]
 
     def read_drafts(self, batch: StepBatch, host: HostView) -> None:
         rows = host.read(DRAFT_IDS, self._state.drafts_SK.index_select(0, batch.slot_B))
@@ -78,11 +80,11 @@ class MultiSync:
         """The drafts of the last round that these requests were in, from the host's lists."""
         known = [slot for slot in batch.slots if slot in self._drafts]
         if known:
-            drafts_RK = _upload([self._drafts[slot] for slot in known], self._state.device)
-            self._state.drafts_SK.index_copy_(0, _upload(known, self._state.device), drafts_RK)
+            rows = _upload([[slot, *self._drafts[slot]] for slot in known], self._state.device)
+            self._state.drafts_SK.index_copy_(0, rows[:, 0], rows[:, 1:])
         self._drafts = {}
 
 
 def _upload(values: list, device: torch.device) -> Tensor:
-    """From pageable memory, as the engines of that time did."""
+    """From pageable memory, as the engines of that time did; what belongs together in one copy."""
     return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)

@@ -106,6 +106,7 @@ class Scripted:
 
 class ScriptedDrafter:
     features = Features.NONE
+    bounded_parts: frozenset[str] = frozenset()
 
     def __init__(self, num_drafts: int, script: Script, state: RoundState):
         self.num_drafts = num_drafts

@@ -40,6 +40,7 @@ class ScriptedTree:
 
 class ScriptedTreeDrafter:
     features = Features.NONE
+    bounded_parts: frozenset[str] = frozenset()
 
     def __init__(self, shape: TreeShape, script: Script, state: RoundState):
         self.num_drafts = shape.num_nodes - 1

@@ -10,15 +10,17 @@ import torch
 from toy.engines import assert_same_acceptance, decode_rows, generate, make_engine, named_strategy, request
 from toy.few_words import FewWords
 from toy.oracle import assert_as_oracle, continuations
-from toy.plans import CPU_PLANS, Plan, late
+from toy.plans import CPU, CPU_PLANS, Plan, late
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
+from specbench.harness.engine.batch import MixedEntry
 from specbench.harness.engine.graphs import DecodeRound, split_round
 from specbench.harness.engine.launcher import MAX_CAPTURED_ROWS, row_sizes
 from specbench.harness.engine.plans import PLANS, GraphPlan, parse_plan
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.strategy import Phase
+from specbench.harness.measure.ranges import NullRanges
 
 NAMES = ["advance", "verify", "accept", "draft_first", "draft_next", "draft_next"]
 
@@ -74,6 +76,30 @@ def test_row_sizes_of_mixed_steps():
     for most in (1, 3, 8, 17, 100, 256, 300, 511, 512, 5000):
         sizes = row_sizes(most)
         assert sizes == sorted(set(sizes)) and sizes[0] == 1 and sizes[-1] == min(most, MAX_CAPTURED_ROWS)
+
+
+@pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (3, 4), (16, 16), (63, 64), (64, 64), (65, None)])
+def test_a_captured_mixed_step_takes_the_smallest_size_that_holds_it(monkeypatch, num_rows, size):
+    """One that fills its layout leaves the padding requests no rows; one beyond the largest has no graph."""
+    engine = make_engine(CPU)
+    launcher = engine.launcher
+    launcher.plan, launcher._mixed_sizes = replace(launcher.plan, mixed="full"), row_sizes(64)
+    asked = []
+
+    class Graph:
+        batch = launcher._filled([], 64)
+
+        def load(self, filled):
+            counts = filled.q_lens
+            assert (counts[0], sum(counts), len(counts)) == (num_rows, size, 5) and filled.cu_q_B1[-1] == size
+
+        def launch(self, ranges):
+            pass
+
+    monkeypatch.setattr(launcher, "_mixed_graph", lambda size, mode: asked.append(size) or Graph())
+    entry = MixedEntry(0, num_rows, True, True, num_rows)
+    launcher.launch_mixed([entry], SamplingMode.GREEDY, NullRanges(), lambda b: engine.view(b, []))
+    assert asked == ([] if size is None else [size])
 
 
 def _strategies(requests, oracle) -> dict:

@@ -62,6 +62,10 @@ BREAKS: dict[str, list[Choices]] = {
         _cuda(attention="flash-attention", has_tree=True),
         _cuda(attention_drafter="flash-attention", has_tree=True),
     ],
+    "a tree + attention_drafter=flashinfer-xqa": [
+        _cuda(attention_drafter="flashinfer-xqa", has_tree=True),
+        _cuda(attention="flashinfer-xqa", has_tree=True),
+    ],
     "a tree + graph_mixed=full": [_cuda(graph="full", has_tree=True)],
     "status_lag": [_cuda(status_lag=2), _cuda(sync="none", status_lag=0), _cuda(sync="multi", status_lag=1)],
 }
@@ -131,7 +135,12 @@ def test_one_word_is_refused_only_where_no_auto_could_save_it(strategy):
             resolve(choices)
         except ValueError as error:
             refused.add(str(error).partition(" is refused")[0])
-    allowed = {"drafter=unpadded + this strategy", "a tree + flash-attention", "a tree + graph_mixed=full"}
+    allowed = {
+        "drafter=unpadded + this strategy",
+        "a tree + flash-attention",
+        "a tree + attention_drafter=flashinfer-xqa",
+        "a tree + graph_mixed=full",
+    }
     assert refused <= allowed, refused - allowed
 
 

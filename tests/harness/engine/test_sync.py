@@ -16,8 +16,10 @@ from toy.plans import CPU, Plan, params
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
+from specbench.harness.engine.batch import decode_batch
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.host_view import HostView
+from specbench.harness.engine.sync_policy import MultiSync
 
 MULTI = Plan("cpu", sync="multi")
 GRAPHS = ("none", "piecewise", "full_decode_only", "full_and_piecewise")
@@ -200,12 +202,40 @@ def test_drafter_launches_are_bounded_by_the_length_that_was_read(monkeypatch, f
     generate(engine, [request(0, text_prompt(0, 9), max_tokens=30)])
     decoding = sum(r.kind == "decode" for r in engine.log.rows)
     bounds = [min(longest + 2 * 3, engine.state.max_kv) for longest in told[-decoding:]]
-    # The later pass of a layout is made in its first round, before which nothing is bounded.
-    assert spy.max_kv[-2 * (decoding - 1) :: 2] == bounds[1:] and len(set(bounds)) > 3
+    assert spy.max_kv[-2 * decoding :: 2] == spy.max_kv[-2 * decoding + 1 :: 2] == bounds and len(set(bounds)) > 3
     monkeypatch.undo()
     _lie_about(monkeypatch, "max_seq_len", lambda longest: 10)
     generate(engine, [request(1, text_prompt(1, 9), max_tokens=30)])
     assert spy.max_kv[-4:] == [16] * 4
+
+
+def test_a_captured_pass_keeps_its_bound_beside_one_that_is_not(few_words: FewWords):
+    """The warm-ups before a capture read the padding's length; a graph that kept it would be made for no keys."""
+    engine = few_words.engine(MULTI, 2)
+    batch = decode_batch(engine.state, 2)
+    first, later = batch.drafter_forward(), batch.draft_step_forward(2)
+    host = engine.view(batch, [])
+    host.acceptance_launched()
+    MultiSync(engine.state, frozenset({"first", "later"}), frozenset({"later"})).after_accept(batch, host)
+    assert first.parts[0].meta.max_kv == 2 * batch.decode_q < engine.state.max_kv
+    assert later.parts[0].meta.max_kv == batch.draft_step_forward(3).parts[0].meta.max_kv == engine.state.max_kv
+
+
+@pytest.mark.parametrize("strategy", ["ngram", "scripted"])
+def test_no_length_is_read_where_no_launch_takes_it(strategy):
+    requests = _requests(3)
+    script = Script.of(requests, continuations(CPU, requests), PATTERNS["cycling"](3))
+    engine = make_engine(MULTI, named_strategy("ngram", k=3) if strategy == "ngram" else Scripted(3, script))
+    generate(engine, requests)
+    assert {r.syncs for r in engine.log.rows} == {"sampled_ids,draft_ids"}
+
+
+def test_unpadded_launches_are_bounded_by_the_length_that_was_read(monkeypatch, few_words: FewWords):
+    engine = few_words.engine(Plan("cpu", sync="multi", drafter="unpadded"), 1)
+    spy = _spied(engine)
+    _lie_about(monkeypatch, "max_seq_len", lambda longest: 10)
+    generate(engine, [request(0, text_prompt(0, 9), max_tokens=20)])
+    assert spy.max_kv[1:] and set(spy.max_kv[1:]) == {14}
 
 
 def test_unpadded_launches_have_the_query_length_that_was_read(monkeypatch, few_words: FewWords):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from toy.engines import assert_idle, assert_same_acceptance, decode_rows, drive, generate, pad_rounds, request
 from toy.few_words import FewWords
 from toy.oracle import assert_as_oracle
@@ -13,6 +15,10 @@ from toy.prompts import text_prompt
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import FinishReason
+from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.measure.phase_clock import NullClock
+from specbench.harness.measure.ranges import NullRanges
+from specbench.strategies.draft_layout import _sent
 
 PLANS = [
     CPU,
@@ -90,6 +96,24 @@ def test_c52_padded_rounds_leave_their_padding_out(plan, few_words: FewWords):
     assert_as_oracle(engine, generate(engine, requests), oracle)
     _assert_row_counts(engine, 3)
     assert any(r.num_padded_rows > r.num_rows for r in engine.log.rows)
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_graphs_are_made_for_as_many_rows_as_a_round_may_bring(few_words: FewWords, size):
+    """All rows of a layout that nobody is in: else a set of graphs would be captured in a measured block."""
+    engine = few_words.engine(Plan("cpu", drafter="unpadded"), 3, max_num_seqs=5)
+    decode_round = engine.launcher.round_for(size, SamplingMode.GREEDY)
+    decode_round.launch(NullRanges(), NullClock(), engine.view(decode_round.batch, []))
+    assert decode_round.batch.work.num_draft_rows == size * 4
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 5])
+def test_uploads_in_one_copy_keep_their_values_and_alignment(num):
+    arrays = tuple(np.arange(length) + 10 * length for length in (num, num + 1, 2 * num, 0))
+    for dtype in (torch.int32, torch.int64):
+        sent = _sent(arrays, dtype, torch.device("cpu"))
+        assert [x.tolist() for x in sent] == [a.tolist() for a in arrays] and {x.dtype for x in sent} == {dtype}
+        assert all((x.data_ptr() - sent[0].data_ptr()) % 16 == 0 for x in sent[:-1])
 
 
 @pytest.mark.parametrize("plan", params(PLANS))
