@@ -72,19 +72,13 @@ def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = fro
 
     Raises ValueError naming what is wrong and what is allowed.
     """
-    device = targets.pick_device(config.device)
-    dummy = config.load_format == "dummy"
-    arms = [_resolve(arm, device.type, dummy) for arm in config.arms]
     load_workload = lookup(WORKLOADS, config.workload.name, "dataset-name")
-    if dummy and config.workload.name not in _RANDOM_IDS:
+    if config.load_format == "dummy" and config.workload.name not in _RANDOM_IDS:
         raise ValueError(
             f"dataset-name: {config.workload.name!r} needs a tokenizer, which --load-format dummy does not have; "
             f"use --dataset-name {' or '.join(_RANDOM_IDS)}"
         )
-    progress.say(f"loading {config.model}")
-    target = targets.load(config, progress.asset)
-    _check_against_model(config, target)
-    arms = _with_shipped_heads(arms, target, device.type, config.workload.name)
+    target, arms = load_arms(config, progress)
     progress.say(f"loading {config.workload.name}")
     asset = asset_of_workload(config.workload.name)
     if config.workload.path is None and asset is not None:
@@ -93,6 +87,19 @@ def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = fro
     run = PreparedRun(config, target, workload, _load_of(config, target, workload), arms, {})
     _build_engines(run, {arm for arm, _ in all_blocks(config) - set(done)}, progress)
     return run
+
+
+def load_arms(config: RunConfig, progress: Progress) -> tuple[targets.Target, list[ResolvedArm]]:
+    """The target, and every arm resolved for it, shipped heads filled in. Arms are checked before anything is loaded.
+
+    Raises ValueError naming what is wrong and what is allowed.
+    """
+    device = targets.pick_device(config.device)
+    arms = [_resolve(arm, device.type, config.load_format == "dummy") for arm in config.arms]
+    progress.say(f"loading {config.model}")
+    target = targets.load(config, progress.asset)
+    _check_against_model(config, target)
+    return target, _with_shipped_heads(arms, target, device.type, config.workload.name)
 
 
 def _resolve(arm: ArmConfig, device: str, dummy: bool) -> ResolvedArm:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specbench.harness.measure.metrics import ArmSummary
+from specbench.reports.certificate_marks import NOT_LOSSLESS
 
 NOTHING = "-"
 HEADERS = (
@@ -41,8 +42,9 @@ def comparison_cells(arm: ArmSummary) -> dict[str, str]:
 
 
 def row_name(arm: ArmSummary) -> str:
-    """The label, with `synthetic` where acceptance was forced: no figure of such a row may pass for a real one."""
-    return arm.label + (" (synthetic)" if any(mark.startswith("synthetic") for mark in arm.marks) else "")
+    """The label, with what no figure of its row may hide: forced acceptance, a failed certificate."""
+    synthetic = " (synthetic)" if any(mark.startswith("synthetic") for mark in arm.marks) else ""
+    return arm.label + synthetic + (f" ({NOT_LOSSLESS})" if any(m.startswith(NOT_LOSSLESS) for m in arm.marks) else "")
 
 
 def number(value: float | None) -> str:

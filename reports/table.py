@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from specbench.reports.accuracy_table import accuracy_tables
 from specbench.reports.cells import HEADERS, NOTHING, comparison_cells
 from specbench.reports.factor_table import factor_table
 from specbench.reports.result_table import ResultTable
@@ -27,22 +28,24 @@ def print_comparison(view: RunView, console: Console) -> None:
     else:
         console.file.write(plain_comparison(view))
     for table in asked_tables(view):
-        _print_result(table, console)
+        print_result(table, console)
 
 
 def print_joined(views: Sequence[RunView], console: Console) -> None:
     """The table over several batch sizes, where the runs are of one base."""
     table = factor_table(views)
     if table is not None:
-        _print_result(table, console)
+        print_result(table, console)
 
 
 def asked_tables(view: RunView) -> list[ResultTable]:
     """Tables beyond the comparison that the run was made for: a recipe's, a base's."""
-    return [table for table in (seed_table(view), factor_table([view])) if table is not None]
+    tables = [table for table in (seed_table(view), factor_table([view])) if table is not None]
+    return [*tables, *accuracy_tables(view)]
 
 
-def _print_result(table: ResultTable, console: Console) -> None:
+def print_result(table: ResultTable, console: Console) -> None:
+    """One finished table, in the form that suits the console."""
     if console.is_terminal:
         shown = Table(title=table.title, title_justify="left", show_edge=False, pad_edge=False)
         for number, header in enumerate(table.headers):

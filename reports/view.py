@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ import pandas as pd
 from specbench.harness.measure.environment import hardware_line
 from specbench.harness.measure.metrics import ArmSummary, measure_blocks, summarise
 from specbench.harness.measure.record import RunDirectory
+from specbench.reports.certificate_marks import failed_marks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,9 +29,11 @@ def view_run(run: RunDirectory | str | os.PathLike[str]) -> RunView:
     """Read a run directory, finished or not; ValueError where `RunDirectory.open` raises it."""
     directory = run if isinstance(run, RunDirectory) else RunDirectory.open(run)
     frames = directory.frames()
+    failed = failed_marks(directory.path)
+    arms = [replace(a, marks=(*a.marks, failed[a.label])) if a.label in failed else a for a in summarise(frames)]
     return RunView(
         manifest=directory.manifest,
-        arms=tuple(summarise(frames)),
+        arms=tuple(arms),
         blocks=measure_blocks(frames),
         requests=frames.requests,
     )

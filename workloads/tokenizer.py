@@ -21,6 +21,11 @@ class ModelTokenizer:
         return len(self._inner)
 
     @property
+    def bos_id(self) -> int | None:
+        """The id that begins a text, where the tokenizer has one."""
+        return self._inner.bos_token_id
+
+    @property
     def has_chat_template(self) -> bool:
         return bool(self._inner.chat_template)
 

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from .accuracy import accuracy
+from .certify import certify
 from .check_head import check_head
 from .env import env
 from .fetch import fetch
@@ -55,9 +57,11 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(show)
+app.command()(certify)
 app.command(name="list")(list_choices)
 app.command()(fetch)
 app.command()(env)
+app.command()(accuracy)
 app.command(name="train-head")(train_head)
 app.command(name="check-head")(check_head)
 

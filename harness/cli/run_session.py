@@ -47,7 +47,7 @@ def new_runs(
     `record` is stored in run.json beside the arms: where they come from and what tables to make of them. Raises
     ValueError for bad input, before anything is written; the exit code is that of the worst run.
     """
-    _check_writable(output_dir)
+    check_writable(output_dir)
     many, codes, directories = len(batch_sizes) > 1, [], []
     for size in batch_sizes:
         name = f"{label}-b{size}" if many else label
@@ -98,7 +98,7 @@ def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> No
         raise typer.Exit(code)
 
 
-def _check_writable(output_dir: Path) -> None:
+def check_writable(output_dir: Path) -> None:
     """Before a model is loaded for minutes. Creates nothing."""
     whole = output_dir.expanduser().absolute()
     existing = next(path for path in (whole, *whole.parents) if path.exists())

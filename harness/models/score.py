@@ -15,6 +15,11 @@ from .llama import AttentionPart, ForwardBatch, KVCache, LlamaModel
 
 def next_token_logits(target: LlamaModel, ids: Sequence[int]) -> Tensor:
     """fp32 [V]: the target's logits after `ids`, by one pass of the torch attention backend over a cache of its own."""
+    return last_logits(target, ids, 1)[0]
+
+
+def last_logits(target: LlamaModel, ids: Sequence[int], num_last: int) -> Tensor:
+    """fp32 [num_last, V]: the logits at the last positions of `ids`, by one such pass."""
     c, device, num_tokens = target.config, target.device, len(ids)
     shape = (1, num_tokens, c.num_kv_heads, c.head_dim)
     caches = [
@@ -32,4 +37,4 @@ def next_token_logits(target: LlamaModel, ids: Sequence[int]) -> Tensor:
     part = AttentionPart(0, num_tokens, meta)
     batch = ForwardBatch(torch.tensor(list(ids), device=device), position_T, position_T, (part,))
     hidden_TH = target.forward(batch, target.attention(TorchAttention(), num_tokens), caches)
-    return target.logits(hidden_TH[-1:]).float()[0]
+    return target.logits(hidden_TH[-num_last:]).float()

@@ -1,0 +1,174 @@
+"""The losslessness certificate of an arm: what it says against `no-spec` and against the target's own fp32 scores.
+
+Four checks, each a line of `Certificate.problems` where it fails:
+* length: an output is no longer and no shorter than the baseline's, unless it left it earlier;
+* regret: no token of the arm, or of the baseline, lies further below the best of its position than the dtype's
+  tolerance, in fp32 and behind its own text. Sampled requests share their noise, which stands in the scores;
+* acceptance: the rounds accept what the same strategy accepts in other modes (certify_acceptance.py);
+* distribution: tokens over many seeds are the target's (certify_distribution.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import Request
+from specbench.harness.models.llama import LlamaModel
+
+from .certify_acceptance import AcceptanceComparison, Round, acceptance_length, common_length, compare_rounds, rounds_of
+from .certify_distribution import DistributionTest
+from .certify_scores import decisive_scores, output_logits, regrets
+from .certify_tolerance import Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What an arm said, and its rounds, by request."""
+
+    outputs: Mapping[int, tuple[int, ...]]
+    rounds: Mapping[int, Sequence[Round]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Divergence:
+    """The first token of a request that differs from the baseline's. `gap`: between the two tokens, in logits."""
+
+    request: int
+    position: int
+    token: int
+    baseline_token: int
+    gap: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Certificate:
+    """One arm at one temperature. `worst_regret` and `tolerance` in logits; `acceptance_length` with the bonus token.
+
+    `compared_with`: the arm whose rounds the acceptance check read; empty where there was none.
+    """
+
+    arm: str
+    temperature: float
+    num_prompts: int
+    num_tokens: int
+    num_exact: int
+    divergences: tuple[Divergence, ...]
+    worst_regret: float
+    tolerance: float
+    acceptance_length: float | None
+    acceptance: AcceptanceComparison | None
+    compared_with: str
+    distribution: DistributionTest | None
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def generate(engine: Engine, requests: Sequence[Request], on_finish: Callable[[Request], None]) -> Generated:
+    """Runs the requests through an idle engine."""
+    assert not engine.has_work, "the engine is still busy"
+    engine.log.take()
+    for request in requests:
+        engine.add(request)
+    done: dict[int, tuple[int, ...]] = {}
+    while engine.has_work:
+        for request in engine.step():
+            done[request.id] = tuple(request.output_ids)
+            on_finish(request)
+    return Generated(dict(sorted(done.items())), rounds_of(engine.log.rows))
+
+
+class Judge:
+    """Scores texts by the fp32 target; a text that several arms have said is scored once."""
+
+    def __init__(self, exact: LlamaModel, tolerance: Tolerance, requests: Sequence[Request]):
+        """`requests`: as every arm got them, by their ids; they carry prompts, temperature and seeds."""
+        self._exact = exact
+        self._tolerance = tolerance
+        self._requests = {request.id: request for request in requests}
+        self._worst: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def certificate(
+        self,
+        arm: str,
+        got: Generated,
+        baseline: Generated,
+        plain: tuple[str, Generated] | None = None,
+        distribution: DistributionTest | None = None,
+    ) -> Certificate:
+        """`plain`: label and rounds of the same strategy in the mode that the others must agree with."""
+        assert got.outputs.keys() == baseline.outputs.keys() == self._requests.keys()
+        pairs = [(number, got.outputs[number], baseline.outputs[number]) for number in got.outputs]
+        divergences = [d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))]
+        worst = max(self._worst_regret(number, mine) for number, mine, _ in pairs)
+        num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
+        acceptance = compare_rounds(got.rounds, plain[1].rounds, got.outputs, plain[1].outputs) if plain else None
+        problems = [*self._problems(divergences, worst, num_lengths), *self._others(acceptance, plain, distribution)]
+        return Certificate(
+            arm=arm,
+            temperature=next(iter(self._requests.values())).sampling.temperature,
+            num_prompts=len(pairs),
+            num_tokens=sum(len(mine) for _, mine, _ in pairs),
+            num_exact=sum(mine == theirs for _, mine, theirs in pairs),
+            divergences=tuple(divergences),
+            worst_regret=worst,
+            tolerance=self._tolerance.logits,
+            acceptance_length=acceptance_length(got.rounds),
+            acceptance=acceptance,
+            compared_with=plain[0] if plain else "",
+            distribution=distribution,
+            problems=tuple(problems),
+        )
+
+    def _problems(self, divergences: Sequence[Divergence], worst: float, num_lengths: int) -> list[str]:
+        limit, found = self._tolerance.logits, []
+        if not self._tolerance.is_sharp:
+            found.append(f"tolerance: {self._tolerance.undecided:.0%} of all positions are nearer than {limit:.2g}")
+        if num_lengths:
+            found.append(f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end")
+        wide = [d for d in divergences if d.gap > limit]
+        if wide:
+            found.append(f"divergence: {len(wide)} of {len(divergences)} are no near-ties")
+        if worst > limit:
+            found.append(f"regret: a token lies {worst:.3g} below the best, tolerance {limit:.2g}")
+        return found
+
+    def _others(
+        self,
+        acceptance: AcceptanceComparison | None,
+        plain: tuple[str, Generated] | None,
+        distribution: DistributionTest | None,
+    ) -> list[str]:
+        found = []
+        if acceptance is not None and plain is not None and (problem := acceptance.problem(self._tolerance.is_exact)):
+            found.append(f"acceptance: {problem} than {plain[0]}")
+        if distribution is not None and not distribution.ok:
+            found.append(f"distribution: p = {distribution.p_value:.1e} over {distribution.num_seeds} seeds")
+        return found
+
+    def _scores(self, number: int, output: Sequence[int]) -> Tensor:
+        r = self._requests[number]
+        logits_RV = output_logits(self._exact, r.prompt_ids, output)
+        return decisive_scores(logits_RV, len(r.prompt_ids), r.sampling.temperature, r.sampling.seed)
+
+    def _worst_regret(self, number: int, output: tuple[int, ...]) -> float:
+        key = number, output
+        if key not in self._worst:
+            found_R = regrets(self._scores(number, output), output)
+            self._worst[key] = float(torch.nan_to_num(found_R, nan=float("inf")).max())
+        return self._worst[key]
+
+    def _divergence(self, number: int, mine: Sequence[int], theirs: Sequence[int]) -> Divergence | None:
+        at = common_length(mine, theirs)
+        if at >= min(len(mine), len(theirs)):
+            return None
+        scores_V = self._scores(number, mine[: at + 1])[-1]
+        gap = float((scores_V[mine[at]] - scores_V[theirs[at]]).abs())
+        return Divergence(request=number, position=at, token=mine[at], baseline_token=theirs[at], gap=gap)

@@ -1,0 +1,108 @@
+"""Whether two engines accept the same drafts: the check that sees faults of a drafter, which no output shows.
+
+Rounds are told by the output tokens before them and compared only as far as both engines have said the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scipy import stats
+
+from specbench.harness.engine.step_log import StepRow
+
+MOST_DIFFERENT = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not at hand
+_ONE_SIDED = 1e-3
+
+
+class Round(NamedTuple):
+    """One verification: output tokens before it, drafts offered, drafts accepted, tokens emitted."""
+
+    position: int
+    proposed: int
+    accepted: int
+    emitted: int
+
+
+Rounds = Mapping[int, Sequence[Round]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AcceptanceComparison:
+    """Rounds that both engines began at the same text, and those where they accepted differently."""
+
+    num_rounds: int
+    num_higher: int  # the arm accepted more than the other
+    num_lower: int
+    num_unmatched: int  # rounds that the other did not begin
+
+    @property
+    def num_different(self) -> int:
+        return self.num_higher + self.num_lower + self.num_unmatched
+
+    def problem(self, is_exact: bool) -> str:
+        """Why these are not the same drafts; empty where they are. `is_exact`: fp32, no round may differ."""
+        total = self.num_rounds + self.num_unmatched
+        if not self.num_different:
+            return ""
+        text = f"{self.num_different} of {total} rounds accept other drafts"
+        if is_exact or self.num_different > MOST_DIFFERENT * total:
+            return text
+        flips = self.num_higher + self.num_lower
+        if flips and stats.binomtest(self.num_lower, flips).pvalue < _ONE_SIDED:
+            return f"{text}, nearly all on one side ({self.num_higher} more, {self.num_lower} fewer)"
+        return ""
+
+
+def rounds_of(rows: Iterable[StepRow]) -> dict[int, list[Round]]:
+    """Every request's verifications, from the rows of a step log in their order."""
+    found: dict[int, list[Round]] = {}
+    said: dict[int, int] = {}
+    for row in rows:
+        before = said.get(row.request_id, 0)
+        if not row.is_prefill:
+            found.setdefault(row.request_id, []).append(
+                Round(before, row.num_proposed, row.num_accepted, row.num_emitted)
+            )
+        said[row.request_id] = before + row.num_emitted
+    return found
+
+
+def acceptance_length(rounds: Rounds) -> float | None:
+    """Tokens a verification with the bonus token, all requests pooled; None without drafts."""
+    all_rounds = [r for request in rounds.values() for r in request if r.proposed]
+    return 1 + sum(r.accepted for r in all_rounds) / len(all_rounds) if all_rounds else None
+
+
+def common_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """Tokens before the first that differs."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def compare_rounds(
+    arm: Rounds, other: Rounds, outputs: Mapping[int, Sequence[int]], other_outputs: Mapping[int, Sequence[int]]
+) -> AcceptanceComparison:
+    """Request by request, up to the first token that differs."""
+    counts = {"same": 0, "higher": 0, "lower": 0, "unmatched": 0}
+    for number, output in outputs.items():
+        shared = common_length(output, other_outputs[number])
+        mine, theirs = (_whole(rounds.get(number, ()), shared) for rounds in (arm, other))
+        for position in sorted(mine.keys() | theirs.keys()):
+            if position not in mine or position not in theirs:
+                counts["unmatched"] += 1
+            else:
+                change = mine[position].accepted - theirs[position].accepted
+                counts["higher" if change > 0 else "lower" if change < 0 else "same"] += 1
+    return AcceptanceComparison(
+        num_rounds=counts["same"] + counts["higher"] + counts["lower"],
+        num_higher=counts["higher"],
+        num_lower=counts["lower"],
+        num_unmatched=counts["unmatched"],
+    )
+
+
+def _whole(rounds: Sequence[Round], shared: int) -> dict[int, Round]:
+    """Rounds that lie wholly in the first `shared` tokens, by position."""
+    return {r.position: r for r in rounds if r.position + r.emitted <= shared}

@@ -1,0 +1,50 @@
+"""The arms of a certificate: those asked for, the baseline, and a plain mode of each strategy to agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.run_config import ArmConfig
+
+_PLAIN = {"graph": "none", "sync": "single", "state_update": "torch"}
+_KEPT = ("attention",)  # which backends there are depends on the machine: the plain mode keeps the arm's own
+
+
+def with_references(arms: Sequence[ArmConfig]) -> tuple[tuple[ArmConfig, ...], dict[str, str]]:
+    """All arms to run, and which arm's rounds each one must repeat (labels; none for the baseline and plain modes).
+
+    Raises ValueError for an arm with forced acceptance: its output is not meant to be right.
+    """
+    for arm in arms:
+        forced = arm.engine.get("acceptance", "real")
+        if forced != "real":
+            raise ValueError(f"acceptance: {arm.label} has {forced!r}; only real acceptance can be certified")
+    every = list(arms)
+    if not any(arm.strategy == BASELINE for arm in every):
+        every.insert(0, ArmConfig(label=BASELINE, strategy=BASELINE))
+    references: dict[str, str] = {}
+    for arm in [a for a in every if a.strategy != BASELINE]:
+        plain = next((a for a in every if _same_drafts(a, arm) and _is_plain(a)), None)
+        if plain is None:
+            plain = _plain(arm)
+            every.append(plain)
+        if plain.label != arm.label:
+            references[arm.label] = plain.label
+    return tuple(every), references
+
+
+def _same_drafts(a: ArmConfig, b: ArmConfig) -> bool:
+    return (a.strategy, a.options) == (b.strategy, b.options)
+
+
+def _is_plain(arm: ArmConfig) -> bool:
+    return {key: value for key, value in arm.engine.items() if key not in _KEPT} == _PLAIN
+
+
+def _plain(arm: ArmConfig) -> ArmConfig:
+    """The same drafts, every kernel launched from the host, state advanced by torch."""
+    engine = {**_PLAIN, **{key: arm.engine[key] for key in _KEPT if key in arm.engine}}
+    options = [f"{key}={value}" for key, value in arm.options.items()]
+    text = ",".join([*options, *(f"{key}={value}" for key, value in engine.items())])
+    return ArmConfig(label=f"{arm.strategy}:{text}", strategy=arm.strategy, options=dict(arm.options), engine=engine)

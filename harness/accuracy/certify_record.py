@@ -1,0 +1,137 @@
+"""`certificate.json` in a run directory: rewritten whole and atomically after every arm, so that a certificate goes on.
+
+What the arms said stands beside it, one file an arm and temperature, for whoever wants to judge again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.harness.engine.request import SamplingParams
+from specbench.harness.measure.files import to_plain, write_json
+
+from .certify import Certificate, Generated
+from .certify_acceptance import Round
+from .certify_distribution import check_num_seeds
+from .certify_tolerance import Tolerance
+
+SCHEMA = "specbench.certificate/1"
+FILE = "certificate.json"
+_OUTPUTS = "certificate-outputs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertifySettings:
+    """`num_seeds`: of the distribution test at each temperature above 0; 0: none."""
+
+    temperatures: tuple[float, ...]
+    num_seeds: int
+
+    def __post_init__(self) -> None:
+        if not self.temperatures or len(set(self.temperatures)) < len(self.temperatures):
+            raise ValueError(
+                f"temperature: {list(self.temperatures)} is not allowed; give different values, at least one"
+            )
+        for temperature in self.temperatures:
+            SamplingParams(temperature=temperature)
+        check_num_seeds(self.num_seeds)
+
+
+class CertificateFile:
+    """The file and the outputs beside it; the process that certifies is the only writer."""
+
+    def __init__(self, directory: Path, settings: CertifySettings, inputs: Mapping[str, Any]):
+        """Goes on with the certificate of `directory` where there is one.
+
+        `inputs`: what must not change meanwhile. ValueError where it has.
+        """
+        self._directory = directory
+        stored = read(directory)
+        self.data: dict[str, Any] = stored or {
+            "schema": SCHEMA,
+            "status": "running",
+            "settings": to_plain(settings),
+            "inputs": to_plain(inputs),
+            "tolerances": {},
+            "certificates": [],
+        }
+        for name, now in to_plain(inputs).items():
+            before = self.data["inputs"].get(name)
+            if before != now:
+                raise ValueError(f"run: {directory} has a certificate for {name} {before!r}, it is now {now!r}")
+
+    def has(self, arm: str, temperature: float) -> bool:
+        """Whether the arm was judged; one that failed to run is tried again."""
+        rows = self.data["certificates"]
+        return any(r["arm"] == arm and r["temperature"] == temperature and not r.get("error") for r in rows)
+
+    def add(self, certificate: Certificate) -> None:
+        row = {**to_plain(certificate), "ok": certificate.ok, "error": ""}
+        if (test := certificate.distribution) is not None:
+            row["distribution"] |= {"p_value": test.p_value, "is_telling": test.is_telling}
+        self._put(row)
+
+    def add_failure(self, arm: str, temperature: float, error: str) -> None:
+        """An arm that did not run has no certificate, which is a failed one."""
+        row = {"arm": arm, "temperature": temperature, "ok": False, "error": error, "problems": [f"failed: {error}"]}
+        self._put(row)
+
+    def note_tolerance(self, temperature: float, tolerance: Tolerance) -> None:
+        self.data["tolerances"][str(temperature)] = to_plain(tolerance)
+        self._write()
+
+    def finish(self) -> None:
+        self.data["status"] = "complete"
+        self._write()
+
+    def outputs(self, arm: str, temperature: float) -> Generated | None:
+        """What the arm said, if it is stored."""
+        path = self._path(arm, temperature)
+        if not path.is_file():
+            return None
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return Generated(
+            {int(number): tuple(ids) for number, ids in raw["outputs"].items()},
+            {int(number): [Round(*r) for r in rounds] for number, rounds in raw["rounds"].items()},
+        )
+
+    def keep_outputs(self, arm: str, temperature: float, generated: Generated) -> None:
+        path = self._path(arm, temperature)
+        path.parent.mkdir(exist_ok=True)
+        write_json(path, {"arm": arm, "temperature": temperature, **to_plain(generated)})
+
+    def _path(self, arm: str, temperature: float) -> Path:
+        name = hashlib.sha256(json.dumps([arm, temperature]).encode()).hexdigest()[:16]
+        return self._directory / _OUTPUTS / f"{name}.json"
+
+    def _put(self, row: dict[str, Any]) -> None:
+        kept = [
+            r for r in self.data["certificates"] if (r["arm"], r["temperature"]) != (row["arm"], row["temperature"])
+        ]
+        self.data["certificates"] = [*kept, row]
+        self._write()
+
+    def _write(self) -> None:
+        write_json(self._directory / FILE, self.data)
+
+
+def read(directory: Path) -> dict[str, Any] | None:
+    """The certificate of a run directory, if there is one. ValueError for one of another version."""
+    path = directory / FILE
+    if not path.is_file():
+        return None
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if data.get("schema") != SCHEMA:
+        raise ValueError(f"{path}: schema {data.get('schema')!r}, this version reads {SCHEMA!r}")
+    return data
+
+
+def settings_of(data: Mapping[str, Any]) -> CertifySettings:
+    """The settings that a stored certificate was made with."""
+    raw = data["settings"]
+    return CertifySettings(temperatures=tuple(raw["temperatures"]), num_seeds=raw["num_seeds"])

@@ -1,0 +1,122 @@
+"""Certifying the arms of a prepared run: what each one says, judged at every temperature, stored arm by arm."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import Request, SamplingParams
+from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.models.llama import LlamaModel
+from specbench.harness.prepare import PreparedRun, Progress, first_line
+
+from .certify import Generated, Judge, generate
+from .certify_distribution import DistributionJudge, DistributionTest
+from .certify_record import CertificateFile, CertifySettings
+from .certify_scores import fp32_twin
+from .certify_tolerance import measure_tolerance
+
+_SEED_PROMPT_TOKENS = 32  # the end of the shortest prompt: an answer's first words are the least certain
+_SEED_OUTPUT_TOKENS = 4  # the first from the prompt, the others from rounds with drafts
+
+
+class Session:
+    """One certificate in the making. `references`: by label, the arm whose rounds an arm must repeat."""
+
+    def __init__(
+        self,
+        run: PreparedRun,
+        references: Mapping[str, str],
+        settings: CertifySettings,
+        file: CertificateFile,
+        progress: Progress,
+    ):
+        self._run, self._settings, self._file, self._progress = run, settings, file, progress
+        self._references = references
+        self._labels = [arm.config.label for arm in run.arms]
+        self._baseline = next(arm.config.label for arm in run.arms if arm.config.strategy == BASELINE)
+        self._exact: LlamaModel = fp32_twin(run.target.model)
+
+    @torch.inference_mode()
+    def certify(self) -> None:
+        """Judges every arm not judged yet; an arm that fails to run is stored so, and the others go on."""
+        for temperature in self._settings.temperatures:
+            missing = [label for label in self._labels if not self._file.has(label, temperature)]
+            if missing:
+                self._certify_at(temperature, missing)
+        self._file.finish()
+
+    def _certify_at(self, temperature: float, labels: list[str]) -> None:
+        requests = self._requests(temperature)
+        baseline = self._said(self._baseline, temperature)  # without it nothing can be judged: its errors end all
+        texts = [(r.prompt_ids, baseline.outputs[r.id]) for r in requests]
+        tolerance = measure_tolerance(self._run.target.model, self._exact, texts)
+        self._file.note_tolerance(temperature, tolerance)
+        judge = Judge(self._exact, tolerance, requests)
+        seeds = self._seed_judge(temperature)
+        for label in labels:
+            try:
+                got, plain = self._said(label, temperature), None
+                if label in self._references:
+                    plain = (self._references[label], self._said(self._references[label], temperature))
+                spread = self._spread(label, temperature, seeds) if seeds else None
+                certificate = judge.certificate(label, got, baseline, plain, spread)
+            except Exception as error:  # stored with the arm, shown in its row
+                self._run.engines.pop(label, None)
+                gc.collect()
+                self._file.add_failure(label, temperature, f"{type(error).__name__}: {first_line(error)}")
+                self._progress.say(f"{label}: failed: {first_line(error)}")
+                continue
+            self._file.add(certificate)
+            verdict = "passed" if certificate.ok else "; ".join(certificate.problems)
+            self._progress.say(f"{label}, temperature {temperature:g}: {verdict}")
+
+    def _requests(self, temperature: float) -> list[Request]:
+        load = replace(self._run.load, temperature=temperature, top_k=0, top_p=1.0)
+        return [load.request(index) for index in range(len(load.prompts))]
+
+    def _said(self, label: str, temperature: float) -> Generated:
+        found = self._file.outputs(label, temperature)
+        if found is None:
+            requests = self._requests(temperature)
+            self._progress.start_block(f"{label}, temperature {temperature:g}", 0, len(requests))
+            found = generate(self._engine(label, requests), requests, self._progress.request_done)
+            self._file.keep_outputs(label, temperature, found)
+        return found
+
+    def _engine(self, label: str, requests: list[Request]) -> Engine:
+        engines = self._run.engines
+        if label not in engines:
+            engines[label] = self._run.build(next(arm for arm in self._run.arms if arm.config.label == label))
+        engines[label].launcher.capture([SamplingMode.of([r.sampling for r in requests])])
+        return engines[label]
+
+    def _seed_judge(self, temperature: float) -> DistributionJudge | None:
+        if temperature == 0 or self._settings.num_seeds == 0:
+            return None
+        return DistributionJudge(self._exact, self._seed_prompt(), temperature)
+
+    def _seed_prompt(self) -> tuple[int, ...]:
+        shortest = min((p.token_ids for p in self._run.workload.prompts), key=len)
+        most = self._run.config.workload.max_model_len - _SEED_OUTPUT_TOKENS
+        return tuple(shortest[-min(_SEED_PROMPT_TOKENS, most) :])
+
+    def _spread(self, label: str, temperature: float, judge: DistributionJudge) -> DistributionTest:
+        """The arm's tokens over many seeds, without stop ids so that all are equally long."""
+        prompt, num = self._seed_prompt(), self._settings.num_seeds
+        first_seed = (self._run.config.seed + 1) * 500_009 & 0x3FFF_FFFF  # not those of the prompts
+        requests = [
+            Request(
+                i,
+                prompt,
+                SamplingParams(temperature=temperature, max_tokens=_SEED_OUTPUT_TOKENS, seed=first_seed + i),
+            )
+            for i in range(num)
+        ]
+        self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}", 0, num)
+        return judge.test(generate(self._engine(label, requests), requests, self._progress.request_done).outputs)

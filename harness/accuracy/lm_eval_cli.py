@@ -1,0 +1,56 @@
+"""lm-eval's own command line with `--model specbench` known to it, and GSM8K without the hub.
+
+lm-eval (0.4.13) finds models in a table of its own only, so the name is added before its command line starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .extra import require_lm_eval
+
+MODEL_NAME = "specbench"
+_TARGET = "specbench.harness.accuracy.lm_eval_model:SpecbenchLM"
+
+
+def register() -> None:
+    """Adds `specbench` to lm-eval's models, lazily. Calling it again changes nothing."""
+    import lm_eval.models  # noqa: F401 - fills the table, which a first entry of ours would keep empty
+    from lm_eval.api.registry import model_registry
+
+    if MODEL_NAME not in model_registry:
+        model_registry.register(MODEL_NAME, target=_TARGET)
+
+
+def main() -> None:
+    """`specbench-lm-eval run --model specbench --model_args strategy=... --tasks gsm8k ...`: any option of lm_eval.
+
+    Few-shot rows of GSM8K: SPECBENCH_GSM8K_TRAIN names a file, else the resolver's train split.
+    """
+    try:
+        require_lm_eval()
+        from lm_eval.__main__ import cli_evaluate
+
+        register()
+        if not _asks_for_gsm8k(sys.argv) or "--include_path" in sys.argv:
+            cli_evaluate()
+            return
+        from .gsm8k_task import find_rows, task_folder
+
+        rows = find_rows(fewshot=os.environ.get("SPECBENCH_GSM8K_TRAIN"))
+        for note in rows.notes:
+            print(f"specbench: {note}", file=sys.stderr)
+        with task_folder(rows) as folder:
+            sys.argv += ["--include_path", str(folder)]
+            cli_evaluate()
+    except ValueError as error:
+        sys.exit(f"specbench: error: {error}")
+
+
+def _asks_for_gsm8k(argv: list[str]) -> bool:
+    return any("gsm8k" in word.partition("=")[2].split(",") or "gsm8k" in word.split(",") for word in argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""The model class of lm-eval: `generate_until` through our engine, log-likelihoods by dense passes of its target.
+
+Tokenisation, truncation and defaults follow lm-eval's `hf` model (lm_eval/models/huggingface.py, 0.4.13), so that equal
+texts mean equal scores. Shapes: T tokens, C of them scored, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import Request, SamplingParams
+from specbench.harness.models.score import last_logits
+from specbench.harness.targets import Target
+
+from .generation import GeneratedBlock, TextRequest, cut_at_stop, generate
+from .open_arm import arm_config, open_arm
+
+DEFAULT_MAX_GEN_TOKENS = 256  # as lm-eval's `hf`
+_BLOCK_ROUNDS = 4  # prompts of a stored block, in batches: few enough to lose little, enough to keep batches full
+_log = logging.getLogger(__name__)
+
+
+class OutputStore(Protocol):
+    """Where outputs are kept as they come, so that an interrupted evaluation goes on."""
+
+    def known(self) -> Mapping[str, Sequence[int]]:
+        """Token ids, already cut, by key."""
+
+    def put(self, block: GeneratedBlock) -> None: ...
+
+    def start(self, num_known: int, num_requests: int) -> None: ...
+
+    def request_done(self, request: Request) -> None: ...
+
+
+class TqdmStore:
+    """Keeps nothing; draws lm-eval's kind of bar."""
+
+    def __init__(self, quiet: bool = False):
+        self._quiet = quiet
+        self._bar: Any = None
+
+    def known(self) -> Mapping[str, Sequence[int]]:
+        return {}
+
+    def put(self, block: GeneratedBlock) -> None: ...
+
+    def start(self, num_known: int, num_requests: int) -> None:
+        self._bar = tqdm(total=num_requests, desc="specbench: generate_until", disable=self._quiet)
+
+    def request_done(self, request: Request) -> None:
+        self._bar.update()
+
+
+class EngineLM(TemplateLM):
+    """lm-eval's protocol over a loaded target and an idle engine of any strategy."""
+
+    def __init__(self, target: Target, engine: Engine, *, seed: int = 42, store: OutputStore | None = None):
+        super().__init__()
+        self._target, self._engine, self._seed = target, engine, seed
+        self._store: OutputStore = store or TqdmStore()
+        self._tokens = target.tokenizer
+        self._device = target.model.device
+
+    @property
+    def max_length(self) -> int:
+        return self._engine.config.max_model_len
+
+    @property
+    def max_gen_toks(self) -> int:
+        return DEFAULT_MAX_GEN_TOKENS
+
+    @property
+    def eot_token_id(self) -> int:
+        return self._target.eos_token_ids[0]
+
+    @property
+    def prefix_token_id(self) -> int:
+        bos = self._tokens.bos_id
+        return self.eot_token_id if bos is None else bos
+
+    @property
+    def tokenizer_name(self) -> str:
+        return f"{self._target.described['name']}-{self._target.described['sha256'][:12]}".replace("/", "__")
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+        return self._tokens.encode_raw(string) if add_special_tokens is False else self._tokens.encode(string)
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        if not add_generation_prompt:
+            raise ValueError("apply_chat_template: an answer begun for the model (gen_prefix) is not supported")
+        return self._tokens.render_chat(chat_history)
+
+    # -- generation --------------------------------------------------------------------------------------------------
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        asked = [self._text_request(r) for r in requests]
+        known = self._store.known()
+        texts = {r.key: cut_at_stop(self._decode(list(known[r.key])), r.stop) for r in asked if r.key in known}
+        missing = list({r.key: r for r in asked if r.key not in texts}.values())
+        self._store.start(len(texts), len(missing))
+        size = _BLOCK_ROUNDS * self._engine.config.max_num_seqs
+        for start in range(0, len(missing), size):
+            block = generate(self._engine, missing[start : start + size], self._decode, self._store.request_done)
+            self._store.put(block)
+            texts |= block.texts
+        for request, one in zip(requests, asked, strict=True):
+            self.cache_hook.add_partial("generate_until", request.args, texts[one.key])
+        return [texts[r.key] for r in asked]
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokens.decode(ids)
+
+    def _text_request(self, request: Any) -> TextRequest:
+        context, gen_kwargs = request.args
+        kwargs: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
+        stop = handle_stop_sequences(kwargs.pop("until", None), eos=None)
+        max_tokens = kwargs.pop("max_gen_toks")
+        sampled = kwargs.pop("do_sample")
+        temperature = kwargs.pop("temperature", 0.0)
+        top_k, top_p = int(kwargs.pop("top_k", 0) or 0), float(kwargs.pop("top_p", 1.0))
+        if kwargs:
+            raise ValueError(
+                f"gen_kwargs: {', '.join(kwargs)} not known; allowed: until, max_gen_toks, do_sample, temperature, "
+                "top_k, top_p"
+            )
+        digest = hashlib.sha256(json.dumps([context, gen_kwargs], sort_keys=True, default=str).encode())
+        sampling = SamplingParams(
+            max_tokens=max_tokens,
+            stop_token_ids=self._target.eos_token_ids,
+            temperature=float(temperature) if sampled else 0.0,
+            # By text, not by place: every arm, and a resumed one, draws the same noise.
+            seed=(self._seed + int.from_bytes(digest.digest()[:7], "big")) & 0x7FFF_FFFF_FFFF_FFFF,
+            top_k=top_k,
+            top_p=top_p,
+        )
+        key = f"{request.task_name}/{request.doc_id}/{request.idx}-{digest.hexdigest()[:12]}"
+        return TextRequest(
+            key=key, prompt_ids=self._prompt_ids(context, max_tokens), sampling=sampling, stop=tuple(stop)
+        )
+
+    def _prompt_ids(self, context: str, max_tokens: int) -> tuple[int, ...]:
+        """The end of a prompt that is too long, as lm-eval's `hf` does: its beginning is few-shot examples."""
+        room = self.max_length - max_tokens
+        if room < 1:
+            raise ValueError(f"max_gen_toks: {max_tokens} is not allowed; max_model_len {self.max_length} must be more")
+        ids = self.tok_encode(context) or [self.prefix_token_id]
+        if len(ids) > room:
+            _log.warning("prompt of %d tokens cut to its last %d: raise max_model_len", len(ids), room)
+        return tuple(ids[-room:])
+
+    # -- log-likelihoods ---------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        found = []
+        for pair, context, continuation in tqdm(requests, desc="specbench: loglikelihood", disable=disable_tqdm):
+            scored = self._score(context, continuation)
+            if pair is not None:
+                self.cache_hook.add_partial("loglikelihood", pair, scored)
+            found.append(scored)
+        return found
+
+    def _score(self, context: list[int], continuation: list[int]) -> tuple[float, bool]:
+        assert continuation, "nothing to score"
+        if len(continuation) > self.max_length:
+            raise ValueError(
+                f"max_model_len: {self.max_length} is shorter than an answer of {len(continuation)} tokens"
+            )
+        ids = [*context, *continuation][-(self.max_length + 1) :]
+        logprobs_CV = last_logits(self._target.model, ids[:-1], len(continuation)).log_softmax(-1)
+        wanted_C = torch.tensor(continuation, device=logprobs_CV.device)
+        logprob = logprobs_CV.gather(1, wanted_C[:, None]).sum().item()
+        return logprob, bool((logprobs_CV.argmax(-1) == wanted_C).all())
+
+    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
+        totals = []
+        for request in tqdm(requests, desc="specbench: loglikelihood_rolling", disable=disable_tqdm):
+            (text,) = request.args
+            windows = get_rolling_token_windows(self.tok_encode(text), self.prefix_token_id, self.max_length, 1)
+            parts = [(None, *make_disjoint_window(window)) for window in windows]
+            total = sum(score for score, _ in self._loglikelihood_tokens(parts, disable_tqdm=True))  # type: ignore[arg-type]
+            self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
+            totals.append(total)
+        return totals
+
+
+class SpecbenchLM(EngineLM):
+    """`lm_eval --model specbench --model_args strategy=naive-eagle,k=4,...`: keys as in `specbench run`."""
+
+    def __init__(
+        self,
+        strategy: str = "no-spec",
+        batch_size: int | str = 1,
+        max_batch_size: int | None = None,
+        device: str | None = None,
+        pretrained: str | None = None,
+        **options: Any,
+    ):
+        """`batch_size` is the number of requests in flight; `pretrained` another word for `model`. ValueError names a
+        key that is not known."""
+        if not str(batch_size).isdigit():
+            raise ValueError(f"batch_size: {batch_size!r} is not allowed; give a number, requests in flight at once")
+        options.setdefault("max_concurrency", batch_size)
+        options.setdefault("model", pretrained)
+        # lm-eval says cuda:0 where nobody asked for anything, and its `hf` falls back to the CPU in silence.
+        if device is not None and not device.startswith("cuda"):
+            options["device"] = device
+        config = arm_config(strategy, options)
+        super().__init__(*open_arm(config), seed=config.seed)

@@ -1,0 +1,60 @@
+"""From lm-eval's `model_args` to a loaded target and the engine of one arm, by the same keys as `specbench run`."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from specbench.harness.arms import build_engine
+from specbench.harness.engine.engine import Engine
+from specbench.harness.prepare import load_arms
+from specbench.harness.run_config import RunConfig, parse_arm
+from specbench.harness.targets import Target
+from specbench.workloads.base import WorkloadRequest
+
+DEFAULT_MAX_MODEL_LEN = 2048  # tokens of prompt and output; five GSM8K examples take about 900
+_NUMBERS = ("max_num_batched_tokens", "page_size", "num_pages", "seed", "max_concurrency")
+_WORDS = ("model", "dtype", "device")
+
+
+class Silent:
+    """Progress for somebody who wants none; lm-eval draws its own."""
+
+    def say(self, text: str) -> None: ...
+
+    def asset(self, name: str, done: int, total: int) -> None: ...
+
+    def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
+
+    def request_done(self, request: Any) -> None: ...
+
+
+def arm_config(strategy: str, options: dict[str, Any]) -> RunConfig:
+    """A run of one arm. Keys of a run (model, dtype, device, max_model_len, seed, ...) are taken out of `options`; all
+    others are the arm's (k, head, graph, attention, ...). Raises ValueError as `specbench run` does."""
+    known = {field.name for field in fields(RunConfig)}
+    assert known >= {*_NUMBERS, *_WORDS}
+    rest = {key: value for key, value in options.items() if value is not None}
+    run: dict[str, Any] = {key: str(rest.pop(key)) for key in _WORDS if key in rest}
+    run |= {key: _whole(key, rest.pop(key)) for key in _NUMBERS if key in rest}
+    max_model_len = _whole("max_model_len", rest.pop("max_model_len", DEFAULT_MAX_MODEL_LEN))
+    body = ",".join(f"{key}={value}" for key, value in rest.items())
+    arm = parse_arm(f"{strategy}:{body}" if body else strategy, {})
+    return RunConfig(arms=(arm,), workload=WorkloadRequest(name="gsm8k", max_model_len=max_model_len), **run)
+
+
+def _whole(key: str, value: Any) -> int:
+    if not str(value).isdigit():
+        raise ValueError(f"{key}: {value!r} is not a whole number >= 0")
+    return int(value)
+
+
+@torch.inference_mode()
+def open_arm(config: RunConfig) -> tuple[Target, Engine]:
+    """Loads the target and builds the engine of the run's only arm. Raises ValueError naming what does not fit."""
+    target, (arm,) = load_arms(config, Silent())
+    if target.tokenizer is None:
+        raise ValueError("load_format: dummy weights have no tokenizer; accuracy needs a real model")
+    return target, build_engine(arm, config, target.model)

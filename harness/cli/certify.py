@@ -1,0 +1,197 @@
+"""`specbench certify`: do the arms say what the target says?"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specbench.harness.engine.legality import ALLOWED
+
+from .run import _argv, _with_head
+from .run_plan import is_typed
+
+if TYPE_CHECKING:
+    from specbench.harness.accuracy.certify_record import CertifySettings
+    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.run_config import RunConfig
+
+EXIT_INTERRUPTED = 130
+EXIT_NOT_LOSSLESS = 6
+_WITH_RUN = ("run", "as_json", "quiet", "temperature", "num_seeds")
+
+
+def certify(
+    ctx: typer.Context,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", "-s", help="An arm, as in `specbench run`. Repeatable; no-spec is always added."),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Certify the arms and prompts of a stored run, which is then marked in its tables where it fails; "
+            "or go on with an interrupted certificate.",
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="As in `specbench run`.")] = "smollm2-135m-instruct",
+    load_format: Annotated[str, typer.Option(help="auto or dummy.")] = "auto",
+    head: Annotated[str | None, typer.Option(help="Head of all EAGLE arms. Default: the shipped one.")] = None,
+    dataset_name: Annotated[str, typer.Option(help="Real prompts; as in `specbench run`.")] = "sharegpt-held-out",
+    dataset_path: Annotated[str | None, typer.Option(help="Your file instead of the named data set.")] = None,
+    num_prompts: Annotated[int, typer.Option(help="Prompts.")] = 50,
+    output_len: Annotated[int, typer.Option(help="Most output tokens of every prompt.")] = 64,
+    temperature: Annotated[
+        list[float] | None, typer.Option(help="Repeatable. Default: 0 and 0.8. Above 0 the arms share their noise.")
+    ] = None,
+    num_seeds: Annotated[
+        int, typer.Option(help="Seeds of the distribution test at each temperature above 0; 0: none.")
+    ] = 400,
+    max_model_len: Annotated[int, typer.Option(help="Most tokens of a request, prompt and output.")] = 2048,
+    max_concurrency: Annotated[int, typer.Option(help="Requests in flight at once.")] = 8,
+    seed: Annotated[int, typer.Option(help="Choice of prompts and sampling.")] = 42,
+    dtype: Annotated[str, typer.Option(help="auto, bfloat16 or float32.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    attention: Annotated[
+        str | None, typer.Option(help=f"Attention backend of all arms: {', '.join(ALLOWED['attention'])}.")
+    ] = None,
+    output_dir: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
+    label: Annotated[str, typer.Option(help="Word in the run directory's name.")] = "certify",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+) -> None:
+    """Compare every arm with no-spec and with the target's own fp32 logits, and its rounds with a plain mode of itself.
+
+    An arm passes if its outputs are no-spec's, or leave them only where the target itself is undecided; if no token
+    lies further below the best than the dtype's tolerance; if it accepts the drafts that its strategy accepts without
+    graphs; and if its tokens over many seeds have the target's distribution.
+
+    Exit code: 0 all arms passed, 6 an arm failed, 2 bad input, 130 interrupted (go on with --run).
+
+    Examples:
+
+      specbench certify -s eagle:k=4 -s naive-eagle:k=3 --num-prompts 50 --output-len 64
+
+      specbench certify --run runs/20260101T000000Z-run-1a2b3c4d
+    """
+    from specbench.harness.accuracy.certify_plain import with_references
+    from specbench.harness.accuracy.certify_record import CertifySettings, read, settings_of
+    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.run_config import RunConfig, parse_arm
+    from specbench.workloads.base import WorkloadRequest
+
+    settings = CertifySettings(
+        temperatures=tuple([0.0, 0.8] if temperature is None else temperature), num_seeds=num_seeds
+    )
+    if run is not None:
+        _check_alone(ctx)
+        directory = RunDirectory.open(run)
+        stored = read(directory.path)
+        if stored is not None:
+            if is_typed(ctx, "temperature") or is_typed(ctx, "num_seeds"):
+                raise ValueError("run: a certificate goes on with its own settings; drop --temperature and --num-seeds")
+            settings = settings_of(stored)
+        _certify(RunConfig.from_dict(directory.manifest["config"]), settings, directory, as_json, quiet)
+        return
+    if not strategy:
+        raise ValueError("strategy: there must be at least one arm, or a stored run (--run)")
+    defaults = {} if attention is None else {"attention": attention}
+    arms, _ = with_references([parse_arm(_with_head(text, head), defaults) for text in strategy])
+    config = RunConfig(
+        arms=arms,
+        workload=WorkloadRequest(
+            name=dataset_name,
+            path=dataset_path,
+            num_prompts=num_prompts,
+            seed=seed,
+            max_model_len=max_model_len,
+            output_len=output_len,
+        ),
+        model=model,
+        load_format=load_format,
+        dtype=dtype,
+        device=device,
+        max_concurrency=max_concurrency,
+        seed=seed,
+        num_repeats=1,
+    )
+    _certify(config, settings, (output_dir, label), as_json, quiet)
+
+
+def _check_alone(ctx: typer.Context) -> None:
+    given = ["--" + name.replace("_", "-") for name in ctx.params if name not in _WITH_RUN and is_typed(ctx, name)]
+    if given:
+        raise ValueError(f"run: a stored run has its own options; drop {', '.join(given)}")
+
+
+def _certify(
+    config: RunConfig,
+    settings: CertifySettings,
+    where: RunDirectory | tuple[Path, str],
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """`where`: a stored run, or the folder and label of a new one."""
+    from dataclasses import replace
+
+    from specbench.harness import runner
+    from specbench.harness.accuracy.certify_plain import with_references
+    from specbench.harness.accuracy.certify_record import CertificateFile
+    from specbench.harness.accuracy.certify_session import Session
+    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.prepare import manifest, prepare
+
+    from .progress import RunProgress
+    from .run_lock import run_lock
+
+    arms, references = with_references(config.arms)
+    with RunProgress(quiet) as progress:
+        run = prepare(replace(config, arms=arms), progress)
+        if isinstance(where, tuple):
+            directory = RunDirectory.create(where[0], where[1], manifest(run, _argv()))
+        else:
+            directory = where
+            runner.check_same_inputs(directory, run)
+        progress.say(f"writing to {directory.path}")
+        with run_lock(directory.path):
+            described = run.target.described
+            inputs = {"workload": run.workload.sha256, **{k: described.get(k) for k in ("sha256", "dtype", "device")}}
+            file = CertificateFile(directory.path, settings, inputs)
+            interrupted = False
+            try:
+                Session(run, references, settings, file, progress).certify()
+            except KeyboardInterrupt:
+                interrupted = True
+            if not directory.done_blocks():  # made for the certificate: it measured nothing of its own
+                directory.finish({}, "interrupted" if interrupted else "complete")
+    _report(directory, as_json, interrupted)
+
+
+def _report(directory: RunDirectory, as_json: bool, interrupted: bool) -> None:
+    from specbench.harness.measure.files import write_atomically
+    from specbench.reports.certificate import certificate_table
+    from specbench.reports.certificate_marks import all_passed, read_certificate
+    from specbench.reports.table import markdown_result, plain_result
+
+    certificate = read_certificate(directory.path)
+    if certificate is not None:
+        table = certificate_table(certificate)
+        text = markdown_result(table)
+        write_atomically(directory.path / "certificate.md", lambda path: path.write_text(text, encoding="utf-8"))
+        if as_json:
+            typer.echo(json.dumps(certificate, indent=2))
+        else:
+            typer.echo(plain_result(table))
+            typer.echo(f"run directory: {directory.path}")
+    if interrupted:
+        words = shlex.quote(str(directory.path))
+        typer.echo(
+            f"specbench: interrupted; judged arms are kept. Go on with: specbench certify --run {words}", err=True
+        )
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if certificate is None or not all_passed(certificate):
+        raise typer.Exit(EXIT_NOT_LOSSLESS)

@@ -1,0 +1,37 @@
+"""What a certificate in a run directory means for the run's other tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FILE = "certificate.json"
+NOT_LOSSLESS = "NOT LOSSLESS"
+
+
+def read_certificate(directory: Path) -> dict[str, Any] | None:
+    """The certificate that lies in a run directory, finished or not; ValueError for a damaged one."""
+    path = directory / FILE
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: damaged ({error}); remove it and certify again") from error
+
+
+def failed_marks(directory: Path) -> dict[str, str]:
+    """By arm, what to put beside every figure of an arm whose certificate failed."""
+    marks: dict[str, str] = {}
+    for row in (read_certificate(directory) or {"certificates": []})["certificates"]:
+        if not row["ok"]:
+            marks.setdefault(row["arm"], f"{NOT_LOSSLESS}: {row['problems'][0]}")
+    return marks
+
+
+def all_passed(certificate: Mapping[str, Any]) -> bool:
+    """Whether it is finished and every arm passed."""
+    rows = certificate["certificates"]
+    return certificate["status"] == "complete" and bool(rows) and all(row["ok"] for row in rows)

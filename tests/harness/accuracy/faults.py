@@ -1,0 +1,130 @@
+"""Faults on purpose, one of each kind that a certificate must catch: each breaks an engine that was right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from safetensors.torch import load_file
+from toy.compare import dense_pass
+from toy.eagle3_reference import Eagle3Reference
+from toy.few_words import FewWords
+
+from specbench.harness.accuracy.certify_acceptance import Round
+from specbench.harness.engine import round as engine_round
+from specbench.harness.engine.batch import StepBatch
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import Request
+
+Fault = Callable[[Engine], None]
+
+
+def no_compaction(engine: Engine) -> None:
+    """Keys of an accepted tree path stay where verification put them: later rounds read rejected ones."""
+    engine.builder._compact = lambda b: None  # type: ignore[method-assign]
+
+
+def _shift_kv_len(engine: Engine, by: int) -> None:
+    advance = engine.builder._advance
+
+    def shifted(b: StepBatch) -> None:
+        advance(b)
+        if b.logit_row_R is None:  # decode rounds
+            b.kv_len_B.add_(by)
+
+    engine.builder._advance = shifted  # type: ignore[method-assign]
+
+
+def rejected_keys_read(engine: Engine) -> None:
+    """Every row of a verification sees one key too many, the last one a rejected draft's."""
+    _shift_kv_len(engine, 1)
+
+
+def stale_length(engine: Engine) -> None:
+    """A verification runs with lengths one too small, as metadata of an earlier launch would give them."""
+    _shift_kv_len(engine, -1)
+
+
+def drafts_not_verified(engine: Engine) -> None:
+    """The first draft counts as accepted whatever the target says."""
+    update = engine.builder.update
+
+    class Credulous:
+        def __getattr__(self, name: str):
+            return getattr(update, name)
+
+        def accept_chain(self, sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots):
+            drafts_SK = slots[5]
+            sampled_BQ[:, 0] = torch.where(num_drafts_B > 0, drafts_SK[slot_B, 0], sampled_BQ[:, 0])
+            update.accept_chain(sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots)
+
+    engine.builder.update = Credulous()  # type: ignore[assignment]
+
+
+def drafter_position(engine: Engine) -> None:
+    """The later passes of the drafter run one position too far."""
+    drafter = engine.drafter
+    update = drafter._update  # type: ignore[union-attr]
+
+    class Shifted:
+        def __getattr__(self, name: str):
+            return getattr(update, name)
+
+        def draft_next_rows(self, *args):
+            update.draft_next_rows(*args)
+            args[7].add_(1)  # next_position_B
+
+    drafter._update = Shifted()  # type: ignore[union-attr]
+
+
+def wrong_d2t(engine: Engine) -> None:
+    """Draft ids become other target ids: offsets as if they were shifted by one draft id."""
+    weights = engine.drafter._head.weights  # type: ignore[union-attr]
+    ids = weights.d2t_Vd + torch.arange(len(weights.d2t_Vd))
+    weights.d2t_Vd = ids.roll(1) - torch.arange(len(ids))
+
+
+def padding_rows_write(engine: Engine) -> None:
+    """Padding rows of the drafter's first pass store their keys and values in a request's first page."""
+    drafter = engine.drafter
+    first = drafter._draft_first  # type: ignore[union-attr]
+
+    def writing(b: StepBatch) -> None:
+        first(b)
+        cache, pages = drafter._cache, b.block_table_BP[:, 0].long()  # type: ignore[union-attr]
+        cache.k[pages] = 4.0
+        cache.v[pages] = 4.0
+
+    drafter._draft_first = writing  # type: ignore[union-attr,method-assign]
+
+
+def bias_sampler(monkeypatch) -> None:
+    """Every engine made from now on draws as if the temperature were a quarter lower: no-spec too."""
+    sample_rows = engine_round.sample_rows
+    monkeypatch.setattr(engine_round, "sample_rows", lambda logits_RV, *rest: sample_rows(logits_RV * 1.33, *rest))
+
+
+def reference_rounds(
+    few: FewWords, requests: Sequence[Request], texts: Mapping[int, Sequence[int]], k: int
+) -> dict[int, list[Round]]:
+    """What an independent dense EAGLE-3 head has accepted in greedy rounds.
+
+    `texts`: the target's own continuation of each request, at least k tokens longer than its max_tokens.
+    """
+    target = few.target("cpu")
+    config = json.loads((few.head / "config.json").read_text())
+    head = Eagle3Reference(load_file(few.head / "model.safetensors"), config, target.embed_VH)
+    return {r.id: list(_rounds(target, head, r, texts[r.id], k)) for r in requests}
+
+
+def _rounds(target, head: Eagle3Reference, request: Request, text: Sequence[int], k: int):
+    at = 1  # the prompt's own step says the first token
+    while at < request.sampling.max_tokens:
+        context = [*request.prompt_ids, *text[:at]]
+        features_TF = dense_pass(target, context[:-1], features=True)[1]
+        drafts, _ = head.drafts(features_TF, context, k)
+        accepted = next((i for i, draft in enumerate(drafts) if draft != text[at + i]), k)
+        emitted = min(accepted + 1, request.sampling.max_tokens - at)
+        yield Round(at, k, accepted, emitted)
+        at += emitted

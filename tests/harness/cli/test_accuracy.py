@@ -1,0 +1,158 @@
+"""`specbench accuracy` and the lm-eval model class on a toy checkpoint, without a network."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("lm_eval")
+
+from lm_eval.api.instance import Instance  # noqa: E402
+
+from specbench.harness.accuracy import evaluate as evaluation  # noqa: E402
+from specbench.harness.accuracy.gsm8k_task import EXEMPLARS, find_rows, read_rows  # noqa: E402
+from specbench.harness.accuracy.lm_eval_cli import register  # noqa: E402
+from specbench.harness.accuracy.lm_eval_model import SpecbenchLM  # noqa: E402
+from specbench.harness.measure.record import RunDirectory  # noqa: E402
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Files of six test and four train rows."""
+    paths = {}
+    for split, count in (("test", 6), ("train", 4)):
+        paths[split] = tmp_path / f"{split}.jsonl"
+        lines = [{"question": f"{split} {i}+1?", "answer": f"It is {i + 1}.\n#### {i + 1}"} for i in range(count)]
+        paths[split].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return paths
+
+
+@pytest.fixture
+def words(rows, chat_model, runs):
+    options = f"--model {chat_model} --dtype float32 --device cpu --max-model-len 200 --gen_kwargs max_gen_toks=8"
+    files = f"--gsm8k-path {rows['test']} --fewshot-path {rows['train']} --output-dir {runs}"
+    return ["accuracy", *options.split(), *files.split(), "--num_fewshot", "1", "--batch_size", "1"]
+
+
+def _requests(kind, arguments):
+    return [Instance(kind, {}, args, i, ("toy", i, 1)) for i, args in enumerate(arguments)]
+
+
+@pytest.mark.parametrize("arm", [dict(strategy="no-spec"), dict(strategy="ngram", k=3)])
+def test_all_three_calls_agree_with_lm_evals_hf(chat_model, arm):
+    pytest.importorskip("accelerate")  # lm-eval's `hf` needs it
+    from lm_eval.models.huggingface import HFLM
+
+    hf = HFLM(pretrained=str(chat_model), dtype="float32", device="cpu", batch_size=1)
+    own = SpecbenchLM(**arm, batch_size=2, pretrained=str(chat_model), dtype="float32", max_model_len=256)
+    settings = {"until": ["\n\n", "zz"], "max_gen_toks": 12, "do_sample": False}
+    prompts = [("hello there hello there", settings), ("a b a b a b", settings), ("x", {**settings, "max_gen_toks": 5})]
+    asked = _requests("generate_until", prompts)
+    assert own.generate_until(asked, disable_tqdm=True) == hf.generate_until(asked, disable_tqdm=True)
+    pairs = _requests("loglikelihood", [("two and two is", " four"), ("", "alone"), ("a ", "b")])
+    for (mine, mine_greedy), (theirs, theirs_greedy) in zip(
+        own.loglikelihood(pairs, disable_tqdm=True), hf.loglikelihood(pairs, disable_tqdm=True), strict=True
+    ):
+        assert mine == pytest.approx(theirs, abs=1e-3) and mine_greedy == theirs_greedy
+    texts = _requests("loglikelihood_rolling", [("a text that is scored whole. " * 12,)])  # longer than the model
+    assert own.loglikelihood_rolling(texts, disable_tqdm=True) == pytest.approx(
+        hf.loglikelihood_rolling(texts, disable_tqdm=True), rel=1e-4
+    )
+
+
+def test_lm_eval_finds_the_class():
+    from lm_eval.api.registry import get_model
+
+    register()
+    register()
+    assert get_model("specbench") is SpecbenchLM
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [(dict(kk=4), "kk"), (dict(max_concurrency="x"), "max_concurrency: 'x'"), (dict(strategy="nospec"), "no-spec")],
+)
+def test_unknown_keys_are_refused(chat_model, options, text):
+    with pytest.raises(ValueError, match=text):
+        SpecbenchLM(**{"strategy": "ngram", "pretrained": str(chat_model), **options})
+
+
+def test_table_rows_and_pairs(cli, words, only_run):
+    result = cli(*words, "-s", "no-spec", "-s", "ngram:k=2", "--limit", "4")
+    assert result.exit_code == 0, result.output
+    assert "flexible-extract" in result.stdout and "strict-match" in result.stdout and "McNemar" in result.stdout
+    assert "few-shot examples from file:" in result.stdout
+    run = only_run()
+    table = pd.read_parquet(run.path / evaluation.TABLE)
+    assert len(table) == 2 * 2 * 4  # arms, filters, items
+    pairs = run.manifest["results"]["accuracy"]["pairs"]
+    assert [p["same_output"] for p in pairs] == [1.0, 1.0] and all(p["arm"] == "ngram:k=2" for p in pairs)
+    shown = cli("show", run.path)
+    assert "McNemar" in shown.stdout
+
+
+def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeypatch):
+    arms = ["-s", "no-spec", "-s", "ngram:k=2"]
+    assert cli(*words, *arms).exit_code == 0
+    (whole,) = runs.iterdir()
+    put, calls = evaluation.RunStore.put, []
+
+    def interrupted(self, block):
+        put(self, block)
+        calls.append(block)
+        if len(calls) == 3:  # in the middle of the second arm
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation.RunStore, "put", interrupted)
+        broken = cli(*words, *arms)
+    assert broken.exit_code == 130, broken.output
+    (path,) = set(runs.iterdir()) - {whole}
+    resumed = cli("accuracy", "--resume", path)
+    assert resumed.exit_code == 0, resumed.output
+    assert "4 outputs are there already" in resumed.stderr
+    figures = [RunDirectory.open(p).manifest["results"]["accuracy"] for p in (whole, path)]
+    assert figures[0] == figures[1]
+    requests = RunDirectory.open(path).frames().requests
+    assert requests.groupby("arm")["prompt_id"].nunique().tolist() == [6, 6] and len(requests) == 12
+
+
+def test_an_arm_that_failed_is_a_row_and_is_tried_again(cli, words, only_run, monkeypatch):
+    build = evaluation.build_engine
+
+    def fails(arm, *rest):
+        if arm.config.strategy == "ngram":
+            raise RuntimeError("no room")
+        return build(arm, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "build_engine", fails)
+        result = cli(*words, "-s", "no-spec", "-s", "ngram:k=2", "--limit", "2")
+    assert result.exit_code == 1 and "ngram:k=2: not scored: RuntimeError: no room" in result.stdout
+    result = cli("accuracy", "--resume", only_run().path)
+    assert result.exit_code == 0, result.output
+    assert "McNemar" in result.stdout and "no room" not in result.stdout and not only_run().failed_blocks()
+
+
+def test_examples_from_the_test_rows_are_refused(rows):
+    with pytest.raises(ValueError, match="6 examples .* are test questions"):
+        find_rows(str(rows["test"]), str(rows["test"]))
+
+
+def test_exemplars_end_in_the_form_that_the_strict_filter_reads():
+    assert len(read_rows(EXEMPLARS)) == 8
+    assert [row["answer"].rsplit("\n", 1)[1] for row in read_rows(EXEMPLARS)][:3] == ["#### 6", "#### 5", "#### 39"]
+
+
+@pytest.mark.parametrize("bad", [["--limit", "0"], ["--num-fewshot", "-1"], ["--tasks", ","]])
+def test_bad_numbers_are_refused(cli, words, runs, bad):
+    result = cli(*words, *bad)
+    assert result.exit_code == 2 and not runs.exists()
+
+
+def test_without_lm_eval_the_command_says_how_to_get_it(cli, words, monkeypatch):
+    monkeypatch.setattr("specbench.harness.accuracy.extra.find_spec", lambda name: None)
+    result = cli(*words)
+    assert result.exit_code == 2 and "pip install 'specbench-harness[accuracy]'" in result.stderr
