@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.attention.base import AttentionBackend, AttentionMetadata
-from specbench.kernels.attention.launch import Launch, LaunchShape, choose_launch, choose_num_splits
+from specbench.kernels.attention.launch import Launch
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.attention.triton_attention import TritonAttention
 from specbench.kernels.triton_support import HAS_TRITON
@@ -373,35 +373,3 @@ def test_triton_captured_once_serves_every_length(q: int) -> None:
         graph.replay()
         error = (out_THD.double().cpu() - other.expected_THD).abs().max()
         assert error < TOLERANCE[torch.bfloat16], f"kv_len {kv_len}: error {error}"
-
-
-def launch_shape(**changes: object) -> LaunchShape:
-    defaults = dict(num_requests=1, num_rows=5, max_q=5, max_kv=4096, uniform=True, num_kv_heads=8, group=4)
-    device = dict(head_dim=128, element_bytes=2, num_sms=132)
-    return LaunchShape(**(defaults | device | changes))  # type: ignore[arg-type]
-
-
-def test_splits_fill_an_idle_device_and_leave_a_full_one() -> None:
-    assert choose_launch(launch_shape()).num_splits >= 16
-    assert choose_launch(launch_shape(num_requests=64, num_rows=320)).num_splits == 1
-    assert choose_launch(launch_shape(max_kv=64)).num_splits == 1
-
-
-def test_splits_even_out_a_nearly_empty_second_wave() -> None:
-    assert choose_num_splits(num_programs=264, num_slots=264, max_blocks=64) == 1
-    assert choose_num_splits(num_programs=270, num_slots=264, max_blocks=64) > 1
-
-
-def test_num_splits_never_exceeds_blocks() -> None:
-    for num_programs, max_blocks in itertools.product((1, 3, 8, 100, 263, 264, 5000), (1, 2, 5, 64)):
-        num_splits = choose_num_splits(num_programs=num_programs, num_slots=264, max_blocks=max_blocks)
-        assert 1 <= num_splits <= max(1, max_blocks)
-
-
-def test_tiles_cover_ragged_rows() -> None:
-    """The bound on the number of tiles holds for every way of sharing the rows out."""
-    for block_m, group in ((16, 3), (16, 8), (64, 4)):
-        for lengths in itertools.product((0, 1, 5, 16, 33), repeat=3):
-            needed = sum(-(-q * group // block_m) for q in lengths)
-            shape = launch_shape(num_requests=3, num_rows=sum(lengths), max_q=max(lengths), uniform=False, group=group)
-            assert shape.num_tiles(block_m) >= needed
