@@ -1,0 +1,223 @@
+"""What an analysed trace says: frozen dataclasses that are written whole to `profile.json` and read back by reports.
+
+Durations are nanoseconds on the trace's own clock, under a profiler: shares, counts and differences mean something,
+absolute times do not stand for speed. "A round" is one step of the engine; figures "per round" are means over the
+analysed rounds, unless a name says median. `phase` is a word of `PHASES`; `draft_step` counts drafter passes from 0 and
+is None outside the drafter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SCHEMA = "specbench.profile/1"
+FILE = "profile.json"
+
+# In the order of a round. `host` phases have no GPU work of their own; `other` is work in a round outside any phase.
+PHASES = ("prefill", "mixed", "advance", "verify", "accept", "compact", "draft", "status", "host", "other")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where the figures come from. `kind`: nsys or kineto. `tool`: name and version as the file says it, else None."""
+
+    kind: str
+    file: str  # name without its folder
+    sha256: str
+    num_bytes: int
+    tool: str | None
+    schema_version: str | None  # of the nsys export
+    command: tuple[str, ...] | None  # the profiled program's argv, as the trace holds it
+    working_dir: str | None
+    devices: tuple[str, ...]  # names of the GPUs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What was profiled, where specbench made the trace itself."""
+
+    arm: str
+    strategy: str
+    config: Mapping[str, Any]  # the arm's resolved choices
+    graph_plan: str  # as the row claims it; GraphPlan.described()
+    batch_size: int
+    num_drafts: int
+    claimed_parts: Mapping[str, str]  # target, first, later -> mode that the plan claims for decode rounds
+    engine_syncs_per_round: float | None  # the engine's own count over the same rounds
+    profiler_argv: tuple[str, ...] | None  # the whole command that made the trace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseFigures:
+    """One phase (of one drafter pass), per round."""
+
+    phase: str
+    draft_step: int | None
+    host_ns: float | None  # length of its ranges; None where it lies inside a graph with other phases
+    gpu_busy_ns: float  # union of its operations' intervals
+    gpu_span_ns: float  # last end - first start
+    busy_share: float  # of the busy time of all rounds
+    kernels: float
+    graph_kernels: float
+    eager_launches: float
+    graph_launches: float  # of graphs whose first operation is this phase's
+    graph_share_kernels: float | None  # None without kernels
+    graph_share_time: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphCertificate:
+    """Whether the parts that a row claims to run as graphs did. `verdict`: holds, void, no claim, cannot tell."""
+
+    verdict: str
+    reasons: tuple[str, ...]
+    launches_per_round: float  # eager launch calls and graph launches
+    graph_launches_per_round: float
+    graph_share_kernels: float | None
+    graph_share_time: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncFigures:
+    """One kind of wait of the host in one place. `kind`: explicit, blocking-copy or pageable-copy."""
+
+    phase: str
+    api: str
+    kind: str
+    per_round: float
+    wait_ns: float  # per round
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdleFigures:
+    """GPU idle time in rounds, per round, by cause: host-late, launch-latency-or-dependency, back-to-back."""
+
+    total_ns: float
+    by_cause_ns: Mapping[str, float]
+    verify_to_draft_span_ns: float | None  # median; last operation of verify to first of draft; negative: overlapped
+    verify_to_draft_idle_ns: float | None  # median
+    verify_to_draft_by_cause_ns: Mapping[str, float]  # means
+    num_overlapped: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelFigures:
+    """One kernel (or copy) in one phase, per round. `share`: of the busy time summed over operations."""
+
+    name: str
+    phase: str
+    draft_step: int | None
+    calls: float
+    total_ns: float
+    mean_ns: float
+    in_graph: float  # calls per round that a graph launched
+    share: float
+    is_attention: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    """A rectangle in the timeline of the median round, times from its start. `row`: host, sync or gpu:<stream>."""
+
+    row: str
+    name: str
+    phase: str
+    draft_step: int | None
+    t0_ns: int
+    t1_ns: int
+    via_graph: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quality:
+    """How far the figures can be trusted. `verdict`: good, doubtful (a warning above the tables) or refused (phase
+    figures are left out)."""
+
+    verdict: str
+    attributed_share: float  # of the busy time of operations, those with a phase
+    num_ops: int
+    num_ops_without_launch: int
+    num_ops_without_round: int
+    num_rounds: int
+    num_rounds_left_out: int  # incomplete at the edges of the capture, or not decode rounds
+    notes: tuple[str, ...]  # what else a reader must know: dropped buffers, fallbacks taken and how often
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowDown:
+    """The profiled rounds against an unprofiled twin of the same process layout, host clock, medians."""
+
+    profiled_round_ns: float
+    unprofiled_round_ns: float
+
+    @property
+    def ratio(self) -> float:
+        return self.profiled_round_ns / self.unprofiled_round_ns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """One analysed trace."""
+
+    source: Source
+    subject: Subject | None
+    round_ns: float  # median length of a round, start to next start where rounds follow each other
+    gpu_busy_ns: float  # per round, union over all operations
+    gpu_busy_share: float  # of the round
+    phases: tuple[PhaseFigures, ...]
+    graph: GraphCertificate
+    syncs: tuple[SyncFigures, ...]
+    syncs_per_round: float
+    idle: IdleFigures
+    kernels: tuple[KernelFigures, ...]  # by total time, the largest first; attention ones always kept
+    timeline: tuple[Bar, ...]  # the median round
+    timeline_round: int
+    quality: Quality
+    slow_down: SlowDown | None = None
+    schema: str = SCHEMA
+
+
+def to_json(profile: Profile) -> str:
+    return json.dumps(dataclasses.asdict(profile), indent=1, allow_nan=False)
+
+
+def write_profile(profile: Profile, directory: Path) -> Path:
+    from specbench.harness.measure.files import write_json
+
+    path = directory / FILE
+    write_json(path, dataclasses.asdict(profile))
+    return path
+
+
+def read_profile(path: Path) -> Profile:
+    """From a file, or the folder that holds it. ValueError for what is no profile of this version."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"profile: {file} cannot be read as a profile: {error}") from error
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+        raise ValueError(f"profile: {file} has schema {found!r}, this version reads {SCHEMA!r}")
+    return _build(Profile, raw)
+
+
+def _build(kind: Any, raw: Any) -> Any:
+    """Plain JSON back to dataclasses, by their annotations."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return None if raw is None else _build(next(a for a in arguments if a is not type(None)), raw)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return typing.cast(Any, kind)(**{name: _build(hints[name], value) for name, value in raw.items()})
+    if origin is tuple:
+        assert isinstance(raw, Sequence)
+        return tuple(_build(arguments[0], item) for item in raw)
+    return raw
