@@ -130,7 +130,13 @@ class Engine:
             multi_sync=self._multi_sync() if multi else None,
         )
         self.launcher = Launcher(
-            c.graph, self.builder, self.state, c.max_num_seqs, c.max_num_batched_tokens, lambda b: self.view(b, [])
+            c.graph,
+            self.builder,
+            self.state,
+            c.max_num_seqs,
+            c.max_num_batched_tokens,
+            lambda b: self.view(b, []),
+            bounds_are_read=multi,
         )
 
     def _multi_sync(self) -> MultiSync:

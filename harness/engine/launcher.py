@@ -43,6 +43,16 @@ def row_sizes(most: int) -> list[int]:
     return sorted({size for size in (1, 2, 4, 8, *range(16, 257, 16), *range(288, most + 1, 32), most) if size <= most})
 
 
+def q_of(state: RoundState) -> int:
+    """Rows of a request in a decode round."""
+    return state.drafts_SK.shape[1] + 1
+
+
+def _lengths_to_meet(most: int) -> list[int]:
+    """Powers of two up to `most`, and `most`: launches differ by how many blocks of keys the longest request has."""
+    return sorted({most, *(1 << bit for bit in range(4, most.bit_length() - 1))})
+
+
 class Launcher:
     """Owns the graphs of one engine. All share one memory pool: they never run at the same time."""
 
@@ -54,16 +64,19 @@ class Launcher:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         capture_host: Callable[[StepBatch], HostView],
+        bounds_are_read: bool,
     ):
+        """`bounds_are_read`: the host reads lengths in mid-round and bounds launches by them (sync=multi)."""
         assert state.tree is None or plan.mixed != "full", "a tree mask needs uniform rows (legality.py)"
         self.plan = plan
         self._builder = builder
         self._state = state
         self._capture_host = capture_host
+        self._lengths = _lengths_to_meet(state.max_kv - 2 * q_of(state)) if bounds_are_read else []
         self._max_num_seqs = max_num_seqs
         self._sizes = capture_sizes(max_num_seqs) if plan.pads else []
         self._pool: Any = torch.cuda.graph_pool_handle() if plan != PLANS["none"] else None
-        q = state.drafts_SK.shape[1] + 1
+        q = q_of(state)
         decode_rows = [size * q for size in capture_sizes(max_num_seqs)]
         later_rows = [size * (state.tree.shape.topk if state.tree else 1) for size in capture_sizes(max_num_seqs)]
         self._mixed_sizes = row_sizes(max_num_batched_tokens + max_num_seqs * q)
@@ -94,20 +107,27 @@ class Launcher:
                 for mode in modes:
                     self._mixed_graph(size, mode)
 
-        self._capture_pieces(modes[0])
+        self._meet_rows(modes[0])
 
-    def _capture_pieces(self, mode: SamplingMode) -> None:
-        """Meets every row count once, so that no set of graphs is captured inside a measured block."""
-        if "piecewise" in self.plan.decode_modes:
+    def _meet_rows(self, mode: SamplingMode) -> None:
+        """Launches every row count once, and every length where lengths choose the launch, over dummy requests: so that
+        no set of graphs is captured, and no kernel compiled, inside a measured block."""
+        if "piecewise" in self.plan.decode_modes or self._lengths:
             for size in reversed(capture_sizes(self._max_num_seqs)):
-                decode_round = self.round_for(size, mode)
-                host = self._capture_host(decode_round.batch)
-                decode_round.launch(NullRanges(), NullClock(), host)
+                self._launch_dummies(self.round_for(size, mode))
         if self.plan.mixed == "piecewise":
             for size in reversed(self._mixed_sizes):
                 chunks = [_PADDING_CHUNK] * (size // _PADDING_CHUNK) + [size % _PADDING_CHUNK]
                 entries = [MixedEntry(self._state.dummy_slot, c, True, False, c, is_padding=True) for c in chunks if c]
                 self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
+
+    def _launch_dummies(self, decode_round: DecodeRound) -> None:
+        n_S, dummy = self._state.n_S, self._state.dummy_slot
+        before = n_S[dummy].clone()
+        for length in self._lengths or [int(before)]:
+            n_S[dummy] = length
+            decode_round.launch(NullRanges(), NullClock(), self._capture_host(decode_round.batch))
+        n_S[dummy] = before
 
     def round_for(self, num_requests: int, mode: SamplingMode) -> DecodeRound:
         size = num_requests

@@ -16,10 +16,13 @@ from toy.plans import CPU, Plan, params
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
+from specbench.harness.engine import batch as engine_batch
 from specbench.harness.engine.batch import decode_batch
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.host_view import HostView
+from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.sync_policy import MultiSync
+from specbench.kernels.triton_support import triton
 
 MULTI = Plan("cpu", sync="multi")
 GRAPHS = ("none", "piecewise", "full_decode_only", "full_and_piecewise")
@@ -282,3 +285,35 @@ def test_c54_torch_sees_the_waits_that_are_named(few_words: FewWords, graph, syn
     assert sum("synchroniz" in str(w.message) for w in seen) == named
     if sync == "multi":
         assert named >= 12
+
+
+# -- lengths met before anything is measured ---------------------------------------------------------------------------
+
+
+def test_capture_meets_every_length_that_a_read_bound_can_have(few_words: FewWords, monkeypatch):
+    """Bounds choose kernels: one that no dummy round had would be compiled in the middle of a measured block."""
+    engine = few_words.engine(MULTI, 3)
+    bounds = set()
+    bound_drafter = engine_batch.StepBatch.bound_drafter
+    monkeypatch.setattr(
+        engine_batch.StepBatch, "bound_drafter", lambda b, parts, n: bounds.add(n) or bound_drafter(b, parts, n)
+    )
+    n_S = engine.state.n_S.clone()
+    engine.launcher.capture([SamplingMode.GREEDY])
+    assert {16, 32, 64} <= bounds and max(bounds) > engine.config.max_model_len // 2
+    assert torch.equal(engine.state.n_S, n_S)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graph", ["none", "piecewise"])
+def test_no_kernel_is_compiled_for_a_length_after_capture(few_words: FewWords, graph, monkeypatch):
+    engine = few_words.engine(Plan("cuda", graph, "multi", drafter="unpadded"), 3)
+    engine.launcher.capture([SamplingMode.GREEDY])
+    generate(engine, [request(0, text_prompt(0, 8), max_tokens=12)])
+    compiled = []
+    monkeypatch.setattr(
+        triton.knobs.runtime, "jit_post_compile_hook", lambda **given: compiled.append(given["fn"].name)
+    )
+    longest = engine.config.max_model_len - 30
+    generate(engine, [request(1, text_prompt(1, longest), max_tokens=12)])
+    assert not compiled
