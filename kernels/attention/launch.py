@@ -54,7 +54,10 @@ def choose_launch(shape: LaunchShape) -> Launch:
     block_n = 32 if is_fp32 else 64
     num_stages = 4 if shape.head_dim * shape.element_bytes <= 128 else 3
     fills_device = shape.num_tiles(64) * shape.num_kv_heads >= shape.num_sms
-    if rows <= 32 and fills_device and not is_fp32 and shape.head_dim == 128:
+    if not shape.uniform and (is_fp32 or rows <= 64):
+        # Rows of a request differ from step to step: few block sizes, for each is a compilation.
+        block_m, num_warps = (32 if is_fp32 else 64), 4
+    elif rows <= 32 and fills_device and not is_fp32 and shape.head_dim == 128:
         # The keys' bandwidth is all that counts once the device is full, and 64 rows, however padded, are one warp
         # group's product on Hopper: 245 us against 301 for B=64, L=4096, 32/8 heads of 128 in bf16, pages of 16.
         block_m, num_warps = 64, 4

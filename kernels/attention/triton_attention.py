@@ -103,7 +103,7 @@ class TritonAttention:
                 HEAD_DIM=head_dim,
                 UNIFORM_Q=uniform_q,
                 BLOCK_B=block_b,
-                BLOCK_S=_block_s(launch.num_splits),
+                BLOCK_S=_block_s(launch.num_splits if meta.uniform else max(launch.num_splits, _BLOCKS_S[-1])),
                 BLOCK_N=launch.block_n,
                 num_warps=_MERGE_NUM_WARPS,
             )

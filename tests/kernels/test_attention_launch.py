@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from specbench.kernels.attention.launch import LaunchShape, choose_launch, choose_num_splits
 
 
@@ -37,3 +39,12 @@ def test_tiles_cover_ragged_rows() -> None:
             needed = sum(-(-q * group // block_m) for q in lengths)
             shape = launch_shape(num_requests=3, num_rows=sum(lengths), max_q=max(lengths), uniform=False, group=group)
             assert shape.num_tiles(block_m) >= needed
+
+
+@pytest.mark.parametrize("element_bytes", [2, 4])
+def test_ragged_steps_of_few_rows_share_one_block_size(element_bytes: int) -> None:
+    """Acceptance decides the rows of an unpadded drafter pass: no round may need a kernel that no other round had."""
+    shapes = [
+        launch_shape(uniform=False, max_q=q, num_rows=q * 8, element_bytes=element_bytes, group=4) for q in range(1, 17)
+    ]
+    assert len({(found.block_m, found.num_warps) for found in map(choose_launch, shapes)}) == 1

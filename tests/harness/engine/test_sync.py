@@ -310,10 +310,13 @@ def test_no_kernel_is_compiled_for_a_length_after_capture(few_words: FewWords, g
     engine = few_words.engine(Plan("cuda", graph, "multi", drafter="unpadded"), 3)
     engine.launcher.capture([SamplingMode.GREEDY])
     generate(engine, [request(0, text_prompt(0, 8), max_tokens=12)])
+    engine.add(request(1, text_prompt(1, engine.config.max_model_len - 30), max_tokens=12))
+    while engine.scheduler.wants_mixed_step():
+        engine.step()
     compiled = []
     monkeypatch.setattr(
         triton.knobs.runtime, "jit_post_compile_hook", lambda **given: compiled.append(given["fn"].name)
     )
-    longest = engine.config.max_model_len - 30
-    generate(engine, [request(1, text_prompt(1, longest), max_tokens=12)])
+    while engine.has_work:
+        engine.step()
     assert not compiled
