@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specbench.harness.measure.metrics import ArmSummary
+from specbench.reports.accuracy_view import AccuracyView, ItemFigures
 from specbench.reports.cells import NOTHING, milliseconds, with_interval
 from specbench.reports.result_table import ResultTable
 from specbench.reports.view import RunView
@@ -20,23 +20,21 @@ _PAIR_HEADERS = (
     "detectable",
     "same output",
     "AL",
-    "TPOT ms",
+    "TPOT ms (x)",
 )
 
 
 def accuracy_tables(view: RunView) -> list[ResultTable]:
     """Two tables of an evaluation, none for a run without one. Arms that failed or are missing stand in the notes."""
-    figures = (view.manifest.get("results") or {}).get("accuracy")
-    record = view.manifest.get("evaluation")
-    if not figures or not record:
+    if view.accuracy is None:
         return []
-    tables = [_scores(view, figures["scores"], record)]
-    if figures["pairs"]:
-        tables.append(_pairs(view, figures["pairs"]))
+    tables = [_scores(view, view.accuracy)]
+    if view.accuracy.pairs:
+        tables.append(_pairs(view.accuracy))
     return tables
 
 
-def _scores(view: RunView, scores: list[dict[str, Any]], record: dict[str, Any]) -> ResultTable:
+def _scores(view: RunView, accuracy: AccuracyView) -> ResultTable:
     rows = tuple(
         (
             s["arm"],
@@ -50,28 +48,38 @@ def _scores(view: RunView, scores: list[dict[str, Any]], record: dict[str, Any])
             NOTHING if s["stderr"] is None else f"{s['stderr']:.4f}",
             str(s["n"]),
         )
-        for s in scores
+        for s in accuracy.scores
     )
-    scored = {s["arm"] for s in scores}
-    missing = [f"{a.label}: not scored{': ' + a.error if a.error else ''}" for a in view.arms if a.label not in scored]
-    notes = (f"lm-eval {record['lm_eval']}; stderr as lm-eval's", *record["gsm8k"]["notes"], *missing)
+    scored = {s["arm"] for s in accuracy.scores}
+    missing = [
+        f"{a.label}: not scored{_reason(accuracy.errors.get(a.label))}" for a in view.arms if a.label not in scored
+    ]
+    notes = (f"lm-eval {accuracy.record['lm_eval']}; stderr as lm-eval's", *accuracy.record["notes"], *missing)
     return ResultTable(title=f"Accuracy ({view.manifest['run_id']})", headers=_SCORE_HEADERS, rows=rows, notes=notes)
 
 
-def _pairs(view: RunView, pairs: list[dict[str, Any]]) -> ResultTable:
-    arms = {arm.label: arm for arm in view.arms}
-    rows = tuple(_pair_cells(pair, arms.get(pair["arm"])) for pair in pairs)
-    notes = (
+def _reason(error: str | None) -> str:
+    return f": {error}" if error else ""
+
+
+def _pairs(accuracy: AccuracyView) -> ResultTable:
+    rows = tuple(_pair_cells(p, accuracy.items.get(p["task"], {}).get(p["arm"])) for p in accuracy.pairs)
+    notes = [
         "difference in points over the same items, interval of Agresti and Min 2005; McNemar exact; detectable: the "
         "difference found 4 times of 5 at the 5% level, given how many items differ.",
-        "same output: items answered with the same text; AL and TPOT: of these items.",
-    )
-    title = f"Against {pairs[0]['baseline']}, item by item"
-    return ResultTable(title=title, headers=_PAIR_HEADERS, rows=rows, notes=notes)
+        "same output: items answered with the same text; AL and TPOT: of these items, generated after a warm-up, one "
+        "arm after the other; (x) over items that both answered [95% CI], above 1 is faster.",
+    ]
+    notes += [
+        f"{accuracy.baseline}: TPOT {milliseconds(items[accuracy.baseline].tpot_ms)} ms on the items of {task}."
+        for task, items in accuracy.items.items()
+        if accuracy.baseline in items
+    ]
+    title = f"Against {accuracy.baseline}, item by item"
+    return ResultTable(title=title, headers=_PAIR_HEADERS, rows=rows, notes=tuple(notes))
 
 
-def _pair_cells(pair: dict[str, Any], arm: ArmSummary | None) -> tuple[str, ...]:
-    acceptance = arm.acceptance if arm else {}
+def _pair_cells(pair: dict[str, Any], items: ItemFigures | None) -> tuple[str, ...]:
     known = pair["p"] is not None
     return (
         pair["arm"],
@@ -82,9 +90,17 @@ def _pair_cells(pair: dict[str, Any], arm: ArmSummary | None) -> tuple[str, ...]
         f"{pair['p']:.2g}" if known else NOTHING,
         f"{100 * pair['detectable']:.1f}" if known else NOTHING,
         NOTHING if pair["same_output"] is None else f"{pair['same_output']:.1%}",
-        with_interval(acceptance.get("acceptance_length"), None),
-        milliseconds(arm.median("tpot_ms.mean")) if arm else NOTHING,
+        with_interval(items.acceptance_length, None) if items else NOTHING,
+        _tpot(items) if items else NOTHING,
     )
+
+
+def _tpot(items: ItemFigures) -> str:
+    text = milliseconds(items.tpot_ms)
+    if items.tpot_ratio is None:
+        return text
+    ends = "" if items.tpot_ratio_low is None else f" [{items.tpot_ratio_low:.2f}, {items.tpot_ratio_high:.2f}]"
+    return f"{text} ({items.tpot_ratio:.2f}x{ends})"
 
 
 def _difference(pair: dict[str, Any]) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specbench.harness.measure.metrics import ArmSummary
+from specbench.reports.accuracy_columns import accuracy_columns
 from specbench.reports.certificate_marks import NOT_LOSSLESS
+from specbench.reports.graph_columns import VOID, graph_columns
+
+if TYPE_CHECKING:
+    from specbench.reports.view import RunView
 
 NOTHING = "-"
 HEADERS = (
@@ -21,6 +26,17 @@ HEADERS = (
     "syncs/round",
     "marks",
 )
+
+
+def comparison(view: RunView) -> tuple[tuple[str, ...], list[dict[str, str]]]:
+    """Headers and rows of the comparison table: HEADERS, with the columns of traces and of an evaluation before
+    the marks."""
+    columns = graph_columns(view.graphs) | accuracy_columns(view.accuracy)
+    rows = [
+        comparison_cells(arm) | {header: cells.get(arm.label, NOTHING) for header, cells in columns.items()}
+        for arm in view.arms
+    ]
+    return (*HEADERS[:-1], *columns, HEADERS[-1]), rows
 
 
 def comparison_cells(arm: ArmSummary) -> dict[str, str]:
@@ -43,8 +59,8 @@ def comparison_cells(arm: ArmSummary) -> dict[str, str]:
 
 def row_name(arm: ArmSummary) -> str:
     """The label, with what no figure of its row may hide: forced acceptance, a failed certificate."""
-    synthetic = " (synthetic)" if any(mark.startswith("synthetic") for mark in arm.marks) else ""
-    return arm.label + synthetic + (f" ({NOT_LOSSLESS})" if any(m.startswith(NOT_LOSSLESS) for m in arm.marks) else "")
+    kept = [word for word in ("synthetic", NOT_LOSSLESS, VOID) if any(mark.startswith(word) for mark in arm.marks)]
+    return arm.label + "".join(f" ({word})" for word in kept)
 
 
 def number(value: float | None) -> str:

@@ -17,6 +17,7 @@ HEADERS = (
     "worst gap",
     "worst regret",
     "tolerance",
+    "regret sum",
     "AL",
     "acceptance",
     "distribution",
@@ -31,7 +32,9 @@ def certificate_table(certificate: Mapping[str, Any]) -> ResultTable:
     unfinished = [] if certificate["status"] == "complete" else ["not finished: arms without a row were not judged"]
     notes = [
         "exact: outputs identical to no-spec's. worst gap: between the two tokens of a first divergence; worst regret: "
-        "how far any token lies below the best of its position. Both in logits, recomputed in fp32 by a dense pass.",
+        "how far a token lies below the best of its position. Both in logits, recomputed in fp32 by a dense pass.",
+        "regret sum: of all tokens, and (in brackets) of those that the target itself would have said behind the same "
+        "texts, by dense passes in its own dtype; a dash: fp32.",
         "acceptance: rounds that accept what the same strategy accepts without graphs; a dash: nothing to compare.",
         "distribution: p of a chi-square over many seeds, all positions together; fails below 0.001.",
         *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
@@ -60,6 +63,7 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
         number(max((d["gap"] for d in divergences), default=None)),
         number(row["worst_regret"]),
         number(row["tolerance"]),
+        _excess(row["excess"]),
         number(row["acceptance_length"]),
         _acceptance(row["acceptance"]),
         _distribution(row["distribution"]),
@@ -71,6 +75,10 @@ def _positions(divergences: list[Mapping[str, Any]]) -> str:
     found = sorted(d["position"] for d in divergences)
     more = f" and {len(found) - _MOST_POSITIONS} more" if len(found) > _MOST_POSITIONS else ""
     return " ".join(map(str, found[:_MOST_POSITIONS])) + more if found else NOTHING
+
+
+def _excess(found: Mapping[str, Any] | None) -> str:
+    return NOTHING if found is None else f"{number(found['total'])} ({number(found['target_total'])})"
 
 
 def _acceptance(found: Mapping[str, Any] | None) -> str:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from specbench.harness.measure.files import to_plain
+from specbench.reports.graph_columns import graph_json
 from specbench.reports.table import asked_tables
 from specbench.reports.view import RunView
 
@@ -18,6 +19,8 @@ def json_report(view: RunView) -> dict[str, Any]:
         "schema": REPORT_SCHEMA,
         "run": to_plain({k: v for k, v in view.manifest.items() if k != "results"}),
         "arms": to_plain(view.arms),
+        "accuracy": to_plain(view.accuracy),
+        "graphs": to_plain(graph_json(view.graphs)),
         "tables": to_plain(asked_tables(view)),
         "blocks": [{"arm": arm, "repeat": n, **to_plain(figures)} for (arm, n), figures in view.blocks.items()],
     }

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specbench.reports.accuracy_table import accuracy_tables
-from specbench.reports.cells import HEADERS, NOTHING, comparison_cells
+from specbench.reports.cells import HEADERS, NOTHING, comparison
 from specbench.reports.factor_table import factor_table
 from specbench.reports.result_table import ResultTable
 from specbench.reports.seed_table import seed_table
@@ -73,10 +73,10 @@ def markdown_result(table: ResultTable) -> str:
 
 def rich_comparison(view: RunView, width: int) -> RenderableType:
     """One table where it fits into `width` columns, else its columns in several tables one below the other."""
-    rows = [comparison_cells(arm) for arm in view.arms]
-    fits = sum(_width(header, rows) for header in HEADERS) <= width
-    groups = [HEADERS[1:]] if fits else _groups(HEADERS[1:-1], rows, width)
-    parts: list[RenderableType] = [_rich_table((HEADERS[0], *group), rows) for group in groups]
+    headers, rows = comparison(view)
+    fits = sum(_width(header, rows) for header in headers) <= width
+    groups = [headers[1:]] if fits else _groups(headers[1:-1], rows, width)
+    parts: list[RenderableType] = [_rich_table((headers[0], *group), rows) for group in groups]
     if not fits:
         marked = [row for row in rows if row["marks"] != NOTHING]
         parts += [Text(f"{row['strategy']}: {row['marks']}", style="yellow") for row in marked]
@@ -87,16 +87,16 @@ def rich_comparison(view: RunView, width: int) -> RenderableType:
 
 def plain_comparison(view: RunView) -> str:
     """Columns aligned with blanks, then the notes."""
-    rows = [comparison_cells(arm) for arm in view.arms]
-    lines = plain_table(HEADERS, [[row[h] for h in HEADERS] for row in rows])
+    headers, rows = comparison(view)
+    lines = plain_table(headers, [[row[h] for h in headers] for row in rows])
     notes = conventions(view) + [f"{name}: {value}" for name, value in footnotes(view)]
     return "\n".join([lines, "", *(_one_line(note) for note in notes)]) + "\n"
 
 
 def markdown_comparison(view: RunView) -> str:
     """The table as GitHub Markdown, then the notes; whatever labels and errors hold is shown literally."""
-    rows = [comparison_cells(arm) for arm in view.arms]
-    table = markdown_table(HEADERS, [[row[h] for h in HEADERS] for row in rows])
+    headers, rows = comparison(view)
+    table = markdown_table(headers, [[row[h] for h in headers] for row in rows])
     notes = [f"* {escape_markdown(line)}" for line in conventions(view)]
     notes += [f"* {name}: {_code(value)}" for name, value in footnotes(view)]
     return "\n".join([table, "", *notes]) + "\n"

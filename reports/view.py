@@ -12,30 +12,40 @@ import pandas as pd
 from specbench.harness.measure.environment import hardware_line
 from specbench.harness.measure.metrics import ArmSummary, measure_blocks, summarise
 from specbench.harness.measure.record import RunDirectory
+from specbench.reports.accuracy_columns import accuracy_conventions
+from specbench.reports.accuracy_view import AccuracyView, view_accuracy
 from specbench.reports.certificate_marks import failed_marks
+from specbench.reports.graph_columns import GraphsView, graph_conventions, graph_marks, view_graphs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:
-    """`run.json` as it stands, the arms' summaries, the figures of every block, and the requests' raw rows."""
+    """`run.json` as it stands, the arms' summaries, the figures of every block, the requests' raw rows, and the scores
+    and traces where the arms were evaluated and traced."""
 
     manifest: Mapping[str, Any]
     arms: tuple[ArmSummary, ...]
     blocks: Mapping[tuple[str, int], Mapping[str, Any]]
     requests: pd.DataFrame
+    accuracy: AccuracyView | None = None
+    graphs: GraphsView | None = None
 
 
 def view_run(run: RunDirectory | str | os.PathLike[str]) -> RunView:
     """Read a run directory, finished or not; ValueError where `RunDirectory.open` raises it."""
     directory = run if isinstance(run, RunDirectory) else RunDirectory.open(run)
+    directory.check_has_tables()
     frames = directory.frames()
-    failed = failed_marks(directory.path)
-    arms = [replace(a, marks=(*a.marks, failed[a.label])) if a.label in failed else a for a in summarise(frames)]
+    graphs = view_graphs(directory.path)
+    marks = (failed_marks(directory.path), graph_marks(graphs))
+    arms = [replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in summarise(frames)]
     return RunView(
         manifest=directory.manifest,
         arms=tuple(arms),
         blocks=measure_blocks(frames),
         requests=frames.requests,
+        accuracy=view_accuracy(directory),
+        graphs=graphs,
     )
 
 
@@ -75,7 +85,7 @@ def conventions(view: RunView) -> list[str]:
         sampling = view.manifest.get("sampling") or {}
         if sampling.get("ignore_eos"):
             lines.append("ignore_eos: answers run on past their end, where text repeats itself: AL is flattered.")
-    return lines
+    return lines + graph_conventions(view.graphs) + accuracy_conventions(view.accuracy)
 
 
 def compact(value: Any) -> str:

@@ -33,7 +33,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.models.features",
         "harness.models.llama",
     ),
-    "reports": ("harness.measure",),
+    "reports": ("harness.measure", "harness.profiling.record"),
 }
 
 
@@ -94,6 +94,8 @@ def test_imports_point_in_the_allowed_directions(folder):
         ("strategies/x.py", "from specbench.harness.engine.state import RoundState", False),
         ("strategies/x.py", "from specbench.harness.engine import engine", True),
         ("reports/x.py", "from specbench.harness.measure.metrics import f", False),
+        ("reports/x.py", "from specbench.harness.profiling.record import Profile", False),
+        ("reports/x.py", "from specbench.harness.profiling.rules import Rule", True),
         ("reports/x.py", "from specbench.harness.engine.request import R", True),
         ("workloads/x.py", "import specbench.kernels.sample", True),
     ],

@@ -1,9 +1,11 @@
 """The losslessness certificate of an arm: what it says against `no-spec` and against the target's own fp32 scores.
 
-Four checks, each a line of `Certificate.problems` where it fails:
+The checks, each a line of `Certificate.problems` where it fails:
 * length: an output is no longer and no shorter than the baseline's, unless it left it earlier;
-* regret: no token of the arm, or of the baseline, lies further below the best of its position than the dtype's
-  tolerance, in fp32 and behind its own text. Sampled requests share their noise, which stands in the scores;
+* divergence, regret: no token of the arm lies further below the best of its position than the dtype's tolerance
+  (certify_tolerance.py), in fp32 and behind its own text. Sampled requests share their noise, which stands in the
+  scores;
+* excess: all tokens together lie no further below the best than the target's own would (certify_excess.py);
 * acceptance: the rounds accept what the same strategy accepts in other modes (certify_acceptance.py);
 * distribution: tokens over many seeds are the target's (certify_distribution.py).
 """
@@ -14,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request
@@ -22,7 +23,8 @@ from specbench.harness.models.llama import LlamaModel
 
 from .certify_acceptance import AcceptanceComparison, Round, acceptance_length, common_length, compare_rounds, rounds_of
 from .certify_distribution import DistributionTest
-from .certify_scores import decisive_scores, output_logits, regrets
+from .certify_excess import Excess, measure_excess
+from .certify_texts import ScoredText, TextScorer
 from .certify_tolerance import Tolerance
 
 
@@ -36,7 +38,8 @@ class Generated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Divergence:
-    """The first token of a request that differs from the baseline's. `gap`: between the two tokens, in logits."""
+    """The first token of a request that differs from the baseline's. `gap`: between the two tokens, in logits;
+    `tolerance`: that of the position."""
 
     request: int
     position: int
@@ -49,6 +52,7 @@ class Divergence:
 class Certificate:
     """One arm at one temperature. `worst_regret` and `tolerance` in logits; `acceptance_length` with the bonus token.
 
+    `excess`: None for fp32, where nothing is measured.
     `compared_with`: the arm whose rounds the acceptance check read; empty where there was none.
     """
 
@@ -60,6 +64,7 @@ class Certificate:
     divergences: tuple[Divergence, ...]
     worst_regret: float
     tolerance: float
+    excess: Excess | None
     acceptance_length: float | None
     acceptance: AcceptanceComparison | None
     compared_with: str
@@ -86,14 +91,14 @@ def generate(engine: Engine, requests: Sequence[Request], on_finish: Callable[[R
 
 
 class Judge:
-    """Scores texts by the fp32 target; a text that several arms have said is scored once."""
+    """Judges arms that got the same requests."""
 
-    def __init__(self, exact: LlamaModel, tolerance: Tolerance, requests: Sequence[Request]):
-        """`requests`: as every arm got them, by their ids; they carry prompts, temperature and seeds."""
-        self._exact = exact
+    def __init__(self, target: LlamaModel, exact: LlamaModel, tolerance: Tolerance, requests: Sequence[Request]):
+        """`exact`: the fp32 twin of `target`. `requests`: as every arm got them, by their ids; they carry prompts,
+        temperature and seeds."""
         self._tolerance = tolerance
         self._requests = {request.id: request for request in requests}
-        self._worst: dict[tuple[int, tuple[int, ...]], float] = {}
+        self._texts = TextScorer(target, exact)
 
     def certificate(
         self,
@@ -107,10 +112,16 @@ class Judge:
         assert got.outputs.keys() == baseline.outputs.keys() == self._requests.keys()
         pairs = [(number, got.outputs[number], baseline.outputs[number]) for number in got.outputs]
         divergences = [d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))]
-        worst = max(self._worst_regret(number, mine) for number, mine, _ in pairs)
+        scored = [self._scored(number, mine) for number, mine, _ in pairs]
+        worst = max(float(text.regret_R.max()) for text in scored)
+        excess = None if self._tolerance.is_exact else _excess(scored)
         num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
         acceptance = compare_rounds(got.rounds, plain[1].rounds, got.outputs, plain[1].outputs) if plain else None
-        problems = [*self._problems(divergences, worst, num_lengths), *self._others(acceptance, plain, distribution)]
+        problems = [
+            *self._problems(divergences, worst, num_lengths),
+            *_excess_problem(excess),
+            *self._others(acceptance, plain, distribution),
+        ]
         return Certificate(
             arm=arm,
             temperature=next(iter(self._requests.values())).sampling.temperature,
@@ -120,6 +131,7 @@ class Judge:
             divergences=tuple(divergences),
             worst_regret=worst,
             tolerance=self._tolerance.logits,
+            excess=excess,
             acceptance_length=acceptance_length(got.rounds),
             acceptance=acceptance,
             compared_with=plain[0] if plain else "",
@@ -153,22 +165,33 @@ class Judge:
             found.append(f"distribution: p = {distribution.p_value:.1e} over {distribution.num_seeds} seeds")
         return found
 
-    def _scores(self, number: int, output: Sequence[int]) -> Tensor:
-        r = self._requests[number]
-        logits_RV = output_logits(self._exact, r.prompt_ids, output)
-        return decisive_scores(logits_RV, len(r.prompt_ids), r.sampling.temperature, r.sampling.seed)
-
-    def _worst_regret(self, number: int, output: tuple[int, ...]) -> float:
-        key = number, output
-        if key not in self._worst:
-            found_R = regrets(self._scores(number, output), output)
-            self._worst[key] = float(torch.nan_to_num(found_R, nan=float("inf")).max())
-        return self._worst[key]
+    def _scored(self, number: int, output: Sequence[int]) -> ScoredText:
+        return self._texts.scored(self._requests[number], output)
 
     def _divergence(self, number: int, mine: Sequence[int], theirs: Sequence[int]) -> Divergence | None:
         at = common_length(mine, theirs)
         if at >= min(len(mine), len(theirs)):
             return None
-        scores_V = self._scores(number, mine[: at + 1])[-1]
-        gap = float((scores_V[mine[at]] - scores_V[theirs[at]]).abs())
-        return Divergence(request=number, position=at, token=mine[at], baseline_token=theirs[at], gap=gap)
+        own, other = self._scored(number, mine), self._scored(number, theirs)  # the same text as far as `at`
+        return Divergence(
+            request=number,
+            position=at,
+            token=mine[at],
+            baseline_token=theirs[at],
+            gap=float((own.score_R[at] - other.score_R[at]).abs()),
+        )
+
+
+def _excess(scored: Sequence[ScoredText]) -> Excess:
+    return measure_excess(
+        torch.cat([text.regret_R for text in scored]), torch.cat([text.target_regret_AR for text in scored], dim=1)
+    )
+
+
+def _excess_problem(excess: Excess | None) -> list[str]:
+    if excess is None or excess.ok:
+        return []
+    return [
+        f"excess: tokens lie {excess.total:.3g} below the best in sum, the target's own {excess.target_total:.3g} "
+        f"(p <= {excess.p_value:.1e})"
+    ]

@@ -20,7 +20,7 @@ from .certify_acceptance import Round
 from .certify_distribution import check_num_seeds
 from .certify_tolerance import Tolerance
 
-SCHEMA = "specbench.certificate/1"
+SCHEMA = "specbench.certificate/2"
 FILE = "certificate.json"
 _OUTPUTS = "certificate-outputs"
 
@@ -74,6 +74,8 @@ class CertificateFile:
         row = {**to_plain(certificate), "ok": certificate.ok, "error": ""}
         if (test := certificate.distribution) is not None:
             row["distribution"] |= {"p_value": test.p_value, "is_telling": test.is_telling}
+        if (excess := certificate.excess) is not None:
+            row["excess"] |= {"p_value": excess.p_value}
         self._put(row)
 
     def add_failure(self, arm: str, temperature: float, error: str) -> None:
@@ -84,6 +86,11 @@ class CertificateFile:
     def note_tolerance(self, temperature: float, tolerance: Tolerance) -> None:
         self.data["tolerances"][str(temperature)] = to_plain(tolerance)
         self._write()
+
+    def tolerance(self, temperature: float) -> Tolerance | None:
+        """What was noted: a certificate that goes on judges by the same."""
+        found = self.data["tolerances"].get(str(temperature))
+        return Tolerance(**found) if found else None
 
     def finish(self) -> None:
         self.data["status"] = "complete"

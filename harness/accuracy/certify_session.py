@@ -1,16 +1,19 @@
-"""Certifying the arms of a prepared run: what each one says, judged at every temperature, stored arm by arm."""
+"""Certifying the arms of a prepared run: what each one says, judged at every temperature, stored arm by arm.
+
+One engine at a time: an arm says everything that it is asked for, then its engine and graphs are gone before the next
+one is built. Nothing is timed here, so that graphs are captured when a step first needs their size, and only then.
+"""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.measure.metrics import BASELINE
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.prepare import PreparedRun, Progress, first_line
@@ -23,6 +26,15 @@ from .certify_tolerance import measure_tolerance
 
 _SEED_PROMPT_TOKENS = 32  # the end of the shortest prompt: an answer's first words are the least certain
 _SEED_OUTPUT_TOKENS = 4  # the first from the prompt, the others from rounds with drafts
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgeAt:
+    """What judges the arms at one temperature. `seeds`: None where no distribution is tested."""
+
+    texts: Judge
+    baseline: Generated
+    seeds: DistributionJudge | None
 
 
 class Session:
@@ -45,36 +57,49 @@ class Session:
     @torch.inference_mode()
     def certify(self) -> None:
         """Judges every arm not judged yet; an arm that fails to run is stored so, and the others go on."""
-        for temperature in self._settings.temperatures:
-            missing = [label for label in self._labels if not self._file.has(label, temperature)]
-            if missing:
-                self._certify_at(temperature, missing)
+        missing = {
+            label: [t for t in self._settings.temperatures if not self._file.has(label, t)] for label in self._labels
+        }
+        asked = {t for temperatures in missing.values() for t in temperatures}
+        judges = {t: self._judge(t) for t in self._settings.temperatures if t in asked}
+        for label in self._in_order():
+            for temperature in missing[label]:
+                self._certify_arm(label, temperature, judges[temperature])
+            self._run.engines.pop(label, None)
+            gc.collect()  # its graphs, and the memory that they hold
         self._file.finish()
 
-    def _certify_at(self, temperature: float, labels: list[str]) -> None:
+    def _in_order(self) -> list[str]:
+        """First the arms that others are compared with: what they said is stored when it is asked for."""
+        first = [self._baseline, *self._references.values()]
+        return list(dict.fromkeys([*(label for label in self._labels if label in first), *self._labels]))
+
+    def _judge(self, temperature: float) -> _JudgeAt:
         requests = self._requests(temperature)
         baseline = self._said(self._baseline, temperature)  # without it nothing can be judged: its errors end all
-        texts = [(r.prompt_ids, baseline.outputs[r.id]) for r in requests]
-        tolerance = measure_tolerance(self._run.target.model, self._exact, texts)
-        self._file.note_tolerance(temperature, tolerance)
-        judge = Judge(self._exact, tolerance, requests)
-        seeds = self._seed_judge(temperature)
-        for label in labels:
-            try:
-                got, plain = self._said(label, temperature), None
-                if label in self._references:
-                    plain = (self._references[label], self._said(self._references[label], temperature))
-                spread = self._spread(label, temperature, seeds) if seeds else None
-                certificate = judge.certificate(label, got, baseline, plain, spread)
-            except Exception as error:  # stored with the arm, shown in its row
-                self._run.engines.pop(label, None)
-                gc.collect()
-                self._file.add_failure(label, temperature, f"{type(error).__name__}: {first_line(error)}")
-                self._progress.say(f"{label}: failed: {first_line(error)}")
-                continue
-            self._file.add(certificate)
-            verdict = "passed" if certificate.ok else "; ".join(certificate.problems)
-            self._progress.say(f"{label}, temperature {temperature:g}: {verdict}")
+        tolerance = self._file.tolerance(temperature)
+        if tolerance is None:
+            texts = [(r.prompt_ids, baseline.outputs[r.id]) for r in requests]
+            tolerance = measure_tolerance(self._run.target.model, self._exact, texts)
+            self._file.note_tolerance(temperature, tolerance)
+        judge = Judge(self._run.target.model, self._exact, tolerance, requests)
+        return _JudgeAt(judge, baseline, self._seed_judge(temperature))
+
+    def _certify_arm(self, label: str, temperature: float, at: _JudgeAt) -> None:
+        try:
+            got, plain = self._said(label, temperature), None
+            if label in self._references:
+                plain = (self._references[label], self._said(self._references[label], temperature))
+            spread = self._spread(label, temperature, at.seeds) if at.seeds else None
+            certificate = at.texts.certificate(label, got, at.baseline, plain, spread)
+        except Exception as error:  # stored with the arm, shown in its row
+            self._run.engines.pop(label, None)
+            self._file.add_failure(label, temperature, f"{type(error).__name__}: {first_line(error)}")
+            self._progress.say(f"{label}: failed: {first_line(error)}")
+            return
+        self._file.add(certificate)
+        verdict = "passed" if certificate.ok else "; ".join(certificate.problems)
+        self._progress.say(f"{label}, temperature {temperature:g}: {verdict}")
 
     def _requests(self, temperature: float) -> list[Request]:
         load = replace(self._run.load, temperature=temperature, top_k=0, top_p=1.0)
@@ -85,15 +110,14 @@ class Session:
         if found is None:
             requests = self._requests(temperature)
             self._progress.start_block(f"{label}, temperature {temperature:g}", 0, len(requests))
-            found = generate(self._engine(label, requests), requests, self._progress.request_done)
+            found = generate(self._engine(label), requests, self._progress.request_done)
             self._file.keep_outputs(label, temperature, found)
         return found
 
-    def _engine(self, label: str, requests: list[Request]) -> Engine:
+    def _engine(self, label: str) -> Engine:
         engines = self._run.engines
         if label not in engines:
             engines[label] = self._run.build(next(arm for arm in self._run.arms if arm.config.label == label))
-        engines[label].launcher.capture([SamplingMode.of([r.sampling for r in requests])])
         return engines[label]
 
     def _seed_judge(self, temperature: float) -> DistributionJudge | None:
@@ -119,4 +143,4 @@ class Session:
             for i in range(num)
         ]
         self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}", 0, num)
-        return judge.test(generate(self._engine(label, requests), requests, self._progress.request_done).outputs)
+        return judge.test(generate(self._engine(label), requests, self._progress.request_done).outputs)

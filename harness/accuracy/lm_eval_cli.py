@@ -1,6 +1,18 @@
 """lm-eval's own command line with `--model specbench` known to it, and GSM8K without the hub.
 
-lm-eval (0.4.13) finds models in a table of its own only, so the name is added before its command line starts.
+lm-eval (0.4.13) has no plug-in point for models: it finds them in a table of its own only, so the name is added before
+its command line starts, and everything after that is lm-eval's. Both of its spellings and all of its options work:
+
+    specbench-lm-eval run --model specbench --model_args strategy=naive-eagle,k=4,head=DIR --tasks gsm8k --limit 100
+    specbench-lm-eval --model specbench --model_args pretrained=DIR,strategy=ngram --tasks TASK --include_path FOLDER
+    python -m specbench.harness.accuracy.lm_eval_cli run --help
+
+In Python, one line before `simple_evaluate(model="specbench", model_args=...)`:
+
+    from specbench.harness.accuracy.lm_eval_cli import register; register()
+
+Keys of `model_args`: see `SpecbenchLM`. The rows of the task `gsm8k` come from where `specbench fetch` has them, unless
+`--include_path` is given: lm-eval takes one folder only, and then its own source is used.
 """
 
 from __future__ import annotations
@@ -33,7 +45,7 @@ def main() -> None:
         from lm_eval.__main__ import cli_evaluate
 
         register()
-        if not _asks_for_gsm8k(sys.argv) or "--include_path" in sys.argv:
+        if not _asks_for_gsm8k(sys.argv) or any(word.partition("=")[0] == "--include_path" for word in sys.argv):
             cli_evaluate()
             return
         from .gsm8k_task import find_rows, task_folder

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -25,8 +26,8 @@ from specbench.harness.targets import Target
 
 from .generation import GeneratedBlock, TextRequest, cut_at_stop, generate
 from .open_arm import arm_config, open_arm
+from .task_sources import DEFAULT_MAX_GEN_TOKENS
 
-DEFAULT_MAX_GEN_TOKENS = 256  # as lm-eval's `hf`
 _BLOCK_ROUNDS = 4  # prompts of a stored block, in batches: few enough to lose little, enough to keep batches full
 _log = logging.getLogger(__name__)
 
@@ -64,12 +65,25 @@ class TqdmStore:
 
 
 class EngineLM(TemplateLM):
-    """lm-eval's protocol over a loaded target and an idle engine of any strategy."""
+    """lm-eval's protocol over a loaded target and an idle engine of any strategy.
 
-    def __init__(self, target: Target, engine: Engine, *, seed: int = 42, store: OutputStore | None = None):
+    `warm_up` is called with the requests that are about to be generated, where there are any.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        engine: Engine,
+        *,
+        seed: int = 42,
+        store: OutputStore | None = None,
+        warm_up: Callable[[Sequence[TextRequest]], None] | None = None,
+    ):
         super().__init__()
         self._target, self._engine, self._seed = target, engine, seed
         self._store: OutputStore = store or TqdmStore()
+        self._warm_up = warm_up
+        self.num_cut = 0  # prompts that were too long
         self._tokens = target.tokenizer
         self._device = target.model.device
 
@@ -95,20 +109,33 @@ class EngineLM(TemplateLM):
         return f"{self._target.described['name']}-{self._target.described['sha256'][:12]}".replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        return self._tokens.encode_raw(string) if add_special_tokens is False else self._tokens.encode(string)
+        if add_special_tokens is False:
+            return self._tokens.encode_raw(string)
+        ids, bos = self._tokens.encode(string), self._tokens.bos_id
+        # A chat template may write the BOS that the tokenizer then adds again.
+        return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         if not add_generation_prompt:
             raise ValueError("apply_chat_template: an answer begun for the model (gen_prefix) is not supported")
         return self._tokens.render_chat(chat_history)
 
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """What stands in lm-eval's record for the template: its rendering of one made-up question."""
+        if isinstance(chat_template, str):
+            raise ValueError(f"apply_chat_template: {chat_template!r}: no templates by name; the model's own is used")
+        return self._tokens.render_chat([{"role": "user", "content": "QUESTION"}]) if chat_template else None
+
     # -- generation --------------------------------------------------------------------------------------------------
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-        asked = [self._text_request(r) for r in requests]
+        seen: Counter[str] = Counter()
+        asked = [self._text_request(r, seen) for r in requests]
         known = self._store.known()
         texts = {r.key: cut_at_stop(self._decode(list(known[r.key])), r.stop) for r in asked if r.key in known}
         missing = list({r.key: r for r in asked if r.key not in texts}.values())
+        if missing and self._warm_up is not None:
+            self._warm_up(missing)
         self._store.start(len(texts), len(missing))
         size = _BLOCK_ROUNDS * self._engine.config.max_num_seqs
         for start in range(0, len(missing), size):
@@ -122,7 +149,8 @@ class EngineLM(TemplateLM):
     def _decode(self, ids: list[int]) -> str:
         return self._tokens.decode(ids)
 
-    def _text_request(self, request: Any) -> TextRequest:
+    def _text_request(self, request: Any, seen: Counter[str]) -> TextRequest:
+        """`seen` counts keys: lm-eval asks again what a task repeats, and sampled answers must differ then."""
         context, gen_kwargs = request.args
         kwargs: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
         stop = handle_stop_sequences(kwargs.pop("until", None), eos=None)
@@ -135,17 +163,22 @@ class EngineLM(TemplateLM):
                 f"gen_kwargs: {', '.join(kwargs)} not known; allowed: until, max_gen_toks, do_sample, temperature, "
                 "top_k, top_p"
             )
-        digest = hashlib.sha256(json.dumps([context, gen_kwargs], sort_keys=True, default=str).encode())
+        asked = [context, gen_kwargs]
+        place = f"{request.task_name}/{request.doc_id}/{request.idx}-{_digest(asked).hex()[:12]}"
+        if sampled and seen[place]:
+            asked.append(seen[place])
+        seen[place] += 1
+        digest = _digest(asked)
         sampling = SamplingParams(
             max_tokens=max_tokens,
             stop_token_ids=self._target.eos_token_ids,
             temperature=float(temperature) if sampled else 0.0,
             # By text, not by place: every arm, and a resumed one, draws the same noise.
-            seed=(self._seed + int.from_bytes(digest.digest()[:7], "big")) & 0x7FFF_FFFF_FFFF_FFFF,
+            seed=(self._seed + int.from_bytes(digest[:7], "big")) & 0x7FFF_FFFF_FFFF_FFFF,
             top_k=top_k,
             top_p=top_p,
         )
-        key = f"{request.task_name}/{request.doc_id}/{request.idx}-{digest.hexdigest()[:12]}"
+        key = f"{request.task_name}/{request.doc_id}/{request.idx}-{digest.hex()[:12]}"
         return TextRequest(
             key=key, prompt_ids=self._prompt_ids(context, max_tokens), sampling=sampling, stop=tuple(stop)
         )
@@ -157,6 +190,7 @@ class EngineLM(TemplateLM):
             raise ValueError(f"max_gen_toks: {max_tokens} is not allowed; max_model_len {self.max_length} must be more")
         ids = self.tok_encode(context) or [self.prefix_token_id]
         if len(ids) > room:
+            self.num_cut += 1
             _log.warning("prompt of %d tokens cut to its last %d: raise max_model_len", len(ids), room)
         return tuple(ids[-room:])
 
@@ -196,6 +230,10 @@ class EngineLM(TemplateLM):
             self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
             totals.append(total)
         return totals
+
+
+def _digest(asked: list[Any]) -> bytes:
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).digest()
 
 
 class SpecbenchLM(EngineLM):

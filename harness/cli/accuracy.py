@@ -12,13 +12,17 @@ import typer
 from specbench.harness.accuracy.extra import require_lm_eval
 
 if TYPE_CHECKING:
-    from specbench.harness.accuracy.evaluate import EvalConfig
-    from specbench.harness.accuracy.gsm8k_task import Gsm8kRows
+    from specbench.harness.accuracy.eval_config import EvalConfig
+    from specbench.harness.accuracy.evaluate import Evaluation
+    from specbench.harness.accuracy.task_sources import TaskSources
+    from specbench.harness.arms import ResolvedArm
     from specbench.harness.measure.record import RunDirectory
     from specbench.harness.run_config import RunConfig
+    from specbench.harness.targets import Target
 
     from .progress import RunProgress
 
+ITEMS_HERE = "."  # an evaluation's items are its run directory's own tables
 EXIT_ARM_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -28,7 +32,9 @@ def accuracy(
         list[str] | None,
         typer.Option("--strategy", "-s", help="An arm, as in `specbench run`. Repeatable. Default: no-spec and ngram."),
     ] = None,
-    tasks: Annotated[str, typer.Option(help="lm-eval task names, separated by commas.")] = "gsm8k",
+    tasks: Annotated[
+        str, typer.Option(help="lm-eval task names, separated by commas; NAME:LIMIT for a limit of its own.")
+    ] = "gsm8k",
     num_fewshot: Annotated[
         int | None, typer.Option("--num-fewshot", "--num_fewshot", help="Examples before each question.")
     ] = None,
@@ -38,6 +44,9 @@ def accuracy(
     ] = False,
     gen_kwargs: Annotated[
         str | None, typer.Option("--gen-kwargs", "--gen_kwargs", help="Over the task's own, as max_gen_toks=128.")
+    ] = None,
+    include_path: Annotated[
+        str | None, typer.Option("--include-path", "--include_path", help="A folder of further lm-eval tasks.")
     ] = None,
     gsm8k_path: Annotated[str | None, typer.Option(help="Your file of GSM8K test rows.")] = None,
     fewshot_path: Annotated[str | None, typer.Option(help="Your file of GSM8K train rows for the examples.")] = None,
@@ -51,6 +60,9 @@ def accuracy(
     ] = 8,
     max_model_len: Annotated[int, typer.Option(help="Most tokens of a request, prompt and output.")] = 2048,
     seed: Annotated[int, typer.Option(help="Noise of sampled decoding.")] = 42,
+    warmup_max_s: Annotated[
+        float, typer.Option(help="Longest warm-up of an arm before its items; it ends earlier once rounds are stable.")
+    ] = 8.0,
     output_dir: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
     label: Annotated[str, typer.Option(help="Word in the run directory's name.")] = "accuracy",
     resume: Annotated[
@@ -69,18 +81,17 @@ def accuracy(
       specbench accuracy -s no-spec -s ngram:k=4 --tasks gsm8k --num_fewshot 5 --limit 500
     """
     require_lm_eval()
-    from specbench.harness.accuracy.evaluate import EvalConfig
+    from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, parse_tasks
     from specbench.harness.run_config import RunConfig, parse_arm
     from specbench.workloads.base import WorkloadRequest
 
     if resume is not None:
         _resume(resume, quiet)
         return
-    names = tuple(name.strip() for name in tasks.split(",") if name.strip())
     asked = EvalConfig(
-        tasks=names,
+        tasks=parse_tasks(tasks, limit),
         num_fewshot=num_fewshot,
-        limit=limit,
+        include_path=include_path,
         apply_chat_template=apply_chat_template,
         gen_kwargs=gen_kwargs,
     )
@@ -93,7 +104,9 @@ def accuracy(
         max_concurrency=max_concurrency,
         seed=seed,
         num_repeats=1,
+        warmup_max_s=warmup_max_s,
     )
+    check_real_text(config.arms)
     _start(config, asked, gsm8k_path, fewshot_path, output_dir, label, quiet)
 
 
@@ -106,8 +119,7 @@ def _start(
     label: str,
     quiet: bool,
 ) -> None:
-    from specbench.harness.accuracy.evaluate import evaluation_record
-    from specbench.harness.accuracy.gsm8k_task import find_rows, sha256_of_rows
+    from specbench.harness.accuracy.task_sources import check_tasks, evaluation_record, find_sources
     from specbench.harness.measure.record import RunDirectory
 
     from .progress import RunProgress
@@ -115,29 +127,32 @@ def _start(
 
     check_writable(output_dir)
     with RunProgress(quiet) as progress:
-        rows = find_rows(gsm8k_path, fewshot_path, progress.asset)
+        sources = find_sources(asked, gsm8k_path, fewshot_path, progress.asset)
+        notes = check_tasks(asked, sources, config.workload.max_model_len)
+        target, arms = _load(config, asked, progress)
         manifest = {
             "argv": ["specbench", *sys.argv[1:]],
             "config": config.to_dict(),
             "workload": {
-                "name": ", ".join(asked.tasks),
+                "name": ", ".join(asked.names),
                 "rule": f"lm-eval, {asked.num_fewshot if asked.num_fewshot is not None else 'default'}-shot",
-                "source": rows.source,
-                "sha256": sha256_of_rows(rows),
-                "num_prompts": asked.limit or "all",
+                "source": sources.source,
+                "sha256": sources.sha256,
+                "num_prompts": ", ".join(str(task.limit or "all") for task in asked.tasks),
             },
             "arms": [{"label": a.label, "strategy": a.strategy, "config": {}} for a in config.arms],
-            "evaluation": evaluation_record(asked, rows),
+            "evaluation": evaluation_record(asked, sources, notes, ITEMS_HERE),
         }
         directory = RunDirectory.create(output_dir, label, manifest)
-        _evaluate(config, asked, rows, directory, progress)
+        evaluation = _evaluation(config, asked, sources, target, arms, directory, progress)
+        _evaluate(evaluation, directory)
     _report(directory)
 
 
 def _resume(path: Path, quiet: bool) -> None:
     """Goes on where an evaluation ended. ValueError for what is none, or where its rows or model have changed."""
-    from specbench.harness.accuracy.evaluate import EvalConfig
-    from specbench.harness.accuracy.gsm8k_task import Gsm8kRows, sha256_of_rows
+    from specbench.harness.accuracy.eval_config import EvalConfig
+    from specbench.harness.accuracy.task_sources import stored_sources
     from specbench.harness.measure.record import RunDirectory
     from specbench.harness.run_config import RunConfig
 
@@ -145,36 +160,68 @@ def _resume(path: Path, quiet: bool) -> None:
 
     directory = RunDirectory.open(path)
     record = directory.manifest.get("evaluation")
-    if record is None:
-        raise ValueError(f"resume: {path} is no evaluation; use specbench run --resume")
+    if record is None or record["items"] != ITEMS_HERE:
+        raise ValueError(f"resume: {path} is a run, no evaluation alone; use specbench run --resume")
     config = RunConfig.from_dict(directory.manifest["config"])
-    asked = EvalConfig(**record["asked"] | {"tasks": tuple(record["asked"]["tasks"])})
-    rows = Gsm8kRows(**record["gsm8k"] | {"notes": tuple(record["gsm8k"]["notes"])})
-    if sha256_of_rows(rows) != directory.manifest["workload"]["sha256"]:
-        raise ValueError(f"resume: the rows of {path} have changed since; start a new evaluation")
+    asked, sources = EvalConfig.from_dict(record["asked"]), stored_sources(record)
     with RunProgress(quiet) as progress:
+        target, arms = _load(config, asked, progress)
+        evaluation = _evaluation(config, asked, sources, target, arms, directory, progress)
+        evaluation.check_same_model()
         directory.resume(["specbench", *sys.argv[1:]])
-        _evaluate(config, asked, rows, directory, progress)
+        _evaluate(evaluation, directory)
     _report(directory)
 
 
-def _evaluate(
-    config: RunConfig, asked: EvalConfig, rows: Gsm8kRows, directory: RunDirectory, progress: RunProgress
-) -> None:
-    from specbench.harness.accuracy.evaluate import close, evaluate
+def _load(config: RunConfig, asked: EvalConfig, progress: RunProgress) -> tuple[Target, list[ResolvedArm]]:
+    from specbench.harness.prepare import load_arms
+
+    target, arms = load_arms(config, progress)
+    if asked.apply_chat_template and not target.tokenizer.has_chat_template:
+        raise ValueError(f"apply_chat_template: {config.model} has no chat template; drop it, or use an instruct model")
+    return target, arms
+
+
+def _evaluation(
+    config: RunConfig,
+    asked: EvalConfig,
+    sources: TaskSources,
+    target: Target,
+    arms: list[ResolvedArm],
+    directory: RunDirectory,
+    progress: RunProgress,
+) -> Evaluation:
+    from specbench.harness.accuracy.evaluate import Evaluation
+    from specbench.harness.arms import build_engine
+
+    return Evaluation(
+        config=config,
+        asked=asked,
+        sources=sources,
+        target=target,
+        arms=arms,
+        engine_of=lambda arm: build_engine(arm, config, target.model),
+        items=directory,
+        scores=directory.path,
+        progress=progress,
+    )
+
+
+def _evaluate(evaluation: Evaluation, directory: RunDirectory) -> None:
+    from specbench.harness.accuracy.evaluate import close_items, close_scores
 
     from .run_lock import run_lock
 
-    baseline = next((arm.label for arm in config.arms if arm.strategy == "no-spec"), config.arms[0].label)
     with run_lock(directory.path):
-        progress.say(f"writing to {directory.path}")
+        evaluation.progress.say(f"writing to {directory.path}")
         status = None
         try:
-            evaluate(config, asked, rows, directory, progress)
+            evaluation.score_all()
         except KeyboardInterrupt:
-            progress.say("interrupted")
+            evaluation.progress.say("interrupted")
             status = "interrupted"
-        close(directory, baseline, status)
+        close_items(directory, status)
+        close_scores(directory, evaluation.config.arms)
 
 
 def _report(directory: RunDirectory) -> None:

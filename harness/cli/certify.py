@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 EXIT_NOT_LOSSLESS = 6
+_MOST_BUILT = 12  # engines that are built before the first is needed
 _WITH_RUN = ("run", "as_json", "quiet", "temperature", "num_seeds")
 
 
@@ -29,6 +30,14 @@ def certify(
     strategy: Annotated[
         list[str] | None,
         typer.Option("--strategy", "-s", help="An arm, as in `specbench run`. Repeatable; no-spec is always added."),
+    ] = None,
+    cover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="pairwise",
+            help="Instead of --strategy: at most 30 arms in which every two switches that may be combined on this "
+            "machine meet.",
+        ),
     ] = None,
     run: Annotated[
         Path | None,
@@ -67,14 +76,17 @@ def certify(
     """Compare every arm with no-spec and with the target's own fp32 logits, and its rounds with a plain mode of itself.
 
     An arm passes if its outputs are no-spec's, or leave them only where the target itself is undecided; if no token
-    lies further below the best than the dtype's tolerance; if it accepts the drafts that its strategy accepts without
-    graphs; and if its tokens over many seeds have the target's distribution.
+    lies further below the best than the dtype's tolerance, nor all together further than the target's own would; if it
+    accepts the drafts that its strategy accepts without graphs; and if its tokens over many seeds have the target's
+    distribution.
 
     Exit code: 0 all arms passed, 6 an arm failed, 2 bad input, 130 interrupted (go on with --run).
 
     Examples:
 
       specbench certify -s eagle:k=4 -s naive-eagle:k=3 --num-prompts 50 --output-len 64
+
+      specbench certify --cover pairwise --num-prompts 16 --output-len 96 --num-seeds 100
 
       specbench certify --run runs/20260101T000000Z-run-1a2b3c4d
     """
@@ -97,10 +109,9 @@ def certify(
             settings = settings_of(stored)
         _certify(RunConfig.from_dict(directory.manifest["config"]), settings, directory, as_json, quiet)
         return
-    if not strategy:
-        raise ValueError("strategy: there must be at least one arm, or a stored run (--run)")
+    texts = _asked_arms(strategy, cover, attention, device)
     defaults = {} if attention is None else {"attention": attention}
-    arms, _ = with_references([parse_arm(_with_head(text, head), defaults) for text in strategy])
+    arms, _ = with_references([parse_arm(_with_head(text, head), defaults) for text in texts])
     config = RunConfig(
         arms=arms,
         workload=WorkloadRequest(
@@ -120,6 +131,23 @@ def certify(
         num_repeats=1,
     )
     _certify(config, settings, (output_dir, label), as_json, quiet)
+
+
+def _asked_arms(strategy: list[str] | None, cover: str | None, attention: str | None, device: str) -> list[str]:
+    """Strategy arguments, typed or of a cover. ValueError unless there is exactly one of both."""
+    if cover is None:
+        if not strategy:
+            raise ValueError("strategy: there must be at least one arm, a cover (--cover) or a stored run (--run)")
+        return strategy
+    if cover != "pairwise":
+        raise ValueError(f"cover: {cover!r} is not known; allowed: pairwise")
+    for name, value in (("strategy", strategy), ("attention", attention)):
+        if value:
+            raise ValueError(f"cover: it chooses every arm's switches itself; drop --{name}")
+    from specbench.harness.accuracy.pairwise import pairwise_cover
+    from specbench.harness.targets import pick_device
+
+    return [cell.text() for cell in pairwise_cover(pick_device(device).type)]
 
 
 def _check_alone(ctx: typer.Context) -> None:
@@ -143,14 +171,19 @@ def _certify(
     from specbench.harness.accuracy.certify_record import CertificateFile
     from specbench.harness.accuracy.certify_session import Session
     from specbench.harness.measure.record import RunDirectory
-    from specbench.harness.prepare import manifest, prepare
+    from specbench.harness.prepare import all_blocks, manifest, prepare
 
     from .progress import RunProgress
     from .run_lock import run_lock
 
     arms, references = with_references(config.arms)
     with RunProgress(quiet) as progress:
-        run = prepare(replace(config, arms=arms), progress)
+        config = replace(config, arms=arms)
+        # Few arms are built here, where a head that does not fit is bad input; many, or those of a run that has begun,
+        # only at their turn: the memory need not hold them all.
+        at_their_turn = len(arms) > _MOST_BUILT or not isinstance(where, tuple)
+        run = prepare(config, progress, all_blocks(config) if at_their_turn else ())
+        progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
         if isinstance(where, tuple):
             directory = RunDirectory.create(where[0], where[1], manifest(run, _argv()))
         else:

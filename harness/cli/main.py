@@ -9,12 +9,19 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from .ab import PASS_THROUGH, ab
 from .accuracy import accuracy
 from .certify import certify
 from .check_head import check_head
+from .compare import compare
 from .env import env
 from .fetch import fetch
+from .gate import gate
+from .history import history
+from .import_run import import_run
 from .list import list_choices
+from .power import power
+from .profile import profile_app
 from .run import run
 from .show import show
 from .train_head import train_head
@@ -57,7 +64,14 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(show)
+app.command()(compare)
+app.command()(gate)
+app.add_typer(history, name="history")
+app.command(name="import")(import_run)
 app.command()(certify)
+app.command(context_settings=PASS_THROUGH)(ab)
+app.command(context_settings=PASS_THROUGH)(power)
+app.add_typer(profile_app, name="profile")
 app.command(name="list")(list_choices)
 app.command()(fetch)
 app.command()(env)

@@ -128,6 +128,27 @@ def run(
             help="real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/.., measured:sharegpt"
         ),
     ] = None,
+    accuracy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK[:LIMIT]",
+            help="Also score the arms on these lm-eval tasks, after the timed blocks, as gsm8k:200.",
+        ),
+    ] = None,
+    accuracy_num_fewshot: Annotated[
+        int | None, typer.Option(help="With --accuracy: examples before each question; default: the task's.")
+    ] = None,
+    accuracy_include_path: Annotated[
+        str | None, typer.Option(help="With --accuracy: a folder of further lm-eval tasks.")
+    ] = None,
+    certify_graphs: Annotated[
+        bool,
+        typer.Option(
+            "--certify-graphs",
+            help="Also trace every arm on the GPU, after the timed blocks: did it run the graphs that its row claims, "
+            "with how many launches and synchronisations?",
+        ),
+    ] = False,
     ranges: Annotated[str, typer.Option(help="nvtx: name phases for nsys and the torch profiler; off.")] = "off",
     page_size: Annotated[int, typer.Option(help="Tokens a KV page, 1-128; 0: 16 on a GPU, 128 on a CPU.")] = 0,
     num_pages: Annotated[int | None, typer.Option(help="KV pages; default: enough that nothing is preempted.")] = None,
@@ -161,63 +182,28 @@ def run(
       specbench run -s no-spec -s eagle:k=4,head=random --load-format dummy --model llama-3.1-8b --dataset-name random
       --acceptance synthetic:3.0 --ignore-eos
 
+      specbench run -s no-spec -s eagle:k=4 --num-prompts 40 --max-concurrency 8 --accuracy gsm8k:200
+
       specbench run --recipe seed-25196 --num-prompts 40
 
       specbench run --base seed-faithful --factor sync=single,none --factor drafter=padded --batch-sizes 1,8,64
 
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """
-    from specbench.harness.run_config import RunConfig
-    from specbench.workloads.base import WorkloadRequest
-
-    from .run_plan import default_strategies, make_plan, parse_batch_sizes
+    from .run_accuracy import parse_accuracy
+    from .run_graphs import graph_record
+    from .run_options import requested
     from .run_session import new_runs, resume_run
 
     if resume is not None:
         _check_alone(ctx)
         resume_run(resume, _argv(), as_json=as_json, quiet=quiet)
         return
-    texts = [_with_head(text, head) for text in strategy or default_strategies(model, load_format)]
-    plan = make_plan(ctx, texts)
-    if is_typed(ctx, "head") and not any("head" in arm.options for arm in plan.arms):
-        labels = ", ".join(arm.label for arm in plan.arms)
-        raise ValueError(f"head: {head!r} is of no use; no arm among {labels} takes a head")
-    config = RunConfig(
-        arms=plan.arms,
-        workload=WorkloadRequest(
-            name=dataset_name,
-            path=dataset_path,
-            num_prompts=num_prompts,
-            seed=seed,
-            max_model_len=max_model_len,
-            output_len=output_len,
-            random_input_len=random_input_len,
-            random_output_len=random_output_len,
-            random_range_ratio=random_range_ratio,
-        ),
-        model=model,
-        load_format=load_format,
-        num_layers=num_layers,
-        dtype=dtype,
-        device=device,
-        max_concurrency=max_concurrency,
-        request_rate=request_rate,
-        burstiness=burstiness,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        ignore_eos=ignore_eos,
-        stop_token_ids=tuple(stop_token_id or ()),
-        seed=seed,
-        num_repeats=num_repeats,
-        warmup_max_s=warmup_max_s,
-        max_num_batched_tokens=max_num_batched_tokens,
-        ranges=ranges,
-        page_size=page_size,
-        num_pages=num_pages,
-    )
-    sizes = parse_batch_sizes(batch_sizes) or [max_concurrency]
-    new_runs(config, sizes, plan.record, output_dir, label, _argv(), as_json=as_json, quiet=quiet)
+    asked = requested(ctx)
+    scored = parse_accuracy(accuracy, accuracy_num_fewshot, accuracy_include_path, load_format, asked.config.arms)
+    sizes = asked.batch_sizes
+    record = {**asked.record, **graph_record(certify_graphs, asked.config)}
+    new_runs(asked.config, sizes, record, output_dir, label, _argv(), as_json=as_json, quiet=quiet, accuracy=scored)
 
 
 def _check_alone(ctx: typer.Context) -> None:

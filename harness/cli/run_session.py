@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from specbench.harness import runner
+from specbench.harness.accuracy.eval_config import EvalConfig
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.prepare import PreparedRun, all_blocks, manifest, prepare
 from specbench.harness.run_config import RunConfig
@@ -23,6 +24,7 @@ from specbench.reports.run_report import write_reports
 from specbench.reports.table import print_comparison, print_joined
 from specbench.reports.view import view_run
 
+from . import run_accuracy, run_graphs
 from .progress import RunProgress
 from .run_lock import run_lock
 
@@ -41,13 +43,18 @@ def new_runs(
     *,
     as_json: bool,
     quiet: bool,
+    accuracy: EvalConfig | None = None,
 ) -> None:
     """One run for each batch size, each with a directory and a report of its own, then the table that joins them.
 
-    `record` is stored in run.json beside the arms: where they come from and what tables to make of them. Raises
-    ValueError for bad input, before anything is written; the exit code is that of the worst run.
+    `record` is stored in run.json beside the arms: where they come from and what tables to make of them. `accuracy`:
+    what the arms are scored on after their blocks. Raises ValueError for bad input, before anything is written; the
+    exit code is that of the worst run.
     """
     check_writable(output_dir)
+    if accuracy is not None:
+        with RunProgress(quiet) as progress:
+            record = {**record, "evaluation": run_accuracy.find_items(accuracy, config, progress)}
     many, codes, directories = len(batch_sizes) > 1, [], []
     for size in batch_sizes:
         name = f"{label}-b{size}" if many else label
@@ -80,10 +87,12 @@ def _new_run(
 def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> None:
     """Measures what a stored run has not yet. Raises ValueError for what is no run, or one that cannot go on here."""
     directory = RunDirectory.open(path)
+    directory.check_has_tables()
     config = RunConfig.from_dict(directory.manifest["config"])
+    is_unfinished = run_accuracy.is_missing(directory, config) or run_graphs.is_missing(directory)
     with RunProgress(quiet) as progress, run_lock(directory.path):
         missing = all_blocks(config) - directory.done_blocks()
-        if missing:
+        if missing or is_unfinished:
             runner.check_same_machine(directory)
             run = prepare(config, progress, directory.done_blocks())
             runner.check_same_inputs(directory, run)
@@ -93,6 +102,7 @@ def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> No
             progress.say(f"nothing to do: all {len(all_blocks(config))} blocks of {directory.path} are measured")
             if directory.manifest["status"] != "complete":  # killed between its last block and its end
                 runner.close(directory)
+                run_accuracy.close(directory, config)
     code = _report(directory, as_json)
     if code:
         raise typer.Exit(code)
@@ -114,12 +124,15 @@ def _measure(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -
     try:
         try:
             runner.measure(run, directory, progress)
+            run_graphs.certify(run, directory, progress)
+            run_accuracy.score(run, directory, progress)
             status = None
         except KeyboardInterrupt:
             progress.say("interrupted")
             status = "interrupted"
         progress.say("deriving figures")
         runner.close(directory, status)
+        run_accuracy.close(directory, run.config)
     except OSError as error:
         reason = f"cannot write {directory.path}: {error.strerror or error}; measured blocks are kept"
         typer.echo(f"specbench: error: {reason}. Make room, then: {_resume_command(directory)}", err=True)
@@ -141,7 +154,8 @@ def _report(directory: RunDirectory, as_json: bool) -> int:
             f"specbench: interrupted; measured blocks are kept. Go on with: {_resume_command(directory)}", err=True
         )
         return EXIT_INTERRUPTED
-    return EXIT_ARM_FAILED if directory.failed_blocks() else 0
+    has_failed = run_accuracy.has_failed(directory) or run_graphs.has_failed(directory)
+    return EXIT_ARM_FAILED if directory.failed_blocks() or has_failed else 0
 
 
 def _resume_command(directory: RunDirectory) -> str:

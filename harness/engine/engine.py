@@ -14,7 +14,7 @@ import time
 import torch
 
 from specbench.harness.measure.phase_clock import HostClock, NullClock, PhaseClock
-from specbench.harness.measure.ranges import NullRanges, Ranges
+from specbench.harness.measure.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from specbench.harness.models.draft_models import make_draft_model
 from specbench.harness.models.heads import make_head
 from specbench.harness.models.llama import KVCache, LlamaModel
@@ -169,6 +169,11 @@ class Engine:
     def has_work(self) -> bool:
         return bool(self.scheduler.waiting or self.scheduler.running or self.readback)
 
+    @property
+    def num_steps(self) -> int:
+        """Steps launched so far; the next one has this number."""
+        return self._next_step
+
     def add(self, request: Request) -> None:
         """Queues a request. ValueError if it can never fit."""
         longest = self.config.max_model_len - 1
@@ -196,15 +201,20 @@ class Engine:
         if self._aborts:
             self._apply_aborts()
         if self.scheduler.wants_mixed_step():
-            self.readback.collect(0)
+            self._collect(0)
             self._launch_mixed_step()
         elif self._can_progress():
             self._launch_decode_round()
-            self.readback.collect(self._lag())
+            self._collect(self._lag())
         else:
-            self.readback.collect(0, at_most=1)
+            self._collect(0, at_most=1)
         finished, self._finished = self._finished, []
         return finished
+
+    def _collect(self, lag: int, at_most: int | None = None) -> None:
+        # Behind the newest step the device has more to do: such a wait holds the host back and leaves no gap.
+        with self.ranges.range(LATE_STATUS if lag else STATUS):
+            self.readback.collect(lag, at_most)
 
     def _lag(self) -> int:
         return min(self.config.status_lag, 1) if self.scheduler.waiting else self.config.status_lag
@@ -231,13 +241,14 @@ class Engine:
                     return
                 continue
             self._preempt_last()
-        self.write_grants()
-        start = time.perf_counter_ns()
-        decode_round = self.launcher.round_for(len(running), SamplingMode.of([r.sampling for r in running]))
-        self.load_slots(decode_round, running)
-        batch = decode_round.batch
-        host = self.view(batch, running)
         with self.ranges.range(f"step {self._next_step}"):
+            with self.ranges.range(PREPARE):
+                self.write_grants()
+                start = time.perf_counter_ns()
+                decode_round = self.launcher.round_for(len(running), SamplingMode.of([r.sampling for r in running]))
+                self.load_slots(decode_round, running)
+            batch = decode_round.batch
+            host = self.view(batch, running)
             decode_round.launch(self.ranges, self.clock, host)
         self.phase_log += [(self._next_step, name, ns) for name, ns in self.clock.read()]
         num_rows = len(running) * batch.decode_q
@@ -282,7 +293,7 @@ class Engine:
             if row.is_prefill and row.request.num_computed + row.num_rows < row.request.num_prefill:
                 row.request.num_computed += row.num_rows
         self._queue("mixed", requests, batch, host, start, sum(row.num_rows for row in rows), graph)
-        self.readback.collect(0)
+        self._collect(0)
 
     def _entry(self, row: ScheduledRows) -> MixedEntry:
         request = row.request

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
-from specbench.harness.measure.phase_clock import END, GAP, EventClock, NullClock, PhaseClock
-from specbench.harness.measure.ranges import Ranges
+from specbench.harness.measure.phase_clock import END, GAP, NullClock, PhaseClock
+from specbench.harness.measure.ranges import PREPARE, STATUS, Ranges
 
 from .batch import StepBatch
 from .forward import NUM_CAPTURE_WARM_UPS, capturing
@@ -36,6 +36,16 @@ class Segment:
     @property
     def holds_acceptance(self) -> bool:
         return any(phase.name == "accept" for phase in self.phases)
+
+    @property
+    def host_range(self) -> str | None:
+        """What a trace calls the host's work before the launch; None where there is none.
+
+        Never the name of a phase with device work: its range holds what it launches, and nothing else.
+        """
+        if all(phase.prepare is None for phase in self.phases):
+            return None
+        return PREPARE if part_of(self.phases[0].name) else self.name
 
     def prepare(self, batch: StepBatch, host: HostView) -> None:
         for phase in self.phases:
@@ -104,12 +114,13 @@ class DecodeRound:
         phases: list[Phase],
         pool: Any,
         capture_host: Callable[[StepBatch], HostView],
-        instrumented: bool = False,
+        inner_clock: PhaseClock = _NULL,
     ):
-        """`capture_host` makes the view by which host work is done for the warm-ups before a capture."""
+        """`capture_host` makes the view by which host work is done for the warm-ups before a capture; `inner_clock` is
+        told of the phases inside the captures."""
         self.graph = plan.target
         self.batch = batch
-        self.inner_clock: PhaseClock = EventClock(external=True) if instrumented else NullClock()
+        self.inner_clock = inner_clock
         segments = split_round(plan, phases)
         if any(segment.is_captured for segment in segments):
             self._warm_up(segments, capture_host)
@@ -121,6 +132,11 @@ class DecodeRound:
                 if segment.is_captured
                 else EagerLaunch(segment, batch)
             )
+
+    @property
+    def segments(self) -> list[Segment]:
+        """What is launched, in order; captured ones were captured in this order too."""
+        return [launch.segment for launch in self._launches]
 
     @property
     def needs_host(self) -> bool:
@@ -143,9 +159,13 @@ class DecodeRound:
     def launch(self, ranges: Ranges, clock: PhaseClock, host: HostView) -> None:
         for launch in self._launches:
             segment = launch.segment
-            segment.prepare(self.batch, host)
+            host_range = segment.host_range
+            if host_range is not None:
+                with ranges.range(host_range):
+                    segment.prepare(self.batch, host)
             with ranges.range(segment.name):
                 launch(clock)
             if segment.holds_acceptance:
-                host.acceptance_launched()
+                with ranges.range(STATUS):
+                    host.acceptance_launched()
         clock.mark(END)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specbench.harness.measure.phase_clock import NullClock, PhaseClock
+from specbench.harness.measure.phase_clock import EventClock, NullClock, PhaseClock
 from specbench.harness.measure.ranges import NullRanges, Ranges
 
 from .batch import MixedEntry, StepBatch, decode_batch, mixed_batch
@@ -130,23 +130,27 @@ class Launcher:
         n_S[dummy] = before
 
     def round_for(self, num_requests: int, mode: SamplingMode) -> DecodeRound:
-        size = num_requests
-        if self._sizes:
-            size = self._sizes[bisect.bisect_left(self._sizes, num_requests)]
-        key = (size, mode)
+        key = (self._padded(num_requests), mode)
         if key not in self._rounds:
-            self._rounds[key] = self._make(size, mode)
+            self._rounds[key] = self._make(*key)
         return self._rounds[key]
+
+    def _padded(self, num_requests: int) -> int:
+        return self._sizes[bisect.bisect_left(self._sizes, num_requests)] if self._sizes else num_requests
 
     def instrumented(self, num_requests: int, mode: SamplingMode) -> DecodeRound:
         """A second capture of the round with events at its phase boundaries."""
-        return self._make(num_requests, mode, instrumented=True)
+        return self._make(num_requests, mode, EventClock(external=True))
 
-    def _make(self, size: int, mode: SamplingMode, instrumented: bool = False) -> DecodeRound:
+    def probe(self, num_requests: int, mode: SamplingMode, inner_clock: PhaseClock) -> DecodeRound:
+        """A second capture of the very round that `round_for` gives, for `inner_clock` to look at. Not for replay."""
+        return self._make(self._padded(num_requests), mode, inner_clock)
+
+    def _make(self, size: int, mode: SamplingMode, inner_clock: PhaseClock | None = None) -> DecodeRound:
         batch = decode_batch(self._state, size)
         batch.runners = self._decode_runners
         phases = self._builder.phases(batch, mode)
-        return DecodeRound(self.plan, batch, phases, self._pool, self._capture_host, instrumented)
+        return DecodeRound(self.plan, batch, phases, self._pool, self._capture_host, inner_clock or NullClock())
 
     # -- mixed steps -------------------------------------------------------------------------------------------------
 

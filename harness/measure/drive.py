@@ -110,36 +110,69 @@ def settle(engine: Engine) -> None:
 def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
     """Sends the workload's prompts, over and over if need be, until decode rounds are stable or time is over.
 
-    The first requests come one by one, so that prompt chunks beside 1, 2, ... decodes have all been seen (and their
-    kernels compiled) before anything is measured.
+    Before that every shape is met, so that its kernels are compiled before anything is measured.
     """
+    sender = _WarmUpSender(engine, load)
+    _meet_shapes(sender, warmup.max_s)
     started = time.perf_counter()
-    num_sent = 0
-    live: set[int] = set()
-
-    def send_one() -> None:
-        nonlocal num_sent
-        request = load.request(num_sent % len(load.prompts))
-        request.id = num_sent
-        engine.add(request)
-        live.add(num_sent)
-        num_sent += 1
 
     def on_step(kind: str, duration_ns: int) -> None:
         if kind == "decode" and duration_ns > 0:
             warmup.add(duration_ns / 1e9)
 
-    while num_sent < load.max_concurrency and time.perf_counter() - started < warmup.max_s:
-        send_one()
-        live -= {r.id for _ in range(2) for r in engine.step()}
     engine.log.on_step = on_step
     while not warmup.is_done and time.perf_counter() - started < warmup.max_s:
-        while len(live) < load.max_concurrency:
-            send_one()
-        live -= {r.id for r in engine.step()}
-    for request_id in live:
-        engine.abort(request_id)
-    settle(engine)
+        while len(sender.live) < load.max_concurrency:
+            sender.send(sender.num_sent)
+        sender.step()
+    sender.stop()
     engine.log.on_step = None
     engine.log.take()
     engine.phase_log.clear()
+
+
+class _WarmUpSender:
+    """Requests of a workload under numbers of their own, so that a prompt can be sent again."""
+
+    def __init__(self, engine: Engine, load: Load):
+        self.engine, self.load = engine, load
+        self.num_sent = 0
+        self.live: set[int] = set()
+
+    def send(self, index: int) -> None:
+        request = self.load.request(index % len(self.load.prompts))
+        request.id = self.num_sent
+        self.engine.add(request)
+        self.live.add(self.num_sent)
+        self.num_sent += 1
+
+    def step(self) -> None:
+        self.live -= {r.id for r in self.engine.step()}
+
+    def stop(self) -> None:
+        for request_id in self.live:
+            self.engine.abort(request_id)
+        settle(self.engine)
+        self.live.clear()
+
+
+def _meet_shapes(sender: _WarmUpSender, max_s: float) -> None:
+    """The shortest and the longest prompt alone, then prompt chunks beside 1, 2, ... decodes.
+
+    On a CPU nothing is compiled and a step is dear, so `max_s` bounds it there; elsewhere a limit would leave to the
+    measured blocks whatever the compiler was too slow for.
+    """
+    load, started = sender.load, time.perf_counter()
+    by_length = sorted(range(len(load.prompts)), key=lambda index: len(load.prompts[index].token_ids))
+    bounded = sender.engine.target.device.type == "cpu"
+    for index in [] if bounded else [by_length[0], by_length[-1]]:
+        sender.send(index)
+        sender.step()
+        sender.step()
+        sender.stop()
+    for index in range(load.max_concurrency):
+        if bounded and time.perf_counter() - started >= max_s:
+            break
+        sender.send(index)
+        sender.step()
+        sender.step()

@@ -8,6 +8,11 @@ from typing import Protocol
 
 RANGE_KINDS = ("off", "nvtx")
 
+# Beside the phases and segments of a round, which have ranges of their own names within `step <n>`:
+PREPARE = "prepare"  # the host's work before a launch: pages, uploads, plans of attention
+STATUS = "status"  # the copy of a step's outcome to the host, and the wait for it
+LATE_STATUS = "late_status"  # the wait for an older step's, while the device has newer ones to do
+
 
 class Ranges(Protocol):
     def range(self, name: str) -> AbstractContextManager[None]:

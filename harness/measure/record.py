@@ -41,6 +41,7 @@ from specbench.harness.measure.schema import (
 )
 
 Block = tuple[str, int]
+PROFILES = "profile"  # `kind` in the manifest of a run directory that holds profiles only
 STATUSES = ("running", "complete", "interrupted", "failed")
 _REQUIRED = ("argv", "config", "workload", "arms")
 _TABLES_REQUESTS_LAST = ("steps", "phases", "requests")
@@ -163,6 +164,20 @@ class RunDirectory:
             entry["config"] = to_plain(config)
         entry["notes"] += [note for note in notes or () if note not in entry["notes"]]
         self._write_manifest()
+
+    def note(self, **values: Any) -> None:
+        """Record in `run.json`, beside what it holds, what became known or changed after its creation."""
+        self.manifest.update(to_plain(values))
+        self._write_manifest()
+
+    def end_without_tables(self, status: str) -> None:
+        """Close a run of profiles, which never supplies figures of speed."""
+        self.note(status=status, ended_utc=_utc())
+
+    def check_has_tables(self) -> None:
+        """ValueError for a run of profiles, before anything reads it as measured or begins to measure in it."""
+        if self.manifest.get("kind") == PROFILES:
+            raise ValueError(f"{self.path}: holds profiles and no figures; see them with specbench profile show")
 
     def done_blocks(self) -> set[Block]:
         """Blocks that were measured; failed ones are not among them, so that a resumed run tries them again."""

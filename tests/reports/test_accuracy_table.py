@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from specbench.reports.accuracy_columns import accuracy_columns, accuracy_conventions, verdict
 from specbench.reports.accuracy_table import accuracy_tables
+from specbench.reports.accuracy_view import AccuracyView, ItemFigures
 from specbench.reports.table import markdown_result, plain_result
 
 SCORE = dict(task="gsm8k", version="3.0", filter="strict-match", num_fewshot=5, metric="exact_match", n=500)
 PAIR = dict(arm="ngram", baseline="no-spec", difference=0.004, p=0.69, won=5, lost=3, low=-0.008, high=0.016)
 
 
-def _view(pairs):
-    arms = [
-        SimpleNamespace(label=name, error=error, acceptance=acceptance, median=lambda name: 12.5)
-        for name, error, acceptance in (
-            ("no-spec", "", {}),
-            ("ngram", "", {"acceptance_length": 2.345}),
-            ("eagle", "no memory", {}),
-        )
-    ]
-    scores = [SCORE | dict(arm="no-spec", value=0.774, stderr=0.0187), SCORE | dict(arm="ngram", value=1, stderr=None)]
-    manifest = dict(
-        run_id="r1",
-        results={"accuracy": {"scores": scores, "pairs": pairs}},
-        evaluation={"lm_eval": "0.4.13", "gsm8k": {"notes": ["few-shot examples from elsewhere"]}},
+def _items(**figures):
+    whole = dict(acceptance_length=None, tpot_ms=12.5, tpot_ratio=None, num_pairs=0)
+    return ItemFigures(**whole | dict(tpot_ratio_low=None, tpot_ratio_high=None) | figures)
+
+
+def _view(pairs, scores=None):
+    items = {
+        "no-spec": _items(tpot_ms=20.0),
+        "ngram": _items(acceptance_length=2.345, tpot_ratio=1.6, tpot_ratio_low=1.5, tpot_ratio_high=1.7, num_pairs=3),
+    }
+    known = [SCORE | dict(arm="no-spec", value=0.774, stderr=0.0187), SCORE | dict(arm="ngram", value=1, stderr=None)]
+    record = {"lm_eval": "0.4.13", "notes": ["few-shot examples from elsewhere"]}
+    accuracy = AccuracyView(
+        record=record,
+        baseline="no-spec",
+        scores=known if scores is None else scores,
+        pairs=pairs,
+        items={"gsm8k": items},
+        errors={"eagle": "no memory"},
+        is_alone=False,
     )
-    return SimpleNamespace(manifest=manifest, arms=arms)
+    arms = [SimpleNamespace(label=label) for label in ("no-spec", "ngram", "eagle")]
+    return SimpleNamespace(manifest=dict(run_id="r1"), arms=arms, accuracy=accuracy)
 
 
 def test_scores_in_the_seeds_form_with_what_was_replaced_and_what_is_missing():
@@ -41,9 +50,20 @@ def test_pairs_say_difference_interval_and_power():
     pair = SCORE | PAIR | dict(detectable=0.0158, same_output=0.9)
     table = accuracy_tables(_view([pair]))[1]
     assert table.rows == (
-        ("ngram", "gsm8k", "strict-match", "+0.4 [-0.8, +1.6]", "5/3", "0.69", "1.6", "90.0%", "2.35", "12.50"),
+        (
+            "ngram",
+            "gsm8k",
+            "strict-match",
+            "+0.4 [-0.8, +1.6]",
+            "5/3",
+            "0.69",
+            "1.6",
+            "90.0%",
+            "2.35",
+            "12.50 (1.60x [1.50, 1.70])",
+        ),
     )
-    assert markdown_result(table).count("|") > 30
+    assert markdown_result(table).count("|") > 30 and "no-spec: TPOT 20.00 ms on the items of gsm8k." in table.notes
 
 
 def test_values_that_are_not_right_or_wrong_keep_their_difference():
@@ -52,4 +72,31 @@ def test_values_that_are_not_right_or_wrong_keep_their_difference():
 
 
 def test_a_run_without_an_evaluation_has_no_such_table():
-    assert accuracy_tables(SimpleNamespace(manifest={"results": {}}, arms=[])) == []
+    assert accuracy_tables(SimpleNamespace(accuracy=None)) == [] and accuracy_columns(None) == {}
+
+
+def test_an_evaluation_in_which_every_arm_failed_says_so():
+    (table,) = accuracy_tables(_view([], scores=[]))
+    assert table.rows == () and "eagle: not scored: no memory" in table.notes
+
+
+def test_columns_of_the_comparison():
+    score, pair = SCORE | dict(arm="ngram", stderr=0.01), SCORE | PAIR | dict(same_output=0.9)
+    strict = [score | dict(value=0.5), score | dict(arm="no-spec", value=0.25)]
+    flexible = [s | dict(filter="flexible-extract", value=2 * s["value"]) for s in strict]
+    pairs = [pair | dict(p=0.01), pair | dict(filter="flexible-extract")]
+    accuracy = _view(pairs, [*strict, *flexible]).accuracy
+    columns = accuracy_columns(accuracy)
+    assert list(columns) == ["gsm8k", "gsm8k: paired"]
+    assert columns["gsm8k"] == {"ngram": "1.0000 ± 0.0100", "no-spec": "0.5000 ± 0.0100", "eagle": "not scored"}
+    assert columns["gsm8k: paired"]["ngram"] == "p=0.69 (5 won, 3 lost)"
+    line, other = accuracy_conventions(accuracy)
+    assert "exact_match (flexible-extract)" in line and "over 500 items, 5-shot" in line and "counts these" in other
+
+
+def test_verdicts_in_words():
+    pair = SCORE | PAIR | dict(same_output=0.9)
+    assert verdict(pair | dict(same_output=1.0)) == "same text"
+    assert verdict(pair | dict(won=0, lost=0, p=1.0)) == "same items right"
+    assert verdict(pair | dict(p=None)) == "+0.004"
+    assert verdict(pair | dict(p=None, difference=None, same_output=None)) == "-"

@@ -46,6 +46,25 @@ def stale_length(engine: Engine) -> None:
     _shift_kv_len(engine, -1)
 
 
+def late_metadata(engine: Engine) -> None:
+    """Attention gets the lengths of the round before, as from a graph's own copy that is refreshed too late."""
+    advance = engine.builder._advance
+
+    def late(b: StepBatch) -> None:
+        before_B = b.kv_len_B.clone()
+        advance(b)
+        if b.logit_row_R is None:  # decode rounds: their layout persists, and may be captured
+            b.kv_len_B.copy_(torch.maximum(before_B, b.q_len_B))
+
+    engine.builder._advance = late  # type: ignore[method-assign]
+
+
+def one_token_short(engine: Engine) -> None:
+    """Requests end a token early."""
+    assign = engine.state.assign
+    engine.state.assign = lambda request, limit: assign(request, limit - 1)  # type: ignore[method-assign]
+
+
 def drafts_not_verified(engine: Engine) -> None:
     """The first draft counts as accepted whatever the target says."""
     update = engine.builder.update
@@ -60,6 +79,35 @@ def drafts_not_verified(engine: Engine) -> None:
             update.accept_chain(sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots)
 
     engine.builder.update = Credulous()  # type: ignore[assignment]
+
+
+def lenient_acceptance(engine: Engine, within: float) -> None:
+    """Greedy: a draft counts as accepted where its logit is within `within` of the best ("typical acceptance")."""
+    update, target = engine.builder.update, engine.builder.target
+    seen: list[torch.Tensor] = []
+
+    class Noted:
+        def __getattr__(self, name: str):
+            return getattr(target, name)
+
+        def logits(self, hidden_RH):
+            seen[:] = [target.logits(hidden_RH)]
+            return seen[0]
+
+    class Lenient:
+        def __getattr__(self, name: str):
+            return getattr(update, name)
+
+        def accept_chain(self, sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots):
+            drafts_BK = slots[5][slot_B]
+            logits_BKV = seen[0].view(*sampled_BQ.shape, -1)[:, :-1].float()
+            below_BK = logits_BKV.amax(-1) - logits_BKV.gather(2, drafts_BK.clamp(min=0).long().unsqueeze(2)).squeeze(2)
+            good_BK = (below_BK <= within) & (drafts_BK >= 0) & (num_drafts_B > 0).unsqueeze(1)
+            sampled_BQ[:, :-1] = torch.where(good_BK, drafts_BK, sampled_BQ[:, :-1])
+            update.accept_chain(sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots)
+
+    engine.builder.target = Noted()  # type: ignore[assignment]
+    engine.builder.update = Lenient()  # type: ignore[assignment]
 
 
 def drafter_position(engine: Engine) -> None:
@@ -99,10 +147,32 @@ def padding_rows_write(engine: Engine) -> None:
     drafter._draft_first = writing  # type: ignore[union-attr,method-assign]
 
 
+def padding_rows_share_a_page(engine: Engine) -> None:
+    """Padding rows of the drafter's first pass keep their keys and values where the first request has its prompt's.
+
+    Only rounds padded to a captured size have such rows.
+    """
+    drafter, state = engine.drafter, engine.state
+    first = drafter._draft_first  # type: ignore[union-attr]
+
+    def writing(b: StepBatch) -> None:
+        if b.logit_row_R is None:
+            is_padding_T = b.slot_B[b.row_req_T] == state.dummy_slot
+            page_slot_T = b.block_table_BP[0, 0].long() * state.page_size + b.row_off_T
+            b.kv_slot_T.copy_(torch.where(is_padding_T, page_slot_T, b.kv_slot_T))
+        first(b)
+
+    drafter._draft_first = writing  # type: ignore[union-attr,method-assign]
+
+
+def biased(sample_rows: Callable) -> Callable:
+    """A sampler that draws as if the temperature were a quarter lower."""
+    return lambda logits_RV, *rest: sample_rows(logits_RV * 1.33, *rest)
+
+
 def bias_sampler(monkeypatch) -> None:
-    """Every engine made from now on draws as if the temperature were a quarter lower: no-spec too."""
-    sample_rows = engine_round.sample_rows
-    monkeypatch.setattr(engine_round, "sample_rows", lambda logits_RV, *rest: sample_rows(logits_RV * 1.33, *rest))
+    """Every engine made from now on has it: no-spec too."""
+    monkeypatch.setattr(engine_round, "sample_rows", biased(engine_round.sample_rows))
 
 
 def reference_rounds(

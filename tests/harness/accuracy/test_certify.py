@@ -77,7 +77,9 @@ def test_the_tolerance_is_fixed_in_fp32_and_measured_elsewhere():
 
 def _judged(mine: tuple[int, ...], theirs: tuple[int, ...]):
     target = toy_target()
-    judge = Judge(target, measure_tolerance(target, target, [(PROMPT, OUTPUT)]), [Request(0, PROMPT, SamplingParams())])
+    judge = Judge(
+        target, target, measure_tolerance(target, target, [(PROMPT, OUTPUT)]), [Request(0, PROMPT, SamplingParams())]
+    )
     return judge.certificate("arm", Generated({0: mine}, {}), Generated({0: theirs}, {}))
 
 

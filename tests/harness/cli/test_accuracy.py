@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -11,11 +12,14 @@ pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402
 
+from specbench.harness import arms  # noqa: E402
 from specbench.harness.accuracy import evaluate as evaluation  # noqa: E402
 from specbench.harness.accuracy.gsm8k_task import EXEMPLARS, find_rows, read_rows  # noqa: E402
 from specbench.harness.accuracy.lm_eval_cli import register  # noqa: E402
 from specbench.harness.accuracy.lm_eval_model import SpecbenchLM  # noqa: E402
 from specbench.harness.measure.record import RunDirectory  # noqa: E402
+
+WARM = ["--warmup-max-s", "0.02"]
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def rows(tmp_path):
 def words(rows, chat_model, runs):
     options = f"--model {chat_model} --dtype float32 --device cpu --max-model-len 200 --gen_kwargs max_gen_toks=8"
     files = f"--gsm8k-path {rows['test']} --fewshot-path {rows['train']} --output-dir {runs}"
-    return ["accuracy", *options.split(), *files.split(), "--num_fewshot", "1", "--batch_size", "1"]
+    return ["accuracy", *options.split(), *files.split(), "--num_fewshot", "1", "--batch_size", "1", *WARM]
 
 
 def _requests(kind, arguments):
@@ -84,6 +88,7 @@ def test_table_rows_and_pairs(cli, words, only_run):
     assert result.exit_code == 0, result.output
     assert "flexible-extract" in result.stdout and "strict-match" in result.stdout and "McNemar" in result.stdout
     assert "few-shot examples from file:" in result.stdout
+    assert re.search(r"gsm8k test questions from file:\S+ in place of the hub's openai/gsm8k", result.stdout)
     run = only_run()
     table = pd.read_parquet(run.path / evaluation.TABLE)
     assert len(table) == 2 * 2 * 4  # arms, filters, items
@@ -94,8 +99,8 @@ def test_table_rows_and_pairs(cli, words, only_run):
 
 
 def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeypatch):
-    arms = ["-s", "no-spec", "-s", "ngram:k=2"]
-    assert cli(*words, *arms).exit_code == 0
+    both = ["-s", "no-spec", "-s", "ngram:k=2"]
+    assert cli(*words, *both).exit_code == 0
     (whole,) = runs.iterdir()
     put, calls = evaluation.RunStore.put, []
 
@@ -107,7 +112,7 @@ def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(evaluation.RunStore, "put", interrupted)
-        broken = cli(*words, *arms)
+        broken = cli(*words, *both)
     assert broken.exit_code == 130, broken.output
     (path,) = set(runs.iterdir()) - {whole}
     resumed = cli("accuracy", "--resume", path)
@@ -120,7 +125,7 @@ def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeyp
 
 
 def test_an_arm_that_failed_is_a_row_and_is_tried_again(cli, words, only_run, monkeypatch):
-    build = evaluation.build_engine
+    build = arms.build_engine
 
     def fails(arm, *rest):
         if arm.config.strategy == "ngram":
@@ -128,7 +133,7 @@ def test_an_arm_that_failed_is_a_row_and_is_tried_again(cli, words, only_run, mo
         return build(arm, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "build_engine", fails)
+        patch.setattr(arms, "build_engine", fails)
         result = cli(*words, "-s", "no-spec", "-s", "ngram:k=2", "--limit", "2")
     assert result.exit_code == 1 and "ngram:k=2: not scored: RuntimeError: no room" in result.stdout
     result = cli("accuracy", "--resume", only_run().path)

@@ -1,0 +1,73 @@
+"""Blocks of both sides in this process, one engine each: for models whose start-up is dear.
+
+What a process draws once (memory layout, clocks at start, compiled kernels) is then shared by all blocks, so the
+interval says less about the next process; the table says so.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from specbench.harness.arms import ResolvedArm
+from specbench.harness.engine.request import Request
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.prepare import PreparedRun, Progress
+from specbench.harness.runner import _Arms, _try_block, deferred_interrupt
+
+from .blocks import add_record, missing_blocks
+from .plan import AbPlan
+from .watch import GpuProbe, Watch
+
+
+class BlockProgress:
+    """Progress that counts blocks instead of repeats of an arm."""
+
+    def __init__(self, inner: Progress, num_blocks: int):
+        self._inner, self._num_blocks = inner, num_blocks
+
+    def say(self, text: str) -> None:
+        self._inner.say(text)
+
+    def asset(self, name: str, done: int, total: int) -> None:
+        self._inner.asset(name, done, total)
+
+    def start_block(self, arm: str, repeat: int, num_requests: int) -> None:
+        self._inner.start_block(f"block {repeat + 1}/{self._num_blocks}: {arm}", repeat, num_requests)
+
+    def request_done(self, request: Request) -> None:
+        self._inner.request_done(request)
+
+
+@torch.inference_mode()
+def measure_in_process(
+    run: PreparedRun, plan: AbPlan, directory: RunDirectory, progress: Progress, probe: GpuProbe | None
+) -> None:
+    """Measures what the directory misses. A block that fails is stored as failed, and the others go on.
+
+    Both engines are warmed before the first block: the side that starts must not be the colder one.
+    """
+    watched = BlockProgress(progress, plan.num_blocks)
+    arms = _Arms(run, directory, watched)
+    by_label = {arm.config.label: arm for arm in run.arms}
+    missing = missing_blocks(plan, directory)
+    for arm in run.arms if missing else ():
+        _warm(arms, arm, watched)
+    for block, order in missing:
+        for position, label in enumerate(order):
+            with Watch(probe) as watch:
+                rows = _try_block(run, arms, by_label[label], block, directory, watched)
+            add_record(directory.path, label, block, position, **watch.record())
+            if rows is None:
+                arms.drop(label)
+                continue
+            with deferred_interrupt():
+                directory.append(label, block, rows.requests, rows.steps, rows.phases + arms.take_phases(label))
+
+
+def _warm(arms: _Arms, arm: ResolvedArm, progress: Progress) -> None:
+    label = arm.config.label
+    try:
+        arms.engine(arm)
+    except RuntimeError as error:  # memory: its first block tries again and stores what it says
+        progress.say(f"{label}: not ready: {error}; trying again at its turn")
+        arms.drop(label)

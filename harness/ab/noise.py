@@ -1,0 +1,125 @@
+"""The noise floor of a machine, learnt from an A/A experiment: what its blocks could show, and how often they lie."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specbench.harness.measure.environment import hardware_line
+from specbench.harness.measure.files import write_json
+from specbench.harness.measure.paired import paired
+from specbench.harness.measure.power import as_fraction, least_effect, pairs_needed
+from specbench.harness.measure.verdict import IMPROVED, LEAST_PAIRS, MIN_EFFECT, REGRESSED, decide
+from specbench.workloads.asset_cache import cache_root
+
+NOISE_SCHEMA = "specbench.noise/1"
+BLOCKS = (6, 10, 20)
+EFFECTS = (0.01, 0.02, 0.05)
+_MOST_FLOORS = 50
+_NUM_RESAMPLES = 2000
+_SEED = 20_078  # fixed: the same blocks always give the same floor
+
+
+def noise_floor(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The floor that an A/A experiment (`ab.json`) found, as plain data; ValueError with too few blocks to tell."""
+    metrics = [_metric(m, record["plan"]["min_effect"]) for m in record["metrics"] if m["num_pairs"] >= 2]
+    if record["num_kept"] < 2 or not metrics:
+        raise ValueError(f"aa: {record['num_kept']} measured blocks are too few to see any spread; measure more")
+    model = manifest.get("model") or {}
+    return {
+        "measured_utc": manifest["started_utc"],
+        "run_id": record["run_id"],
+        "command": manifest["command"],
+        "arm": record["arms"]["A"]["name"],
+        "model": {key: model.get(key) for key in ("name", "dtype", "device")},
+        "workload": (manifest.get("workload") or {}).get("name"),
+        "max_concurrency": (manifest.get("sampling") or {}).get("max_concurrency"),
+        "in_process": record["plan"]["in_process"],
+        "num_blocks": record["num_kept"],
+        "num_rejected": record["num_rejected"],
+        "verdict": record["verdict"],
+        "metrics": metrics,
+    }
+
+
+def _metric(found: Mapping[str, Any], min_effect: float) -> dict[str, Any]:
+    logs = np.log(np.asarray(found["pairs"], dtype=float))
+    ratios = logs[:, 1] - logs[:, 0]
+    sd = float(ratios.std(ddof=1))
+    # A mean of two sides varies by the drift between blocks and by half the variance of one side within a block.
+    drift = max(0.0, float(logs.mean(axis=1).var(ddof=1)) - sd**2 / 4)
+    return {
+        "name": found["metric"]["name"],
+        "pairs": found["metric"]["pairs"],
+        "gated": found["metric"]["gated"],
+        "num_pairs": found["num_pairs"],
+        "cv_in_block": sd / 2**0.5,
+        "cv_between_blocks": drift**0.5 if found["metric"]["pairs"] == "blocks" else None,  # prompts differ by nature
+        "least_effect": {str(n): as_fraction(least_effect(sd, n)) for n in BLOCKS},
+        "blocks_needed": {f"{e:g}": _needed(e, sd) for e in EFFECTS},
+        "false_verdicts": false_verdicts(ratios, min_effect),
+    }
+
+
+def _needed(effect: float, sd: float) -> int | None:
+    needed = pairs_needed(float(np.log1p(effect)), sd)
+    return None if needed is None else max(LEAST_PAIRS, needed)
+
+
+def false_verdicts(ratios: Sequence[float] | np.ndarray, min_effect: float = MIN_EFFECT, num_blocks: int = 10) -> float:
+    """Share of experiments on equal sides that end in a change: blocks drawn anew, their sides swapped by chance."""
+    draw = np.random.default_rng(_SEED)
+    drawn = draw.choice(np.asarray(ratios, dtype=float), size=(_NUM_RESAMPLES, num_blocks))
+    found = paired(drawn * draw.choice((-1.0, 1.0), size=drawn.shape))
+    verdicts = decide(found, found.p, "lower", min_effect)
+    return float(np.isin(verdicts, (IMPROVED, REGRESSED)).mean())
+
+
+def floor_file(environment: Mapping[str, Any]) -> Path:
+    """Where the floors of this hardware are kept: beside the downloads, one file for each set of CPU and GPUs."""
+    hardware = environment.get("hardware") or {}
+    gpus = [gpu["name"] for gpu in hardware.get("gpus") or []]
+    cpu = hardware.get("cpu") or {}
+    identity = json.dumps([cpu.get("model"), cpu.get("usable_cores"), cpu.get("logical_cores"), gpus])
+    return cache_root() / "noise" / f"{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
+
+
+def read_floors(environment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Stored floors of this hardware, newest first; ValueError for a file that is none."""
+    path = floor_file(environment)
+    if not path.exists():
+        return []
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: damaged ({error}); remove it and measure again: specbench power --aa 10") from error
+    if not isinstance(stored, dict) or stored.get("schema") != NOISE_SCHEMA:
+        raise ValueError(f"{path}: is not of schema {NOISE_SCHEMA!r}; remove it and measure: specbench power --aa 10")
+    return list(stored["floors"])
+
+
+def store_floor(floor: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
+    """Adds a floor in front of those stored; the oldest beyond fifty go."""
+    path = floor_file(environment)
+    floors = [floor, *read_floors(environment)][:_MOST_FLOORS]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"schema": NOISE_SCHEMA, "hardware": hardware_line(environment), "floors": floors})
+    return path
+
+
+def outlook(floor: Mapping[str, Any], num_blocks: int) -> str:
+    """One line before an experiment: what this machine could show in so many blocks."""
+    parts = [
+        f"{m['name']} {as_fraction(least_effect(m['cv_in_block'] * 2**0.5, num_blocks)):.2%}"
+        for m in floor["metrics"]
+        if m["gated"] and m["pairs"] == "blocks"
+    ]
+    return (
+        f"{num_blocks} blocks could show changes of {', '.join(parts)}, were the noise that of this machine's last A/A "
+        f"({floor['arm']} on {floor['model']['name']}, {floor['measured_utc']})"
+    )

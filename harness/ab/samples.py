@@ -1,0 +1,96 @@
+"""The pairs of each metric, from the raw tables of an A/B run: by block for times, by prompt for acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pandas as pd
+
+from specbench.harness.measure.accounting import round_metrics, step_table
+from specbench.harness.measure.latency import latency_metrics, throughput_metrics
+from specbench.harness.measure.schema import FAILED_ARM_REQUEST_ID, Frames
+from specbench.harness.measure.verdict import Metric
+
+from .plan import LABELS
+
+Pairs = list[tuple[float, float]]
+
+STEP_TIME = Metric(name="step time", unit="ms", better="lower", pairs="blocks")
+TOKENS_PER_STEP = Metric(name="tokens per step", better="higher", pairs="prompts")
+TPOT = Metric(name="TPOT", unit="ms", better="lower", pairs="blocks")
+TPS = Metric(name="TPS", unit="tokens/s", better="higher", pairs="blocks", gated=False)
+TTFT = Metric(name="TTFT", unit="ms", better="lower", pairs="blocks", gated=False)
+
+# Where a metric paired by block stands among the figures of `block_figures`.
+_BY_BLOCK = {
+    STEP_TIME: ("round_ms", "p50"),
+    TPOT: ("tpot_ms", "mean"),
+    TPS: ("tps",),
+    TTFT: ("ttft_ms", "mean"),
+}
+
+
+def block_figures(frames: Frames) -> dict[tuple[str, int], dict[str, Any]]:
+    """By (arm, block), the figures of `measure.metrics.block_metrics` that pairs are made of; not of failed blocks."""
+    steps = {key: rows for key, rows in frames.steps.groupby(["arm", "repeat"], sort=False)}
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for key, requests in frames.requests.groupby(["arm", "repeat"], sort=False):
+        arm, block = key
+        if (requests["request_id"] == FAILED_ARM_REQUEST_ID).any():
+            continue
+        own = steps.get(key, frames.steps.iloc[:0])
+        found[str(arm), int(str(block))] = {
+            "num_failed_requests": int(requests["finish_reason"].isin(["error", "abort"]).sum()),
+            **throughput_metrics(requests, own),
+            **latency_metrics(requests, own),
+            **round_metrics(step_table(own)),
+        }
+    return found
+
+
+def metric_pairs(
+    frames: Frames, figures: Mapping[tuple[str, int], Mapping[str, Any]], blocks: Collection[int]
+) -> dict[Metric, Pairs]:
+    """Pairs (A, B) of every metric over `blocks`. `figures`: `block_figures` of the run. Gated metrics first.
+
+    step time: median duration of the decode rounds of a block, gaps in front included. TPOT, TTFT: mean over the
+    requests of a block. tokens per step: of a prompt, tokens kept / forwards, all its blocks pooled.
+    """
+    by_block = {
+        metric: [
+            (a, b) for n in blocks if (a := _figure(figures["A", n], path)) and (b := _figure(figures["B", n], path))
+        ]
+        for metric, path in _BY_BLOCK.items()
+    }
+    return {
+        STEP_TIME: by_block.pop(STEP_TIME),
+        TOKENS_PER_STEP: _by_prompt(frames, blocks),
+        **by_block,
+    }
+
+
+def _figure(figures: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
+    value: Any = figures
+    for key in path:
+        value = value.get(key) if value is not None else None
+    return value
+
+
+def _by_prompt(frames: Frames, blocks: Collection[int]) -> Pairs:
+    rows = frames.steps[frames.steps["repeat"].isin(list(blocks)) & ~frames.steps["is_prefill"].astype(bool)]
+    keys = ["arm", "repeat", "request_id"]
+    rows = rows[[*keys, "num_emitted"]].merge(frames.requests[[*keys, "prompt_id"]], on=keys)
+    sums = rows.groupby(["arm", "prompt_id"])["num_emitted"].agg(["sum", "count"])
+    rates = (sums["sum"] / sums["count"]).unstack("arm").reindex(columns=list(LABELS)).dropna()
+    rates = rates[(rates > 0).all(axis=1)]
+    return list(zip(rates["A"], rates["B"], strict=True))
+
+
+def same_outputs(requests: pd.DataFrame, blocks: Collection[int]) -> tuple[int, int]:
+    """(pairs with identical tokens, pairs): requests of both sides with the same prompt in the same block."""
+    kept = requests[requests["repeat"].isin(list(blocks))].sort_values("request_id")
+    kept = kept.assign(occurrence=kept.groupby(["arm", "repeat", "prompt_id"]).cumcount())
+    wide = kept.set_index(["repeat", "prompt_id", "occurrence", "arm"])["output_sha256"].unstack("arm")
+    wide = wide.reindex(columns=list(LABELS)).dropna()
+    return int((wide["A"] == wide["B"]).sum()), len(wide)

@@ -1,0 +1,60 @@
+"""Whether an arm's tokens lie further below the best than the target's own arithmetic would put them, all together.
+
+Behind every token of the arm's text the target itself, in its own dtype and by a dense pass, would have said some token
+too. If the arm differs from that pass in nothing but the order of its sums, the two are exchangeable at each position:
+the difference of their regrets is as often positive as negative. For independent symmetric differences d the bound
+P(sum d >= z sqrt(sum d^2)) <= exp(-z^2 / 2) holds for every sample size and every distribution (Efron 1969, by
+Hoeffding's inequality over random signs): no normality, no variance to be known, and nothing that a few flips could
+trigger: k equal ones give z = sqrt(k), so that fewer than 14 never fail.
+
+An arm fails where this p is below 0.001 and its regrets sum to more than 1.5 times the target's. The second condition
+leaves room for kernels that round a little more than dense ones: regret grows with the square of the noise, so 1.5 is
+22 % more noise. Of the arrangements of rows the one with the most regret of its own is taken.
+Legend: A arrangements of rows, N positions of all texts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+FALSE_ALARM = 1e-3
+MOST_RATIO = 1.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excess:
+    """Sums of regrets in logits over the same positions; disputed: positions where the fp32 best was not said."""
+
+    num_positions: int
+    num_disputed: int
+    total: float
+    target_num_disputed: int
+    target_total: float
+    statistic: float  # z
+
+    @property
+    def p_value(self) -> float:
+        """Upper bound of the chance of such an excess without a fault."""
+        return math.exp(-0.5 * self.statistic**2) if self.statistic > 0 else 1.0
+
+    @property
+    def ok(self) -> bool:
+        return self.p_value >= FALSE_ALARM or self.total <= MOST_RATIO * self.target_total
+
+
+def measure_excess(regret_N: Tensor, target_AN: Tensor) -> Excess:
+    """`target_AN`: what the target itself regrets at the same positions, by arrangement."""
+    worst_N = target_AN[int(target_AN.sum(dim=1).argmax())].double()
+    difference_N = regret_N.double() - worst_N
+    size = float(difference_N.square().sum().sqrt())
+    return Excess(
+        num_positions=len(regret_N),
+        num_disputed=int((regret_N > 0).sum()),
+        total=float(regret_N.sum()),
+        target_num_disputed=int((worst_N > 0).sum()),
+        target_total=float(worst_N.sum()),
+        statistic=float(difference_N.sum()) / size if size else 0.0,
+    )

@@ -1,0 +1,117 @@
+"""A pairwise cover of what may be combined: few arms in which every two legal choices meet at least once.
+
+Faults of an engine mostly need two switches to meet (Kuhn, Wallace, Gallo 2004), so that a cover of all pairs finds
+them with some thirty arms where the whole product has hundreds. What is legal is asked of engine/legality.py. The
+cover is grown greedily, each arm the one with most pairs not met yet (AETG, Cohen et al. 1997), from several orders of
+the candidates; the smallest cover is taken. The same machine gets the same arms every time.
+
+Two spellings need saying. `naive-eagle` is `eagle` with the plan `one`: given the plan both run the same round, so they
+are one strategy here, which goes by its own name in each plan. An unpadded drafter's first pass cannot be in a graph of
+its own: under plans that would capture it, it is left to piecewise graphs, as `graph=auto` does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from specbench.harness.arms import resolve_arm
+from specbench.harness.engine.legality import ALLOWED
+from specbench.harness.engine.plans import PLANS
+from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.run_config import parse_arm
+
+MOST_CELLS = 30
+_NUM_ORDERS = 60
+_FULL_FIRST = ("full_decode_only", "full_and_piecewise")  # plans whose other parts an unpadded drafter allows
+_STRATEGIES = {
+    BASELINE: "",
+    "ngram": "k=4",
+    "draft-model": "k=2,draft=self:10",
+    "eagle": "k=4",
+    "eagle-topk": "num_steps=3,topk=3,num_draft_tokens=8",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One value of each factor."""
+
+    strategy: str
+    drafter: str
+    attention: str
+    graph: str
+    sync: str
+    state_update: str
+
+    def text(self) -> str:
+        """A strategy argument."""
+        name = "naive-eagle" if (self.strategy, self.graph) == ("eagle", "one") else self.strategy
+        words = [_STRATEGIES[self.strategy]] if _STRATEGIES[self.strategy] else []
+        words += [f"{key}={getattr(self, key)}" for key in ("attention", "graph", "sync", "state_update")]
+        if self.drafter == "unpadded":
+            words.append("drafter=unpadded")
+            words += ["graph_first=piecewise"] if self.graph in _FULL_FIRST else []
+        return f"{name}:{','.join(words)}"
+
+    def pairs(self) -> frozenset[Pair]:
+        """Every two factors with their values."""
+        values = [(item.name, getattr(self, item.name)) for item in fields(self)]
+        return frozenset(itertools.combinations(values, 2))
+
+
+Pair = tuple[tuple[str, str], tuple[str, str]]
+
+
+def legal_cells(device: str) -> list[Cell]:
+    """Every combination that may run on `device` with the packages of this machine."""
+    return [cell for cell in _product(device) if _is_legal(cell, device)]
+
+
+def _product(device: str) -> Iterator[Cell]:
+    # On a GPU torch's own attention is the reference of the others, not something to run.
+    attention = [a for a in ALLOWED["attention"] if a != "auto" and (a == "torch") == (device == "cpu")]
+    sync = [s for s in ALLOWED["sync"] if s != "auto"]
+    choices = (_STRATEGIES, ALLOWED["drafter"], attention, PLANS, sync, ALLOWED["state_update"])
+    for s, d, a, g, y, u in itertools.product(*choices):
+        yield Cell(strategy=s, drafter=d, attention=a, graph=g, sync=y, state_update=u)
+
+
+def _is_legal(cell: Cell, device: str) -> bool:
+    try:
+        choices = resolve_arm(parse_arm(cell.text(), {}), device, synthetic_weights=False).choices
+    except ValueError:
+        return False
+    return choices.drafter == cell.drafter  # one without a drafter has no such choice
+
+
+def pairwise_cover(device: str) -> list[Cell]:
+    """The plain baseline first. Every pair of two choices that is in some legal cell is in one of these."""
+    legal = legal_cells(device)
+    assert legal, "the torch backend runs on any CPU, Triton or another backend on any GPU"
+    baseline = next(
+        c for c in legal if (c.strategy, c.graph, c.sync, c.state_update) == (BASELINE, "none", "single", "torch")
+    )
+    orders = (random.Random(number).sample(legal, len(legal)) for number in range(_NUM_ORDERS))
+    return min((_grown([baseline], order) for order in orders), key=len)
+
+
+def _grown(cover: Sequence[Cell], candidates: Sequence[Cell]) -> list[Cell]:
+    """The cover with candidates added until no pair is missing; of equally good ones the first."""
+    number: dict[Pair, int] = {}
+    masks = [_mask(cell, number) for cell in candidates]  # pairs as bits: counting them is what takes the time
+    missing = (1 << len(number)) - 1
+    grown = list(cover)
+    for cell in grown:
+        missing &= ~_mask(cell, number)
+    while missing:
+        best = max(range(len(masks)), key=lambda i: (masks[i] & missing).bit_count())
+        grown.append(candidates[best])
+        missing &= ~masks[best]
+    return grown
+
+
+def _mask(cell: Cell, number: dict[Pair, int]) -> int:
+    return sum(1 << number.setdefault(pair, len(number)) for pair in cell.pairs())

@@ -1,0 +1,88 @@
+"""``specbench compare``: stored runs side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from specbench.harness.compare.comparison import ComparedRuns
+
+FORMATS = ("table", "md", "json", "csv")
+EXIT_USAGE, EXIT_NOT_COMPARABLE = 2, 5
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUNS...")],
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|ARM",
+            help="What the others are compared with: a run (id or directory; arms of the same label meet), or an arm. "
+            "Default: the first run; of a single run its arm no-spec.",
+        ),
+    ] = None,
+    allow_mismatch: Annotated[
+        bool, typer.Option("--allow-mismatch", help="Compare although hardware, workload or sampling differ.")
+    ] = False,
+    min_effect: Annotated[str, typer.Option(help="The smallest change that matters.")] = "1%",
+    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "table",
+) -> None:
+    """Compare stored runs: each metric with its change, interval and verdict. Arms are paired by repeat where there are
+    six or more, else by prompt.
+
+    Exit code: 0; 2 bad input, or nothing left to compare; 5 the runs are not comparable.
+
+    Examples:
+
+      specbench compare runs/20260102T030405Z-main-0a1b2c3d runs/20260102T040506Z-change-1b2c3d4e
+
+      specbench compare runs/2026*-sweep-* --baseline no-spec --format csv > sweep.csv
+    """
+    from specbench.harness.compare.comparison import compare_runs
+    from specbench.harness.compare.limits import fraction, word
+    from specbench.harness.compare.stored import read_runs
+
+    try:
+        word(*FORMATS)(format)
+    except ValueError as error:
+        raise ValueError(f"format: {format!r} is not allowed; {error}") from error
+    try:
+        effect = fraction(min_effect if "%" in min_effect else float(min_effect))
+    except ValueError as error:
+        raise ValueError(f"min_effect: {min_effect!r} is not allowed; {error}") from error
+    if not 0 < effect < 1:
+        raise ValueError(f"min_effect: {min_effect!r} is not allowed; allowed: above 0% and below 100%")
+    found, problems = read_runs(runs)
+    for problem in problems:
+        typer.echo(f"specbench: problem: {problem.reason}", err=True)
+    if not found:
+        raise ValueError("runs: none of those given can be read")
+    compared = compare_runs(found, baseline, problems, effect)
+    if compared.mismatches and not allow_mismatch:
+        for mismatch in compared.mismatches:
+            typer.echo(f"specbench: not comparable: {mismatch.run} differs in {mismatch.describe()}", err=True)
+        typer.echo("specbench: compare them nevertheless with --allow-mismatch", err=True)
+        raise typer.Exit(EXIT_NOT_COMPARABLE)
+    _print(compared, format)
+    if len(found) == 1 and len(runs) > 1 and len({p.resolve() for p in runs}) > 1:
+        raise typer.Exit(EXIT_USAGE)  # shown, but not what was asked for
+
+
+def _print(compared: ComparedRuns, format: str) -> None:
+    from rich.console import Console
+
+    from specbench.reports.compare_table import compare_csv, compare_json, compare_table
+    from specbench.reports.table import markdown_result, print_result
+
+    if format == "json":
+        sys.stdout.write(compare_json(compared))
+    elif format == "csv":
+        sys.stdout.write(compare_csv(compared))
+    elif format == "md":
+        sys.stdout.write(markdown_result(compare_table(compared)))
+    else:
+        print_result(compare_table(compared), Console())

@@ -1,0 +1,91 @@
+"""``specbench gate``: may this change be merged?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from specbench.harness.compare.gate_result import GateReport
+
+
+def gate(
+    run: Annotated[Path, typer.Argument(help="The run directory to judge.", metavar="RUN")],
+    policy: Annotated[Path, typer.Option(help="TOML file with the gates.", metavar="FILE")] = Path("specbench.toml"),
+    against: Annotated[Path | None, typer.Option(help="The run directory of the baseline.", metavar="RUN")] = None,
+    allow_mismatch: Annotated[
+        bool, typer.Option("--allow-mismatch", help="Compare times although hardware, workload or sampling differ.")
+    ] = False,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.", metavar="FILE")] = None,
+    comment: Annotated[
+        Path | None, typer.Option(help="Write the comment of a pull request there, as Markdown.", metavar="FILE")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Annotations on stdout, and the summary in $GITHUB_STEP_SUMMARY.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+) -> None:
+    """Check a stored run against a policy: first what has no noise (synchronisations, launches, graphs, acceptance,
+    certificates, accuracy), then times against a baseline run.
+
+    Exit code: 0 passed; 1 regressed; 2 bad input; 3 inconclusive (policy inconclusive = "fail"); 4 invalid measurement
+    or a gate without data; 5 not comparable; 6 wrong outputs or lower accuracy, before all others.
+
+    A policy:
+
+      \\[gate.syncs_per_round]
+      max = 1
+
+      \\[gate.step_ms]
+      min_effect = "1%"
+      alpha = 0.05
+
+    Examples:
+
+      specbench gate runs/20260102T040506Z-change-1b2c3d4e --against runs/20260102T030405Z-main-0a1b2c3d
+
+      specbench gate RUN --policy ci/specbench.toml --against BASE --github --junit gate.xml --comment comment.md
+    """
+    from specbench.harness.compare.gate import run_gates
+    from specbench.harness.compare.policy import read_policy
+    from specbench.harness.compare.stored import read_run
+
+    rules = read_policy(policy)
+    stored = read_run(run)
+    report = run_gates(rules, stored, read_run(against) if against is not None else None, allow_mismatch)
+    _write(report, junit, comment)
+    if json:
+        from specbench.reports.gate_report import gate_json
+
+        sys.stdout.write(gate_json(report))
+    else:
+        from rich.console import Console
+
+        from specbench.reports.gate_report import gate_table
+        from specbench.reports.table import print_result
+
+        print_result(gate_table(report), Console())
+    if github:
+        from specbench.reports.github import workflow_commands, write_summary
+
+        (sys.stderr if json else sys.stdout).write(workflow_commands(report))
+        write_summary(report)
+    raise typer.Exit(report.exit_code)
+
+
+def _write(report: GateReport, junit: Path | None, comment: Path | None) -> None:
+    """Files first: whatever stdout is, they are there."""
+    if junit is not None:
+        from specbench.reports.junit import write_junit
+
+        junit.parent.mkdir(parents=True, exist_ok=True)
+        write_junit(report, junit)
+    if comment is not None:
+        from specbench.harness.measure.files import write_atomically
+        from specbench.reports.gate_report import comment as comment_text
+
+        comment.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(comment, lambda path: path.write_text(comment_text(report), encoding="utf-8"))

@@ -1,0 +1,176 @@
+"""``specbench history``: figures by commit, over a directory that many jobs add runs to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from specbench.harness.history.points import Series
+    from specbench.harness.history.steps import Suspect
+    from specbench.harness.history.store import History
+
+history = typer.Typer(
+    help="Figures by commit: add runs, show dated steps, name suspects, accept known steps.", no_args_is_help=True
+)
+_Directory = Annotated[Path, typer.Argument(help="The directory of the history.", metavar="HISTORY")]
+_Metric = Annotated[str | None, typer.Option(help="Only this metric, as step_ms or tpot_ms.")]
+_Arm = Annotated[str | None, typer.Option(help="Only this arm.")]
+_MinEffect = Annotated[float, typer.Option(help="The smallest change that matters, a fraction.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@history.command()
+def add(
+    directory: _Directory,
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUNS...")],
+) -> None:
+    """Copy runs into a history, each into a directory of its own; jobs may do so at the same time.
+
+    Example:
+
+      specbench history add history/ runs/20260102T030405Z-nightly-0a1b2c3d
+    """
+    from specbench.harness.history.store import add_run
+
+    errors = []
+    for run in runs:
+        try:
+            path, is_new = add_run(directory, run)
+            typer.echo(f"{'added' if is_new else 'already there'}: {path}")
+        except ValueError as error:
+            errors.append(str(error))
+            typer.echo(f"specbench: not added: {error}", err=True)
+    if errors:
+        raise ValueError(f"{len(errors)} of {len(runs)} runs were not added")
+
+
+@history.command()
+def show(
+    directory: _Directory,
+    metric: _Metric = None,
+    arm: _Arm = None,
+    last: Annotated[int, typer.Option(min=1, help="Most commits of a series, the newest.")] = 30,
+    min_effect: _MinEffect = 0.01,
+    json: _Json = False,
+) -> None:
+    """Show the points by commit with the steps between them: where the code changed a figure, where the machine did.
+
+    Example:
+
+      specbench history show history/ --metric step_ms --arm eagle:k=4
+    """
+    from specbench.harness.history.accepted import accepted_commits, read_accepted
+    from specbench.harness.history.steps import dated_steps, find_segments
+
+    found, series = _chosen(directory, metric, arm, min_effect)
+    accepted = read_accepted(directory)
+    parts = []
+    for one in series:
+        segments = find_segments(one, accepted_commits(accepted, one.arm, one.metric), min_effect)
+        parts.append((one, segments, dated_steps(one, segments)))
+    if json:
+        from specbench.reports.history_table import history_json
+
+        entries = [{"series": s, "segments": segments, "steps": steps} for s, segments, steps in parts]
+        sys.stdout.write(history_json(entries, found.problems))
+        return
+    from rich.console import Console
+
+    from specbench.reports.history_table import problem_notes, series_table
+    from specbench.reports.table import print_result
+
+    console = Console()
+    for one, segments, steps in parts:
+        print_result(series_table(one, segments, steps, last), console)
+    for note in problem_notes(found.problems):
+        typer.echo(f"specbench: {note}", err=True)
+
+
+@history.command()
+def suspects(
+    directory: _Directory,
+    metric: _Metric = None,
+    arm: _Arm = None,
+    min_effect: _MinEffect = 0.01,
+    json: _Json = False,
+) -> None:
+    """Name newest points that their segment did not lead to expect, and the paired rerun that decides. Exit code 0:
+    a suspect is no verdict.
+
+    Example:
+
+      specbench history suspects history/
+    """
+    from specbench.harness.history.accepted import accepted_commits, read_accepted
+    from specbench.harness.history.steps import find_suspects
+
+    history_, series = _chosen(directory, metric, arm, min_effect)
+    accepted = read_accepted(directory)
+    found = [
+        suspect
+        for one in series
+        for suspect in find_suspects(one, accepted_commits(accepted, one.arm, one.metric), min_effect)
+    ]
+    if json:
+        from specbench.reports.history_table import history_json
+
+        entries = [{"arm": s.series.arm, "metric": s.series.metric, "suspect": _plain(s)} for s in found]
+        sys.stdout.write(history_json(entries, history_.problems))
+        return
+    from rich.console import Console
+
+    from specbench.reports.history_table import suspects_table
+    from specbench.reports.table import print_result
+
+    print_result(suspects_table(found, history_.problems), Console())
+
+
+@history.command()
+def accept(
+    directory: _Directory,
+    commit: Annotated[str, typer.Argument(help="The commit at which the step is known, 7 characters or more.")],
+    metric: _Metric = None,
+    arm: _Arm = None,
+    note: Annotated[str, typer.Option(help="Why.")] = "",
+) -> None:
+    """Pin a known step in history.toml: figures are judged anew from that commit on.
+
+    Example:
+
+      specbench history accept history/ 3f21af49e86c --metric step_ms --note "the head is larger"
+    """
+    from specbench.harness.history.accepted import Accepted
+    from specbench.harness.history.accepted import accept as add_accepted
+    from specbench.harness.history.store import read_history
+
+    entry = Accepted(commit=commit, metric=metric or "", arm=arm or "", note=note)
+    path = add_accepted(directory, entry, read_history(directory).points)
+    typer.echo(f"accepted {commit} in {path}")
+
+
+def _chosen(directory: Path, metric: str | None, arm: str | None, min_effect: float) -> tuple[History, list[Series]]:
+    from specbench.harness.compare.limits import unknown
+    from specbench.harness.history.points import METRICS, build_series
+    from specbench.harness.history.store import read_history
+
+    if metric is not None and metric not in METRICS:
+        raise ValueError(f"metric: {unknown(metric, METRICS)}")
+    if not 0 < min_effect < 1:
+        raise ValueError(f"min_effect: {min_effect:g} is not allowed; allowed: above 0 and below 1")
+    found = read_history(directory)
+    arms = list(dict.fromkeys(point.arm for point in found.points))
+    if arm is not None and arm not in arms:
+        raise ValueError(f"arm: {arm!r} is in no run of {directory}; allowed: {', '.join(arms) or 'none'}")
+    series = build_series(found.points)
+    return found, [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
+
+
+def _plain(suspect: Suspect) -> dict[str, Any]:
+    from specbench.harness.measure.files import to_plain
+    from specbench.reports.history_table import rerun_command
+
+    return {k: v for k, v in to_plain(suspect).items() if k != "series"} | {"decide_by": rerun_command(suspect)}

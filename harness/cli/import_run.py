@@ -1,0 +1,38 @@
+"""``specbench import``: results of other benchmarks as run directories."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def import_run(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Files of `vllm bench serve --save-result --save-detailed`.", metavar="FILES..."),
+    ],
+    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Where run directories go.")] = Path("runs"),
+    label: Annotated[str, typer.Option(help="Name of the arm. Default: the file's label or backend.")] = "",
+) -> None:
+    """Turn result files of `vllm bench serve` into run directories: TTFT, TPOT, ITL and throughput are computed again
+    under our definitions; what such a file does not hold is absent and said.
+
+    Examples:
+
+      specbench import openai-infqps-concurrency1-llama-20260102-030405.json -o runs/
+    """
+    from specbench.harness.importers.vllm_serve import import_result, read_results
+
+    errors = 0
+    for file in files:
+        try:
+            for found in read_results(file):
+                typer.echo(str(import_result(found, file, output_dir, sys.argv, label)))
+        except (ValueError, OSError) as error:
+            errors += 1
+            typer.echo(f"specbench: not imported: {error}", err=True)
+    if errors:
+        raise ValueError(f"{errors} of {len(files)} files were not imported")

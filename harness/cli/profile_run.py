@@ -1,0 +1,72 @@
+"""`specbench profile run`: trace the arms of a run with nsys or the torch profiler, and report what the traces say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .like_run import like_run
+
+if TYPE_CHECKING:
+    from specbench.harness.run_config import RunConfig
+
+
+@like_run(without=("resume", "ranges", "accuracy*", "certify_graphs"), defaults={"label": "profile"})
+def profile_run(
+    ctx: typer.Context,
+    tool: Annotated[
+        str, typer.Option(help="nsys, torch (torch.profiler) or auto: nsys where there is a GPU and nsys on the PATH.")
+    ] = "auto",
+    rounds: Annotated[int, typer.Option(help="Steady decode rounds in the trace, after warm-up.")] = 50,
+    print_command: Annotated[
+        bool, typer.Option("--print-command", help="Print the whole command of every arm and run nothing.")
+    ] = False,
+    no_twin: Annotated[
+        bool, typer.Option("--no-twin", help="Do not run the same rounds without a profiler (no slow-down).")
+    ] = False,
+    **of_run: Any,
+) -> None:
+    """Trace N steady decode rounds of every arm, each in a process of its own, and report them.
+
+    Takes the options of `specbench run`; the workload gives the prompts, --max-concurrency the batch. The batch is
+    filled at once and kept full: arrival times, repeats and output lengths have no part in it, and stop ids are
+    ignored. A profile never says how fast something is: it leaves no speed figures, and prints how much the profiler
+    slowed the rounds.
+
+    Exit code: 0 all arms profiled, 1 an arm failed, 2 bad input, 130 interrupted.
+
+    Examples:
+
+      specbench profile run -s eagle:k=4 -s naive-eagle:k=4 --max-concurrency 8
+
+      specbench profile run -s eagle:k=4 --tool nsys --rounds 100 --print-command
+    """
+    from .profile_session import ProfileCommand, print_commands
+    from .run import _argv
+    from .run_options import requested
+
+    asked = requested(ctx)
+    configs = _by_batch_size(asked.config, asked.batch_sizes, of_run["label"])
+    if print_command:
+        print_commands(configs, tool, rounds)
+        return
+    command = ProfileCommand(
+        tool=tool,
+        num_rounds=rounds,
+        twin=not no_twin,
+        output_dir=of_run["output_dir"],
+        argv=tuple(_argv()),
+        as_json=of_run["as_json"],
+        quiet=of_run["quiet"],
+    )
+    code = command.run(configs, asked.record)
+    if code:
+        raise typer.Exit(code)
+
+
+def _by_batch_size(config: RunConfig, sizes: tuple[int, ...], label: str) -> list[tuple[str, RunConfig]]:
+    from dataclasses import replace
+
+    many = len(sizes) > 1
+    return [(f"{label}-b{size}" if many else label, replace(config, max_concurrency=size)) for size in sizes]

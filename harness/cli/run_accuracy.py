@@ -1,0 +1,134 @@
+"""`specbench run --accuracy`: the arms of a run are scored on the same items, after their timed blocks.
+
+Everything stands in run.json, so that a resumed run scores what is missing. What the items generated lies in a folder
+of its own, a run directory too: the figures of the timed blocks are derived from the run's own tables, which never hold
+it. Scores go to `accuracy.parquet` beside those tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, parse_tasks
+from specbench.harness.accuracy.extra import require_lm_eval
+
+if TYPE_CHECKING:
+    from specbench.harness.engine.engine import Engine
+    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.prepare import PreparedRun
+    from specbench.harness.run_config import ArmConfig, RunConfig
+
+    from .progress import RunProgress
+
+FOLDER = "accuracy"
+
+
+def parse_accuracy(
+    text: str | None, num_fewshot: int | None, include_path: str | None, load_format: str, arms: Sequence[ArmConfig]
+) -> EvalConfig | None:
+    """What `--accuracy gsm8k:200` asks for; None without it. ValueError for arms that cannot answer anything."""
+    if text is None:
+        if num_fewshot is not None or include_path is not None:
+            raise ValueError("accuracy: --accuracy-num-fewshot and --accuracy-include-path need --accuracy")
+        return None
+    if load_format == "dummy":
+        raise ValueError("accuracy: random weights (--load-format dummy) give no answers; use a real model")
+    check_real_text(arms)
+    require_lm_eval()
+    return EvalConfig(tasks=parse_tasks(text), num_fewshot=num_fewshot, include_path=include_path)
+
+
+def find_items(asked: EvalConfig, config: RunConfig, progress: RunProgress) -> dict[str, Any]:
+    """Finds the tasks and their rows before anything is measured; what run.json says of them. Or ValueError."""
+    from specbench.harness.accuracy.task_sources import check_tasks, evaluation_record, find_sources
+
+    progress.say(f"loading {', '.join(asked.names)}")
+    sources = find_sources(asked, progress=progress.asset)
+    notes = check_tasks(asked, sources, config.workload.max_model_len)
+    return evaluation_record(asked, sources, notes, FOLDER)
+
+
+def is_missing(directory: RunDirectory, config: RunConfig) -> bool:
+    """Whether the run is to be scored and an arm has no scores yet. ValueError for an evaluation without a run."""
+    record = directory.manifest.get("evaluation")
+    if record is None:
+        return False
+    if record["items"] != FOLDER:
+        raise ValueError(f"resume: {directory.path} is an evaluation; use specbench accuracy --resume")
+    from specbench.harness.accuracy.evaluate import scored_arms
+
+    return not scored_arms(directory.path).issuperset(arm.label for arm in config.arms)
+
+
+def score(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -> None:
+    """Scores the arms that have no scores yet, by the engines that were timed where they are still there."""
+    if not is_missing(directory, run.config):
+        return
+    from specbench.harness.accuracy.evaluate import Evaluation, close_items
+    from specbench.harness.accuracy.task_sources import stored_sources
+
+    def engine_of(arm: Any) -> Engine:
+        return run.engines.get(arm.config.label) or run.build(arm)
+
+    record = directory.manifest["evaluation"]
+    items = _items(directory)
+    evaluation = Evaluation(
+        config=run.config,
+        asked=EvalConfig.from_dict(record["asked"]),
+        sources=stored_sources(record),
+        target=run.target,
+        arms=run.arms,
+        engine_of=engine_of,
+        items=items,
+        scores=directory.path,
+        progress=progress,
+    )
+    try:
+        evaluation.score_all()
+    except KeyboardInterrupt:
+        close_items(items, "interrupted")
+        raise
+    close_items(items)
+
+
+def close(directory: RunDirectory, config: RunConfig) -> None:
+    """After the run's own close: its scores and the hash of their file, where there are any."""
+    if directory.manifest.get("evaluation") is not None:
+        from specbench.harness.accuracy.evaluate import close_scores
+
+        close_scores(directory, config.arms)
+
+
+def has_failed(directory: RunDirectory) -> bool:
+    """Whether an arm could not be scored."""
+    return (directory.path / FOLDER / "run.json").exists() and bool(_items(directory).failed_blocks())
+
+
+def _items(directory: RunDirectory) -> RunDirectory:
+    """The folder of the items, made at first use: renamed into place whole, so that a kill leaves none or all of it."""
+    from specbench.harness.measure.record import RunDirectory
+
+    path = directory.path / FOLDER
+    if not path.exists():
+        manifest = directory.manifest
+        record = manifest["evaluation"]
+        made = RunDirectory.create(
+            directory.path,
+            FOLDER,
+            {
+                "argv": manifest["argv"],
+                "config": manifest["config"],
+                "environment": {**manifest["environment"], "git": manifest.get("git")},
+                "workload": {
+                    "name": ", ".join(task["name"] for task in record["asked"]["tasks"]),
+                    "rule": "items of lm-eval, not timed as the run's blocks are",
+                    "source": "see the run above",
+                    "sha256": record["sha256"],
+                    "num_prompts": "see the run above",
+                },
+                "arms": [{key: arm[key] for key in ("label", "strategy", "config")} for arm in manifest["arms"]],
+            },
+        )
+        made.path.rename(path)
+    return RunDirectory.open(path)

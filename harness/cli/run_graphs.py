@@ -1,0 +1,87 @@
+"""`specbench run --certify-graphs`: after the timed blocks, a trace of each arm says whether it ran as its row claims.
+
+That it was asked for stands in run.json, so that a resumed run certifies what is missing; what came of it lies in
+profile/<arm>/profile.json of the run directory.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+from specbench.harness.profiling.profile_run import FOLDER, arm_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specbench.harness.arms import ResolvedArm
+    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.prepare import PreparedRun
+    from specbench.harness.run_config import RunConfig
+
+    from .progress import RunProgress
+
+RECORD = "certify_graphs"  # in run.json
+
+
+def graph_record(asked: bool, config: RunConfig) -> dict[str, Any]:
+    """What run.json says of it. ValueError without a GPU, which has no graphs to certify."""
+    if not asked:
+        return {}
+    from specbench.harness.profiling.certify_graphs import NUM_ROUNDS
+    from specbench.harness.targets import pick_device
+
+    device = pick_device(config.device).type
+    if device != "cuda":
+        raise ValueError(f"certify_graphs: needs a GPU, and the device is {device}; leave --certify-graphs out")
+    return {RECORD: {"num_rounds": NUM_ROUNDS}}
+
+
+def is_missing(directory: RunDirectory) -> bool:
+    """Whether certificates were asked for and a measured arm has none yet."""
+    return bool(_missing(directory))
+
+
+def certify(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -> None:
+    """Certifies the measured arms that are not, by the engines that were timed where they are still there."""
+    missing = _missing(directory)
+    for arm in run.arms:
+        if arm.config.label in missing:
+            _try_arm(run, arm, _folder(directory, arm.config.label), progress)
+
+
+def has_failed(directory: RunDirectory) -> bool:
+    """Whether the trace of an arm came to nothing."""
+    return any(directory.path.glob(f"{FOLDER}/*/failure.json")) and is_missing(directory)
+
+
+def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: RunProgress) -> None:
+    from specbench.harness.prepare import first_line
+    from specbench.harness.profiling.certify_graphs import certify_arm, write_failure
+
+    label = arm.config.label
+    progress.say(f"{label}: certifying graphs")
+    try:
+        engine = run.engines.get(label) or run.build(arm)
+        profile = certify_arm(arm, engine, run.load, folder)
+    except Exception as error:  # stored with the arm, shown in its row
+        run.engines.pop(label, None)
+        gc.collect()
+        write_failure(folder, label, error)
+        progress.say(f"{label}: graphs not certified: {first_line(error)}")
+        return
+    reasons = "; ".join(profile.graph.reasons)
+    progress.say(f"{label}: graph claim {profile.graph.verdict}" + (f": {reasons}" if reasons else ""))
+
+
+def _missing(directory: RunDirectory) -> set[str]:
+    from specbench.harness.profiling.certify_graphs import is_certified
+
+    if RECORD not in directory.manifest:
+        return set()
+    measured = {arm for arm, _ in directory.done_blocks()}
+    return {label for label in measured if not is_certified(_folder(directory, label))}
+
+
+def _folder(directory: RunDirectory, label: str) -> Path:
+    return directory.path / FOLDER / arm_folder(label)

@@ -1,0 +1,151 @@
+"""Stored runs side by side: which arm is compared with which, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.measure.verdict import MIN_EFFECT, Comparison, compare
+
+from .figures import FIGURES, PROMPTS, Side, median, pair
+from .keys import Mismatch, mismatches, software_changes, unknown_groups
+from .outputs import same_outputs
+from .stored import Problem, StoredRun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One arm of one run. `values`: medians over repeats by figure key. `baseline`: name of what it is compared with;
+    empty for a baseline and for an arm without counterpart. note: the arm's marks. same_output: (identical, pairs).
+    """
+
+    run: str
+    arm: str
+    baseline: str
+    note: str
+    values: Mapping[str, float | None]
+    comparisons: Mapping[str, Comparison]
+    is_baseline: bool = False
+    same_output: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedRuns:
+    """Everything `specbench compare` says. mismatches: why figures would not be comparable, empty or allowed."""
+
+    rows: tuple[Row, ...]
+    mismatches: tuple[Mismatch, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    min_effect: float
+
+
+def compare_runs(
+    runs: Sequence[StoredRun],
+    baseline: str | None = None,
+    problems: Sequence[Problem] = (),
+    min_effect: float = MIN_EFFECT,
+) -> ComparedRuns:
+    """Every arm against its counterpart in the baseline run, or against the baseline arm of its own run.
+
+    `baseline` names a run (id, directory) or an arm; without it, the first run, or `no-spec` (else the first arm) where
+    there is only one run. ValueError where nothing has that name. Nothing is refused: `mismatches` says what differs.
+    """
+    sides = [Side(run=run, arm=arm) for run in runs for arm in run.arms]
+    partners = _partners(runs, sides, baseline)
+    rows, notes = [], []
+    for side, partner in zip(sides, partners, strict=True):
+        row, said = _row(side, partner, min_effect, is_baseline=side in partners)
+        rows.append(row)
+        notes += said
+    compared = {p.run.path: p.run for p in partners if p is not None}
+    others = [(first, run) for first in compared.values() for run in runs if run is not first]
+    found = [m for first, run in others for m in mismatches(run.name, first.manifest, run.manifest)]
+    for first, run in others:
+        notes += [f"{run.name}: differs in {change}" for change in software_changes(first.manifest, run.manifest)]
+    warned = [f"{run.name}: {warning}" for run in runs for warning in run.warnings]
+    for run in runs if len(runs) > 1 else ():
+        if unknown := unknown_groups(run.manifest):
+            warned.append(f"{run.name}: {', '.join(unknown)} not recorded: nobody can tell whether it is the same")
+    return ComparedRuns(
+        rows=tuple(rows),
+        mismatches=tuple(dict.fromkeys(found)),
+        problems=tuple(problems),
+        notes=tuple(dict.fromkeys([*warned, *notes])),
+        min_effect=min_effect,
+    )
+
+
+def _partners(runs: Sequence[StoredRun], sides: Sequence[Side], baseline: str | None) -> list[Side | None]:
+    """What each side is compared with; None for baselines and for arms without counterpart."""
+    base_run = _named_run(runs, baseline) if baseline else (runs[0] if len(runs) > 1 else None)
+    if base_run is not None and len(runs) > 1:
+        return [None if side.run is base_run else counterpart(side, base_run) for side in sides]
+    arm = baseline if baseline and base_run is None else _default_arm(runs[0])
+    with_arm = [run for run in runs if arm in run.arms]
+    if not with_arm:
+        known = [*(run.run_id for run in runs), *dict.fromkeys(side.arm for side in sides)]
+        raise ValueError(f"baseline: {arm!r} is no run and no arm of these; allowed: {', '.join(known)}")
+    partners: list[Side | None] = []
+    for side in sides:
+        own = side.run if side.run in with_arm else with_arm[0]
+        partners.append(None if side.arm == arm else Side(run=own, arm=arm))
+    return partners
+
+
+def _named_run(runs: Sequence[StoredRun], name: str) -> StoredRun | None:
+    found = [r for r in runs if name in (r.name, r.run_id, str(r.path), r.path.name) or name.rstrip("/") == str(r.path)]
+    if len(found) > 1:
+        paths = ", ".join(str(run.path) for run in found)
+        raise ValueError(f"baseline: {name!r} is the id of several runs; give one of {paths}")
+    return found[0] if found else None
+
+
+def counterpart(side: Side, base: StoredRun) -> Side | None:
+    """The arm of the same label; or the only arm of `base`, where its own run has one only as well."""
+    if side.arm in base.arms:
+        return Side(run=base, arm=side.arm)
+    return Side(run=base, arm=base.arms[0]) if len(base.arms) == 1 == len(side.run.arms) else None
+
+
+def _default_arm(run: StoredRun) -> str:
+    return next((label for label in run.arms if run.arm(label).get("strategy") == BASELINE), run.arms[0])
+
+
+def _row(side: Side, partner: Side | None, min_effect: float, is_baseline: bool) -> tuple[Row, list[str]]:
+    values = {figure.key: median(figure, side) for figure in FIGURES}
+    marks = [str(note) for note in side.run.arm(side.arm).get("notes", [])]
+    if partner is None:
+        alone = Row(
+            run=side.run.name,
+            arm=side.arm,
+            baseline="",
+            note="; ".join(marks),
+            values=values,
+            comparisons={},
+            is_baseline=is_baseline,
+        )
+        return alone, []
+    pairs = {figure.key: pair(figure, partner, side) for figure in FIGURES}
+    found = compare({p.metric: p.values for p in pairs.values()}, min_effect)
+    notes = [
+        f"{side.name}: {p.metric.name}: {p.num_dropped} pairs are left out, their values are no positive numbers"
+        for p in pairs.values()
+        if p.num_dropped
+    ]
+    if side.run is not partner.run and any(pairs[f.key].kind == PROMPTS and not f.by_prompt_only for f in FIGURES):
+        notes.append(
+            "runs were made at different times: intervals over prompts do not hold the machine's drift between them "
+            "(specbench ab interleaves)"
+        )
+    row = Row(
+        run=side.run.name,
+        arm=side.arm,
+        baseline=partner.name if partner.run is not side.run else partner.arm,
+        note="; ".join(marks),
+        values=values,
+        comparisons=dict(zip(pairs, found, strict=True)),
+        same_output=same_outputs(partner, side),
+    )
+    return row, notes

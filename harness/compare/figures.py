@@ -1,0 +1,180 @@
+"""The timed figures of an arm, and how those of two arms are paired: by repeat if there are enough, else by prompt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.harness.measure.accounting import step_table
+from specbench.harness.measure.latency import served, tpot_by_request_ms
+from specbench.harness.measure.verdict import LEAST_PAIRS, Metric
+
+from .keys import same_prompts
+from .stored import StoredRun
+
+_NS_PER_MS = 1e6
+REPEATS, PROMPTS = "repeats", "prompts"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One arm of one run."""
+
+    run: StoredRun
+    arm: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.name}: {self.arm}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A figure that arms are compared by.
+
+    key: its word in policies. block: where it stands in `block_metrics`. by_prompt: its values (index: prompt id) for
+    an arm, all repeats pooled, None where a prompt has none of its own. by_prompt_only: a property of the prompts, not
+    of the machine's hour.
+    """
+
+    key: str
+    name: str
+    better: str
+    block: tuple[str, ...]
+    unit: str = ""
+    by_prompt: Callable[[Side], pd.Series] | None = None
+    by_prompt_only: bool = False
+    gated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairs:
+    """Pairs (baseline, arm) of one figure. `kind`: repeats or prompts. `num_dropped`: pairs that are no positive
+    numbers, left out."""
+
+    metric: Metric
+    kind: str
+    values: tuple[tuple[float, float], ...]
+    num_dropped: int = 0
+
+
+def _tpot_by_prompt(side: Side) -> pd.Series:
+    requests = side.run.rows("requests", side.arm).reset_index(drop=True)
+    tpot = tpot_by_request_ms(requests)
+    return _geometric_mean(tpot, requests.loc[tpot.index, "prompt_id"])
+
+
+def _ttft_by_prompt(side: Side) -> pd.Series:
+    done = served(side.run.rows("requests", side.arm))
+    return _geometric_mean((done["t_first_ns"] - done["t_submit_ns"]) / _NS_PER_MS, done["prompt_id"])
+
+
+def _tokens_per_step_by_prompt(side: Side) -> pd.Series:
+    rows = _with_prompts(side)
+    rows = rows[~rows["is_prefill"].astype(bool)]
+    sums = rows.groupby("prompt_id")["num_emitted"].agg(["sum", "count"])
+    return sums["sum"] / sums["count"]
+
+
+def _step_ms_by_prompt(side: Side) -> pd.Series:
+    """Median duration of the decode rounds that a prompt took part in: within a repeat, then over the repeats."""
+    rows = _with_prompts(side)
+    found = []
+    for repeat, block in rows.groupby("repeat"):
+        table = step_table(block)
+        rounds_ms = table.loc[table["kind"] == "decode", "round_ns"] / _NS_PER_MS
+        timed = block.assign(round_ms=block["step"].map(rounds_ms)).dropna(subset="round_ms")
+        found.append(timed.groupby("prompt_id")["round_ms"].median().rename(repeat))
+    medians = pd.concat(found) if found else pd.Series(dtype=float)
+    return _geometric_mean(medians, pd.Series(medians.index, index=medians.index))
+
+
+def _with_prompts(side: Side) -> pd.DataFrame:
+    keys = ["repeat", "request_id"]
+    prompts = side.run.rows("requests", side.arm)[[*keys, "prompt_id"]]
+    return side.run.rows("steps", side.arm).merge(prompts, on=keys, how="inner")
+
+
+def _geometric_mean(values: pd.Series, prompts: pd.Series) -> pd.Series:
+    """Over the repeats of a prompt; nan where one of them is not positive."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = pd.Series(np.log(values.to_numpy(dtype=float)), index=prompts.to_numpy())
+    means = logs.groupby(level=0).mean()
+    return pd.Series(np.exp(means.to_numpy()), index=means.index)
+
+
+STEP_MS = Figure(
+    key="step_ms", name="step time", unit="ms", better="lower", block=("round_ms", "p50"), by_prompt=_step_ms_by_prompt
+)
+TOKENS_PER_STEP = Figure(
+    key="tokens_per_step",
+    name="tokens per step",
+    better="higher",
+    block=("acceptance", "tokens_per_forward"),
+    by_prompt=_tokens_per_step_by_prompt,
+    by_prompt_only=True,
+)
+TPOT_MS = Figure(
+    key="tpot_ms", name="TPOT", unit="ms", better="lower", block=("tpot_ms", "mean"), by_prompt=_tpot_by_prompt
+)
+TPS = Figure(key="tps", name="TPS", unit="tokens/s", better="higher", block=("tps",), gated=False)
+TTFT_MS = Figure(
+    key="ttft_ms",
+    name="TTFT",
+    unit="ms",
+    better="lower",
+    block=("ttft_ms", "mean"),
+    by_prompt=_ttft_by_prompt,
+    gated=False,
+)
+FIGURES = (STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS)
+
+
+def block_values(figure: Figure, side: Side) -> dict[int, float]:
+    """The figure of each repeat that has one."""
+    found = {n: _at(metrics, figure.block) for n, metrics in side.run.blocks(side.arm).items()}
+    return {n: float(value) for n, value in found.items() if value is not None}
+
+
+def median(figure: Figure, side: Side) -> float | None:
+    """Median over the repeats; None where none has it or where it is not a number."""
+    values = list(block_values(figure, side).values())
+    value = float(np.median(values)) if values else math.nan
+    return value if math.isfinite(value) else None
+
+
+def pair(figure: Figure, a: Side, b: Side) -> Pairs:
+    """Pairs of `b` against the baseline `a`.
+
+    By repeat where both sides have LEAST_PAIRS of them (repeats of one run were interleaved; those of two runs are
+    independent, and any matching of them is valid); by prompt where fewer and the prompts are the same.
+    """
+    first, second = block_values(figure, a), block_values(figure, b)
+    if a.run is b.run:
+        repeats = [(first[n], second[n]) for n in first if n in second]
+    else:
+        repeats = list(zip(first.values(), second.values(), strict=False))
+    can_pair = figure.by_prompt is not None and same_prompts(a.run.manifest, b.run.manifest)
+    if can_pair and (figure.by_prompt_only or len(repeats) < LEAST_PAIRS):
+        assert figure.by_prompt is not None
+        both = pd.concat([figure.by_prompt(a), figure.by_prompt(b)], axis=1, join="inner").to_numpy()
+        return _pairs(figure, PROMPTS, [(float(x), float(y)) for x, y in both])
+    return _pairs(figure, REPEATS, repeats)
+
+
+def _pairs(figure: Figure, kind: str, values: list[tuple[float, float]]) -> Pairs:
+    metric = Metric(name=figure.name, better=figure.better, pairs=kind, unit=figure.unit, gated=figure.gated)
+    good = tuple(p for p in values if all(math.isfinite(x) and x > 0 for x in p))
+    return Pairs(metric=metric, kind=kind, values=good, num_dropped=len(values) - len(good))
+
+
+def _at(metrics: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = metrics
+    for key in path:
+        value = value.get(key) if value is not None else None
+    return value

@@ -1,0 +1,91 @@
+"""A run under a policy: noise-free gates first, then the timed ones, and one exit code for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specbench.harness.ab.plan import LABELS
+from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
+
+from .comparison import counterpart
+from .figures import PROMPTS, Side
+from .gate_result import Checked, GateReport, GateResult, exit_code
+from .keys import mismatches, software_changes
+from .policy import Policy
+from .stored import StoredRun, two_of_one_id
+from .timed import timed_results
+
+
+def run_gates(
+    policy: Policy, run: StoredRun, baseline: StoredRun | None = None, allow_mismatch: bool = False
+) -> GateReport:
+    """Checks `run` against the limits of `policy`, and against `baseline` (or the policy's baseline arm) where limits
+    are relative. ValueError for arms that the run has not, and for a run against itself."""
+    if baseline is not None and baseline.run_id == run.run_id:
+        raise ValueError(f"against: {two_of_one_id(run, baseline)}: a run cannot be its own baseline")
+    found = mismatches(run.name, baseline.manifest, run.manifest) if baseline is not None else []
+    arms = _arms(policy, run)
+    inner = None if baseline is not None else _own_baseline(policy, run)
+    checked = Checked(
+        run=run,
+        baseline=baseline if baseline is not None else (run if inner else None),
+        arms={arm: inner or _base_arm(run, arm, baseline) for arm in arms},
+        mismatches=() if allow_mismatch else tuple(found),
+    )
+    results = [result for gate in policy.counted for result in gate.results(checked)]
+    results += timed_results(policy.timed, checked)
+    return GateReport(
+        suite=policy.suite,
+        run_id=run.name,
+        baseline_id=baseline.name if baseline is not None else (f"arm {inner} of the same run" if inner else ""),
+        results=tuple(results),
+        mismatches=tuple(found),
+        notes=tuple(_notes(run, baseline, results)),
+        commands=_commands(run, baseline),
+        exit_code=exit_code(results, inconclusive=policy.inconclusive, missing=policy.missing),
+    )
+
+
+def _arms(policy: Policy, run: StoredRun) -> tuple[str, ...]:
+    known = (*run.arms, *(label for label, _ in run.failed))
+    missing = [arm for arm in policy.arms if arm not in known]
+    if missing:
+        raise ValueError(f"arms: {missing[0]!r} is no arm of {run.path}; allowed: {', '.join(run.arms)}")
+    return tuple(arm for arm in policy.arms if arm in run.arms) or run.arms
+
+
+def _own_baseline(policy: Policy, run: StoredRun) -> str | None:
+    """The arm of the run itself that others are compared with: as the policy says; A of an A/B experiment."""
+    if policy.baseline is not None and policy.baseline not in run.arms:
+        raise ValueError(f"baseline: {policy.baseline!r} is no arm of {run.path}; allowed: {', '.join(run.arms)}")
+    return policy.baseline or (LABELS[0] if AB_KEY in run.manifest and LABELS[0] in run.arms else None)
+
+
+def _base_arm(run: StoredRun, arm: str, baseline: StoredRun | None) -> str | None:
+    if baseline is None:
+        return None
+    found = counterpart(Side(run=run, arm=arm), baseline)
+    return found.arm if found else None
+
+
+def _notes(run: StoredRun, baseline: StoredRun | None, results: list[GateResult]) -> list[str]:
+    notes = [f"{one.name}: {warning}" for one in (run, baseline) if one for warning in one.warnings]
+    if baseline is not None:
+        notes += [f"differs in {change}" for change in software_changes(baseline.manifest, run.manifest)]
+        if any(r.comparison is not None and r.comparison.metric.pairs == PROMPTS for r in results):
+            notes.append(
+                "runs were made at different times: intervals over prompts do not hold the machine's drift between "
+                "them; specbench ab interleaves"
+            )
+    return notes
+
+
+def _commands(run: StoredRun, baseline: StoredRun | None) -> Mapping[str, str]:
+    def command(manifest: Mapping[str, Any]) -> str:
+        git = manifest.get("git") or {}
+        sha = str(git.get("sha") or "no commit") + (" with local changes" if git.get("dirty") else "")
+        return f"# {sha}\n{manifest.get('command', '')}"
+
+    found = {"run": command(run.manifest)}
+    return found | ({"baseline": command(baseline.manifest)} if baseline is not None else {})

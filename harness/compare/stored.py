@@ -1,0 +1,169 @@
+"""Stored runs read for comparison: what cannot be read is named beside what can, never dropped in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from specbench.harness.ab.blocks import read_records
+from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
+from specbench.harness.measure.accounting import round_metrics, step_table
+from specbench.harness.measure.latency import latency_metrics, throughput_metrics
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.measure.schema import FAILED_ARM_REQUEST_ID, Frames
+
+Block = tuple[str, int]
+_NEEDED = ("run_id", "status", "arms", "workload", "environment")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StoredRun:
+    """One run: its `run.json`, raw tables and figures by block. `name` tells runs of one comparison apart.
+
+    figures: what is compared, named as in `metrics.block_metrics`, of every measured block that was not rejected.
+    failed: errors of the blocks that failed.
+    warnings: what a reader of its figures must know.
+    """
+
+    name: str
+    path: Path
+    manifest: Mapping[str, Any]
+    frames: Frames
+    figures: Mapping[Block, Mapping[str, Any]]
+    failed: Mapping[Block, str]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def run_id(self) -> str:
+        return str(self.manifest["run_id"])
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Labels of the arms with a measured block, in the order of the run."""
+        measured = {arm for arm, _ in self.figures}
+        return tuple(arm["label"] for arm in self.manifest["arms"] if arm["label"] in measured)
+
+    def arm(self, label: str) -> Mapping[str, Any]:
+        return next(arm for arm in self.manifest["arms"] if arm["label"] == label)
+
+    def rows(self, table: str, label: str) -> pd.DataFrame:
+        """The arm's rows of `requests` or `steps` in the blocks that have figures."""
+        frame = getattr(self.frames, table)
+        mine = frame[frame["arm"] == label]
+        return mine[mine["repeat"].isin([n for arm, n in self.figures if arm == label])]
+
+    def blocks(self, label: str) -> dict[int, Mapping[str, Any]]:
+        """Figures of an arm by repeat, in order."""
+        return {n: self.figures[arm, n] for arm, n in sorted(self.figures) if arm == label}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Something that was given and cannot be used, and why."""
+
+    path: str
+    reason: str
+
+
+def read_run(path: Path) -> StoredRun:
+    """ValueError for what is no run directory of this version, is damaged, or holds no measured block."""
+    directory = RunDirectory.open(path)
+    missing = [key for key in _NEEDED if key not in directory.manifest]
+    if missing:
+        raise ValueError(f"{directory.path}: run.json lacks {', '.join(missing)}: half written, or by another program")
+    try:
+        frames = directory.frames()
+    except pa.ArrowInvalid as error:  # columns came and went before the schema had a number of its own
+        raise ValueError(
+            f"{directory.path}: its tables have other columns than this version's; use the specbench that wrote it"
+        ) from error
+    failed = directory.failed_blocks()
+    rejected = _rejected(directory)
+    figures = {block: found for block, found in _figures(frames).items() if block not in rejected}
+    if not figures:
+        raise ValueError(f"{directory.path}: holds no measured block (status {directory.manifest['status']})")
+    return StoredRun(
+        name=str(directory.manifest["run_id"]),
+        path=directory.path,
+        manifest=directory.manifest,
+        frames=_without_failed(frames),
+        figures=figures,
+        failed=failed,
+        warnings=tuple(_warnings(directory.manifest, failed, rejected)),
+    )
+
+
+def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[Problem]]:
+    """All that can be read, in the order given, each with a name of its own; and what cannot."""
+    runs: list[StoredRun] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            run = read_run(path)
+        except ValueError as error:
+            problems.append(Problem(path=str(path), reason=" ".join(str(error).split())))
+            continue
+        first = next((r for r in runs if r.run_id == run.run_id), None)
+        if first is None:
+            runs.append(run)
+        elif first.path.resolve() == run.path.resolve():
+            problems.append(Problem(path=str(path), reason=f"{path}: given twice; used once"))
+        else:
+            problems.append(Problem(path=str(path), reason=two_of_one_id(first, run)))
+            runs.append(replace(run, name=f"{run.run_id} ({run.path})"))
+    return runs, problems
+
+
+def two_of_one_id(first: StoredRun, second: StoredRun) -> str:
+    """Whether the second is a copy of the first or something else under its id."""
+    same = first.manifest.get("files") == second.manifest.get("files") and bool(first.manifest.get("files"))
+    what = "a copy with the same raw tables" if same else "but its raw tables differ"
+    return f"{second.path}: has the run id of {first.path}, {what}"
+
+
+def _figures(frames: Frames) -> dict[Block, dict[str, Any]]:
+    """`block_metrics` without what no comparison uses: the rest of it takes most of the time."""
+    steps = {key: rows for key, rows in frames.steps.groupby(["arm", "repeat"], sort=False)}
+    figures: dict[Block, dict[str, Any]] = {}
+    for (arm, repeat), requests in frames.requests.groupby(["arm", "repeat"], sort=False):
+        if (requests["request_id"] == FAILED_ARM_REQUEST_ID).any():
+            continue
+        rows = steps.get((arm, repeat), frames.steps.iloc[:0])
+        decoding = rows[~rows["is_prefill"].astype(bool)]
+        figures[str(arm), int(requests["repeat"].iloc[0])] = {
+            "num_failed_requests": int(requests["finish_reason"].isin(["error", "abort"]).sum()),
+            **throughput_metrics(requests, rows),
+            **latency_metrics(requests, rows),
+            **round_metrics(step_table(rows)),
+            "acceptance": {
+                "tokens_per_forward": decoding["num_emitted"].sum() / len(decoding) if len(decoding) else None
+            },
+        }
+    return figures
+
+
+def _rejected(directory: RunDirectory) -> dict[Block, str]:
+    """Blocks of an A/B experiment that were disturbed: both sides of such a block, with the reason."""
+    if AB_KEY not in directory.manifest:
+        return {}
+    reasons = {n: ", ".join(r["reasons"]) for (_, n), r in read_records(directory.path).items() if r.get("reasons")}
+    labels = [arm["label"] for arm in directory.manifest["arms"]]
+    return {(label, n): reason for n, reason in reasons.items() for label in labels}
+
+
+def _without_failed(frames: Frames) -> Frames:
+    return replace(frames, requests=frames.requests[frames.requests["request_id"] != FAILED_ARM_REQUEST_ID])
+
+
+def _warnings(manifest: Mapping[str, Any], failed: Mapping[Block, str], rejected: Mapping[Block, str]) -> list[str]:
+    found = []
+    if manifest["status"] != "complete":
+        found.append(f"the run is not complete (status {manifest['status']}): figures are of what it holds")
+    found += [f"{arm}, repeat {n + 1}: failed: {error}" for (arm, n), error in failed.items()]
+    found += [f"block {n + 1} is left out: {reason}" for n, reason in {n: r for (_, n), r in rejected.items()}.items()]
+    return found

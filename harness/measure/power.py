@@ -1,0 +1,63 @@
+"""What a paired comparison can show: least effect that it finds, chance to find one, pairs needed.
+
+Effects are log ratios (0.0198 is +2 %); `sd` is the standard deviation of the pairs' log ratios, about sqrt(2) times
+the coefficient of variation (CV) of one side within a block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy import stats
+
+ALPHA = 0.05
+POWER = 0.8
+MOST_PAIRS = 10_000
+
+
+def least_effect(sd: float, num_pairs: int, alpha: float = ALPHA, power: float = POWER) -> float:
+    """Minimum detectable effect: the true log ratio that `num_pairs` (2 or more) tell from none with chance `power`.
+
+    (t_{1-alpha/2, n-1} + t_{power, n-1}) * sd / sqrt(n), the usual approximation of the noncentral t.
+    """
+    assert num_pairs >= 2, "no spread below two pairs"
+    freedom = num_pairs - 1
+    quantiles = stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)
+    return float(quantiles * sd / math.sqrt(num_pairs))
+
+
+def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> float:
+    """Chance that the t test of `num_pairs` pairs finds a true log ratio `effect`, in its direction (noncentral t)."""
+    if sd == 0:
+        return 1.0 if effect else 0.0
+    freedom = num_pairs - 1
+    critical = stats.t.ppf(1 - alpha / 2, freedom)
+    return float(stats.nct.sf(critical, freedom, abs(effect) / sd * math.sqrt(num_pairs)))
+
+
+def pairs_needed(effect: float, sd: float, alpha: float = ALPHA, power: float = POWER) -> int | None:
+    """Fewest pairs whose chance to find `effect` is at least `power`; None beyond MOST_PAIRS."""
+    assert effect > 0, "no number of pairs finds no effect"
+    return _fewest(lambda n: chance(effect, sd, n, alpha) >= power)
+
+
+def pairs_for_width(half_width: float, sd: float, level: float = 0.95) -> int | None:
+    """Fewest pairs whose interval is no wider than +-`half_width`; None beyond MOST_PAIRS."""
+    return _fewest(lambda n: stats.t.ppf((1 + level) / 2, n - 1) * sd / math.sqrt(n) <= half_width)
+
+
+def _fewest(enough: Callable[[int], bool]) -> int | None:
+    """Least n from 2 for which `enough` holds, by bisection: it holds for all larger n."""
+    low, high = 2, MOST_PAIRS
+    if not enough(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low
+
+
+def as_fraction(log_ratio: float) -> float:
+    """A log ratio as a change: 0.0198 -> 0.02."""
+    return math.expm1(log_ratio)

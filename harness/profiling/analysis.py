@@ -1,0 +1,171 @@
+"""From a trace file to a Profile: nsys sqlite exports and reports, and torch profiler (Kineto) JSON.
+
+Both become the same tables (trace_tables.sql), so that everything behind them is the same for both. GPU work belongs to
+the round and phase whose host range encloses the call that launched it, whenever it ran.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specbench.harness.measure.files import sha256_file
+
+from .attribution import NO_PHASE, Attribution, attribute
+from .graph_certificate import graph_certificate
+from .idle import idle_figures, main_device
+from .kineto_trace import open_kineto
+from .nsys_trace import export_report, open_nsys
+from .phase_figures import kernel_figures, phase_figures
+from .record import Profile, Quality, Subject
+from .rounds import Rounds, choose_rounds
+from .rules import Matcher, PhaseRules
+from .spans import Span, matched
+from .timeline import timeline
+from .trace_db import GRAPH, MAGIC, ProcessTrace, Trace, TraceFile
+from .waits import find_waits, sync_figures, syncs_per_round
+
+if TYPE_CHECKING:
+    from .node_map import NodeMap
+
+GOOD_SHARE, REFUSED_SHARE = 0.95, 0.5  # of the busy time, attributed to a phase
+_REPORTS = (".nsys-rep", ".qdrep")
+
+
+def analyse_trace(
+    path: Path, *, rules: PhaseRules, node_maps: Sequence[NodeMap] = (), subject: Subject | None = None
+) -> Profile:
+    """All figures of a trace, which is only read. `node_maps`: counts of captured graphs (node_map.py).
+
+    ValueError says what is wrong with the file, or missing in it, and what to do.
+    """
+    with open_trace(path) as trace:
+        matcher = rules.matcher()
+        process, spans, notes = _process(trace, matcher)
+        attribution = attribute(process, spans, node_maps, subject)
+        return _profile(trace, process, attribution, matcher, subject, [*trace.notes, *notes])
+
+
+@contextmanager
+def open_trace(path: Path) -> Iterator[Trace]:
+    """The trace in a file, whose kind its content says; only nsys reports go by their name, having no known mark."""
+    if not path.is_file():
+        raise ValueError(f"trace: {path} is no file")
+    given = TraceFile(name=path.name, sha256=sha256_file(path), num_bytes=path.stat().st_size)
+    with path.open("rb") as stream:
+        head = stream.read(256)
+    with tempfile.TemporaryDirectory() as folder:
+        if head.startswith(MAGIC):
+            trace = open_nsys(path, given)
+        elif head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"["):
+            trace = open_kineto(path, given)
+        elif path.suffix in _REPORTS and head:
+            trace = open_nsys(export_report(path, Path(folder)), given)
+        else:
+            raise ValueError(
+                f"trace: {path.name} is {'empty' if not head else 'neither sqlite nor JSON'}; allowed: an nsys report "
+                "(.nsys-rep) or its sqlite export, or a torch profiler trace (.json, .json.gz)"
+            )
+        with closing(trace.connection):
+            yield trace
+
+
+def _process(trace: Trace, matcher: Matcher) -> tuple[ProcessTrace, list[Span], list[str]]:
+    """The process to look at: of those with ranges that rules know, the one with most GPU work."""
+    gpu_ns = trace.processes()
+    found = {pid: (process := trace.of_process(pid), matched(process.ranges, matcher)) for pid in gpu_ns}
+    found = {pid: item for pid, item in found.items() if item[1]}
+    if not found:
+        _refuse(trace, matcher)
+    chosen = max(found, key=lambda pid: (gpu_ns[pid], -pid))
+    process, spans = found[chosen]
+    notes = []
+    if len(found) > 1:
+        low, high = (bound(gpu_ns[pid] for pid in found) / 1e6 for bound in (min, max))
+        notes.append(
+            f"{len(found)} processes with rounds; figures are those of the busiest (GPU time {low:.3f} to {high:.3f} "
+            "ms)"
+        )
+    return process, spans, notes
+
+
+def _refuse(trace: Trace, matcher: Matcher) -> None:
+    names = trace.range_names()
+    file = trace.source.file
+    if any(matcher.rule(name) for name in names):
+        raise ValueError(
+            f"trace: {file} has phases in a process that has no GPU work; profile the process that launches it"
+        )
+    seen = ", ".join(repr(name) for name, _ in names.most_common(8))
+    raise ValueError(
+        f"trace: no rule knows any of the {len(names)} range names in {file} (most frequent: {seen}); give --rules FILE"
+        " with a [[rule]] for each phase (harness/profiling/rules.toml shows how)"
+    )
+
+
+def _profile(
+    trace: Trace, process: ProcessTrace, a: Attribution, matcher: Matcher, subject: Subject | None, notes: list[str]
+) -> Profile:
+    calls = process.calls(a.call_tid)
+    rounds = choose_rounds(a, calls, process.file)
+    quality = _quality(a, rounds, [*notes, *a.notes, *rounds.notes, *_more_notes(a)])
+    refusal = None
+    if quality.verdict == "refused":
+        refusal = f"only {quality.attributed_share:.1%} of the GPU's busy time could be attributed to a phase"
+    waits = find_waits(a, calls)
+    syncs = sync_figures(waits, rounds)
+    idle, busy_share = idle_figures(a, rounds)
+    bars, number = timeline(a, rounds, waits, process.names)
+    return Profile(
+        source=trace.source,
+        subject=subject,
+        round_ns=rounds.length_ns(),
+        gpu_busy_ns=int(a.own_ns[rounds.holds(a.round)].sum()) / rounds.num,
+        gpu_busy_share=busy_share,
+        phases=() if refusal else phase_figures(a, rounds),
+        graph=graph_certificate(a, rounds, process.names, subject, refusal),
+        syncs=syncs,
+        syncs_per_round=syncs_per_round(syncs),
+        idle=idle,
+        kernels=kernel_figures(a, rounds, process.names, matcher),
+        timeline=bars,
+        timeline_round=number,
+        quality=quality,
+    )
+
+
+def _quality(a: Attribution, rounds: Rounds, notes: list[str]) -> Quality:
+    """The share counts operations of the analysed rounds, and those of no round between the first and the last."""
+    held = rounds.holds(a.round)
+    time = np.append(a.launches["t0"], 0)[a.ops["launch"]]
+    time = np.where(a.ops["launch"] >= 0, time, a.ops["t0"])
+    between = (a.round < 0) & (time >= rounds.steps[0].t0) & (time <= rounds.steps[-1].end)
+    total = int(a.own_ns[held | between].sum())
+    share = int(a.own_ns[held & (a.phase != NO_PHASE)].sum()) / total if total else 0.0
+    verdict = "good" if share >= GOOD_SHARE else "doubtful" if share >= REFUSED_SHARE else "refused"
+    return Quality(
+        verdict=verdict,
+        attributed_share=share,
+        num_ops=len(a.ops),
+        num_ops_without_launch=int((a.ops["launch"] < 0).sum()),
+        num_ops_without_round=int((a.round < 0).sum()),
+        num_rounds=rounds.num,
+        num_rounds_left_out=rounds.num_left_out,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _more_notes(a: Attribution) -> Iterator[str]:
+    if (a.ops["kind"] == GRAPH).any():
+        yield "graphs were not traced by node: kernels inside them are not seen; record with --cuda-graph-trace=node"
+    num_devices = len(np.unique(a.ops["dev"]))
+    if num_devices > 1:
+        yield f"{num_devices} GPUs in the process; idle times are those of GPU {main_device(a)}"
+    serving = {(s.rule.phase, s.rule.also) for s in a.spans if s.rule.also}
+    for phase, also in sorted(serving, key=str):
+        yield f"kernels of {phase} also serve {also}; their time counts for {phase}"

@@ -1,0 +1,116 @@
+"""Why the GPU idles: the gaps between operations, each with the reason that the operation behind it gives.
+
+host-late: its launch call began after the gap did. back-to-back: under 2 us, the hardware's own turn-around.
+launch-latency-or-dependency: the launch was early enough, and the operation still began late.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .attribution import Attribution
+from .record import PHASES, IdleFigures
+from .rounds import Rounds
+
+CAUSES = ("host-late", "launch-latency-or-dependency", "back-to-back")
+BACK_TO_BACK_NS = 2000
+
+_VERIFY, _DRAFT = PHASES.index("verify"), PHASES.index("draft")
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Times at which no operation ran on the device, in time order; `cause`: number in CAUSES."""
+
+    t0: NDArray[np.int64]
+    t1: NDArray[np.int64]
+    cause: NDArray[np.int64]
+
+    def within(self, t0: int, t1: int) -> NDArray[np.int64]:
+        """Idle ns by cause between two times."""
+        first, last = np.searchsorted(self.t1, t0, side="right"), np.searchsorted(self.t0, t1, side="left")
+        some = slice(first, max(first, last))
+        length = np.minimum(self.t1[some], t1) - np.maximum(self.t0[some], t0)
+        return np.bincount(self.cause[some], weights=length, minlength=len(CAUSES)).astype(np.int64)
+
+
+def main_device(a: Attribution) -> int:
+    """The device with the most busy time."""
+    devices = np.unique(a.ops["dev"]).tolist()
+    return max(devices, key=lambda dev: (int(a.own_ns[a.ops["dev"] == dev].sum()), -dev))
+
+
+def find_gaps(a: Attribution, device: int) -> Gaps:
+    at = np.flatnonzero(a.ops["dev"] == device)
+    ops = a.ops[at]
+    covered = np.maximum.accumulate(ops["t1"])[:-1]
+    is_gap = np.flatnonzero(ops["t0"][1:] > covered) + 1
+    t0, t1 = covered[is_gap - 1], ops["t0"][is_gap]
+    launched = np.append(a.launches["t0"], np.iinfo(np.int64).min)[ops["launch"][is_gap]]
+    cause = np.where(launched > t0, 0, np.where(t1 - t0 < BACK_TO_BACK_NS, 2, 1))
+    return Gaps(t0=t0, t1=t1, cause=cause)
+
+
+def windows(a: Attribution, rounds: Rounds, device: int) -> list[tuple[int, int]]:
+    """Each followed round on the device: from its first operation to the first one of the next round; to its own last
+    end where no analysed round follows it."""
+    first, last = _extent(a, device)
+    followed = rounds.followed
+    analysed = {s.index for s in rounds.steps}
+    return [
+        (first[s.index], first[s.index + 1] if s.index + 1 in analysed else last[s.index])
+        for s in followed
+        if s.index in first and (s.index + 1 not in analysed or s.index + 1 in first)
+    ]
+
+
+def _extent(a: Attribution, device: int) -> tuple[dict[int, int], dict[int, int]]:
+    """First start and last end of each round's operations on the device."""
+    at = np.flatnonzero((a.ops["dev"] == device) & (a.round >= 0))
+    index, inverse = np.unique(a.round[at], return_inverse=True)
+    first = np.full(len(index), np.iinfo(np.int64).max)
+    last = np.full(len(index), np.iinfo(np.int64).min)
+    np.minimum.at(first, inverse, a.ops["t0"][at])
+    np.maximum.at(last, inverse, a.ops["t1"][at])
+    return dict(zip(index.tolist(), first.tolist(), strict=True)), dict(zip(index.tolist(), last.tolist(), strict=True))
+
+
+def idle_figures(a: Attribution, rounds: Rounds) -> tuple[IdleFigures, float]:
+    """Idle time per round; and the busy share of the rounds' time on the device."""
+    device = main_device(a)
+    gaps, spans = find_gaps(a, device), windows(a, rounds, device)
+    by_cause = sum((gaps.within(t0, t1) for t0, t1 in spans), np.zeros(len(CAUSES), dtype=np.int64))
+    length = sum(max(0, t1 - t0) for t0, t1 in spans)
+    crossings = _verify_to_draft(a, rounds, device)
+    inside = [gaps.within(t0, t1) for t0, t1 in crossings]
+    num = max(1, len(spans))
+    figures = IdleFigures(
+        total_ns=float(by_cause.sum()) / num,
+        by_cause_ns=_named(by_cause / num),
+        verify_to_draft_span_ns=float(statistics.median(t1 - t0 for t0, t1 in crossings)) if crossings else None,
+        verify_to_draft_idle_ns=float(statistics.median(int(i.sum()) for i in inside)) if crossings else None,
+        verify_to_draft_by_cause_ns=_named(np.mean(inside, axis=0)) if crossings else {},
+        num_overlapped=sum(t1 < t0 for t0, t1 in crossings),
+    )
+    return figures, 1 - float(by_cause.sum()) / length if length else 0.0
+
+
+def _named(values: NDArray[np.float64]) -> dict[str, float]:
+    return dict(zip(CAUSES, values.tolist(), strict=True))
+
+
+def _verify_to_draft(a: Attribution, rounds: Rounds, device: int) -> list[tuple[int, int]]:
+    """(end of verify's last operation, start of the drafter's first) of each round that has both."""
+    here = rounds.holds(a.round) & (a.ops["dev"] == device)
+    found: dict[int, list[int | None]] = {}
+    for phase, place, column, better in ((_VERIFY, 0, "t1", max), (_DRAFT, 1, "t0", min)):
+        at = np.flatnonzero(here & (a.phase == phase))
+        for index, time in zip(a.round[at].tolist(), a.ops[column][at].tolist(), strict=True):
+            pair = found.setdefault(index, [None, None])
+            known = pair[place]
+            pair[place] = time if known is None else better(known, time)
+    return [(v, d) for _, (v, d) in sorted(found.items()) if v is not None and d is not None]

@@ -1,0 +1,26 @@
+"""What of a command line nobody else should see: values of options that look secret, and whose home folder it was."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "[redacted]"
+
+HOME = re.compile(r"(/home/|/Users/)([^/\\\s\"':;,]+)")
+# No plain `token`: --num-tokens and the like are figures.
+SECRET = r"(?:api_?-?key|access_?-?key|auth|secret|passw|credential|(?<!num[-_])token(?!s|iz))"
+_SECRET_OPTION = re.compile(rf"^--?[\w-]*{SECRET}[\w-]*$", re.IGNORECASE)
+_SECRET_VALUE = re.compile(rf"(\b[\w-]*{SECRET}[\w-]*=)[^\s\"]+", re.IGNORECASE)
+
+
+def masked(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A command line with secret-looking values masked and home folders made anonymous."""
+    shown, hide_next = [], False
+    for word in argv:
+        shown.append(MASK if hide_next and not word.startswith("-") else _plain_text(word))
+        hide_next = _SECRET_OPTION.match(word) is not None
+    return tuple(shown)
+
+
+def _plain_text(text: str) -> str:
+    return HOME.sub(r"\1user", _SECRET_VALUE.sub(rf"\1{MASK}", text))

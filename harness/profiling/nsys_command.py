@@ -1,0 +1,99 @@
+"""The nsys command: found, its version checked, its whole argument list, and what became of a run of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LEAST_VERSION = (2022, 1)  # --cuda-graph-trace=node together with --capture-range-end
+_VERSION = re.compile(r"\b(20\d\d)\.(\d+)(?:\.(\d+))?")
+_LINES_SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nsys:
+    """An nsys that can be used. `version`: as it says it, 2025.3.1."""
+
+    path: str
+    version: str
+
+
+def find_nsys() -> Nsys | None:
+    """The nsys on the PATH; None where there is none. ValueError for one that is too old or does not say."""
+    path = shutil.which("nsys")
+    if path is None:
+        return None
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return Nsys(path=path, version=parse_version(done.stdout + done.stderr))
+
+
+def parse_version(text: str) -> str:
+    """From the output of `nsys --version`; ValueError where it cannot be read, or is older than LEAST_VERSION."""
+    found = _VERSION.search(text)
+    if found is None:
+        raise ValueError(f"tool: nsys --version said {' '.join(text.split())!r}, which names no version; reinstall it")
+    numbers = tuple(int(word) for word in found.groups() if word is not None)
+    if numbers[:2] < LEAST_VERSION:
+        least = ".".join(map(str, LEAST_VERSION))
+        raise ValueError(f"tool: nsys {found[0]} is too old; install {least} or later, or use --tool torch")
+    return found[0]
+
+
+def require_nsys() -> Nsys:
+    """As `find_nsys`, with an error where there is none."""
+    nsys = find_nsys()
+    if nsys is None:
+        raise ValueError(
+            "tool: nsys is not on the PATH; install NVIDIA Nsight Systems and put nsys on the PATH, or use --tool torch"
+        )
+    return nsys
+
+
+def nsys_argv(nsys: str, output: Path | str, program: Sequence[str]) -> list[str]:
+    """The whole command. `output`: the report's path without its ending.
+
+    Only the capture range is traced, every node of a graph is a row, and the CPU is not sampled. The program goes on
+    after the range (stop, not stop-shutdown), so that it ends by itself and nsys returns its exit code.
+    """
+    return [
+        nsys,
+        "profile",
+        "--trace=cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--cuda-graph-trace=node",
+        "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop",
+        "--force-overwrite=true",
+        f"--output={output}",
+        "--export=sqlite",
+        *program,
+    ]
+
+
+def exported(output: Path, log: str) -> Path:
+    """The sqlite file that nsys wrote beside its report. RuntimeError says what is there instead, and what to do."""
+    sqlite = output.with_name(output.name + ".sqlite")
+    if sqlite.is_file():
+        return sqlite
+    report = output.with_name(output.name + ".nsys-rep")
+    if report.is_file():
+        why = "it wrote a report, but could not export it to sqlite"
+    elif output.with_name(output.name + ".qdstrm").is_file():
+        why = (
+            "its importer is missing or failed: it wrote a raw .qdstrm and no report; install the whole of Nsight "
+            "Systems (host and target parts)"
+        )
+    else:
+        why = "it wrote no report; did it have the permission to profile?"
+    raise RuntimeError(f"nsys left no trace: {why}. It said: {tail(log)}. Or use --tool torch")
+
+
+def tail(log: str) -> str:
+    """The last lines of what a program said."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return " | ".join(lines[-_LINES_SHOWN:]) or "(nothing)"

@@ -1,0 +1,187 @@
+"""Host ranges that rules know: which of them encloses a call, and the steps that they delimit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .rules import Matcher, Rule
+from .trace_db import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range with its rule."""
+
+    range: Range
+    rule: Rule
+
+    @property
+    def t0(self) -> int:
+        return self.range.t0
+
+    @property
+    def t1(self) -> int:
+        return self.range.t1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One step of the engine. `t1`: end of its range; `end`: start of the next step; of the last one, the end of what
+    the host does after it.
+
+    `kind`: decode or mixed (a step with prompt rows). `is_followed`: whether another step begins at `end`. `is_whole`:
+    not known to be cut off; the last of steps that only their next ones end is.
+    """
+
+    index: int  # in time order
+    number: int  # as its name says, else `index`
+    kind: str
+    t0: int
+    t1: int
+    end: int
+    is_followed: bool
+    is_whole: bool
+
+    @property
+    def length_ns(self) -> int:
+        return self.end - self.t0
+
+
+def matched(ranges: Iterable[Range], matcher: Matcher) -> list[Span]:
+    """The ranges that have a rule, in time order, without those inside a range that covers its own."""
+    spans: list[Span] = []
+    covered: dict[int, float] = {}  # by thread: until when
+    for item in ranges:
+        rule = matcher.rule(item.name)
+        if rule is None or (rule.step is None and item.t1 <= covered.get(item.tid, -math.inf)):
+            continue
+        if rule.covers:
+            covered[item.tid] = item.t1
+        spans.append(Span(item, rule))
+    return spans
+
+
+def main_thread(spans: Sequence[Span]) -> int:
+    """The thread that the engine's loop runs on: the one with most steps, or with most ranges."""
+    steps = Counter(s.range.tid for s in spans if s.rule.step or s.rule.starts_step)
+    return min((steps or Counter(s.range.tid for s in spans)).items(), key=lambda item: (-item[1], item[0]))[0]
+
+
+def steps_of(spans: Sequence[Span], file: str) -> list[Step]:
+    """The steps of one thread's spans. ValueError where no rule says where one begins."""
+    marks = [s for s in spans if s.rule.step]
+    if not marks:
+        marks = _starts(spans, file)
+    marks = _outermost(marks)
+    starts = [s.t0 for s in marks]
+    last_end = _end_after(marks[-1], spans)
+    inside = _kinds_within([*starts, last_end + 1], spans)
+    steps = []
+    for index, (mark, end) in enumerate(zip(marks, [*starts[1:], last_end], strict=True)):
+        is_followed = index + 1 < len(marks)
+        steps.append(
+            Step(
+                index=index,
+                number=_number(mark.range.name, index),
+                kind=_kind(mark.rule, inside[index]),
+                t0=mark.t0,
+                t1=end if _is_open(mark) else mark.t1,
+                end=end,
+                is_followed=is_followed,
+                is_whole=is_followed or not _is_open(mark),
+            )
+        )
+    return steps
+
+
+def _is_open(mark: Span) -> bool:
+    """Whether the step lasts until the next one."""
+    return mark.rule.until_next or not mark.rule.step
+
+
+def _end_after(mark: Span, spans: Sequence[Span]) -> int:
+    """The end of the last step and the host's work right after it; a step that was cut off has no range, but phases."""
+    end = mark.t1
+    for span in spans:
+        if span.t0 < mark.t1:
+            continue
+        if not _is_open(mark) and not is_between_steps(span.rule):
+            break
+        end = max(end, span.t1)
+    return end
+
+
+def is_between_steps(rule: Rule) -> bool:
+    """Whether ranges of the rule may stand behind the step that they belong to."""
+    return rule.phase in ("status", "host")
+
+
+def _starts(spans: Sequence[Span], file: str) -> list[Span]:
+    first = next((s.rule for s in spans if s.rule.starts_step), None)
+    if first is None:
+        seen = ", ".join(sorted({s.range.name for s in spans})[:8])
+        raise ValueError(
+            f"trace: no range in {file} says where a step begins (seen: {seen}); give --rules FILE with a [[rule]] that has "
+            'step = "any", or starts_step = true for the first phase of a step'
+        )
+    return [s for s in spans if s.rule is first]
+
+
+def _outermost(spans: Sequence[Span]) -> list[Span]:
+    found: list[Span] = []
+    for span in spans:
+        if not found or span.t0 >= found[-1].t1:
+            found.append(span)
+    return found
+
+
+def _kinds_within(bounds: Sequence[int], spans: Sequence[Span]) -> list[set[str]]:
+    """Phases with prompt rows, by the interval of `bounds` that they begin in."""
+    found: list[set[str]] = [set() for _ in bounds]
+    at = -1
+    for span in spans:
+        while at + 1 < len(bounds) and bounds[at + 1] <= span.t0:
+            at += 1
+        if at >= 0 and span.rule.phase in ("prefill", "mixed"):
+            found[at].add(span.rule.phase)
+    return found
+
+
+def _kind(rule: Rule, prompt_phases: set[str]) -> str:
+    if rule.step == "mixed" or (prompt_phases and rule.step != "decode"):
+        return "mixed"
+    return "decode"
+
+
+def _number(name: str, index: int) -> int:
+    match = re.search(r"step (\d+)", name)
+    return int(match[1]) if match else index
+
+
+def innermost(spans: Sequence[Span], t0s: Sequence[int], t1s: Sequence[int]) -> list[int]:
+    """For each interval the index of the latest begun span (of `spans`, in time order) that holds it whole, or -1.
+
+    One sweep over both. Spans of one thread nest, but need not: start/end ranges may overlap.
+    """
+    found = [-1] * len(t0s)
+    begins, ends = [span.t0 for span in spans], [span.t1 for span in spans]
+    stack: list[int] = []
+    following = 0
+    for index in sorted(range(len(t0s)), key=t0s.__getitem__):
+        t0, t1 = t0s[index], t1s[index]
+        while following < len(spans) and begins[following] <= t0:
+            _pop_ended(stack, ends, begins[following])
+            stack.append(following)
+            following += 1
+        _pop_ended(stack, ends, t0)
+        found[index] = next((k for k in reversed(stack) if ends[k] >= t1), -1)
+    return found
+
+
+def _pop_ended(stack: list[int], ends: Sequence[int], time: int) -> None:
+    while stack and ends[stack[-1]] < time:
+        stack.pop()

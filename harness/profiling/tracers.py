@@ -1,0 +1,89 @@
+"""What stands around the traced rounds: nothing, the capture range that nsys waits for, or the torch profiler."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from specbench.harness.measure.ranges import NullRanges, Ranges, TraceRanges
+
+
+class Tracer(Protocol):
+    """`arm` stands before the batch is filled, `begin` and `end` around the rounds, whose ranges are `ranges`."""
+
+    ranges: Ranges
+
+    def arm(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class NoTracer:
+    """The unprofiled twin."""
+
+    def __init__(self) -> None:
+        self.ranges: Ranges = NullRanges()
+
+    def arm(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class NsysRange:
+    """Opens and closes the range of nsys's --capture-range=cudaProfilerApi."""
+
+    def __init__(self) -> None:
+        self.ranges: Ranges = TraceRanges()
+
+    def arm(self) -> None: ...
+
+    def begin(self) -> None:
+        torch.cuda.synchronize()  # work in flight would be in the trace without its launch
+        torch.cuda.profiler.start()
+
+    def end(self) -> None:
+        _wait_idle()
+        torch.cuda.profiler.stop()
+
+
+class TorchTracer:
+    """torch.profiler over the rounds, written as Chrome JSON (.json.gz: compressed)."""
+
+    def __init__(self, path: Path, device: torch.device):
+        from torch.profiler import ProfilerActivity, profile, schedule
+
+        self.ranges: Ranges = TraceRanges()
+        self._path = path
+        self._on_gpu = device.type == "cuda"
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
+        # Warm-up: the first collection of a process takes seconds to begin, which must not stand in a round.
+        self._profile: Any = profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1))
+
+    def arm(self) -> None:
+        self._profile.start()
+
+    def begin(self) -> None:
+        if self._on_gpu:
+            torch.cuda.synchronize()
+        self._profile.step()
+
+    def end(self) -> None:
+        if self._on_gpu:
+            _wait_idle()
+        self._profile.stop()
+        self._profile.export_chrome_trace(str(self._path))
+
+
+def _wait_idle() -> None:
+    """Waits for the GPU without a call that a trace counts as a synchronisation."""
+    event = torch.cuda.Event()
+    event.record()
+    while not event.query():
+        time.sleep(1e-4)

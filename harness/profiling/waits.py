@@ -1,0 +1,113 @@
+"""Where the host waits for the GPU: explicit synchronisation, blocking copies, copies into pageable memory.
+
+An asynchronous copy from the device into pageable memory blocks the host; on real traces such copies cost the wait and
+the synchronise call behind them costs nothing. Both calls are one read (torch's `.tolist()`), so they count once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .attribution import Attribution, place
+from .record import PHASES, SyncFigures
+from .rounds import Rounds
+from .spans import innermost
+from .trace_db import DEVICE_TO_DEVICE, DEVICE_TO_HOST, PAGEABLE, ApiCall
+
+EXPLICIT, BLOCKING, PAGEABLE_COPY, LATE = "explicit", "blocking-copy", "pageable-copy", "late"
+
+_SYNCHRONIZE = re.compile(r"cu(da)?\w*Synchronize")
+_BLOCKING_COPY = re.compile(r"cu(da)?Memcpy(?!\w*Async)")
+_ASYNC_COPY = re.compile(r"cu(da)?Memcpy\w*Async")
+_QUESTION = re.compile(r"cu(da)?\w*(Get|Query|IsCapturing|Attribute)")  # cudaEventQuery and the like wait for nothing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wait:
+    """One wait of the host. `round`: index of a step; -1 outside."""
+
+    api: str
+    kind: str
+    phase: str
+    round: int
+    t0: int
+    t1: int
+
+
+def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
+    """The waits among the calls of the engine's thread, in time order.
+
+    One between two steps belongs to the step before it, as phase `status`; one in a step but in no range is the host's.
+    """
+    found: list[tuple[str, str, int, int]] = []
+    copies = _copies_by_launch(a)
+    open_copy: ApiCall | None = None  # a pageable copy, as long as nothing but questions followed it
+    for call in calls:
+        if _SYNCHRONIZE.match(call.name):
+            if open_copy is None:
+                found.append((call.name, EXPLICIT, call.t0, call.t1))
+            else:
+                found[-1] = (f"{open_copy.name} + {call.name}", PAGEABLE_COPY, open_copy.t0, call.t1)
+            open_copy = None
+            continue
+        if _QUESTION.match(call.name):
+            continue
+        open_copy = None
+        copy_kind, memory = copies.get(call.id, (-1, -1))
+        if _BLOCKING_COPY.match(call.name) and copy_kind != DEVICE_TO_DEVICE:
+            found.append((call.name, BLOCKING, call.t0, call.t1))
+        elif copy_kind == DEVICE_TO_HOST and memory == PAGEABLE and _ASYNC_COPY.match(call.name):
+            found.append((call.name, PAGEABLE_COPY, call.t0, call.t1))
+            open_copy = call
+    return _placed(a, found)
+
+
+def _copies_by_launch(a: Attribution) -> dict[int, tuple[int, int]]:
+    """(copy kind, kind of the memory written) by call, of copies that calls made one by one."""
+    ops = a.ops[(a.ops["copy_kind"] >= 0) & (a.ops["launch"] >= 0) & ~a.via_graph]
+    calls = a.launches["id"][ops["launch"]].tolist()
+    return dict(zip(calls, zip(ops["copy_kind"].tolist(), ops["dst_kind"].tolist(), strict=True), strict=True))
+
+
+def _placed(a: Attribution, found: Sequence[tuple[str, str, int, int]]) -> list[Wait]:
+    t0, t1 = [w[2] for w in found], [w[3] for w in found]
+    span = innermost(a.spans, t0, t1)
+    rounds = place(a.steps, np.array(t0, dtype=np.int64), np.array(t1, dtype=np.int64), np.ones(len(found), dtype=bool))
+    waits = []
+    for (api, kind, begin, end), at, index in zip(found, span, rounds.tolist(), strict=True):
+        rule = a.spans[at].rule if at >= 0 else None
+        is_inside = index >= 0 and end <= a.steps[index].t1
+        phase = (rule.phase if rule else None) or ("host" if is_inside else "status")
+        waits.append(
+            Wait(api=api, kind=LATE if rule and rule.late else kind, phase=phase, round=index, t0=begin, t1=end)
+        )
+    return waits
+
+
+def sync_figures(waits: Sequence[Wait], rounds: Rounds) -> tuple[SyncFigures, ...]:
+    """Waits of the analysed rounds by place and call, in the order of a round."""
+    held = {s.index for s in rounds.steps}
+    by_place: defaultdict[tuple[int, str, str], list[Wait]] = defaultdict(list)
+    for wait in waits:
+        if wait.round in held:
+            by_place[PHASES.index(wait.phase), wait.kind, wait.api].append(wait)
+    return tuple(
+        SyncFigures(
+            phase=PHASES[phase],
+            api=api,
+            kind=kind,
+            per_round=len(mine) / rounds.num,
+            wait_ns=sum(w.t1 - w.t0 for w in mine) / rounds.num,
+        )
+        for (phase, kind, api), mine in sorted(by_place.items())
+    )
+
+
+def syncs_per_round(figures: Sequence[SyncFigures]) -> float:
+    """Waits for the newest step; those for an older one hold the host back, but leave the GPU work to do."""
+    return sum(item.per_round for item in figures if item.kind != LATE)

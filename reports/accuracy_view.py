@@ -1,0 +1,120 @@
+"""Accuracy of a stored run, from its raw rows: scores, arms paired item by item, acceptance and speed of the items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.harness.measure.acceptance import acceptance_metrics
+from specbench.harness.measure.accuracy import ACCURACY_SCHEMA, accuracy_figures
+from specbench.harness.measure.latency import tpot_by_request_ms
+from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.measure.schema import FAILED_ARM_REQUEST_ID, Frames
+from specbench.harness.measure.stats import mean_interval
+
+TABLE = "accuracy.parquet"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemFigures:
+    """An arm over the items of one task, apart from any timed block. `tpot_ratio`: exp of the mean over items of
+    log(baseline TPOT / arm TPOT), with its interval; above 1 the arm is faster. None where nothing pairs."""
+
+    acceptance_length: float | None
+    tpot_ms: float | None
+    tpot_ratio: float | None
+    tpot_ratio_low: float | None
+    tpot_ratio_high: float | None
+    num_pairs: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccuracyView:
+    """`record`: what run.json says of the evaluation; `scores` and `pairs` as `accuracy_figures` gives them; `items` by
+    task, then arm, for tasks that generate; `errors` by arm. `is_alone`: the run is nothing but an evaluation."""
+
+    record: Mapping[str, Any]
+    baseline: str
+    scores: list[dict[str, Any]]
+    pairs: list[dict[str, Any]]
+    items: Mapping[str, Mapping[str, ItemFigures]]
+    errors: Mapping[str, str]
+    is_alone: bool
+
+
+def view_accuracy(directory: RunDirectory) -> AccuracyView | None:
+    """None for a run that has no scores (yet), and no arm that failed to get any."""
+    record = directory.manifest.get("evaluation")
+    if record is None:
+        return None
+    folder = directory.path / record["items"]
+    if not (folder / "run.json").exists():
+        return None
+    items = RunDirectory.open(folder)
+    errors = {arm["label"]: arm["error"] for arm in items.manifest["arms"] if arm["error"]}
+    file = directory.path / TABLE
+    if not file.exists() and not errors:
+        return None
+    rows = pd.read_parquet(file) if file.exists() else ACCURACY_SCHEMA.empty_table().to_pandas()
+    arms = items.manifest["arms"]
+    baseline = next((arm["label"] for arm in arms if arm["strategy"] == BASELINE), arms[0]["label"])
+    return AccuracyView(
+        record=record,
+        baseline=baseline,
+        **accuracy_figures(rows, baseline),
+        items=_by_task(items.frames(), baseline),
+        errors=errors,
+        is_alone=folder == directory.path,
+    )
+
+
+def _by_task(frames: Frames, baseline: str) -> dict[str, dict[str, ItemFigures]]:
+    """Figures by task and arm: an item's key begins with its task's name, see the lm-eval model."""
+    requests = frames.requests[frames.requests["request_id"] != FAILED_ARM_REQUEST_ID]
+    keys = ["arm", "repeat", "request_id"]
+    found = {}
+    for task, own in requests.groupby(requests["prompt_id"].str.rsplit("/", n=2).str[0], sort=False):
+        tpot_ms = {str(arm): _tpot_by_item_ms(rows) for arm, rows in own.groupby("arm", sort=False)}
+        steps = frames.steps.merge(own[[*keys, "prompt_id"]], on=keys)
+        found[str(task)] = {
+            arm: _figures(
+                acceptance_metrics(own[own["arm"] == arm], steps[steps["arm"] == arm], cluster="prompt_id"),
+                times_ms,
+                tpot_ms.get(baseline) if arm != baseline else None,
+            )
+            for arm, times_ms in tpot_ms.items()
+        }
+    return found
+
+
+def _tpot_by_item_ms(requests: pd.DataFrame) -> pd.Series:
+    """By item's key, whichever batch it was generated in."""
+    own = requests.reset_index(drop=True)
+    found = tpot_by_request_ms(own)
+    return found.set_axis(own.loc[found.index, "prompt_id"])
+
+
+def _figures(acceptance: Mapping[str, Any], own: pd.Series, base: pd.Series | None) -> ItemFigures:
+    logs = _log_ratios(own, base) if base is not None else own.iloc[:0]
+    interval = mean_interval(logs)
+    return ItemFigures(
+        acceptance_length=acceptance.get("acceptance_length"),
+        tpot_ms=None if own.empty else float(own.mean()),
+        tpot_ratio=float(np.exp(logs.mean())) if len(logs) else None,
+        tpot_ratio_low=math.exp(interval.low) if interval else None,
+        tpot_ratio_high=math.exp(interval.high) if interval else None,
+        num_pairs=len(logs),
+    )
+
+
+def _log_ratios(own: pd.Series, base: pd.Series) -> pd.Series:
+    """Of the items that both answered with two tokens or more."""
+    both = pd.concat([base, own], axis=1, join="inner", keys=["base", "own"])
+    both = both[(both > 0).all(axis=1)]
+    return (both["base"] / both["own"]).map(math.log)

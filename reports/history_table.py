@@ -1,0 +1,85 @@
+"""A history as tables: points by commit with their steps, and suspects with the rerun that decides."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specbench.harness.compare.stored import Problem
+from specbench.harness.history.points import Series
+from specbench.harness.history.steps import MACHINE, DatedStep, Segment, Suspect
+from specbench.harness.measure.files import to_plain
+from specbench.reports.cells import number
+from specbench.reports.compare_table import signed
+from specbench.reports.result_table import ResultTable
+
+HISTORY_SCHEMA = "specbench.history/1"
+_HEADERS = ("commit", "first run (UTC)", "value", "runs", "segment median", "event")
+_NO_VERDICT = (
+    "A suspect is no verdict: only a paired rerun of both commits tells. Add the options of the run to its command."
+)
+_SUSPECTS = ("commit", "arm", "metric", "value", "expected [99% interval]", "change", "verdict", "decide by")
+
+
+def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[DatedStep], last: int) -> ResultTable:
+    """The last `last` commits of one series."""
+    by_commit = {id(step.after): step for step in steps}
+    rows = []
+    for segment in segments:
+        for n in range(segment.start, segment.end):
+            commit = series.commits[n]
+            event = ""
+            if n == segment.start and segment.begins == MACHINE:
+                event = f"machine changed: {commit.fingerprint_text}"
+            elif (step := by_commit.get(id(commit))) is not None:
+                accepted = ", accepted" if step.accepted else ""
+                event = f"{step.verdict} {signed(step.change)} since {step.before.commit[:12]}{accepted}"
+            values = (number(commit.value), str(commit.num_runs), number(segment.median))
+            rows.append((_short(commit.commit), commit.utc, *values, event))
+    return ResultTable(
+        title=f"{series.metric} of {series.arm} ({series.case_text})", headers=_HEADERS, rows=tuple(rows[-last:])
+    )
+
+
+def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> ResultTable:
+    """Newest points that stand out, each with the command that compares the two commits in pairs."""
+    rows = [
+        (
+            _short(s.commit.commit),
+            s.series.arm,
+            s.series.metric,
+            number(s.commit.value),
+            f"{number(s.expected)} [{number(s.low)}, {number(s.high)}]",
+            signed(s.change),
+            s.verdict,
+            rerun_command(s),
+        )
+        for s in suspects
+    ]
+    notes = [_NO_VERDICT] if rows else ["No suspects."]
+    return ResultTable(title="Suspects", headers=_SUSPECTS, rows=tuple(rows), notes=(*notes, *problem_notes(problems)))
+
+
+def rerun_command(suspect: Suspect) -> str:
+    """The paired comparison of a suspect's commit with the one before."""
+    before, after = (one.commit.rstrip("+")[:12] for one in (suspect.reference, suspect.commit))
+    sides = [shlex.quote(f"ref:{commit} {suspect.series.arm}") for commit in (before, after)]
+    return f"specbench ab -A {sides[0]} -B {sides[1]}"
+
+
+def problem_notes(problems: Sequence[Problem]) -> tuple[str, ...]:
+    return tuple(f"problem: {problem.reason}" for problem in problems)
+
+
+def history_json(entries: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> str:
+    plain = {"schema": HISTORY_SCHEMA, "series": to_plain(list(entries)), "problems": to_plain(list(problems))}
+    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _short(commit: str) -> str:
+    """A git hash by its first characters, with its mark for local changes; a run id whole."""
+    bare = commit.rstrip("+")
+    is_hash = len(bare) == 40 and all(c in "0123456789abcdef" for c in bare)
+    return (bare[:12] if is_hash else bare) + ("+" if commit.endswith("+") else "")

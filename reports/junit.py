@@ -1,0 +1,73 @@
+"""A gate's results as JUnit XML, which every CI shows: one test case an arm and gate."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from specbench.harness.compare.gate_result import FAILED, NO_DATA, NOT_COMPARABLE, PASSED, GateReport, GateResult
+from specbench.harness.measure.files import write_atomically
+
+_BAD = (FAILED, NOT_COMPARABLE)
+# Characters that XML 1.0 has no way to write.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit_xml(report: GateReport) -> str:
+    """failure: failed or not comparable; error: no data; skipped: inconclusive or not applicable. Change, interval and
+    MDE are properties."""
+    counts = {"failures": len(report.with_status(*_BAD)), "errors": len(report.with_status(NO_DATA))}
+    counts["skipped"] = sum(r.status not in (PASSED, NO_DATA, *_BAD) for r in report.results)
+    attributes = {name: str(count) for name, count in counts.items()}
+    suite = ElementTree.Element(
+        "testsuite", {"name": _clean(f"specbench.{report.suite}"), "tests": str(len(report.results)), **attributes}
+    )
+    for result in report.results:
+        suite.append(_case(report.suite, result))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def write_junit(report: GateReport, path: Path) -> None:
+    text = junit_xml(report)
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _case(suite: str, result: GateResult) -> ElementTree.Element:
+    names = {"classname": f"specbench.{suite}.{result.arm}", "name": result.name, "time": "0"}
+    case = ElementTree.Element("testcase", {key: _clean(value) for key, value in names.items()})
+    properties = ElementTree.SubElement(case, "properties")
+    for name, value in _properties(result).items():
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
+    if result.status != PASSED:
+        tag = "failure" if result.status in _BAD else "error" if result.status == NO_DATA else "skipped"
+        said = _clean(f"{result.status}: {result.reason or result.limit}")
+        element = ElementTree.SubElement(case, tag, {"message": said})
+        if tag != "skipped":
+            element.set("type", result.kind)
+            element.text = _clean(_text(result))
+    return case
+
+
+def _properties(result: GateResult) -> dict[str, str]:
+    found = result.comparison
+    values: dict[str, object] = {"status": result.status, "value": result.value, "reference": result.reference}
+    if found is not None:
+        values |= {"change": found.change, "ci_low": found.low, "ci_high": found.high, "mde": found.least_effect}
+        values |= {"verdict": found.verdict, "pairs": found.num_pairs, "p_holm": found.p_holm}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _text(result: GateResult) -> str:
+    lines = [f"limit: {result.limit}", f"this run: {result.value}", f"baseline: {result.reference}"]
+    found = result.comparison
+    if found is not None and found.change is not None:
+        lines.append(f"change: {found.change:+.4f} [{found.low}, {found.high}]")
+    return "\n".join([*lines, result.reason])
+
+
+def _clean(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,103 @@
+"""Figures of profiles as text: microseconds, counts a round, and shares that are never rounded up to all or down to
+none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from specbench.reports.cells import NOTHING
+
+_NAME_HEAD, _NAME_TAIL = 70, 29  # characters kept of a kernel's name that is too long for a table
+
+CAUSES = {
+    "host-late": "because the host was late",
+    "launch-latency-or-dependency": "for launch latency or a dependency",
+    "back-to-back": "between operations back to back",
+}
+
+
+def microseconds(duration_ns: float | None, *, signed: bool = False) -> str:
+    """`1.05`, `31.2`, `1234`: two decimals below 10 µs, none from 1,000; the unit stands in the header."""
+    if duration_ns is None:
+        return NOTHING
+    value_us = duration_ns / 1e3
+    digits = 2 if abs(value_us) < 10 else 1 if abs(value_us) < 1000 else 0
+    return f"{value_us:{'+' if signed else ''}.{digits}f}"
+
+
+def count(value: float | None, *, signed: bool = False) -> str:
+    """A count a round: whole where it is whole, else two decimals; `<0.01` for what happened but hardly ever."""
+    if value is None:
+        return NOTHING
+    if 0 < abs(value) < 0.005 and not signed:
+        return "<0.01"
+    text = f"{value:{'+' if signed else ''}.2f}"
+    return text.rstrip("0").rstrip(".") if float(text) else "0"
+
+
+def share(value: float | None) -> str:
+    """`100%` only for all and `0%` only for none: 0.9996 is `>99.9%`, 0.0001 is `<0.1%`."""
+    if value is None:
+        return NOTHING
+    if 0.999 < value < 1:
+        return ">99.9%"
+    if 0 < value < 0.001:
+        return "<0.1%"
+    return f"{value:.1%}".replace(".0%", "%")
+
+
+def points(value: float | None) -> str:
+    """A difference of shares in percentage points: `+12.5 pt`."""
+    return NOTHING if value is None else f"{value * 100:+.1f} pt" if round(value, 6) else "0 pt"
+
+
+def ratio(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}x"
+
+
+def phase_name(phase: str, draft_step: int | None) -> str:
+    """`verify`, `draft step 2`."""
+    return phase if draft_step is None else f"{phase} step {draft_step}"
+
+
+def steps_name(phase: str, draft_steps: Iterable[int]) -> str:
+    """`draft steps 1 to 3`, `draft steps 1, 3`, `draft step 0`, `verify` without any."""
+    steps = sorted(set(draft_steps))
+    if len(steps) < 2:
+        return phase_name(phase, steps[0] if steps else None)
+    are_neighbours = steps[-1] - steps[0] == len(steps) - 1
+    return f"{phase} steps {f'{steps[0]} to {steps[-1]}' if are_neighbours else ', '.join(map(str, steps))}"
+
+
+def counted(value: float, one: str, many: str) -> str:
+    """`1 launch`, `3.4 launches`."""
+    text = count(value)
+    return f"{text} {one if text == '1' else many}"
+
+
+def kernel_name(name: str) -> str:
+    """The name without its return type and argument list, the middle left out where it stays too long."""
+    text = name.removeprefix("void ")
+    opening = _opening(text) if text.endswith(")") else 0
+    if opening > 0 and text[opening - 1] != " ":  # `Memcpy DtoH (Device -> Pageable)` is a name, not a signature
+        text = text[:opening]
+    return text if len(text) <= _NAME_HEAD + _NAME_TAIL + 1 else f"{text[:_NAME_HEAD]}…{text[-_NAME_TAIL:]}"
+
+
+def cause_name(cause: str) -> str:
+    return cause.replace("-", " ")
+
+
+def num_bytes_text(num_bytes: int) -> str:
+    """`1,234 B`, `1.2 MB`."""
+    return f"{num_bytes:,} B" if num_bytes < 100_000 else f"{num_bytes / 1e6:,.1f} MB"
+
+
+def _opening(text: str) -> int:
+    """Where the parenthesis opens that the last character closes."""
+    depth = 0
+    for place in range(len(text) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(text[place], 0)
+        if depth == 0:
+            return place
+    return len(text)

@@ -1,0 +1,175 @@
+"""Two profiles compared: headline figures, phases, synchronisations and kernels with their differences, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from specbench.harness.profiling.record import PHASES, KernelFigures, PhaseFigures, Profile
+
+SCHEMA = "specbench.profile-diff/1"
+# How a figure is written: durations in ns, counts a round, fractions of 1, factors.
+UNITS = ("ns", "count", "share", "ratio")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delta:
+    """One figure on both sides; None where a side does not have it."""
+
+    name: str
+    unit: str
+    a: float | None
+    b: float | None
+
+    @property
+    def change(self) -> float | None:
+        return None if self.a is None or self.b is None else self.b - self.a
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseDelta:
+    """A phase (of one drafter pass) on both sides."""
+
+    phase: str
+    draft_step: int | None
+    a: PhaseFigures | None
+    b: PhaseFigures | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncDelta:
+    phase: str
+    api: str
+    kind: str
+    per_round: Delta
+    wait: Delta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelDelta:
+    """A kernel summed over the phases it runs in. `status`: only in A, only in B, or both."""
+
+    name: str
+    status: str
+    calls: Delta
+    total: Delta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileDiff:
+    warnings: tuple[str, ...]
+    headline: tuple[Delta, ...]
+    phases: tuple[PhaseDelta, ...]
+    syncs: tuple[SyncDelta, ...]
+    kernels: tuple[KernelDelta, ...]  # the largest change of total time first
+    schema: str = SCHEMA
+
+
+def diff_profiles(a: Profile, b: Profile) -> ProfileDiff:
+    """Everything that can be set side by side. Figures by phase only where both sides' evidence allows them."""
+    refused = "refused" in (a.quality.verdict, b.quality.verdict)
+    return ProfileDiff(
+        warnings=tuple(_warnings(a, b)),
+        headline=tuple(_headline(a, b, refused)),
+        phases=() if refused else tuple(_phases(a, b)),
+        syncs=() if refused else tuple(_syncs(a, b)),
+        kernels=tuple(_kernels(a, b)),
+    )
+
+
+def _warnings(a: Profile, b: Profile) -> Iterable[str]:
+    """Why a difference may come from something else than what was meant to differ."""
+    compared: list[tuple[str, object, object]] = [
+        ("GPUs", ", ".join(a.source.devices), ", ".join(b.source.devices)),
+        ("tools", a.source.kind, b.source.kind),
+        ("versions of the tool", a.source.tool, b.source.tool),
+    ]
+    if a.subject and b.subject:
+        compared.append(("batch sizes", a.subject.batch_size, b.subject.batch_size))
+        compared.append(("numbers of drafts", a.subject.num_drafts, b.subject.num_drafts))
+    else:
+        yield "The batch size of a side is not known: the trace does not say it."
+    for name, left, right in compared:
+        if left != right and not (name == "versions of the tool" and a.source.kind != b.source.kind):
+            yield f"Different {name}: {left or 'unknown'} in A, {right or 'unknown'} in B."
+    for side, profile in (("A", a), ("B", b)):
+        if profile.quality.verdict == "refused":
+            yield f"The evidence of {side} is refused: figures by phase are left out."
+        elif profile.quality.verdict == "doubtful":
+            yield f"The evidence of {side} is doubtful."
+
+
+def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
+    figures: list[tuple[str, str, Callable[[Profile], float | None]]] = [
+        ("launches a round", "count", lambda p: p.graph.launches_per_round),
+        ("graph launches a round", "count", lambda p: p.graph.graph_launches_per_round),
+        ("kernels from a graph", "share", lambda p: p.graph.graph_share_kernels),
+        ("kernel time from a graph", "share", lambda p: p.graph.graph_share_time),
+        ("synchronisations a round", "count", lambda p: p.syncs_per_round),
+        ("engine's own count of them", "count", lambda p: p.subject.engine_syncs_per_round if p.subject else None),
+        ("wait of the host a round", "ns", lambda p: sum(sync.wait_ns for sync in p.syncs)),
+        ("verify to draft, idle", "ns", lambda p: None if refused else p.idle.verify_to_draft_idle_ns),
+        ("verify to draft, span", "ns", lambda p: None if refused else p.idle.verify_to_draft_span_ns),
+        ("GPU idle a round", "ns", lambda p: p.idle.total_ns),
+        ("GPU busy a round", "ns", lambda p: p.gpu_busy_ns),
+        ("GPU busy", "share", lambda p: p.gpu_busy_share),
+        ("round under the profiler", "ns", lambda p: p.round_ns),
+        ("profiler's slow-down", "ratio", lambda p: p.slow_down.ratio if p.slow_down else None),
+    ]
+    for name, unit, figure in figures:
+        delta = Delta(name=name, unit=unit, a=figure(a), b=figure(b))
+        if (delta.a, delta.b) != (None, None):
+            yield delta
+
+
+def _phases(a: Profile, b: Profile) -> Iterable[PhaseDelta]:
+    sides = [{(p.phase, p.draft_step): p for p in profile.phases} for profile in (a, b)]
+    for phase, step in sorted({*sides[0], *sides[1]}, key=_phase_order):
+        key = (phase, step)
+        yield PhaseDelta(phase=phase, draft_step=step, a=sides[0].get(key), b=sides[1].get(key))
+
+
+def _syncs(a: Profile, b: Profile) -> Iterable[SyncDelta]:
+    sides = [{(s.phase, s.api, s.kind): s for s in profile.syncs} for profile in (a, b)]
+    for key in dict.fromkeys([*sides[0], *sides[1]]):
+        left, right = (side.get(key) for side in sides)
+        calls = [found.per_round if found else 0.0 for found in (left, right)]
+        waits = [found.wait_ns if found else 0.0 for found in (left, right)]
+        yield SyncDelta(
+            phase=key[0],
+            api=key[1],
+            kind=key[2],
+            per_round=Delta(name="a round", unit="count", a=calls[0], b=calls[1]),
+            wait=Delta(name="wait a round", unit="ns", a=waits[0], b=waits[1]),
+        )
+
+
+def _kernels(a: Profile, b: Profile) -> list[KernelDelta]:
+    sides = [_by_name(profile.kernels) for profile in (a, b)]
+    found = []
+    for name in dict.fromkeys([*sides[0], *sides[1]]):
+        (calls_a, total_a), (calls_b, total_b) = (side.get(name, (0.0, 0.0)) for side in sides)
+        status = "both" if name in sides[0] and name in sides[1] else "only in A" if name in sides[0] else "only in B"
+        found.append(
+            KernelDelta(
+                name=name,
+                status=status,
+                calls=Delta(name="calls a round", unit="count", a=calls_a, b=calls_b),
+                total=Delta(name="time a round", unit="ns", a=total_a, b=total_b),
+            )
+        )
+    return sorted(found, key=lambda kernel: -abs(kernel.total.change or 0.0))
+
+
+def _by_name(kernels: Iterable[KernelFigures]) -> dict[str, tuple[float, float]]:
+    """(calls, total ns) a round of each name."""
+    sums: dict[str, tuple[float, float]] = {}
+    for kernel in kernels:
+        calls, total_ns = sums.get(kernel.name, (0.0, 0.0))
+        sums[kernel.name] = (calls + kernel.calls, total_ns + kernel.total_ns)
+    return sums
+
+
+def _phase_order(key: tuple[str, int | None]) -> tuple[int, str, int]:
+    phase, step = key
+    return (PHASES.index(phase) if phase in PHASES else len(PHASES), phase, -1 if step is None else step)

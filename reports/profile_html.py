@@ -1,0 +1,32 @@
+"""A document as one self-contained HTML page: no script, nothing from the network, everything from a trace escaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from specbench.reports.document import Document
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_FIGURE = re.compile(r"[<>+-]*[\d.,]+(%|x| pt)?|-|")
+
+
+def html_page(document: Document) -> str:
+    """The page's text. It opens from a file, in light and dark, on paper and on a narrow screen."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,  # whatever the suffix: labels and kernel names come from traces of strangers
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["text_columns"] = text_columns
+    return environment.get_template("page.html.j2").render(document=document)
+
+
+def text_columns(rows: Sequence[Sequence[str]]) -> set[int]:
+    """Columns that hold words; figures are aligned to the right, words to the left."""
+    return {i for row in rows for i, cell in enumerate(row) if not _FIGURE.fullmatch(cell)}

@@ -1,0 +1,131 @@
+"""The verdict card of an A/B experiment as a table: one row a metric, and below it all that a sceptic asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specbench.harness.measure.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, LEAST_PAIRS, NO_DATA
+from specbench.reports.cells import NOTHING, milliseconds, number
+from specbench.reports.result_table import ResultTable
+
+HEADERS = ("metric", "A", "B", "change [95% CI]", "least effect", "verdict", "p (Holm)", "p (signed rank)", "n")
+_MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
+_MOST_REASONS = 5
+
+
+def verdict_table(record: Mapping[str, Any]) -> ResultTable:
+    """From `ab.json`, finished or not."""
+    title = f"B against A: {record['verdict']}"
+    if record["is_aa"]:
+        title = f"A/A (both sides are the same code and configuration): {record['verdict']}"
+    if record["status"] != "complete":
+        title += f" ({record['status']})"
+    rows = tuple(_row(metric) for metric in record["metrics"])
+    return ResultTable(title=title, headers=HEADERS, rows=rows, notes=tuple(_notes(record)))
+
+
+def signed(value: float) -> str:
+    """A change with its sign and three significant digits: +12.3%, -2.51%, +0.04%; beyond +1000% only that."""
+    if value > 10:
+        return ">+1000%"
+    return f"{value:+.1%}" if abs(value) >= 0.1 else f"{value:+.2%}"
+
+
+def _row(c: Mapping[str, Any]) -> tuple[str, ...]:
+    metric = c["metric"]
+    name = f"{metric['name']}{', ' + metric['unit'] if metric['unit'] else ''}"
+    if c["change"] is None:
+        return (name, *[NOTHING] * 4, NO_DATA, NOTHING, NOTHING, f"0 {metric['pairs']}")
+    figure = milliseconds if metric["unit"] == "ms" else number
+    return (
+        name,
+        figure(c["a"]),
+        figure(c["b"]),
+        _change(c),
+        NOTHING if c["least_effect"] is None else signed(c["least_effect"]).replace("+", ""),
+        _verdict(c),
+        NOTHING if c["p_holm"] is None else f"{c['p_holm']:.2g}",
+        NOTHING if c["p_signed_rank"] is None else f"{c['p_signed_rank']:.2g}",
+        f"{c['num_pairs']} {metric['pairs']}",
+    )
+
+
+def _change(c: Mapping[str, Any]) -> str:
+    text = _MARKS.get(c["verdict"], "") + signed(c["change"])
+    return text if c["low"] is None else f"{text} [{signed(c['low'])}, {signed(c['high'])}]"
+
+
+def _verdict(c: Mapping[str, Any]) -> str:
+    if not c["metric"]["gated"]:
+        return EXPLORATORY
+    if c["verdict"] != INCONCLUSIVE:
+        return str(c["verdict"])
+    what = c["metric"]["pairs"]
+    more = c["more_pairs"]
+    needs = f"more {what} than are reasonable" if more is None else f"about {more} more {what}"
+    return f"{INCONCLUSIVE}: needs {needs}"
+
+
+def _notes(record: Mapping[str, Any]) -> list[str]:
+    plan = record["plan"]
+    notes = [f"{side['label']}: {_side(side, record)}" for side in plan["sides"]]
+    if record["mismatches"]:
+        notes.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record['mismatches'])}")
+    if record["is_aa"]:
+        notes.append("A/A: any verdict of change between equal sides is false and makes the measurement invalid")
+    return [*notes, *_design(record), *_blocks(record), *_reading(record)]
+
+
+def _side(side: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    arm = record["arms"][side["label"]]
+    typed = f" ({side['text']})" if side["text"] and side["text"] != arm["name"] else ""
+    code = f" at {side['ref']} ({side['sha'][:12]})" if side["sha"] else ""
+    marks = "; ".join(arm["notes"])
+    return f"{arm['name'] or 'not run'}{typed}{code}" + (f" [{marks}]" if marks else "")
+
+
+def _design(record: Mapping[str, Any]) -> list[str]:
+    plan = record["plan"]
+    how = (
+        "both sides alternate in ONE process (--in-process): what a process draws once is the same in all blocks"
+        if plan["in_process"]
+        else "a fresh process for each side and block"
+    )
+    order = " ".join(plan["order"])
+    same = record["same_output"]
+    found = [f"{plan['num_blocks']} blocks, {how}; order (seed {plan['order_seed']}): {order}"]
+    if same["num_pairs"]:
+        line = f"{same['num_same']} of {same['num_pairs']} answers are the same on both sides"
+        least = f", fewer than the {plan['min_same_output']:.0%} asked for: WRONG" if not same["is_enough"] else ""
+        found.append(line + least)
+    return found
+
+
+def _blocks(record: Mapping[str, Any]) -> list[str]:
+    reasons = [f"block {b['block'] + 1}: {'; '.join(b['reasons'])}" for b in record["blocks"] if b["reasons"]]
+    more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
+    listed = f" ({'; '.join(reasons[:_MOST_REASONS])}{more})" if reasons else ""
+    num_blocks = record["plan"]["num_blocks"]
+    notes = [f"{record['num_kept']} of {num_blocks} blocks count, {record['num_rejected']} rejected{listed}"]
+    if record["num_rejected"] > 0.2 * num_blocks:
+        notes.append("more than 20% of the blocks are rejected: the measurement is invalid")
+    if record["verdict"] == "unfinished":
+        notes.append("not all blocks are measured: no verdict yet")
+    elif record["num_kept"] < LEAST_PAIRS:
+        notes.append(f"exploratory: no verdict with fewer than {LEAST_PAIRS} blocks")
+    loads = [v for b in record["blocks"] for pair in b["load_average"].values() for v in pair or () if v is not None]
+    if loads:
+        notes.append(f"load average beside the blocks: {min(loads):.2f} to {max(loads):.2f}")
+    return [*notes, *(f"not checked: {what}" for what in record["unchecked"])]
+
+
+def _reading(record: Mapping[str, Any]) -> list[str]:
+    effect = record["plan"]["min_effect"]
+    return [
+        "A, B: geometric means over n pairs; change: paired t over their log ratios. least effect: the smallest true "
+        f"change that so many pairs with this spread find in 80% of experiments at {record['alpha']:.0%} error.",
+        f"improved, regressed: p (Holm, over the metrics with a verdict) at most {record['alpha']:g} and a change of "
+        f"{effect:.2%} or more; equivalent (~): the interval lies within that; inconclusive (?) is not 'unchanged'.",
+        "step time: median decode round, gaps included. tokens per step: of each prompt, all its blocks pooled.",
+    ]

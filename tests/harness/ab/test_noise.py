@@ -1,0 +1,75 @@
+"""The noise floor: from an A/A whose noise is chosen, to the file of this hardware and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ab_samples import experiment
+
+from specbench.harness.ab.judge import judge
+from specbench.harness.ab.noise import false_verdicts, floor_file, noise_floor, outlook, read_floors, store_floor
+
+ENVIRONMENT = {"hardware": {"cpu": {"model": "Test CPU", "logical_cores": 4}, "gpus": [{"name": "H200"}]}}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def floor(tmp_path_factory) -> dict:
+    run = experiment(tmp_path_factory.mktemp("aa"), noise=0.01, num_blocks=30, num_requests=2, is_aa=True, seed=2)
+    return noise_floor(judge(run), run.manifest)
+
+
+def test_the_noise_that_was_put_in(floor):
+    step = next(m for m in floor["metrics"] if m["name"] == "step time")
+    assert step["cv_in_block"] == pytest.approx(0.01, rel=0.25)
+    assert step["cv_between_blocks"] == pytest.approx(0.02, rel=0.35)
+    assert step["least_effect"]["10"] == pytest.approx(0.014, rel=0.3)
+    assert 6 <= step["blocks_needed"]["0.02"] <= 12 and step["blocks_needed"]["0.05"] == 6
+    assert step["blocks_needed"]["0.01"] > step["blocks_needed"]["0.02"]
+    assert step["false_verdicts"] <= 0.05
+    assert floor["arm"] == "eagle:k=2" and floor["num_blocks"] == 30
+
+
+def test_prompts_have_no_drift(floor):
+    tokens = next(m for m in floor["metrics"] if m["name"] == "tokens per step")
+    assert tokens["cv_in_block"] == 0 and tokens["cv_between_blocks"] is None
+
+
+def test_false_verdicts_of_swapped_sides():
+    draw = np.random.default_rng(3)
+    assert false_verdicts(draw.normal(0, 0.02, 200)) == pytest.approx(0.05, abs=0.015)
+    assert false_verdicts(draw.normal(0, 0.001, 200)) == 0.0, "what differs less than matters is no verdict"
+
+
+def test_one_file_for_each_hardware(floor):
+    assert read_floors(ENVIRONMENT) == []
+    path = store_floor(floor, ENVIRONMENT)
+    assert path == floor_file(ENVIRONMENT) and path.parent.name == "noise"
+    other = {"hardware": {**ENVIRONMENT["hardware"], "gpus": []}}
+    assert floor_file(other) != path and read_floors(other) == []
+    store_floor({**floor, "run_id": "later"}, ENVIRONMENT)
+    assert [f["run_id"] for f in read_floors(ENVIRONMENT)] == ["later", floor["run_id"]]
+
+
+def test_the_outlook_names_what_could_be_shown(floor):
+    text = outlook(floor, 10)
+    assert text.startswith("10 blocks could show changes of step time 1.") and "TPOT" in text and "eagle:k=2" in text
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"schema": "specbench.noise/9"}'])
+def test_a_damaged_file_is_named(content):
+    path = floor_file(ENVIRONMENT)
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"noise/[0-9a-f]{12}\.json: .*specbench power --aa 10"):
+        read_floors(ENVIRONMENT)
+
+
+def test_too_few_blocks(tmp_path):
+    run = experiment(tmp_path, num_blocks=1)
+    with pytest.raises(ValueError, match="too few"):
+        noise_floor(judge(run), run.manifest)

@@ -1,0 +1,98 @@
+"""What is seen beside a block: with a made-up GPU, with one that fails, and what is said where nothing can be seen."""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+
+from specbench.harness.ab import watch as module
+from specbench.harness.ab.watch import Watch, find_probe
+
+
+class Gpu:
+    def __init__(self, throttling=(), num_processes=1, error: Exception | None = None):
+        self._reasons, self._num, self._error = frozenset(throttling), num_processes, error
+
+    def throttling(self) -> frozenset[str]:
+        if self._error:
+            raise self._error
+        return self._reasons
+
+    def num_processes(self) -> int:
+        return self._num
+
+
+def watched(probe) -> dict:
+    with Watch(probe) as watch:
+        time.sleep(0.01)
+    return watch.record()
+
+
+def test_a_quiet_block():
+    record = watched(Gpu())
+    assert record["reasons"] == [] and record["unchecked"] == []
+    assert len(record["load_average"]) == 2 and all(value >= 0 for value in record["load_average"])
+    assert watched(None)["reasons"] == []
+
+
+def test_throttling_and_company():
+    assert watched(Gpu({"hardware slowdown"}))["reasons"] == ["throttled: hardware slowdown"]
+    assert watched(Gpu(num_processes=3))["reasons"] == ["2 foreign processes on the GPU"]
+
+
+def test_a_passing_throttle_is_seen(monkeypatch):
+    monkeypatch.setattr(module, "SAMPLE_INTERVAL_S", 0.001)
+    gpu = Gpu()
+    with Watch(gpu) as watch:
+        time.sleep(0.02)
+        gpu._reasons = frozenset({"hardware thermal slowdown"})
+        time.sleep(0.05)
+        gpu._reasons = frozenset()
+        time.sleep(0.02)
+    assert watch.record()["reasons"] == ["throttled: hardware thermal slowdown"]
+
+
+def test_a_driver_that_fails_is_said_and_not_raised():
+    record = watched(Gpu(error=RuntimeError("GPU is lost")))
+    assert record["reasons"] == [] and "GPU is lost" in record["unchecked"][0]
+
+
+def fake_nvml(**changes) -> types.SimpleNamespace:
+    class NVMLError(Exception):
+        pass
+
+    calls = {
+        "NVMLError": NVMLError,
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetHandleByIndex": lambda index: f"gpu {index}",
+        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: 0x04 | 0x40 | 0x01,
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: ["ours"],
+    }
+    return types.SimpleNamespace(**{**calls, **changes})
+
+
+def test_nvml(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    probe, unchecked = find_probe("cuda", {"CUDA_VISIBLE_DEVICES": "3,1"})
+    assert unchecked == [] and probe.handle == "gpu 3" and probe.num_processes() == 1
+    assert probe.throttling() == {"hardware thermal slowdown"}, "idle and the power limit are no faults"
+    probe, _ = find_probe("cuda", {"CUDA_VISIBLE_DEVICES": "GPU-1234"})
+    assert probe.handle == "GPU-1234"
+    assert find_probe("cuda", {})[0].handle == "gpu 0"
+
+
+def test_what_cannot_be_checked_is_said(monkeypatch):
+    assert "load average" in find_probe("cpu", {})[1][0]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "pip install nvidia-ml-py" in find_probe("cuda", {})[1][0]
+    broken = fake_nvml()
+
+    def no_driver() -> None:
+        raise broken.NVMLError("driver not loaded")
+
+    broken.nvmlInit = no_driver
+    monkeypatch.setitem(sys.modules, "pynvml", broken)
+    probe, unchecked = find_probe("cuda", {})
+    assert probe is None and "driver not loaded" in unchecked[0]

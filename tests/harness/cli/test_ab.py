@@ -1,0 +1,301 @@
+"""`specbench ab`, with the toy model: a planted slow-down is found, equal sides are not told apart, nothing is lost.
+
+Blocks "in processes of their own" run in this process here (`inline`), by the same command line; test_ab_refs.py starts
+real ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from specbench.harness import registry
+from specbench.harness.ab.fresh import FreshBlocks
+from specbench.harness.cli.ab_sides import parse_percent, parse_side, side_config
+from specbench.harness.cli.main import app
+from specbench.harness.engine.engine import Engine
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.run_config import RunConfig
+from specbench.strategies.no_spec import NoSpec
+
+SLEEP_S = 0.01  # many times a toy step, so that a busy machine does not hide it
+
+
+class SlowNoSpec(NoSpec):
+    name = "slow-no-spec"
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """Strategy `slow-no-spec`: no-spec whose decode rounds sleep."""
+    launch = Engine._launch_decode_round
+
+    def sleepy(engine: Engine) -> None:
+        if engine.strategy.name == SlowNoSpec.name:
+            time.sleep(SLEEP_S)
+        launch(engine)
+
+    monkeypatch.setattr(Engine, "_launch_decode_round", sleepy)
+    monkeypatch.setitem(registry.STRATEGIES, "slow-no-spec", "planted:SlowNoSpec")
+    lookup = registry.lookup
+
+    def find(table, name, kind):
+        return SlowNoSpec if name == "slow-no-spec" else lookup(table, name, kind)
+
+    monkeypatch.setattr("specbench.harness.arms.lookup", find)
+
+
+@pytest.fixture
+def small(toy) -> list[str]:
+    """Options of both sides; six prompts, so that tokens per step get a verdict."""
+    words = iter(toy[1:])
+    kept = [word for name in words for word in (name, next(words)) if name != "--num-repeats"]
+    return [*kept, "--num-prompts", "6", "--quiet"]
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """Runs the processes' commands in this process; a list of (side, folder) that ran, `fail` by their number."""
+
+    class Ran(list):
+        def __init__(self):
+            super().__init__()
+            self.fail: dict[int, object] = {}
+
+    ran = Ran()
+
+    def run(self, side, folder: Path, log: Path) -> int:
+        ran.append(side.label)
+        outcome = ran.fail.get(len(ran))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if isinstance(outcome, int):
+            log.write_text("specbench: loading\nspecbench: the GPU is on fire\n")
+            return outcome
+        words = ["run", *side.words, "--num-repeats", "1", "--label", side.label, "--output-dir", str(folder)]
+        stderr = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(stderr):
+            try:
+                app(words, prog_name="specbench", standalone_mode=True)
+                code = 0
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+        log.write_text(stderr.getvalue())
+        return code
+
+    monkeypatch.setattr(FreshBlocks, "_run", run)
+    monkeypatch.setattr("specbench.reports.run_report.write_plots", lambda view, folder: [])
+    return ran
+
+
+def record_of(run: RunDirectory) -> dict:
+    return json.loads((run.path / "ab.json").read_text())
+
+
+def by_name(record: dict) -> dict[str, dict]:
+    return {m["metric"]["name"]: m for m in record["metrics"]}
+
+
+def test_a_planted_slow_down_is_found(cli, small, only_run, planted):
+    result = cli("ab", "-A", "no-spec", "-B", "slow-no-spec", "--blocks", 6, "--in-process", *small)
+    assert result.exit_code == 1, result.output
+    record = record_of(only_run())
+    found = by_name(record)
+    assert record["verdict"] == "regressed" and not record["is_aa"] and record["num_kept"] == 6
+    assert found["step time"]["verdict"] == found["TPOT"]["verdict"] == "regressed"
+    slept = found["step time"]["b"] - found["step time"]["a"]
+    assert slept > 0.9 * 1e3 * SLEEP_S
+    assert found["tokens per step"]["verdict"] == "equivalent" and found["tokens per step"]["num_pairs"] == 6
+    assert record["same_output"]["num_same"] == record["same_output"]["num_pairs"] == 36
+    assert "B against A: regressed" in result.stdout and "in ONE process" in result.stdout
+    assert (only_run().path / "ab.md").read_text().startswith("## B against A: regressed")
+
+
+def test_the_other_way_round_it_is_an_improvement(cli, small, only_run, planted, inline):
+    result = cli("ab", "-A", "slow-no-spec", "-B", "no-spec", "--blocks", 6, "--json", *small)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == record_of(only_run())
+    assert record_of(only_run())["verdict"] == "improved" and len(inline) == 12
+
+
+def test_equal_sides(cli, small, only_run, inline):
+    """A margin far above what a busy machine does to a toy: the words are tested here, the rates elsewhere."""
+    result = cli("ab", "-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "90%", *small)
+    assert result.exit_code == 0, result.output
+    record = record_of(only_run())
+    assert record["is_aa"] and record["verdict"] in ("equivalent", "inconclusive")
+    assert "A/A (both sides are the same code and configuration)" in result.stdout
+    assert by_name(record)["tokens per step"]["change"] == 0
+
+
+def test_the_order_is_the_plan_s_and_is_recorded(cli, small, only_run, inline):
+    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, "--order-seed", 5, *small)
+    plan = only_run().manifest["ab"]["plan"]
+    assert "".join(inline) == "".join(plan["order"]) and plan["order_seed"] == 5
+    lines = [json.loads(line) for line in (only_run().path / "blocks.jsonl").read_text().splitlines()]
+    assert [line["arm"] for line in lines] == list(inline) and {line["position"] for line in lines} == {0, 1}
+    assert all(len(line["load_average"]) == 2 and line["wall_s"] > 0 for line in lines)
+
+
+def test_few_blocks_are_exploratory_and_other_reports_read_the_run(cli, small, only_run, inline):
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, *small)
+    assert result.exit_code == 4 and "B against A: exploratory" in result.stdout
+    run = only_run()
+    assert run.done_blocks() == {(label, n) for label in "AB" for n in range(2)}
+    assert run.manifest["workload"]["num_prompts"] == 6 and run.manifest["model"]["name"] == "toy"
+    shown = cli("show", run.path)
+    rows = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith(("A ", "B "))]
+    assert shown.exit_code == 0 and rows == ["A", "B"] and "ngram:k=2" in shown.stdout
+    assert not (run.path / "children").exists()
+    refused = cli("run", "--resume", run.path)
+    assert refused.exit_code == 2 and "measured_by" in refused.stderr
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_ctrl_c_and_resume(cli, small, only_run, inline, monkeypatch, in_process):
+    """Interrupted in the second side of block 2: that block is measured anew, both sides of it."""
+    words = ["-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, *small]
+    if in_process:
+        ran = interrupted_blocks(monkeypatch, 4)
+        words.append("--in-process")
+    else:
+        ran = inline
+        ran.fail[4] = KeyboardInterrupt()
+    result = cli("ab", *words)
+    run = only_run()
+    assert result.exit_code == 130 and result.stderr.splitlines()[-1].endswith(f"specbench ab --resume {run.path}")
+    assert run.manifest["status"] == "interrupted" and len(run.done_blocks()) == 3
+    before = run.frames().requests
+    resumed = cli("ab", "--resume", run.path, "--quiet")
+    assert resumed.exit_code == 4, resumed.output
+    run = only_run()
+    assert run.manifest["status"] == "complete" and len(run.done_blocks()) == 6 and len(ran) == 4 + 4
+    after = run.frames().requests
+    first = [frame[frame["repeat"] == 0].set_index(["arm", "request_id"])["t_last_ns"] for frame in (before, after)]
+    assert first[0].equals(first[1].loc[first[0].index]), "whole blocks stay as they are"
+    assert [b["measured"] for b in record_of(run)["blocks"]] == [True] * 3
+    again = cli("ab", "--resume", run.path)
+    assert "nothing to do" in again.stderr and len(ran) == 8 and "exploratory" in again.stdout
+
+
+def interrupted_blocks(monkeypatch, at: int) -> list[str]:
+    """Labels of blocks as they begin; the `at`-th is interrupted."""
+    from specbench.harness.ab import in_process
+
+    ran: list[str] = []
+    measure = in_process._try_block
+
+    def block(run, arms, arm, *rest):
+        ran.append(arm.config.label)
+        if len(ran) == at:
+            raise KeyboardInterrupt
+        return measure(run, arms, arm, *rest)
+
+    monkeypatch.setattr(in_process, "_try_block", block)
+    return ran
+
+
+def test_a_process_that_dies_fails_its_block_only(cli, small, only_run, inline):
+    inline.fail[3] = -9
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, *small)
+    run = only_run()
+    assert result.exit_code == 4 and len(inline) == 6
+    ((label, block),) = run.failed_blocks()
+    assert (label, block) == (run.manifest["ab"]["plan"]["order"][1][0], 1)
+    assert record_of(run)["blocks"][1]["reasons"] == [f"{label}: failed: exit code -9: the GPU is on fire"]
+    assert cli("ab", "--resume", run.path, "--quiet").exit_code == 4
+    assert only_run().failed_blocks() == {} and len(inline) == 8
+
+
+REFUSED = {
+    "no sides": ([], 2, "name the sides with -A and -B"),
+    "another workload": (["-A", "no-spec", "-B", "no-spec --num-prompts 5"], 5, "dataset num_prompts: 6 and 5"),
+    "another load": (["-A", "no-spec", "-B", "no-spec --max-concurrency 2"], 5, "max_concurrency: 1 and 2"),
+    "two arms": (["-A", "-s no-spec -s ngram", "-B", "ngram"], 2, "A: must be one arm, not no-spec, ngram"),
+    "no arm": (["-A", "--sync single", "-B", "ngram"], 2, "A: must be one arm, not no-spec, ngram; name it with -s"),
+    "repeats of its own": (["-A", "ngram --num-repeats 2", "-B", "ngram"], 2, "A: --num-repeats cannot be a side's"),
+    "an unknown strategy": (["-A", "nospec", "-B", "ngram"], 2, "'nospec' is not known"),
+    "an unknown option": (["-A", "ngram --colour red", "-B", "ngram"], 2, "No such option: --colour"),
+    "an unknown common option": (["-A", "ngram", "-B", "no-spec", "--colour", "red"], 2, "No such option: --colour"),
+    "an open quote": (["-A", "ngram 'x", "-B", "ngram"], 2, "A: cannot read"),
+    "an effect without a unit": (["-A", "ngram", "-B", "no-spec", "--min-effect", "2"], 2, "give a percentage"),
+    "no blocks": (["-A", "ngram", "-B", "no-spec", "--blocks", "0"], 2, "blocks: 0 is not allowed"),
+    "a revision in this process": (["-A", "ref:HEAD ngram", "-B", "ngram", "--in-process"], 2, "--in-process"),
+    "two revisions of one side": (["-A", "ref:HEAD ngram", "-B", "ngram", "--ref-a", "HEAD"], 2, "given twice"),
+    "an empty revision": (["-A", "ref: ngram", "-B", "ngram"], 2, "needs a revision"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_before_anything_is_written(cli, small, runs, inline, case):
+    words, code, message = REFUSED[case]
+    result = cli("ab", *small, *words)
+    assert result.exit_code == code and message in " ".join(result.stderr.split()), result.stderr
+    assert not runs.exists() or not list(runs.iterdir())
+    assert not inline or case == "an unknown strategy"
+
+
+def test_refused_in_one_process(cli, small, runs):
+    result = cli("ab", *small, "-A", "no-spec", "-B", "no-spec --dtype bfloat16", "--in-process")
+    assert result.exit_code == 2 and "they do in dtype; leave --in-process out" in result.stderr and not runs.exists()
+
+
+def test_a_mismatch_that_was_asked_for_is_said(cli, small, only_run, inline):
+    words = ["-A", "no-spec", "-B", "no-spec --max-concurrency 2", "--blocks", 1, "--allow-mismatch"]
+    result = cli("ab", *small, *words)
+    assert "NOT THE SAME on both sides (--allow-mismatch): max_concurrency: 1 and 2" in result.stdout
+    assert record_of(only_run())["mismatches"] == ["max_concurrency: 1 and 2"]
+
+
+def test_strict(cli, small, only_run, inline):
+    """Nothing can be told of changes below 0.1 % on a machine like this."""
+    words = ["-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "0.1%", *small]
+    assert cli("ab", *words, "--strict").exit_code in (3, 4)
+    record = record_of(only_run())
+    assert record["verdict"] in ("inconclusive", "invalid")
+
+
+def test_what_is_no_experiment(cli, toy, only_run, tmp_path):
+    cli(*toy, "-s", "no-spec", "--quiet")
+    result = cli("ab", "--resume", only_run().path)
+    assert result.exit_code == 2 and "is not an A/B run; go on with: specbench run --resume" in result.stderr
+    beside = cli("ab", "--resume", only_run().path, "--blocks", 3, "--num-prompts", 2)
+    assert beside.exit_code == 2 and "drop --blocks --num-prompts 2" in beside.stderr
+
+
+def test_a_side_s_configuration_is_that_of_the_run(cli, toy, only_run):
+    """The options of `run` become a RunConfig in two places; both must make the same of them."""
+    words = [*toy[1:], "-s", "eagle:k=2,head=random", "--temperature", "0.5", "--stop-token-id", "3", "--sync", "multi"]
+    words += ["--acceptance", "synthetic:1.5", "--seed", "9", "--burstiness", "2", "--request-rate", "50"]
+    assert cli("run", *words, "--quiet").exit_code == 0
+    stored = RunConfig.from_dict(only_run().manifest["config"])
+    words = [w for i, w in enumerate(words) if w not in ("--num-repeats", "--output-dir")]
+    words = [w for w in words if w not in ("1", str(only_run().path.parent))]
+    made = side_config(parse_side("A", "", None, words))
+    (arm,), (own,) = stored.arms, made.arms
+    assert made.to_dict() == {**stored.to_dict(), "arms": made.to_dict()["arms"]}
+    assert (own.label, own.strategy, own.options, own.engine) == ("A", arm.strategy, arm.options, arm.engine)
+
+
+def test_sides_as_typed():
+    common = ["--num-prompts", "4"]
+    side = parse_side("B", "ref:v1.0 eagle:k=4 --sync none", None, common)
+    assert side.words == ("--num-prompts", "4", "-s", "eagle:k=4", "--sync", "none") and side.ref == "v1.0"
+    assert parse_side("A", "--sync 'none'", "main", []).words == ("--sync", "none")
+    assert parse_side("A", "", None, common).words == tuple(common)
+
+
+@pytest.mark.parametrize(("text", "value"), [("1%", 0.01), (" 0.5 % ", 0.005), ("0.02", 0.02), ("0%", 0.0)])
+def test_percentages(text, value):
+    assert parse_percent("min_effect", text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["2", "1", "-1%", "one", "%", ""])
+def test_what_is_no_percentage(text):
+    with pytest.raises(ValueError, match="min_effect: .* give a percentage"):
+        parse_percent("min_effect", text)

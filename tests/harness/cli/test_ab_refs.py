@@ -1,0 +1,147 @@
+"""`specbench ab` on two git revisions, with real processes: each side runs its own code, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specbench.harness.ab.code import code_identity, environment_of, find_checkout, resolve_ref, worktree
+from specbench.harness.measure.environment import git_state
+from specbench.harness.measure.record import RunDirectory
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("harness", "kernels", "reports", "strategies", "workloads")
+LAUNCH = "    def _launch_decode_round(self) -> None:\n"
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@t", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """A checkout of this code without the heads: tag `fast`, and a later commit `slow` whose rounds sleep 10 ms."""
+    root = tmp_path_factory.mktemp("checkout")
+    skip = shutil.ignore_patterns("__pycache__", "heads")
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, root / folder, ignore=skip)
+    shutil.copytree(ROOT / ".ns", root / ".ns", symlinks=True)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    (root / ".gitignore").write_text("__pycache__/\nruns/\n")
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "fast")
+    git(root, "tag", "fast")
+    git(root, "commit", "-q", "--allow-empty", "-m", "the same files again")
+    git(root, "tag", "same")
+    engine = root / "harness" / "engine" / "engine.py"
+    text = engine.read_text()
+    assert text.count(LAUNCH) == 1
+    engine.write_text(text.replace(LAUNCH, f"{LAUNCH}        time.sleep(0.01)\n"))
+    git(root, "commit", "-q", "-a", "-m", "slow")
+    git(root, "tag", "slow")
+    return root
+
+
+@pytest.fixture
+def words(toy, checkout) -> list[str]:
+    options = iter(toy[1:])
+    kept = [word for name in options for word in (name, next(options)) if name != "--num-repeats"]
+    return ["ab", *kept, "--checkout", str(checkout), "-s", "no-spec"]
+
+
+def test_each_side_runs_its_own_revision(cli, words, checkout, only_run):
+    result = cli(*words, "-A", "ref:fast", "--ref-b", "slow", "--blocks", 1)
+    assert result.exit_code == 4, result.output
+    run = only_run()
+    record = json.loads((run.path / "ab.json").read_text())
+    step = next(m for m in record["metrics"] if m["metric"]["name"] == "step time")
+    assert step["b"] - step["a"] > 9, "only B sleeps"
+    a, b = record["plan"]["sides"]
+    assert a["sha"] == git(checkout, "rev-parse", "fast") and b["sha"] == git(checkout, "rev-parse", "slow")
+    first = run.manifest["ab"]["first_manifests"]
+    assert [first[s["label"]]["git"]["sha"] for s in (a, b)] == [a["sha"], b["sha"]]
+    assert not record["is_aa"] and f"at fast ({a['sha'][:12]})" in result.stdout
+    assert "block 1/1: " in result.stderr and "CI" not in result.stderr
+    assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1, "worktrees are gone"
+
+
+def test_ctrl_c_ends_the_process_at_work(words, checkout, only_run):
+    """Only the parent is signalled; its child must not live on."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "specbench.harness", *words, "--ref-a", "fast", "--ref-b", "slow", "--blocks", "2"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "block 1/2" in line:
+            break
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=120)[1]
+    assert process.returncode == 130 and "Traceback" not in err, err
+    run = only_run()
+    assert run.manifest["status"] == "interrupted" and run.done_blocks() == set()
+    assert not RunDirectory.open(run.path).failed_blocks() and "specbench ab --resume" in err
+    assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1
+    alive = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(run.path / "children") not in alive
+
+
+def test_revisions_of_the_same_files_are_the_same_code(checkout):
+    fast, same, slow = (
+        {"sha": resolve_ref(checkout, ref), "dirty": False, "branch": ""} for ref in ("fast", "same", "slow")
+    )
+    assert code_identity(fast, checkout) == code_identity(same, checkout) != code_identity(slow, checkout)
+    assert code_identity({**fast, "dirty": True}, checkout) not in (code_identity(fast, checkout), "installed")
+    assert code_identity(None, checkout) == "installed"
+
+
+def test_a_worktree_is_a_checkout_of_its_own(checkout):
+    sha = resolve_ref(checkout, "fast")
+    with worktree(checkout, sha) as root:
+        assert git_state(root / "harness")["sha"] == sha and not git_state(root / "harness")["dirty"]
+        code = "import specbench.harness.ab.code as c; print(c.own_checkout())"
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment_of(root), capture_output=True, text=True, check=True
+        )
+        assert Path(done.stdout.strip()) == root.resolve()
+    assert not root.exists()
+
+
+def test_a_worktree_goes_even_when_measuring_fails(checkout):
+    with pytest.raises(ValueError, match="broken"), worktree(checkout, resolve_ref(checkout, "fast")):
+        raise ValueError("broken")
+    assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1
+
+
+def test_options_that_the_revision_refuses(cli, words, runs):
+    """Only that revision knows its options; what it says is passed on, and nothing is left behind."""
+    result = cli(*words, "-A", "ref:fast --colour red", "--ref-b", "slow", "--blocks", 1)
+    assert result.exit_code == 2 and "A: No such option: --colour" in result.stderr and not list(runs.iterdir())
+
+
+@pytest.mark.parametrize("ref", ["nowhere", "--all", "HEAD:harness"])
+def test_what_is_no_revision(cli, words, runs, ref):
+    result = cli(*words, f"--ref-a={ref}", "--ref-b", "slow")
+    assert result.exit_code == 2 and f"{ref!r} is not a commit, branch or tag" in result.stderr and not runs.exists()
+
+
+def test_what_is_no_checkout(cli, words, tmp_path):
+    result = cli(*words, "--checkout", tmp_path, "--ref-a", "HEAD")
+    assert result.exit_code == 2 and f"checkout: {tmp_path} is not the root of a git checkout" in result.stderr
+    with pytest.raises(ValueError, match="not the root"):
+        find_checkout(str(ROOT / "harness"))

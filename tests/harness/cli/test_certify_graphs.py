@@ -1,0 +1,106 @@
+"""`specbench run --certify-graphs`: columns, marks and stored profiles; the traces themselves need a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from profile_samples import eagle_profile
+
+from specbench.harness.cli import run_graphs
+from specbench.harness.profiling import certify_graphs
+from specbench.harness.profiling.profile_run import arm_folder
+from specbench.harness.profiling.record import write_profile
+
+ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Certificates as asked for, made up by arm: `verdicts` (an exception fails); returns the arms traced so far."""
+
+    def install(**verdicts) -> list[str]:
+        seen: list[str] = []
+
+        def certify(arm, engine, load, folder):
+            label = arm.config.label
+            assert not engine.has_work and len(load.prompts) == 3
+            seen.append(label)
+            verdict = verdicts.get(label.partition(":")[0].replace("-", "_"), "holds")
+            if isinstance(verdict, BaseException):
+                raise verdict
+            profile = eagle_profile()
+            profile = dataclasses.replace(
+                profile,
+                subject=dataclasses.replace(profile.subject, arm=label),
+                graph=dataclasses.replace(
+                    profile.graph,
+                    verdict=verdict,
+                    reasons=("draft 1: 14 of 14 kernels launched",) * (verdict == "void"),
+                ),
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            write_profile(profile, folder)
+            return profile
+
+        monkeypatch.setattr(run_graphs, "graph_record", lambda asked, config: {run_graphs.RECORD: {}} if asked else {})
+        monkeypatch.setattr(certify_graphs, "certify_arm", certify)
+        return seen
+
+    return install
+
+
+def test_without_a_gpu_it_is_refused(cli, toy, runs):
+    result = cli(*toy, *ARMS, "--certify-graphs")
+    assert result.exit_code == 2 and "certify_graphs: needs a GPU, and the device is cpu" in result.stderr
+    assert not runs.exists()
+
+
+def test_unasked_for_nothing_is_traced_and_no_column_added(cli, toy, traced):
+    seen = traced()
+    result = cli(*toy, *ARMS)
+    assert result.exit_code == 0 and not seen and "graph claim" not in result.stdout
+
+
+def test_every_arm_has_columns_and_a_stored_profile(cli, toy, traced, only_run):
+    seen = traced(no_spec="no claim")
+    result = cli(*toy, *ARMS, "--certify-graphs")
+    assert result.exit_code == 0 and seen == ["no-spec", "ngram:k=2"]
+    header, _, *rows = result.stdout.splitlines()
+    assert [w for w in header.split("  ") if "graph" in w or "trace" in w or "launches" in w]
+    for word in ("graph claim", "graph share", "graph launches/round", "launches/round", "syncs/round (trace)"):
+        assert word in header
+    assert "no claim" in rows[0] and "holds" in rows[1] and "95.1%" in rows[1]
+    run = only_run()
+    assert (run.path / "profile" / arm_folder("ngram:k=2") / "profile.json").exists()
+    report = json.loads((run.path / "report.json").read_text())
+    assert report["graphs"]["no-spec"]["graph"]["verdict"] == "no claim"
+    assert "graph claim" in (run.path / "report.md").read_text()
+
+
+def test_a_void_claim_marks_its_row(cli, toy, traced):
+    traced(ngram="void")
+    result = cli(*toy, *ARMS, "--certify-graphs")
+    row = next(line for line in result.stdout.splitlines() if line.startswith("ngram"))
+    assert "GRAPH CLAIM VOID: draft 1: 14 of 14 kernels launched" in row
+    assert "VOID" not in next(line for line in result.stdout.splitlines() if line.startswith("no-spec"))
+
+
+def test_a_failed_trace_is_said_and_tried_again_by_a_resumed_run(cli, toy, traced, only_run):
+    traced(ngram=RuntimeError("the batch was not steady"))
+    result = cli(*toy, *ARMS, "--certify-graphs")
+    assert result.exit_code == 1 and "graphs not traced: the batch was not steady" in result.stdout
+    before = only_run().frames().requests
+    seen = traced()
+    result = cli("run", "--resume", only_run().path)
+    assert result.exit_code == 0 and seen == ["ngram:k=2"] and "not traced" not in result.stdout
+    assert only_run().frames().requests.equals(before), "blocks are not measured again"
+    assert cli("run", "--resume", only_run().path).exit_code == 0 and seen == ["ngram:k=2"]
+
+
+def test_resume_takes_no_certificate_of_its_own(cli, toy, traced, only_run):
+    traced()
+    assert cli(*toy, *ARMS).exit_code == 0
+    result = cli("run", "--resume", only_run().path, "--certify-graphs")
+    assert result.exit_code == 2 and "drop --certify-graphs" in result.stderr

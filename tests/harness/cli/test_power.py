@@ -1,0 +1,66 @@
+"""`specbench power`: the floor is measured, stored for this hardware, shown again, and used by `ab`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("specbench.reports.run_report.write_plots", lambda view, folder: [])
+
+
+@pytest.fixture
+def small(toy) -> list[str]:
+    words = iter(toy[1:])
+    return [word for name in words for word in (name, next(words)) if name != "--num-repeats"]
+
+
+def test_measured_stored_shown_and_used(cli, small, runs, tmp_path):
+    result = cli("power", "--aa", 6, "--in-process", "-s", "ngram:k=2", *small)
+    assert result.exit_code in (0, 4), result.output  # 4: one A/A in twenty says that something changed
+    assert "Noise of A/A: ngram:k=2 on toy (cpu)" in result.stdout and "least effect, 10 blocks" in result.stdout
+    (run,) = runs.iterdir()
+    floor = json.loads((run / "noise.json").read_text())
+    assert floor["num_blocks"] == 6 and floor["in_process"] and [m["num_pairs"] for m in floor["metrics"]][0] == 6
+    assert json.loads((run / "ab.json").read_text())["is_aa"]
+    stored = list((tmp_path / "cache" / "noise").glob("*.json"))
+    if result.exit_code == 4:
+        assert not stored
+        return
+    (path,) = stored
+    assert json.loads(path.read_text())["floors"] == [floor] and str(path) in result.stderr
+    assert json.loads(cli("power", "--json").stdout) == floor
+    used = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 6, "--in-process", *small)
+    assert "6 blocks could show changes of step time" in used.stderr and "(ngram:k=2 on toy," in used.stderr
+
+
+def test_nothing_stored(cli):
+    result = cli("power")
+    assert result.exit_code == 2 and "nothing is stored for this hardware; measure it with --aa 10" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--aa", "1", "-s", "ngram"], "aa: 1 is not allowed"),
+        (["-s", "ngram"], "-s ngram says what to measure; say in how many blocks with --aa"),
+        (["--aa", "6"], "must be one arm, not no-spec, ngram"),
+        (["--aa", "6", "-s", "ngram", "--num-repeats", "2"], "--num-repeats cannot be a side's"),
+    ],
+)
+def test_refused(cli, small, runs, words, message):
+    options = small if "--aa" in words else []
+    result = cli("power", *words, *options)
+    assert result.exit_code == 2 and message in result.stderr and not runs.exists()
+
+
+def test_an_experiment_of_two_sides_is_no_floor(cli, small, runs):
+    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--in-process", *small)
+    (run,) = runs.iterdir()
+    result = cli("power", "--resume", run)
+    assert result.exit_code == 2 and "compares two different sides" in result.stderr
+    assert not (run / "noise.json").exists()

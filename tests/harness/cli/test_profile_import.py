@@ -1,0 +1,146 @@
+"""`specbench profile import`: a trace from anywhere, its report on stdout, and what is kept of it when asked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from specbench.harness.profiling.record import read_profile
+
+PLANTED = "planted-host-name"
+
+
+def kineto(path: Path, *, ranges: bool = True, kernels: bool = True, verify: str = "specbench:verify") -> Path:
+    """Five rounds: verify from a graph of two kernels, a wait, one drafter kernel launched by itself 30 us later."""
+    events: list[dict] = []
+    number = count(1)
+
+    def event(category: str, name: str, t0: float, dur: float, tid: int = 1, **args) -> None:
+        events.append(
+            {"ph": "X", "cat": category, "name": name, "pid": 10, "tid": tid, "ts": t0, "dur": dur, "args": args}
+        )
+
+    def work(call: str, t0: float, *spans: tuple[str, float, float]) -> None:
+        correlation = next(number)
+        event("cuda_runtime", call, t0, 4, correlation=correlation)
+        for name, start, dur in spans if kernels else ():
+            event("kernel", name, start, dur, tid=7, correlation=correlation, device=0, stream=7)
+
+    for step in range(5):
+        t = 1000.0 * step
+        if ranges:
+            event("user_annotation", f"specbench:step {step}", t, 900)
+            event("user_annotation", verify, t + 5, 20)
+            event("user_annotation", "specbench:accept", t + 30, 480)
+            event("user_annotation", "specbench:draft_first", t + 520, 100)
+        work("cudaGraphLaunch", t + 10, ("flash_fwd_kernel", t + 20, 100), ("gemm", t + 120, 380))
+        event("cuda_runtime", "cudaStreamSynchronize", t + 40, 462, correlation=next(number))
+        work("cudaLaunchKernel", t + 524, ("gemm", t + 530, 60))
+    content = {
+        "schemaVersion": 1,
+        "hostname": PLANTED,
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}],
+        "traceEvents": events,
+    }
+    text = json.dumps(content)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def refused(result, *words):
+    assert result.exit_code == 2 and result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("specbench: error: ") and all(word in line for word in words), line
+
+
+def test_the_report_answers_from_the_trace_alone(cli, tmp_path):
+    result = cli("profile", "import", kineto(tmp_path / "rank0.json"))
+    assert result.exit_code == 0
+    for sentence in (
+        "The drafter's step 0 runs without a CUDA graph: 0% of 1 kernel.",
+        "The host makes 2 launches a round, 1 of graphs;",
+        "The GPU idles 30.0 µs between verify and draft (median of 5 rounds); in the mean 30.0 µs because the host",
+        "The host waits for the GPU 1 time a round, longest in accept (cudaStreamSynchronize, 462.0 µs a round).",
+        "Attention in verify: flash_fwd_kernel (100.0 µs, 1 a round).",
+        "NO CLAIM",
+    ):
+        assert sentence in result.stdout
+
+
+def test_nothing_is_kept_unless_asked(cli, tmp_path):
+    trace = kineto(tmp_path / "rank0.json")
+    before = trace.read_bytes()
+    assert cli("profile", "import", trace, "--format", "md").stdout.startswith("# Profile: rank0.json\n")
+    assert list(tmp_path.iterdir()) == [trace] and trace.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["rank0.json", "rank0.json.gz"])
+def test_what_is_kept_is_redacted_and_said(cli, tmp_path, name):
+    kept = tmp_path / "kept"
+    result = cli("profile", "import", kineto(tmp_path / name), "-o", kept, "-f", "json")
+    assert result.exit_code == 0 and json.loads(result.stdout)["schema"] == "specbench.profile/1"
+    trace = kept / f"trace{'.json.gz' if name.endswith('.gz') else '.json'}"
+    assert f"wrote {trace}: a copy without the process environment, host and user names" in result.stderr
+    assert {p.name for p in kept.iterdir()} == {
+        trace.name,
+        "profile.json",
+        "profile.html",
+        "profile.md",
+        "trace.perfetto.json",
+    }
+    for file in kept.iterdir():
+        content = file.read_bytes()
+        assert PLANTED.encode() not in (gzip.decompress(content) if file.suffix == ".gz" else content)
+    assert read_profile(kept).quality.num_rounds == 5
+
+
+def test_a_kept_import_can_be_shown_and_analysed_again(cli, tmp_path):
+    kept = tmp_path / "kept"
+    first = cli("profile", "import", kineto(tmp_path / "rank0.json"), "-o", kept).stdout
+    shown = cli("profile", "show", kept).stdout
+    assert shown == first
+    again = cli("profile", "import", kept / "trace.json").stdout
+    told = [[line for line in text.splitlines() if line.startswith("The ")] for text in (first, again)]
+    assert told[0] == told[1] and len(told[0]) > 4
+
+
+def test_rules_of_another_engine(cli, tmp_path):
+    trace = kineto(tmp_path / "rank0.json", verify="my engine: target")
+    plain = cli("profile", "import", trace).stdout
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\npattern = "my engine: target"\nphase = "verify"\n')
+    ruled = cli("profile", "import", trace, "--rules", rules).stdout
+    assert "between verify and draft" not in plain and "Refused" in plain
+    assert "The GPU idles 30.0 µs between verify and draft" in ruled and "Refused" not in ruled
+
+
+def test_bad_input_is_one_line(cli, tmp_path):
+    trace = kineto(tmp_path / "rank0.json")
+    (tmp_path / "noise").write_bytes(b"noise" * 100)
+    (tmp_path / "rules.toml").write_text('[[rule]]\npattern = "x"\nphase = "dreaming"\n')
+    (tmp_path / "cut.json").write_bytes(trace.read_bytes()[:-500])
+    refused(cli("profile", "import", tmp_path / "nothing"), "nothing")
+    refused(cli("profile", "import", tmp_path / "noise"), "neither sqlite nor JSON", "allowed")
+    refused(cli("profile", "import", tmp_path / "cut.json"), "cut.json")
+    refused(cli("profile", "import", trace, "--rules", tmp_path / "rules.toml"), "phase 'dreaming'", "allowed")
+    refused(cli("profile", "import", trace, "--nodes", tmp_path / "none.json"), "nodes:", "none.json")
+    refused(cli("profile", "import", trace, "-f", "pdf"), "'pdf' is not known")
+    refused(cli("profile", "import", trace, "-o", tmp_path), "no empty folder")
+    refused(cli("profile", "import", kineto(tmp_path / "a.json", ranges=False)), "no host ranges")
+    refused(cli("profile", "import", kineto(tmp_path / "b.json", kernels=False)), "no GPU kernels")
+
+
+def test_a_folder_of_a_failed_import_does_not_stay(cli, tmp_path, monkeypatch):
+    import specbench.reports.profile_files as files
+
+    def fail(*_):
+        raise OSError(28, "No space left on device", "x")
+
+    monkeypatch.setattr(files, "write_profile_reports", fail)
+    result = cli("profile", "import", kineto(tmp_path / "rank0.json"), "-o", tmp_path / "kept")
+    assert result.exit_code == 2 and "No space left on device" in result.stderr
+    assert not (tmp_path / "kept").exists()

@@ -1,0 +1,102 @@
+"""`specbench profile show` and `diff`: stored profiles on stdout or in files, bad input in one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from profile_samples import eagle_profile, fused_profile
+
+from specbench.harness.profiling.record import write_profile
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A run directory with two arms' profiles."""
+    for name, profile in (("eagle", eagle_profile()), ("fused", fused_profile())):
+        folder = tmp_path / "run" / "profile" / name
+        folder.mkdir(parents=True)
+        write_profile(profile, folder)
+    return tmp_path / "run"
+
+
+def test_show_of_one_arm_from_its_folder_or_file(cli, stored):
+    folder = stored / "profile" / "eagle"
+    result = cli("profile", "show", folder)
+    assert result.exit_code == 0 and result.stdout == cli("profile", "show", folder / "profile.json").stdout
+    assert "The drafter's steps 1 to 3 run from a CUDA graph: 100% of 14 kernels each." in result.stdout
+
+
+def test_show_of_a_run_has_all_arms(cli, stored):
+    text = cli("profile", "show", stored).stdout
+    assert "Arms side by side" in text and text.count("Graph certificate") == 2
+
+
+def test_show_in_other_formats(cli, stored):
+    folder = stored / "profile" / "eagle"
+    assert cli("profile", "show", folder, "--format", "md").stdout.startswith("# Profile: eagle:k=4,sync=multi\n")
+    assert cli("profile", "show", folder, "-f", "html").stdout.startswith("<!DOCTYPE html>")
+    assert json.loads(cli("profile", "show", folder, "-f", "json").stdout)["schema"] == "specbench.profile/1"
+    assert set(json.loads(cli("profile", "show", stored, "-f", "json").stdout)) == {
+        "eagle:k=4,sync=multi",
+        "naive-eagle:k=4",
+    }
+
+
+def test_the_json_of_a_profile_can_be_shown_again(cli, stored, tmp_path):
+    folder = stored / "profile" / "eagle"
+    again = tmp_path / "again.json"
+    assert cli("profile", "show", folder, "-o", again).exit_code == 0
+    assert cli("profile", "show", again).stdout == cli("profile", "show", folder).stdout
+
+
+@pytest.mark.parametrize(("name", "start"), [("p.html", "<!DOCTYPE html>"), ("p.md", "# "), ("p.txt", "Profile: ")])
+def test_the_name_of_the_output_tells_the_format(cli, stored, tmp_path, name, start):
+    result = cli("profile", "show", stored / "profile" / "eagle", "-o", tmp_path / name)
+    assert result.exit_code == 0 and result.stdout == "" and f"wrote {tmp_path / name}" in result.stderr
+    assert (tmp_path / name).read_text().startswith(start)
+
+
+def test_diff(cli, stored, tmp_path):
+    sides = (stored / "profile" / "eagle", stored / "profile" / "fused" / "profile.json")
+    assert "Synchronisations a round: 3.4 in A, 0 in B." in cli("profile", "diff", *sides).stdout
+    assert json.loads(cli("profile", "diff", *sides, "-f", "json").stdout)["schema"] == "specbench.profile-diff/1"
+    assert cli("profile", "diff", *sides, "-o", tmp_path / "d.html").exit_code == 0
+    assert "both on one scale" in (tmp_path / "d.html").read_text()
+
+
+def test_diff_of_one_name_tells_the_sides_apart_by_path(cli, stored):
+    folder = stored / "profile" / "eagle"
+    assert f"A: eagle:k=4,sync=multi ({folder})" in cli("profile", "diff", folder, folder / "profile.json").stdout
+
+
+def refused(result, *words):
+    assert result.exit_code == 2 and result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("specbench: error: ") and all(word in line for word in words), line
+
+
+def test_bad_input_is_one_line(cli, stored, tmp_path):
+    folder = stored / "profile" / "eagle"
+    refused(cli("profile", "show", tmp_path / "nothing"), "does not exist")
+    refused(cli("profile", "show", tmp_path), "holds no profile.json", "specbench profile run")
+    refused(cli("profile", "show", folder, "-f", "pdf"), "'pdf' is not known; allowed: table, md, json, html")
+    refused(cli("profile", "diff", stored, folder), "holds 2 profiles", "give one arm's folder")
+    refused(cli("profile", "show", folder, "-o", tmp_path / "no" / "p.md"), "No such file or directory")
+
+
+DAMAGED = {
+    "no JSON": ("SQLite format 3\0", "cannot be read as a profile", "specbench profile import"),
+    "other schema": ('{"schema": "specbench.profile/99"}', "'specbench.profile/99'", "specbench.profile/1"),
+    "list": ("[1, 2]", "schema"),
+    "incomplete": ('{"schema": "specbench.profile/1"}', "incomplete or damaged"),
+    "unknown field": ('{"schema": "specbench.profile/1", "speed": 1}', "incomplete or damaged"),
+    "wrong kind": ('{"schema": "specbench.profile/1", "source": 3}', "incomplete or damaged"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_profile(cli, tmp_path, case):
+    text, *words = DAMAGED[case]
+    (tmp_path / "profile.json").write_text(text)
+    refused(cli("profile", "show", tmp_path), *words)

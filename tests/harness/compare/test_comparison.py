@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from compare_samples import Machine, make_run
+from run_samples import manifest as made
+
+from specbench.harness.compare.comparison import compare_runs
+from specbench.harness.compare.keys import comparison_keys
+from specbench.harness.compare.stored import read_run, read_runs
+from specbench.harness.measure.metrics import measure_blocks
+from specbench.harness.measure.record import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    return [make_run(folder, Machine(noise_seed=1)), make_run(folder, Machine(noise_seed=2, step_factor=1.03))]
+
+
+def rows(compared):
+    return {(r.run, r.arm): r for r in compared.rows}
+
+
+def test_arms_of_one_label_meet(pair):
+    runs, problems = read_runs(pair)
+    compared = compare_runs(runs)
+    found = rows(compared)
+    own = found[runs[1].name, "eagle:k=4"]
+    assert own.baseline == f"{runs[0].name}: eagle:k=4" and not problems and not compared.mismatches
+    step = own.comparisons["step_ms"]
+    assert step.verdict == "regressed" and step.change == pytest.approx(0.03, abs=0.004)
+    assert step.low < 0.03 < step.high and step.metric.pairs == "prompts" and step.num_pairs == 24
+    assert own.comparisons["tokens_per_step"].verdict == "equivalent"
+    assert own.comparisons["tps"].verdict == "exploratory"
+    assert own.same_output == (72, 72)
+    assert found[runs[0].name, "no-spec"].is_baseline
+    assert any("different times" in note for note in compared.notes)
+
+
+def test_figures_are_those_of_the_metrics_module(pair):
+    run = read_run(pair[0])
+    for block, whole in measure_blocks(run.frames).items():
+        own = run.figures[block]
+        for name, value in own.items():
+            if name != "acceptance":
+                assert repr(whole[name]) == repr(value)
+        assert whole["acceptance"]["tokens_per_forward"] == own["acceptance"]["tokens_per_forward"]
+
+
+def test_one_run_is_compared_with_its_own_baseline(pair):
+    runs, _ = read_runs(pair[:1])
+    found = rows(compare_runs(runs))
+    assert found[runs[0].name, "eagle:k=4"].baseline == "no-spec"
+    assert found[runs[0].name, "eagle:k=4"].comparisons["tpot_ms"].verdict == "improved"
+    other = rows(compare_runs(runs, baseline="eagle:k=4"))
+    assert other[runs[0].name, "no-spec"].comparisons["tpot_ms"].verdict == "regressed"
+
+
+@pytest.mark.parametrize("by", ["id", "path", "arm"])
+def test_baseline_by_name(pair, by):
+    runs, _ = read_runs(pair)
+    name = {"id": runs[1].run_id, "path": str(pair[1]), "arm": "no-spec"}[by]
+    found = rows(compare_runs(runs, baseline=name))
+    if by == "arm":
+        assert {key: row.baseline for key, row in found.items()} == {
+            (run.name, arm): "no-spec" if arm != "no-spec" else "" for run in runs for arm in run.arms
+        }
+    else:
+        assert found[runs[1].name, "no-spec"].is_baseline and not found[runs[0].name, "no-spec"].is_baseline
+    with pytest.raises(ValueError, match="baseline: 'nospec'.*no-spec, eagle:k=4"):
+        compare_runs(runs, baseline="nospec")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "group"),
+    [
+        ("environment.hardware.gpus", [{"name": "NVIDIA H200", "driver": "580"}], "hardware"),
+        ("environment.hardware.cpu.model", "Another", "hardware"),
+        ("workload.sha256", "cd" * 32, "workload"),
+        ("workload.num_prompts", 5, "workload"),
+        ("model.name", "other-model", "workload"),
+        ("sampling.temperature", 0.8, "sampling"),
+        ("sampling.max_concurrency", 8, "workload"),
+    ],
+)
+def test_what_differs_is_named(tmp_path, pair, key, value, group):
+    other = make_run(tmp_path, Machine(noise_seed=3, changes=((key, value),)))
+    compared = compare_runs(read_runs([pair[0], other])[0])
+    assert compared.mismatches and {m.group for m in compared.mismatches} == {group}
+
+
+def test_other_prompts_are_not_paired(tmp_path, pair):
+    other = make_run(tmp_path, Machine(noise_seed=3, changes=(("workload.sha256", "cd" * 32),)))
+    runs, _ = read_runs([pair[0], other])
+    row = rows(compare_runs(runs))[runs[1].name, "eagle:k=4"]
+    assert row.same_output is None
+    assert {c.metric.pairs for c in row.comparisons.values()} == {"repeats"}
+    assert {c.verdict for c in row.comparisons.values()} == {"exploratory"}
+
+
+def test_software_is_told_and_not_refused(tmp_path, pair):
+    other = make_run(tmp_path, Machine(noise_seed=3, changes=(("environment.software.python", "3.12"),)))
+    compared = compare_runs(read_runs([pair[0], other])[0])
+    assert not compared.mismatches and any("python: 3.11 and 3.12" in note for note in compared.notes)
+
+
+def test_an_arm_without_counterpart_keeps_its_figures(tmp_path, pair):
+    other = make_run(tmp_path, Machine(noise_seed=3), arms=("no-spec", "ngram"))
+    runs, _ = read_runs([pair[0], other])
+    row = rows(compare_runs(runs))[runs[1].name, "ngram"]
+    assert row.baseline == "" and not row.is_baseline and row.values["tpot_ms"] > 0
+
+
+def test_unreadable_runs_are_named_and_the_others_shown(tmp_path, pair):
+    half = tmp_path / "half"
+    half.mkdir()
+    newer = tmp_path / "newer"
+    shutil.copytree(pair[0], newer)
+    manifest = json.loads((newer / "run.json").read_text())
+    (newer / "run.json").write_text(json.dumps({**manifest, "schema": "specbench.run/99"}))
+    cut = tmp_path / "cut"
+    shutil.copytree(pair[0], cut)
+    (cut / "steps.parquet").write_bytes((cut / "steps.parquet").read_bytes()[:500])
+    torn = tmp_path / "torn"
+    shutil.copytree(pair[0], torn)
+    (torn / "run.json").write_text('{"schema": "specbench.run/1", "run_id": "x"}')
+    columns = tmp_path / "columns"
+    shutil.copytree(pair[0], columns)
+    table = pq.read_table(columns / "steps.parquet")
+    pq.write_table(table.drop_columns(["num_syncs"]), columns / "steps.parquet")
+    empty = RunDirectory.create(tmp_path, "empty", made("no-spec")).path
+    runs, problems = read_runs([half, newer, cut, torn, columns, empty, *pair])
+    assert [run.path for run in runs] == pair
+    reasons = {p.path: p.reason for p in problems}
+    assert "not a run directory" in reasons[str(half)]
+    assert "schema 'specbench.run/99'" in reasons[str(newer)]
+    assert "steps.parquet: damaged" in reasons[str(cut)]
+    assert "lacks status, arms" in reasons[str(torn)]
+    assert "other columns" in reasons[str(columns)]
+    assert "holds no measured block (status running)" in reasons[str(empty)]
+    assert all("\n" not in reason for reason in reasons.values())
+
+
+def test_two_runs_of_one_id(tmp_path, pair):
+    copy, changed = tmp_path / "copy", tmp_path / "changed"
+    shutil.copytree(pair[0], copy)
+    shutil.copytree(pair[0], changed)
+    manifest = json.loads((changed / "run.json").read_text())
+    manifest["files"]["requests.parquet"]["sha256"] = "0"
+    (changed / "run.json").write_text(json.dumps(manifest))
+    runs, problems = read_runs([pair[0], pair[0], copy, changed])
+    assert len(runs) == 3 and len({run.name for run in runs}) == 3
+    said = [p.reason for p in problems]
+    assert "given twice" in said[0] and "a copy with the same raw tables" in said[1] and "differ" in said[2]
+    with pytest.raises(ValueError, match="id of several runs"):
+        compare_runs(runs, baseline=runs[0].run_id)
+
+
+def test_figures_that_are_no_numbers_are_left_out_and_named(tmp_path, pair):
+    other = tmp_path / "stuck"
+    shutil.copytree(pair[1], other)
+    table = pd.read_parquet(other / "requests.parquet")
+    stuck = (table["arm"] == "eagle:k=4") & (table["prompt_id"] == "p0")
+    table.loc[stuck, "t_last_ns"] = table.loc[stuck, "t_first_ns"]  # a TPOT of 0
+    schema = pq.read_schema(other / "requests.parquet")
+    pq.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False), other / "requests.parquet")
+    runs, _ = read_runs([pair[0], other])
+    compared = compare_runs(runs)
+    assert rows(compared)[runs[1].name, "eagle:k=4"].comparisons["tpot_ms"].num_pairs == 23
+    assert any("TPOT: 1 pairs are left out" in note for note in compared.notes)
+
+
+def test_unknown_is_no_match():
+    keys = comparison_keys({"workload": {}, "environment": {}})
+    assert keys["hardware"]["GPU"] == "unknown" and keys["sampling"]["temperature"] == "unknown"

@@ -1,0 +1,125 @@
+"""Kineto traces: the twin of an nsys trace gives the same figures; a real file of the torch profiler parses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from harness.profiling.synthetic import spec_trace, write_kineto, write_nsys
+from harness.profiling.test_nsys_trace import refused, without_source
+
+from specbench.harness.profiling.analysis import analyse_trace
+from specbench.harness.profiling.chrome_json import ChromeTrace, us_to_ns
+from specbench.harness.profiling.rules import PhaseRules
+
+RULES = PhaseRules.shipped()
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "anything"])
+def test_the_twin_says_the_same(tmp_path, name):
+    nsys = analyse_trace(write_nsys(tmp_path / "t.sqlite", spec_trace()), rules=RULES)
+    kineto = analyse_trace(write_kineto(tmp_path / name, spec_trace()), rules=RULES)
+    assert without_source(kineto) == without_source(nsys)
+    source = kineto.source
+    assert (source.kind, source.tool, source.devices) == ("kineto", "Kineto, CUPTI 26", ("NVIDIA H200",))
+    assert source.command is None
+
+
+def test_events_alone_are_a_trace(tmp_path):
+    path = write_kineto(tmp_path / "t.json", spec_trace())
+    whole = analyse_trace(path, rules=RULES)
+    path.write_text(json.dumps(json.loads(path.read_text())["traceEvents"]))
+    assert without_source(analyse_trace(path, rules=RULES)) == without_source(whole)
+
+
+def test_calls_whose_threads_are_numbered_otherwise_are_matched_by_time(tmp_path):
+    path = write_kineto(tmp_path / "t.json", spec_trace())
+    whole = analyse_trace(path, rules=RULES)
+    raw = json.loads(path.read_text())
+    for event in raw["traceEvents"]:
+        if event.get("cat") == "cuda_runtime":
+            event["tid"] = 1234567
+    path.write_text(json.dumps(raw))
+    profile = analyse_trace(path, rules=RULES)
+    assert profile.phases == whole.phases and profile.graph == whole.graph and profile.syncs == whole.syncs
+    assert any("by time alone" in note for note in profile.quality.notes)
+
+
+@pytest.mark.parametrize(
+    ("value", "ns"),
+    [
+        (7, 7_000),
+        ("0.001", 1),
+        ("198093488368.463", 198_093_488_368_463),
+        ("1743521598000000.125", 1_743_521_598_000_000_125),
+        ("2.5", 2_500),
+        ("-0.500", -500),
+        ("1.5e3", 1_500_000),
+        ("12.5e3", 12_500_000),
+        ("3.0004", 3_000),
+    ],
+)
+def test_microseconds(value, ns):
+    assert us_to_ns(value) == ns
+
+
+def test_numbers_between_events_and_odd_spacing(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text('\n { "a" : 1.5 , "traceEvents"\n: [ {"x": [1, {"y": "]"}]}\n,\n{"z": 2.25} , 3 ] , "b": null }\n')
+    trace = ChromeTrace(path, "t.json")
+    assert list(trace) == [{"x": [1, {"y": "]"}]}, {"z": "2.25"}]
+    assert trace.header == {"a": "1.5", "b": None}
+
+
+@pytest.mark.parametrize("share", [0.001, 0.2, 0.6, 0.999])
+def test_truncated_json(tmp_path, share):
+    path = write_kineto(tmp_path / "t.json", spec_trace())
+    data = path.read_bytes()
+    path.write_bytes(data[: max(2, int(len(data) * share))])
+    assert "breaks off" in refused(path)
+    path.write_bytes(gzip.compress(data)[: max(40, int(len(data) * share * 0.01))])
+    assert "cut short" in refused(path)
+
+
+def test_files_that_hold_something_else(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text('{"results": []}')
+    assert "no traceEvents" in refused(path)
+    path.write_text('{"traceEvents": []}')
+    assert "no GPU kernels" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("category", "said"),
+    [("user_annotation", "no host ranges"), ("cuda_runtime", "no CUDA API calls"), ("kernel", "no GPU")],
+)
+def test_what_is_missing_is_said(tmp_path, category, said):
+    path = write_kineto(tmp_path / "t.json", spec_trace())
+    raw = json.loads(path.read_text())
+    raw["traceEvents"] = [e for e in raw["traceEvents"] if e.get("cat") != category]
+    path.write_text(json.dumps(raw))
+    assert said in refused(path)
+
+
+def test_files_of_several_processes_are_refused(tmp_path):
+    path = write_kineto(tmp_path / "t.json", spec_trace())
+    raw = json.loads(path.read_text())
+    next(e for e in raw["traceEvents"] if e.get("cat") == "cuda_runtime")["pid"] = 77
+    path.write_text(json.dumps(raw))
+    assert "of 2 processes" in refused(path)
+
+
+def test_a_real_profile_of_a_cpu_parses_up_to_the_missing_kernels(tmp_path):
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for number in range(2):
+            with record_function(f"specbench:step {number}"), record_function("specbench:verify"):
+                torch.ones(4, 4) @ torch.ones(4, 4)
+    path = tmp_path / "cpu.json"
+    profiler.export_chrome_trace(str(path))
+    names = {e["name"] for e in ChromeTrace(path, path.name) if e.get("cat") == "user_annotation"}
+    assert names == {"specbench:step 0", "specbench:step 1", "specbench:verify"}
+    assert "no GPU kernels: profiled on a CPU" in refused(path)

@@ -1,0 +1,127 @@
+"""Redacted copies: no byte of them tells what was planted, and they say the same of the GPU."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+import pytest
+from harness.profiling.synthetic import spec_trace, write_kineto, write_nsys
+from harness.profiling.test_nsys_trace import without_source
+
+from specbench.harness.profiling.analysis import analyse_trace
+from specbench.harness.profiling.chrome_json import ChromeTrace
+from specbench.harness.profiling.masking import masked
+from specbench.harness.profiling.redact import redact
+from specbench.harness.profiling.rules import PhaseRules
+
+RULES = PhaseRules.shipped()
+PLANTED = [
+    "hf_PlantedToken123",
+    "node17.cluster.example",
+    "alice",
+    "printed by the program",
+    "hunter2-in-argv",
+    "GPU-1234",
+]
+
+SQL = """
+INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES
+  (1, 'DeviceEnvironment', 1, 'PATH=/usr/bin
+HF_TOKEN=hf_PlantedToken123
+USER=alice'), (1, 'Hostname', 2, 'node17.cluster.example');
+INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'HF_TOKEN="hf_PlantedToken123"'),
+  ('PROCESS_0:ENVIRONMENT_VARIABLE', 'USER="alice"'), ('DEVICE_DISPLAY_NAME', 'node17.cluster.example'),
+  ('PROCESS_0:ARGUMENT_4', '--output=/home/alice/out');
+INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_OUTPUT_PATH', '/home/alice/node17.cluster.example.sqlite');
+INSERT INTO StringIds VALUES (9001, 'printed by the program'), (9002, 'echo hf_PlantedToken123'),
+  (9003, '/home/alice/lib/libcuda.so');
+INSERT INTO ProcessStreams VALUES (1, 9003, 9001);
+INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 0, 0, 1, 'Daemon on node17.cluster.example started', NULL);
+"""
+
+
+def test_an_nsys_copy_holds_nothing_of_the_machine(tmp_path):
+    path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=SQL)
+    before, copy = path.read_bytes(), tmp_path / "copy.sqlite"
+    redact(path, copy)
+    data = copy.read_bytes()
+    assert path.read_bytes() == before
+    assert all(text.encode() in before for text in PLANTED)
+    assert not [text for text in PLANTED if text.encode() in data]
+    assert sorted(os.listdir(tmp_path)) == ["copy.sqlite", "t.sqlite"]
+
+
+def test_the_copy_says_the_same_of_the_gpu_and_the_command(tmp_path):
+    path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=SQL)
+    redact(path, tmp_path / "copy.sqlite")
+    original, copy = (analyse_trace(p, rules=RULES) for p in (path, tmp_path / "copy.sqlite"))
+    assert without_source(copy) == without_source(original)
+    assert copy.source.command == (
+        "/usr/bin/python3",
+        "-m",
+        "specbench.harness",
+        "--api-key",
+        "[redacted]",
+        "--output=/home/user/out",
+    )
+    assert copy.source.command == original.source.command
+    assert (copy.source.devices, copy.source.tool) == (original.source.devices, original.source.tool)
+
+
+def test_text_deleted_before_stays_out_of_the_copy(tmp_path):
+    sql = SQL + "DELETE FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRONMENT%';"
+    path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=sql)
+    redact(path, tmp_path / "copy.sqlite")
+    assert b"hf_PlantedToken123" not in (tmp_path / "copy.sqlite").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["copy.json", "copy.json.gz"])
+def test_a_kineto_copy(tmp_path, name):
+    header = {
+        "hostname": "node17.cluster.example",
+        "traceName": "/home/alice/node17.cluster.example_4242.pt.trace.json",
+        "env": {"HF_TOKEN": "hf_PlantedToken123"},
+    }
+    path = write_kineto(tmp_path / "t.json", spec_trace(), header=header)
+    raw = path.read_text().replace(
+        '"args": {"name": "python3"}',
+        '"args": {"name": "/home/alice/bin/python3 on node17.cluster.example", "hostname": "n"}',
+    )
+    path.write_text(raw)
+    copy = tmp_path / name
+    redact(path, copy)
+    data = gzip.decompress(copy.read_bytes()) if name.endswith(".gz") else copy.read_bytes()
+    assert not [text for text in PLANTED if text.encode() in data]
+    assert set(json.loads(data)) == {"schemaVersion", "deviceProperties", "cupti_version", "traceEvents"}
+    original, redacted = (analyse_trace(p, rules=RULES) for p in (path, copy))
+    assert without_source(redacted) == without_source(original)
+    times = [[e.get("ts") for e in ChromeTrace(p, "")] for p in (path, copy)]
+    assert times[0] == times[1]  # to the last digit
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "run.nsys-rep"
+    path.write_bytes(b"report")
+    with pytest.raises(ValueError, match="allowed: an nsys sqlite export"):
+        redact(path, tmp_path / "copy")
+    path.write_bytes(write_nsys(tmp_path / "t.sqlite", spec_trace()).read_bytes()[:9000])
+    with pytest.raises(ValueError, match="redact: run.nsys-rep cannot be read"):
+        redact(path, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (("--hf-token", "abc", "--num-tokens", "5"), ("--hf-token", "[redacted]", "--num-tokens", "5")),
+        (("--api_key=abc", "--max-tokens=7"), ("--api_key=[redacted]", "--max-tokens=7")),
+        (("env", "OPENAI_API_KEY=abc", "python"), ("env", "OPENAI_API_KEY=[redacted]", "python")),
+        (("--tokenizer", "/home/bob/model"), ("--tokenizer", "/home/user/model")),
+        (("--password", "--verbose"), ("--password", "--verbose")),
+        (("--strategy", "eagle:k=4,drafter=unpadded"), ("--strategy", "eagle:k=4,drafter=unpadded")),
+    ],
+)
+def test_command_lines(argv, shown):
+    assert masked(argv) == shown

@@ -1,0 +1,40 @@
+"""A trace of 200,000 operations takes seconds and little memory; measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness.profiling.synthetic import spec_trace, write_nsys
+
+ROOT = Path(__file__).resolve().parents[3]
+NUM_ROUNDS = 4_762  # of 42 operations
+
+CHILD = """
+import json, resource, sys
+from pathlib import Path
+from specbench.harness.profiling.analysis import analyse_trace
+from specbench.harness.profiling.rules import PhaseRules
+profile = analyse_trace(Path(sys.argv[1]), rules=PhaseRules.shipped())
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps(dict(
+    ops=profile.quality.num_ops, rounds=profile.quality.num_rounds, round_ns=profile.round_ns,
+    cpu_s=used.ru_utime + used.ru_stime, peak_kib=used.ru_maxrss, torch="torch" in sys.modules,
+)))
+"""
+
+
+@pytest.mark.slow
+def test_two_hundred_thousand_operations(tmp_path):
+    path = write_nsys(tmp_path / "t.sqlite", spec_trace(NUM_ROUNDS))
+    command = [sys.executable, "-c", CHILD, str(path)]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / ".ns")}, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert (found["ops"], found["rounds"], found["round_ns"]) == (42 * NUM_ROUNDS, NUM_ROUNDS, 616_000)
+    assert found["ops"] >= 200_000
+    assert found["cpu_s"] < 5  # of the processor: other work on the machine must not fail the test
+    assert found["peak_kib"] < 1 << 20
+    assert not found["torch"]

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from compare_samples import Machine, make_run
+
+from specbench.harness.compare.comparison import compare_runs
+from specbench.harness.compare.stored import Problem, read_runs
+from specbench.reports.compare_table import change_cell, compare_csv, compare_json, compare_table, signed
+from specbench.reports.table import markdown_result, plain_result
+
+EVIL = "eagle:k=4,</script><img src=x onerror=alert(1)>|`x`"
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    arms = ("no-spec", EVIL)
+    paths = [make_run(folder, Machine(noise_seed=n, step_factor=1 + 0.03 * n), arms=arms) for n in range(2)]
+    return compare_runs(read_runs(paths)[0], problems=[Problem(path="x", reason="x: damaged")])
+
+
+def test_table(compared):
+    table = compare_table(compared)
+    (step,) = [row for row in table.rows if row[1] == EVIL and row[2] == "step time ms"]
+    assert step[5].startswith("+3.") and step[7] == "regressed" and step[8] == "24 prompts"
+    (tokens,) = [row for row in table.rows if row[1] == EVIL and row[2] == "tokens per step"]
+    assert tokens[5] == "~ +0.000% [+0.000%, +0.000%]"
+    assert not [row for row in table.rows if row[0] == compared.rows[0].run]  # the baseline stands in the others' rows
+    assert "problem: x: damaged" in table.notes
+    assert EVIL in plain_result(table)
+
+
+def test_markdown_shows_labels_literally(compared):
+    text = markdown_result(compare_table(compared))
+    assert "<img" not in text and "</script>" not in text and "&lt;img" in text
+
+
+def test_csv(compared):
+    rows = list(csv.DictReader(io.StringIO(compare_csv(compared))))
+    (step,) = [r for r in rows if r["arm"] == EVIL and r["metric"] == "step_ms" and r["baseline"]]
+    assert float(step["change"]) == pytest.approx(0.03, abs=0.005) and step["verdict"] == "regressed"
+    assert len(rows) == len(compared.rows) * 5
+    assert [r["change"] for r in rows if not r["baseline"]] == [""] * 10
+
+
+def test_csv_runs_no_formula():
+    from specbench.reports.compare_table import _defused
+
+    assert _defused("=cmd()") == "'=cmd()" and _defused(-1.5) == -1.5 and _defused("eagle") == "eagle"
+
+
+def test_json(compared):
+    plain = json.loads(compare_json(compared))
+    assert plain["schema"] == "specbench.compare/1" and len(plain["rows"]) == 4
+    assert plain["rows"][3]["comparisons"]["step_ms"]["verdict"] == "regressed"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.02531, "+2.53%"), (-0.00312, "-0.312%"), (0.1243, "+12.4%"), (1.334, "+133%"), (0.0, "+0.000%"), (None, "-")],
+)
+def test_three_digits_and_a_sign(value, text):
+    assert signed(value) == text
+    assert change_cell(None) == "-"

@@ -1,0 +1,152 @@
+"""One profile as text, Markdown and page: the same sections in the same order, nothing that evidence does not carry."""
+
+import dataclasses
+import io
+import re
+
+import pytest
+from profile_samples import HOSTILE, eagle_profile, foreign_profile, fused_profile, hostile_profile
+from rich.console import Console
+
+from specbench.reports.document_text import markdown_document, plain_document, print_document
+from specbench.reports.profile_html import html_page, text_columns
+from specbench.reports.profile_report import profile_document, profiles_document
+from specbench.reports.profile_sentences import SHARES_NOT_SPEED
+from specbench.reports.profile_tables import claims_table, kernel_table, merged_steps, overview_table, phase_table
+
+SECTIONS = [
+    "Command",
+    "Evidence",
+    "Graph certificate",
+    "A round at a glance",
+    "Phases",
+    "Synchronisations",
+    "GPU idle time",
+    "Kernels",
+    "Timeline",
+    "How to read the times",
+]
+FORMS = {"text": plain_document, "markdown": markdown_document, "html": html_page}
+
+
+def row(table, name):
+    return next(r for r in table.rows if r[0] == name)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_the_sections_in_order(form):
+    text = FORMS[form](profile_document(eagle_profile()))
+    heading = {"text": "\n{}\n---", "markdown": "\n## {}\n", "html": ">{}</h2>"}[form]
+    places = [text.index(heading.format(title)) for title in SECTIONS]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_the_figures(form):
+    text = FORMS[form](profile_document(eagle_profile())).replace("\\_", "_")
+    for piece in ("nsys profile -t cuda,nvtx", "99.6%", "95.1%", "31.2", "531.2", "nvjet_tst_128x8", "1.26x"):
+        assert piece in text
+    assert SHARES_NOT_SPEED in text
+
+
+def test_the_phase_table():
+    table = phase_table(eagle_profile())
+    assert row(table, "draft step 0")[1:] == ("67.0", "61.0", "64.7", "8.4%", "14", "0%", "0%", "14", "0")
+    assert row(table, "draft step 2")[5:] == ("14", "100%", "100%", "0", "1")
+    assert row(phase_table(fused_profile()), "verify")[1] == "-"
+
+
+def test_claims_stand_beside_what_was_measured():
+    assert claims_table(eagle_profile()).rows == (
+        ("target", "full", "advance, verify, accept", "232", "100%"),
+        ("first", "none", "draft step 0", "14", "0%"),
+        ("later", "full", "draft steps 1 to 3", "42", "100%"),
+    )
+    assert claims_table(foreign_profile()) is None
+
+
+def test_steps_that_launch_a_kernel_alike_are_one_row():
+    merged = {(k.name[:5], where): k for where, k in merged_steps(eagle_profile().kernels)}
+    later = merged["nvjet", "draft steps 1 to 3"]
+    assert (later.calls, later.total_ns, later.mean_ns, later.in_graph) == (21.0, 84_000.0, 4_000.0, 21.0)
+    assert merged["nvjet", "draft step 0"].in_graph == 0.0
+    assert kernel_table(eagle_profile()).rows[0][:3] == ("nvjet_tst_128x8_64x12_4x1_v_bz_TNT", "verify", "120")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_refused_evidence_leaves_out_figures_by_phase(form):
+    text = FORMS[form](profile_document(foreign_profile()))
+    assert "Refused: only 31%" in text and "There are no figures by phase." in text
+    assert "Time and launches by phase" not in text and "drafter" not in text
+    assert not re.search(r"idles [\d.]+ µs between verify and draft", text)
+    assert "531.2" in text and "18" in text  # waits and launches need no phase
+    if form == "html":
+        assert not re.search(r'class="bar phase-(?!other)', text)
+
+
+def test_doubtful_evidence_warns_above_everything():
+    doubtful = dataclasses.replace(eagle_profile().quality, verdict="doubtful", attributed_share=0.78)
+    text = plain_document(profile_document(eagle_profile(quality=doubtful)))
+    assert text.splitlines()[2].startswith("! Doubtful: 78%") and "Time and launches by phase" in text
+
+
+def test_a_trace_without_command_says_so():
+    assert "The trace does not hold the command of the program." in plain_document(profile_document(foreign_profile()))
+
+
+def test_a_trace_without_gpu_work_has_a_report():
+    idle = dataclasses.replace(eagle_profile().idle, by_cause_ns={}, verify_to_draft_by_cause_ns={}, total_ns=0.0)
+    graph = dataclasses.replace(eagle_profile().graph, graph_share_kernels=None, graph_share_time=None)
+    bare = eagle_profile(kernels=(), timeline=(), syncs=(), syncs_per_round=0.0, idle=idle, graph=graph, phases=())
+    for form in FORMS.values():
+        assert "Evidence" in form(profile_document(bare))
+
+
+def test_several_arms_are_side_by_side_first():
+    profiles = {"eagle": eagle_profile(), "fused": fused_profile(), "foreign": foreign_profile()}
+    table = overview_table(list(profiles.items()))
+    assert row(table, "eagle")[1:] == ("good", "holds", "18", "4", "95.1%", "3.4", "31.2", "71.5%", "1.26x")
+    assert row(table, "foreign")[-1] == "-"
+    page = html_page(profiles_document(profiles, "Profiles of x"))
+    assert page.index("Arms side by side") < page.index(">eagle</h2>") < page.index(">Command</h3>")
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_the_terminal_shows_all_at_any_width(width):
+    console = Console(width=width, force_terminal=True, record=True, file=io.StringIO())
+    print_document(profile_document(hostile_profile()), console)
+    text = console.export_text().replace("\n", "")
+    assert "onerror=alert" in text and "Time and launches" in text
+
+
+def test_names_from_a_trace_are_text_on_the_page():
+    page = html_page(profile_document(hostile_profile()))
+    assert "<script" not in page and "</script" not in page and "<img" not in page
+    assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in page
+
+
+def test_names_from_a_trace_are_text_in_markdown():
+    text = markdown_document(profile_document(hostile_profile()))
+    outside = re.sub(r"(`{3,})text\n.*?\n\1", "", text, flags=re.DOTALL)
+    assert HOSTILE in text  # in a code block, to be copied
+    assert "<img" not in outside and "</script" not in outside
+
+
+def test_the_page_holds_no_script_and_no_address():
+    page = html_page(profile_document(eagle_profile()))
+    assert not re.search(r"<script|\bon\w+=|https?:|@import|url\((?!#)|src=", page)
+    assert "default-src 'none'" in page
+
+
+def test_tables_have_captions_and_scopes():
+    page = html_page(profile_document(eagle_profile()))
+    tables = page.count("<table>")
+    assert tables == page.count("<caption>") == page.count('<div class="scroll"') - page.count('<svg class="timeline"')
+    assert page.count('scope="row"') > 20 and page.count('scope="col"') > 20
+
+
+def test_columns_of_words():
+    assert text_columns([("a", "1.5", "-"), ("b", "<0.1%", "+12.5 pt"), ("c", "x", "1.26x")]) == {0, 1}

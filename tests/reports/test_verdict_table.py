@@ -1,0 +1,88 @@
+"""The verdict card: every word that a reader decides by, and nothing of a label taken for markup."""
+
+from __future__ import annotations
+
+import pytest
+from ab_samples import ACCEPTED, experiment
+
+from specbench.harness.ab.judge import judge
+from specbench.reports.table import markdown_result, plain_result
+from specbench.reports.verdict_table import HEADERS, signed, verdict_table
+
+
+def card(*args, **kwargs):
+    return verdict_table(judge(experiment(*args, **kwargs)))
+
+
+def row(table, name: str) -> dict[str, str]:
+    (found,) = [cells for cells in table.rows if cells[0].startswith(name)]
+    return dict(zip(HEADERS, found, strict=True))
+
+
+def test_a_regression(tmp_path):
+    table = card(tmp_path, change=0.03)
+    step = row(table, "step time, ms")
+    assert table.title == "B against A: regressed" and step["verdict"] == "regressed" and step["n"] == "10 blocks"
+    assert step["change [95% CI]"].startswith("+") and "[+" in step["change [95% CI]"]
+    tokens = row(table, "tokens per step")
+    assert tokens["verdict"] == "equivalent" and tokens["change [95% CI]"] == "~ +0.00% [+0.00%, +0.00%]"
+    assert row(table, "TTFT")["verdict"] == "exploratory" and row(table, "TTFT")["p (Holm)"] == "-"
+    assert float(step["least effect"].removesuffix("%")) < 1
+
+
+def test_inconclusive_says_how_many_more(tmp_path):
+    step = row(card(tmp_path, change=-0.01, noise=0.05), "step time")
+    assert step["verdict"].startswith("inconclusive: needs about ") and step["verdict"].endswith(" more blocks")
+    assert step["change [95% CI]"].startswith("? ")
+
+
+def test_what_stands_below(tmp_path):
+    reasons = {("A", 2): ["throttled: hardware slowdown"]}
+    notes = card(tmp_path, reasons=reasons, in_process=True).notes
+    text = "\n".join(notes)
+    assert (
+        "A: eagle:k=2 [synthetic <weights>]" in notes and "in ONE process" in text and "order (seed 42): AB BA" in text
+    )
+    assert "9 of 10 blocks count, 1 rejected (block 3: A: throttled: hardware slowdown)" in notes
+    assert "load average beside the blocks: 0.50 to 1.25" in notes and "not checked: throttling" in notes
+    assert "120 of 120" not in text and "108 of 108 answers are the same on both sides" in notes
+
+
+def test_equal_sides_say_so(tmp_path):
+    table = card(tmp_path, is_aa=True)
+    assert table.title.startswith("A/A (both sides are the same code and configuration): equivalent")
+
+
+def test_exploratory_and_invalid(tmp_path):
+    assert any("no verdict with fewer than 6 blocks" in note for note in card(tmp_path, num_blocks=3).notes)
+    reasons = {("B", n): ["throttled: hardware slowdown"] for n in range(8)}
+    table = card(tmp_path, reasons=reasons)
+    assert table.title.endswith("invalid") and any("more than 20% of the blocks" in note for note in table.notes)
+    assert any(note.endswith("and 3 more)") for note in table.notes)
+
+
+def test_wrong_outputs(tmp_path):
+    notes = card(tmp_path, accepted_b=[4, *ACCEPTED[1:-1], 3], min_same_output=1.0).notes
+    assert any("fewer than the 100% asked for: WRONG" in note for note in notes)
+
+
+def test_without_any_block(tmp_path):
+    missing = [(label, n) for label in "AB" for n in range(10)]
+    table = card(tmp_path, missing=missing, finished=False)
+    assert all(cells[5] in ("no data",) for cells in table.rows) and table.title.endswith("(running)")
+
+
+def test_plain_and_markdown(tmp_path):
+    table = card(tmp_path, change=-0.03)
+    assert "step time, ms" in plain_result(table)
+    text = markdown_result(table)
+    assert "| step time, ms |" in text and "<weights>" not in text and "&lt;weights&gt;" in text
+    assert "\\~ +0.00%" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-0.0251, "-2.51%"), (0.0004, "+0.04%"), (0.123, "+12.3%"), (-0.5, "-50.0%"), (19.0, ">+1000%")],
+)
+def test_signed(value, text):
+    assert signed(value) == text
