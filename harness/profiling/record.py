@@ -86,7 +86,8 @@ class GraphCertificate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncFigures:
-    """One kind of wait of the host in one place. `kind`: explicit, blocking-copy or pageable-copy."""
+    """One kind of wait of the host in one place. `kind`: explicit, blocking-copy, pageable-copy (with the
+    synchronise call behind it: one read), or late (for an older step than the newest; not in `syncs_per_round`)."""
 
     phase: str
     api: str

@@ -56,8 +56,8 @@ def choose_rounds(a: Attribution, calls: Sequence[ApiCall], file: str) -> Rounds
     worked = [s for s in a.steps if s.index in busy]
     if not worked:
         raise ValueError(
-            f"trace: none of the {len(a.steps)} steps in {file} launched GPU work on their thread; were the ranges those of "
-            "another process or thread?"
+            f"trace: none of the {len(a.steps)} steps in {file} launched GPU work on their thread; were the ranges "
+            "those of another process or thread?"
         )
     decode = [s for s in worked if s.kind == "decode"]
     notes = []

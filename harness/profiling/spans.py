@@ -125,8 +125,8 @@ def _starts(spans: Sequence[Span], file: str) -> list[Span]:
     if first is None:
         seen = ", ".join(sorted({s.range.name for s in spans})[:8])
         raise ValueError(
-            f"trace: no range in {file} says where a step begins (seen: {seen}); give --rules FILE with a [[rule]] that has "
-            'step = "any", or starts_step = true for the first phase of a step'
+            f"trace: no range in {file} says where a step begins (seen: {seen}); give --rules FILE with a [[rule]] "
+            'that has step = "any", or starts_step = true for the first phase of a step'
         )
     return [s for s in spans if s.rule is first]
 
