@@ -1,6 +1,6 @@
 """lm-eval's own command line over our engine and over its `hf` model: same weights, same GSM8K items, fp32 on the CPU.
 
-    python benchmarks/lm_eval_proof.py --items 0-19,44 --work DIR --out benchmarks/results/lm-eval-cpu.md
+    python benchmarks/lm_eval_proof.py --items 0-19,44 --work DIR --out FILE.md [--prompt "--num_fewshot 5"]
 
 Wherever both generated the same text, both must have the same scores; exit code 1 where that does not hold. Outputs
 that DIR holds already are not generated again. Few-shot rows: SPECBENCH_GSM8K_TRAIN, as for `specbench-lm-eval`.

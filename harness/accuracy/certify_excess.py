@@ -10,6 +10,10 @@ trigger: k equal ones give z = sqrt(k), so that fewer than 14 never fail.
 An arm fails where this p is below 0.001 and its regrets sum to more than 1.5 times the target's. The second condition
 leaves room for kernels that round a little more than dense ones: regret grows with the square of the noise, so 1.5 is
 22 % more noise. Of the arrangements of rows the one with the most regret of its own is taken.
+
+SmolLM2-135M-Instruct in bf16, 24 prompts of 32 tokens, EAGLE-3 k=3: an engine that accepts drafts within 0.6 logits of
+the best keeps below the tolerance of 0.76 with every token, but its regrets sum to 13.8 where the target's own sum to
+1.03 (p <= 6e-7); without the fault 0.33 where the target's are 0.83.
 Legend: A arrangements of rows, N positions of all texts.
 """
 

@@ -22,6 +22,7 @@ from .import_run import import_run
 from .list import list_choices
 from .power import power
 from .profile import profile_app
+from .report import report
 from .run import run
 from .show import show
 from .train_head import train_head
@@ -67,6 +68,7 @@ app.command()(show)
 app.command()(compare)
 app.command()(gate)
 app.add_typer(history, name="history")
+app.command()(report)
 app.command(name="import")(import_run)
 app.command()(certify)
 app.command(context_settings=PASS_THROUGH)(ab)

@@ -1,0 +1,42 @@
+"""``specbench report``: runs as a static site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Run directories, or folders that hold some (as a history).", metavar="RUNS..."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the site.")] = Path("site"),
+    format: Annotated[
+        str, typer.Option(help="html, png, pdf, separated by commas: pictures are written beside the pages.")
+    ] = "html",
+    title: Annotated[str, typer.Option(help="Stands above every page.")] = "specbench",
+) -> None:
+    """Make a static site of stored runs: it opens from a file, needs no server and no network.
+
+    What cannot be read is listed on the first page with its reason. Exit code: 0; 2 bad input, or no run can be read.
+
+    Examples:
+
+      specbench report runs/ -o site/
+
+      specbench report history/ -o public/ --format html,png --title "nightly, H200"
+    """
+    from specbench.reports.site.build import FORMATS, build_site
+
+    words = [word.strip() for word in format.split(",")]
+    unknown = [word for word in words if word not in FORMATS]
+    if unknown:
+        raise ValueError(f"format: {unknown[0]!r} is not allowed; allowed: {', '.join(FORMATS)}, separated by commas")
+    built = build_site(runs, output, words, title)
+    for problem in built.problems:
+        typer.echo(f"specbench: problem: {problem.reason}", err=True)
+    typer.echo(f"{built.num_runs} runs", err=True)
+    typer.echo(str(built.index))
