@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from specbench.reports.accuracy_view import AccuracyView, ItemFigures
-from specbench.reports.cells import NOTHING, milliseconds, with_interval
+from specbench.reports.cells import NOTHING, milliseconds, row_name, with_interval
 from specbench.reports.result_table import ResultTable
 from specbench.reports.view import RunView
 
@@ -28,16 +29,17 @@ def accuracy_tables(view: RunView) -> list[ResultTable]:
     """Two tables of an evaluation, none for a run without one. Arms that failed or are missing stand in the notes."""
     if view.accuracy is None:
         return []
-    tables = [_scores(view, view.accuracy)]
+    names = {arm.label: row_name(arm) for arm in view.arms}
+    tables = [_scores(view, view.accuracy, names)]
     if view.accuracy.pairs:
-        tables.append(_pairs(view.accuracy))
+        tables.append(_pairs(view.accuracy, names))
     return tables
 
 
-def _scores(view: RunView, accuracy: AccuracyView) -> ResultTable:
+def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> ResultTable:
     rows = tuple(
         (
-            s["arm"],
+            names.get(s["arm"], s["arm"]),
             s["task"],
             s["version"],
             s["filter"],
@@ -62,8 +64,11 @@ def _reason(error: str | None) -> str:
     return f": {error}" if error else ""
 
 
-def _pairs(accuracy: AccuracyView) -> ResultTable:
-    rows = tuple(_pair_cells(p, accuracy.items.get(p["task"], {}).get(p["arm"])) for p in accuracy.pairs)
+def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> ResultTable:
+    rows = tuple(
+        (names.get(p["arm"], p["arm"]), *_pair_cells(p, accuracy.items.get(p["task"], {}).get(p["arm"])))
+        for p in accuracy.pairs
+    )
     notes = [
         "difference in points over the same items, interval of Agresti and Min 2005; McNemar exact; detectable: the "
         "difference found 4 times of 5 at the 5% level, given how many items differ.",
@@ -82,7 +87,6 @@ def _pairs(accuracy: AccuracyView) -> ResultTable:
 def _pair_cells(pair: dict[str, Any], items: ItemFigures | None) -> tuple[str, ...]:
     known = pair["p"] is not None
     return (
-        pair["arm"],
         pair["task"],
         pair["filter"],
         _difference(pair),

@@ -1,4 +1,4 @@
-"""Runs for the tests of the site: a sweep, a history with a step in it, an experiment, proofs, traces, broken folders."""
+"""Runs for the tests of the site: a sweep, a history with a step, an experiment, proofs, traces, broken folders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARMS = ("no-spec", EAGLE, HOSTILE)
 
 
 def finished_run(folder: Path, *, started: str, concurrency: int = 1, round_ms: float = 10.0, sha: str = "") -> Path:
-    """Two repeats of `ARMS`. An EAGLE round takes `round_ms`, one of no-spec 8 ms; both grow with `concurrency`, and the
+    """Two repeats of `ARMS`. An EAGLE round takes `round_ms`, one of no-spec 8 ms; both grow with `concurrency`, the
     first by more."""
     about = manifest(*ARMS)
     about["sampling"] = {"temperature": 0.0, "seed": 42, "max_concurrency": concurrency, "request_rate": None}
@@ -110,7 +110,13 @@ def _certified(arm: str, ok: bool) -> dict[str, Any]:
 
 
 def add_scores(run: Path) -> None:
-    """An evaluation in the run itself: 40 items, of which the arms answer some differently."""
+    """An evaluation of two arms: 40 items, of which they answer some differently."""
+    generated = RunDirectory.create(run, "items", manifest(*ARMS[:2]))
+    for arm in ARMS[:2]:
+        block = chain_block([2, 1, 0], num_requests=8)
+        block["requests"] = [{**row, "prompt_id": f"gsm8k/{row['request_id']}/0"} for row in block["requests"]]
+        generated.append(arm, 0, **block)
+    generated.finish({})
     items = [
         {"arm": arm, "task": "gsm8k", "item": i, "filter": "strict-match", "metric": "exact_match", "version": "3.0"}
         | {"num_fewshot": 5, "value": float((i + (arm == EAGLE) * (i % 13 == 0)) % 4 > 0), "output_sha256": f"{i}"}
@@ -121,7 +127,7 @@ def add_scores(run: Path) -> None:
     pd.DataFrame(items)[list(ACCURACY_SCHEMA.names)].to_parquet(run / "accuracy.parquet")
     file = run / "run.json"
     raw = json.loads(file.read_text(encoding="utf-8"))
-    raw["evaluation"] = {"items": ".", "lm_eval": "0.4.9", "notes": [], "tasks": ["gsm8k"]}
+    raw["evaluation"] = {"items": generated.path.name, "lm_eval": "0.4.9", "notes": [], "tasks": ["gsm8k"]}
     file.write_text(json.dumps(raw), encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from specbench.harness.engine.step_log import StepRow
 
-MOST_DIFFERENT = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not at hand
+MOST_FLIPPED = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not at hand
 _ONE_SIDED = 1e-3
 
 
@@ -36,22 +36,26 @@ class AcceptanceComparison:
     num_rounds: int
     num_higher: int  # the arm accepted more than the other
     num_lower: int
-    num_unmatched: int  # rounds that the other did not begin
+    num_unmatched: int  # rounds that only one of them began: what a flip leaves behind until both meet again
 
     @property
-    def num_different(self) -> int:
-        return self.num_higher + self.num_lower + self.num_unmatched
+    def num_flipped(self) -> int:
+        return self.num_higher + self.num_lower
 
     def problem(self, is_exact: bool) -> str:
-        """Why these are not the same drafts; empty where they are. `is_exact`: fp32, no round may differ."""
-        total = self.num_rounds + self.num_unmatched
-        if not self.num_different:
-            return ""
-        text = f"{self.num_different} of {total} rounds accept other drafts"
-        if is_exact or self.num_different > MOST_DIFFERENT * total:
+        """Why these are not the same drafts; empty where they are.
+
+        `is_exact`: fp32, no round may differ. Otherwise rounds that both began are judged, and only those: one flip in
+        a text that repeats itself keeps the two out of step to its end, which says no more than the flip did.
+        """
+        if is_exact:
+            different = self.num_flipped + self.num_unmatched
+            total = self.num_rounds + self.num_unmatched
+            return f"{different} of {total} rounds accept other drafts" if different else ""
+        text = f"{self.num_flipped} of {self.num_rounds} rounds accept other drafts"
+        if self.num_flipped > MOST_FLIPPED * self.num_rounds:
             return text
-        flips = self.num_higher + self.num_lower
-        if flips and stats.binomtest(self.num_lower, flips).pvalue < _ONE_SIDED:
+        if self.num_flipped and stats.binomtest(self.num_lower, self.num_flipped).pvalue < _ONE_SIDED:
             return f"{text}, nearly all on one side ({self.num_higher} more, {self.num_lower} fewer)"
         return ""
 

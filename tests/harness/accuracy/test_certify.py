@@ -110,7 +110,7 @@ def test_rounds_are_compared_up_to_the_first_other_token():
     found = compare_rounds(mine, theirs, texts, others)
     assert (found.num_rounds, found.num_lower, found.num_higher, found.num_unmatched) == (1, 1, 0, 2)
     same = compare_rounds(mine, mine, texts, texts)
-    assert same.num_rounds == 3 and same.num_different == 0
+    assert same.num_rounds == 3 and same.num_flipped == same.num_unmatched == 0
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,19 @@ def test_rounds_are_compared_up_to_the_first_other_token():
 def test_how_many_rounds_may_differ(higher, lower, exact, loose):
     found = AcceptanceComparison(num_rounds=1000, num_higher=higher, num_lower=lower, num_unmatched=0)
     assert bool(found.problem(is_exact=True)) is exact and bool(found.problem(is_exact=False)) is loose
+
+
+def test_a_flip_that_puts_two_engines_out_of_step_counts_once_outside_fp32():
+    """The texts are the same and repeat themselves: after one flip no round of one begins where the other's does."""
+    text = {0: tuple(range(100))}
+    ours = {0: [Round(p, 4, 4, 5) for p in range(0, 95, 5)]}
+    theirs = {0: [Round(p, 4, 4, 5) for p in range(0, 50, 5)] + [Round(50, 4, 2, 3)]}
+    theirs[0] += [Round(p, 4, 4, 5) for p in range(53, 95, 5)]
+    found = compare_rounds(theirs, ours, text, text)
+    assert (found.num_rounds, found.num_lower, found.num_unmatched) == (11, 1, 17)
+    assert "28 rounds" in found.problem(is_exact=True)
+    long = AcceptanceComparison(num_rounds=200, num_higher=2, num_lower=7, num_unmatched=60)
+    assert not long.problem(is_exact=False) and long.problem(is_exact=True)
 
 
 @pytest.mark.parametrize("spread", [0.3, 0.8])
