@@ -35,7 +35,8 @@ def certificate_table(certificate: Mapping[str, Any]) -> ResultTable:
         "how far a token lies below the best of its position. Both in logits, recomputed in fp32 by a dense pass.",
         "regret sum: of all tokens, and (in brackets) of those that the target itself would have said behind the same "
         "texts, by dense passes in its own dtype; a dash: fp32.",
-        "acceptance: rounds that accept what the same strategy accepts without graphs; a dash: nothing to compare.",
+        "acceptance: rounds that accept what the same strategy accepts without graphs, of those that both began behind "
+        "the same text; out of step: begun by one of them, after a round that differed; a dash: nothing to compare.",
         "distribution: p of a chi-square over many seeds, all positions together; fails below 0.001.",
         *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
     ]
@@ -84,8 +85,8 @@ def _excess(found: Mapping[str, Any] | None) -> str:
 def _acceptance(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return NOTHING
-    total = found["num_rounds"] + found["num_unmatched"]
-    return f"{found['num_rounds'] - found['num_higher'] - found['num_lower']} of {total}"
+    apart = f", {found['num_unmatched']} out of step" if found["num_unmatched"] else ""
+    return f"{found['num_rounds'] - found['num_higher'] - found['num_lower']} of {found['num_rounds']}{apart}"
 
 
 def _distribution(found: Mapping[str, Any] | None) -> str:
