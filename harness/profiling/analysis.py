@@ -16,14 +16,14 @@ import numpy as np
 
 from specbench.harness.measure.files import sha256_file
 
-from .attribution import NO_PHASE, Attribution, attribute
+from .attribution import Attribution, attribute
 from .graph_certificate import graph_certificate
 from .idle import idle_figures, main_device
 from .kineto_trace import open_kineto
 from .nsys_trace import export_report, open_nsys
 from .phase_figures import kernel_figures, phase_figures
 from .record import Profile, Quality, Subject
-from .rounds import Rounds, choose_rounds
+from .rounds import Rounds, choose_rounds, unplaced
 from .rules import Matcher, PhaseRules
 from .spans import Span, matched
 from .timeline import timeline
@@ -141,12 +141,9 @@ def _profile(
 
 def _quality(a: Attribution, rounds: Rounds, notes: list[str]) -> Quality:
     """The share counts operations of the analysed rounds, and those of no round between the first and the last."""
-    held = rounds.holds(a.round)
-    time = np.append(a.launches["t0"], 0)[a.ops["launch"]]
-    time = np.where(a.ops["launch"] >= 0, time, a.ops["t0"])
-    between = (a.round < 0) & (time >= rounds.steps[0].t0) & (time <= rounds.steps[-1].end)
-    total = int(a.own_ns[held | between].sum())
-    share = int(a.own_ns[held & (a.phase != NO_PHASE)].sum()) / total if total else 0.0
+    loose = unplaced(a, rounds)
+    total = int(a.own_ns[rounds.holds(a.round) | loose].sum())
+    share = int(a.own_ns[rounds.holds(a.round) & ~loose].sum()) / total if total else 0.0
     verdict = "good" if share >= GOOD_SHARE else "doubtful" if share >= REFUSED_SHARE else "refused"
     return Quality(
         verdict=verdict,

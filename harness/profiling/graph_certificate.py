@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .attribution import Attribution
 from .phase_figures import launches_of
 from .record import PHASES, GraphCertificate, Subject
-from .rounds import Rounds
+from .rounds import Rounds, unplaced
 from .trace_db import GRAPH, KERNEL
 
 HOLDS, VOID, NO_CLAIM, CANNOT_TELL = "holds", "void", "no claim", "cannot tell"
@@ -25,7 +25,8 @@ def graph_certificate(
 ) -> GraphCertificate:
     """`refusal`: why nothing can be concluded by phase, if so.
 
-    full, one: every kernel of the part was launched by a graph, in every round. piecewise: some were, in every round.
+    full, one: every kernel of the part was launched by a graph, in every round. piecewise: some of the target, and of
+    each drafter pass, were, in every round. Neither is concluded from, nor against, what the trace does not show.
     """
     at = np.flatnonzero(rounds.holds(a.round))
     counts = launches_of(a, at)
@@ -56,12 +57,30 @@ def _verdict(
     if refusal:
         return CANNOT_TELL, [refusal]
     part = _parts(a, at)
-    reasons: list[str] = []
+    eager: list[str] = []
+    absent: list[str] = []
     for name, mode in claims.items():
         mine = at[(part == name) & (a.ops["kind"][at] == KERNEL)]
         if name == "target" or len(mine) or _has_part(name, subject):
-            reasons += _against(a, mine, rounds, names, name, mode)
-    return (VOID, reasons) if reasons else (HOLDS, [])
+            absent += _absent(a, mine, rounds, name, mode)
+            if mode in _WHOLE:
+                eager += _eager_phases(a, mine[~a.via_graph[mine]], mine, rounds, names, mode)
+    gaps = list(_gaps(a, rounds))
+    if eager or (absent and not gaps):
+        return VOID, [*absent, *eager]
+    if gaps and (absent or set(claims.values()) & set(_WHOLE)):
+        return CANNOT_TELL, [*absent, *gaps]
+    return HOLDS, []
+
+
+def _gaps(a: Attribution, rounds: Rounds) -> Iterator[str]:
+    """Kernels that may be of any part: a claim about all of a part's kernels cannot hold beside them."""
+    loose = unplaced(a, rounds) & (a.ops["kind"] == KERNEL)
+    if loose.any():
+        by_host = int((loose & ~a.via_graph).sum())
+        yield f"{int(loose.sum())} kernels of the rounds lie in no phase, {by_host} of them not launched by a graph"
+    if rounds.num_lost:
+        yield f"{rounds.num_lost} launch calls of the rounds left no work in the trace"
 
 
 def _has_part(name: str, subject: Subject | None) -> bool:
@@ -80,18 +99,18 @@ def _parts(a: Attribution, at: NDArray[np.int64]) -> NDArray[np.object_]:
     return found
 
 
-def _against(
-    a: Attribution, at: NDArray[np.int64], rounds: Rounds, names: NDArray[np.object_], part: str, mode: str
-) -> list[str]:
-    """What speaks against the claim that `part` ran as `mode`; `at`: its kernels in the analysed rounds."""
+def _absent(a: Attribution, at: NDArray[np.int64], rounds: Rounds, part: str, mode: str) -> Iterator[str]:
+    """What the claim that `part` ran as `mode` lacks; `at`: its kernels in the analysed rounds."""
     missing = rounds.num - len(np.unique(a.round[at]))
     if missing:
-        return [f"{part} (claimed {mode}): no kernels of it in {missing} of {rounds.num} rounds"]
-    graph = a.via_graph[at]
-    if mode in _WHOLE:
-        return list(_eager_phases(a, at[~graph], at, rounds, names, mode))
-    without = rounds.num - len(np.unique(a.round[at[graph]]))
-    return [f"{part} (claimed {mode}): no graph launch in {without} of {rounds.num} rounds"] if without else []
+        yield f"{part} (claimed {mode}): no kernels of it in {missing} of {rounds.num} rounds"
+    elif mode not in _WHOLE:
+        for draft in np.unique(a.draft[at]).tolist():
+            mine = at[(a.draft[at] == draft) & a.via_graph[at]]
+            without = rounds.num - len(np.unique(a.round[mine]))
+            where = part + (f" step {draft}" if part == "later" else "")
+            if without:
+                yield f"{where} (claimed {mode}): no graph launch in {without} of {rounds.num} rounds"
 
 
 def _eager_phases(

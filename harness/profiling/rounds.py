@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .attribution import Attribution, place
+from .attribution import NO_PHASE, Attribution, place
 from .spans import Step
 from .trace_db import ApiCall
 
@@ -20,10 +20,12 @@ _LAUNCH = re.compile(r"cu(da)?(GraphLaunch|Launch\w*Kernel)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """`steps`: the analysed ones, in time order. `notes`: what a reader must know about the choice."""
+    """`steps`: the analysed ones, in time order. `num_lost`: launch calls in them that left no work in the trace.
+    `notes`: what a reader must know about the choice."""
 
     steps: tuple[Step, ...]
     num_left_out: int
+    num_lost: int
     notes: tuple[str, ...]
 
     @property
@@ -69,14 +71,22 @@ def choose_rounds(a: Attribution, calls: Sequence[ApiCall], file: str) -> Rounds
     whole = [s for s in chosen if s.is_whole] or chosen
     lost = _lost_launches(a, calls)
     whole = _without_cut_edges(whole, lost, _cut_replays(a))
-    inner_lost = sum(lost[s.index] for s in whole)
-    if inner_lost:
+    num_lost = sum(lost[s.index] for s in whole)
+    if num_lost:
         notes.append(
-            f"{inner_lost} launch calls in the rounds left no work in the trace (empty graphs, or dropped records)"
+            f"{num_lost} launch calls in the rounds left no work in the trace (empty graphs, or dropped records)"
         )
     if len(whole) < len(chosen):
         notes.append(f"{len(chosen) - len(whole)} steps at the edges of the capture left out as incomplete")
-    return Rounds(steps=tuple(whole), num_left_out=len(a.steps) - len(whole), notes=tuple(notes))
+    return Rounds(steps=tuple(whole), num_left_out=len(a.steps) - len(whole), num_lost=num_lost, notes=tuple(notes))
+
+
+def unplaced(a: Attribution, rounds: Rounds) -> NDArray[np.bool_]:
+    """Operations of the analysed rounds in no phase, and those of no round between the first and the last of them."""
+    time = np.append(a.launches["t0"], 0)[a.ops["launch"]]
+    time = np.where(a.ops["launch"] >= 0, time, a.ops["t0"])
+    between = (a.round < 0) & (time >= rounds.steps[0].t0) & (time <= rounds.steps[-1].end)
+    return between | (rounds.holds(a.round) & (a.phase == NO_PHASE))
 
 
 def _without_cut_edges(steps: list[Step], lost: defaultdict[int, int], cut: set[int]) -> list[Step]:

@@ -73,12 +73,6 @@ class Trace:
     def range_names(self) -> Counter[str]:
         return Counter(dict(self.connection.execute("SELECT name, COUNT(*) FROM rng GROUP BY name")))
 
-    def num_rows(self, table: str) -> int:
-        return self.connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
-
-    def num_kernels(self) -> int:
-        return self.connection.execute("SELECT COUNT(*) FROM op WHERE kind IN ('kernel', 'graph')").fetchone()[0]
-
     def processes(self) -> Mapping[int, int]:
         """GPU time in ns by process, of processes that have host ranges."""
         rows = self.connection.execute(
