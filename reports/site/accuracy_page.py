@@ -1,0 +1,97 @@
+"""Whether the answers are still right: certificates of losslessness, and scores paired item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from specbench.harness.measure.verdict import MIN_EFFECT
+from specbench.reports.accuracy_table import accuracy_tables
+from specbench.reports.certificate import certificate_table
+
+from . import badges
+from .groups import by_case
+from .page import Cell, LinkTable, Page, Section
+from .plots import Intervals
+from .runs import SiteRun
+
+PATH = "accuracy.html"
+MAX_GROUPS = 10
+
+
+def accuracy_page(runs: Sequence[SiteRun]) -> Page:
+    """The newest certificate and the newest scores of each workload, and every certificate that failed."""
+    certified = [run for run in runs if run.certificate is not None]
+    scored = [run for run in runs if run.manifest.get("evaluation")]
+    newest = {group.newest.page for group in by_case(certified)[:MAX_GROUPS]}
+    shown = [run for run in certified if run.page in newest or badges.certificate(run).tone == badges.BAD]
+    sections = [_certificate(run) for run in shown[: 2 * MAX_GROUPS]]
+    sections += [s for n, group in enumerate(by_case(scored)[:MAX_GROUPS]) for s in _scores(group.newest, n)]
+    rows = tuple((Cell(text=r.run_id, href=r.page), Cell(text=r.commit), badges.certificate(r)) for r in certified)
+    if rows:
+        table = LinkTable(title="Every certificate, the newest first", headers=("run", "commit", "verdict"), rows=rows)
+        sections.append(Section(title="All certificates", link_tables=(table,)))
+    if not sections:
+        ways = "Certify a run with specbench certify RUN; score its arms with specbench accuracy RUN."
+        sections = [Section(title="Nothing proved yet", sentences=(ways,))]
+    return Page(
+        path=PATH,
+        title="Accuracy and certificates",
+        lead="A speed-up that changes the answers is none.",
+        sections=tuple(sections),
+    )
+
+
+def difference_frame(run: SiteRun) -> pd.DataFrame:
+    """y: arm and task, x: difference of its score from the baseline's over the same items, with its interval."""
+    pairs = run.accuracy.pairs if run.accuracy else []
+    rows = [
+        {
+            "y": f"{p['arm']}, {p['task']}, {p['filter']}",
+            "x": p["difference"],
+            "low": p["low"],
+            "high": p["high"],
+            "least": p["detectable"],
+            "word": f"p = {p['p']:.2g}",
+        }
+        for p in pairs
+        if p["p"] is not None
+    ]
+    return pd.DataFrame(rows)
+
+
+def _certificate(run: SiteRun) -> Section:
+    assert run.certificate is not None
+    return Section(
+        title=f"Losslessness of {run.run_id}",
+        badge=badges.certificate(run),
+        links=(Cell(text=run.run_id, href=run.page),),
+        tables=(certificate_table(run.certificate),),
+    )
+
+
+def _scores(run: SiteRun, n: int) -> list[Section]:
+    tables = accuracy_tables(run.view())
+    if run.accuracy is None:
+        problem = (run.accuracy_problem or "no arm was scored yet",)
+        return [Section(title=f"Scores of {run.run_id}", sentences=problem)]
+    frame = difference_frame(run)
+    chart = Intervals(
+        name=f"scores-{n + 1}",
+        title=f"Score against {run.accuracy.baseline}, item by item",
+        description="Diamonds: difference over the same items with its 95% interval (Agresti and Min). Grey: one "
+        "point. Short strokes: the difference that so many items would have shown. p: McNemar, exact.",
+        frame=frame,
+        x_title="difference of the score",
+        y_title="arm",
+        margin=MIN_EFFECT,
+    )
+    return [
+        Section(
+            title=f"Scores of {run.run_id}",
+            links=(Cell(text=run.run_id, href=run.page),),
+            charts=(chart,) if len(frame) else (),
+            tables=tuple(tables),
+        )
+    ]

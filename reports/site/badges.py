@@ -1,0 +1,59 @@
+"""Words that say at a glance what was proved of a run; the tone only repeats the word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from specbench.harness.measure.verdict import EQUIVALENT, IMPROVED, REGRESSED
+from specbench.reports.cells import NOTHING
+from specbench.reports.certificate_marks import all_passed
+
+from .page import Cell
+from .runs import SiteRun
+
+GOOD, BAD, OPEN = "good", "bad", "open"
+_VERDICT_TONES = {IMPROVED: GOOD, EQUIVALENT: GOOD, REGRESSED: BAD, "invalid": BAD}
+_SIGNS = {IMPROVED: "▲ ", REGRESSED: "▼ ", EQUIVALENT: "~ ", "inconclusive": "? "}
+NONE = Cell(text=NOTHING)
+
+
+def status(run: SiteRun) -> Cell:
+    """Of the run: complete, or what became of it."""
+    word = str(run.manifest["status"])
+    failed = [arm for arm in run.arms if arm.status in ("failed", "partial")]
+    if failed:
+        return Cell(text=f"{word}, {len(failed)} of {len(run.arms)} arms failed", tone=BAD)
+    return Cell(text=word, tone="" if word == "complete" else OPEN)
+
+
+def verdict(record: Any) -> Cell:
+    """Of an A/B experiment, with its sign."""
+    word = str(record["verdict"])
+    sign = "A/A: " if record["is_aa"] else _SIGNS.get(word, "")
+    return Cell(text=f"{sign}{word}", tone=_VERDICT_TONES.get(word, OPEN))
+
+
+def certificate(run: SiteRun) -> Cell:
+    """Losslessness: passed, failed, or not certified."""
+    if run.certificate is None:
+        return NONE
+    if all_passed(run.certificate):
+        return Cell(text="lossless", tone=GOOD)
+    wrong = [row for row in run.certificate["certificates"] if not row["ok"]]
+    return Cell(text=f"NOT LOSSLESS ({len(wrong)})", tone=BAD) if wrong else Cell(text="not finished", tone=OPEN)
+
+
+def graph_claim(run: SiteRun) -> Cell:
+    """The worst of the traces' graph certificates."""
+    words = [profile.graph.verdict for profile in run.profiles.values()]
+    if not words:
+        return Cell(text="not traced", tone=OPEN) if run.graphs and run.graphs.failures else NONE
+    tones = {"void": BAD, "holds": GOOD}
+    word = _worst(words, ("void", "cannot tell", "holds", "no claim"))
+    return Cell(text=f"graphs: {word}" if word != "no claim" else word, tone=tones.get(word, OPEN))
+
+
+def _worst(words: Iterable[str], order: tuple[str, ...]) -> str:
+    found = set(words)
+    return next((word for word in order if word in found), sorted(found)[0])

@@ -1,0 +1,140 @@
+"""The whole site from run directories: read each run once, make the pages, write what changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench.harness.compare.stored import Problem
+from specbench.harness.history.accepted import Accepted, read_accepted
+from specbench.reports.profile_html import html_page
+from specbench.reports.profile_report import profiles_document
+
+from .acceptance_page import acceptance_page
+from .accuracy_page import accuracy_page
+from .anatomy_page import anatomy_page
+from .compare_page import compare_page
+from .crossover_page import crossover_page
+from .find import find_runs, histories
+from .groups import by_case
+from .history_page import history_page
+from .overview_page import overview_page
+from .page import Page
+from .plots import Styles
+from .render import render, write_assets
+from .run_page import run_page
+from .runs import SiteRun, read_site_runs
+
+MARKER = "site.json"
+_SCHEMA = "specbench.site/1"
+_MAX_WHOLE = 40  # workloads whose newest run's page has what must be derived from raw tables
+FORMATS = ("html", "png", "pdf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """`index`: the page to open. `problems`: what could not be read, as the overview lists it."""
+
+    index: Path
+    num_runs: int
+    files: tuple[Path, ...]
+    problems: tuple[Problem, ...]
+
+
+def build_site(
+    paths: Sequence[Path], output: Path, formats: Iterable[str] = ("html",), title: str = "specbench"
+) -> Built:
+    """Write the site of the runs in `paths` into `output`, replacing the site that is there.
+
+    ValueError where no run can be read, or where `output` holds something else than a site. `formats`: html is always
+    written; png and pdf add every chart as a picture, drawn by matplotlib from the same values.
+    """
+    _check_output(output)
+    directories, missing = find_runs(paths)
+    runs, broken = read_site_runs(directories)
+    problems = (*missing, *broken)
+    if not runs:
+        reasons = "; ".join(p.reason for p in problems[:3])
+        raise ValueError(f"runs: none of those given can be read ({reasons})")
+    accepted = [entry for folder in histories(paths) for entry in read_accepted(folder)]
+    pages, menu = site_pages(runs, problems, accepted, title)
+    files = write_assets(output / "assets")
+    files += [_write(output / page.path, render(page, menu, title)) for page in pages]
+    files += [_write(output / _profile_path(run), _profile_html(run)) for run in runs if run.profiles]
+    extra = [name for name in formats if name != "html"]
+    if extra:
+        from .pictures import write_pictures
+
+        files += write_pictures(pages, output / "charts", extra)
+    _remove_stale(output, files)
+    _mark(output, files)
+    return Built(index=output / "index.html", num_runs=len(runs), files=tuple(files), problems=problems)
+
+
+def site_pages(
+    runs: Sequence[SiteRun], problems: Sequence[Problem], accepted: Sequence[Accepted], title: str
+) -> tuple[list[Page], list[tuple[str, str]]]:
+    """Every page, and the menu: (path, title) of those that all pages lead to."""
+    styles = Styles()
+    main = [
+        overview_page(runs, problems, "Overview"),
+        compare_page(runs),
+        crossover_page(runs, styles),
+        acceptance_page(runs, styles),
+        anatomy_page(runs),
+        accuracy_page(runs),
+        history_page(runs, accepted, styles),
+    ]
+    newest = {group.newest.page for group in by_case(runs)[:_MAX_WHOLE]}
+    each = [run_page(run, _profile_path(run) if run.profiles else None, run.page in newest) for run in runs]
+    return [*main, *each], [(page.path, page.title) for page in main]
+
+
+def _profile_path(run: SiteRun) -> str:
+    return run.page.replace("runs/", "profiles/", 1)
+
+
+def _profile_html(run: SiteRun) -> str:
+    return html_page(profiles_document(run.profiles, f"Traces of {run.run_id}"))
+
+
+def _check_output(output: Path) -> None:
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"output: {output} is a file; give a directory")
+    if output.is_dir() and any(output.iterdir()) and not (output / MARKER).is_file():
+        raise ValueError(f"output: {output} holds something else than a site; give an empty or a new directory")
+    output.mkdir(parents=True, exist_ok=True)
+    if not (output / MARKER).is_file():
+        _mark(output, [])  # a site that is cut short may be built again
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _mark(output: Path, files: Iterable[Path]) -> None:
+    names = sorted(path.relative_to(output).as_posix() for path in files)
+    _write(output / MARKER, json.dumps({"schema": _SCHEMA, "files": names}, indent=1) + "\n")
+
+
+def _remove_stale(output: Path, files: Iterable[Path]) -> None:
+    """Files of an earlier site that this one has not written: a page of a run that is gone must not stay."""
+    kept = {path.resolve() for path in files}
+    for path in _earlier(output):
+        if path.resolve() not in kept:
+            path.unlink(missing_ok=True)
+
+
+def _earlier(output: Path) -> Iterator[Path]:
+    try:
+        names = json.loads((output / MARKER).read_text(encoding="utf-8"))["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{output / MARKER}: damaged ({error}); remove the directory and build again") from error
+    for name in names:
+        path = output / name
+        if output.resolve() in path.resolve().parents:  # whatever the file says, nothing outside is removed
+            yield path

@@ -1,0 +1,55 @@
+"""Which run directories the user means: runs, folders of runs, histories."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from specbench.harness.compare.stored import Problem
+
+_RUN_NAME = re.compile(r"\d{8}T\d{6}Z-")  # what `RunDirectory.create` begins every name with
+_RUNS = "runs"  # where a history keeps its runs
+
+
+def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
+    """Every run directory given or lying in a folder given, each once; and what looks like one but is none."""
+    found: dict[Path, None] = {}
+    problems = []
+    for path in paths:
+        if path.name == "run.json":
+            path = path.parent
+        if not path.is_dir():
+            problems.append(Problem(path=str(path), reason=f"{path}: there is no such directory"))
+        elif (path / "run.json").is_file():
+            found[path.resolve()] = None
+        else:
+            inside, broken = _inside(path)
+            if not inside and not broken:
+                problems.append(Problem(path=str(path), reason=f"{path}: no run.json, and no runs in it"))
+            found |= dict.fromkeys(inside)
+            problems += broken
+    return list(found), problems
+
+
+def histories(paths: Iterable[Path]) -> list[Path]:
+    """Folders among those given that hold what a maintainer has accepted."""
+    return [path for path in paths if (path / "history.toml").is_file()]
+
+
+def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
+    """Runs one level below, and in its folder `runs`. A folder with the name of a run and no run.json is named."""
+    found, problems = [], []
+    for child in _folders(folder):
+        if (child / "run.json").is_file():
+            found.append(child.resolve())
+        elif _RUN_NAME.match(child.name):
+            problems.append(Problem(path=str(child), reason=f"{child}: no run.json: half written, or no run"))
+    return found, problems
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    for parent in (folder, folder / _RUNS):
+        for child in sorted(parent.iterdir()) if parent.is_dir() else ():
+            if child.is_dir() and not child.name.startswith("."):
+                yield child

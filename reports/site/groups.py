@@ -1,0 +1,64 @@
+"""Runs that may stand in one chart: of the same hardware, model, workload and sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from specbench.harness.compare.keys import comparison_keys
+from specbench.harness.measure.environment import hardware_line
+
+from .runs import SiteRun
+
+_LOAD = ("max concurrency", "request rate")
+_OF_PROMPTS = ("prompts sha256", "number of prompts")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Runs of one kind, the newest first."""
+
+    title: str
+    runs: tuple[SiteRun, ...]
+
+    @property
+    def newest(self) -> SiteRun:
+        return self.runs[0]
+
+
+def by_case(runs: Iterable[SiteRun]) -> list[Group]:
+    """Everything alike, the load included; in the order of their newest runs."""
+    return _grouped(runs, ())
+
+
+def by_load(runs: Iterable[SiteRun]) -> list[Group]:
+    """Everything alike but the load and, with it, the number of prompts: the runs of one sweep."""
+    return _grouped(runs, (*_LOAD, *_OF_PROMPTS))
+
+
+def _grouped(runs: Iterable[SiteRun], without: tuple[str, ...]) -> list[Group]:
+    groups: dict[tuple[str, ...], list[SiteRun]] = {}
+    for run in runs:
+        keys = comparison_keys(run.manifest)
+        alike = tuple(f"{g}.{k}={v}" for g, found in keys.items() for k, v in found.items() if k not in without)
+        groups.setdefault(alike, []).append(run)
+    return [Group(title=_title(own[0], without), runs=tuple(own)) for own in groups.values()]
+
+
+def _title(run: SiteRun, without: tuple[str, ...]) -> str:
+    keys = comparison_keys(run.manifest)["workload"]
+    words = [keys["model"], keys["name"], hardware_line(run.manifest.get("environment") or {}), _sampling(run.manifest)]
+    if _LOAD[0] not in without:
+        words += [_load(keys), f"{keys['number of prompts']} prompts"]
+    return ", ".join(word for word in words if word)
+
+
+def _load(keys: Mapping[str, str]) -> str:
+    if keys[_LOAD[1]] not in ("unknown", "None"):
+        return f"{keys[_LOAD[1]]} requests/s"
+    return "" if keys[_LOAD[0]] in ("unknown", "None") else f"{keys[_LOAD[0]]} at once"
+
+
+def _sampling(manifest: Mapping) -> str:  # type: ignore[type-arg]
+    temperature = (manifest.get("sampling") or {}).get("temperature")
+    return "" if not temperature else f"temperature {temperature:g}"

@@ -1,0 +1,153 @@
+"""Series by commit from what the site has read of each run: no raw table is opened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from specbench.harness.compare.stored import StoredRun
+from specbench.harness.history.accepted import Accepted, accepted_commits
+from specbench.harness.history.points import METRICS, Commit, Point, Series, build_series, points_of
+from specbench.harness.history.steps import (
+    MACHINE,
+    DatedStep,
+    Segment,
+    Suspect,
+    dated_steps,
+    find_segments,
+    find_suspects,
+)
+from specbench.harness.measure.schema import Frames
+from specbench.reports.cells import row_name
+
+from .runs import SiteRun
+
+_MOST_SEARCHED, _LEAST_SEARCHED, _NUM_JUDGED = 150, 40, 40
+_SEARCH_BUDGET = 300_000  # commits squared, over all series: some 4 s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Story:
+    """A series cut to its newest commits, with what happened in it."""
+
+    series: Series
+    segments: Sequence[Segment]
+    steps: Sequence[DatedStep]
+    suspects: Sequence[Suspect]
+    older: Sequence[Commit] = ()
+
+    @property
+    def num_commits(self) -> int:
+        return len(self.older) + len(self.series.commits)
+
+
+def points(runs: Iterable[SiteRun]) -> list[Point]:
+    """Of every run that is no experiment: sides A and B are no series. Arms have the names of their rows."""
+    found = []
+    for run in runs:
+        if run.is_experiment or not run.blocks:
+            continue
+        names = {arm.label: row_name(arm) for arm in run.arms}
+        found += [replace(point, arm=names.get(point.arm, point.arm)) for point in points_of(_stored(run))]
+    return found
+
+
+def stories(found: Iterable[Point], accepted: Sequence[Accepted], most: int) -> tuple[list[Story], int]:
+    """The series of the `most` newest workloads, in the order of METRICS within each, and how many workloads there are.
+
+    A series has two commits or more. Steps are looked for in the newest commits only, as many as the time allows.
+    """
+    series = [s for s in build_series(found) if len(s.commits) > 1]
+    newest: dict[str, str] = {}
+    for one in series:
+        newest[one.case] = max(newest.get(one.case, ""), one.commits[-1].utc)
+    cases = sorted(newest, key=lambda case: newest[case], reverse=True)
+    shown = [s for case in cases[:most] for metric in METRICS for s in series if (s.case, s.metric) == (case, metric)]
+    num_searched = num_searched_commits(len(shown))
+    return [_story(one, accepted, num_searched) for one in shown], len(cases)
+
+
+def num_searched_commits(num_series: int) -> int:
+    """How many of the newest commits are searched: a search takes time with the square of their number."""
+    affordable = int(math.sqrt(_SEARCH_BUDGET / max(num_series, 1)))
+    return max(_LEAST_SEARCHED, min(_MOST_SEARCHED, affordable))
+
+
+def history_frame(own: Sequence[Story], num_points: int) -> pd.DataFrame:
+    """series: arm, x: number of the commit in the workload, y: the metric; at most `num_points` a series: of more,
+    three quarters are the newest commits and the others stand evenly among the older ones."""
+    places = commit_places(own)
+    rows = []
+    for story in own:
+        for commit in _thinned([*story.older, *story.series.commits], num_points):
+            note = f"{commit.commit[:12]}, {commit.utc}"
+            x = places[commit.commit, commit.fingerprint]
+            rows.append({"series": story.series.arm, "x": x, "y": commit.value, "note": note})
+    return pd.DataFrame(rows)
+
+
+def commit_places(own: Sequence[Story]) -> Mapping[tuple[str, str], int]:
+    """The number of each commit (on each machine), the oldest 1, over all series of a workload."""
+    first: dict[tuple[str, str], str] = {}
+    for story in own:
+        for commit in (*story.older, *story.series.commits):
+            key = (commit.commit, commit.fingerprint)
+            first[key] = min(first.get(key, commit.utc), commit.utc)
+    ordered = sorted(first, key=lambda key: (first[key], key))
+    return {key: n + 1 for n, key in enumerate(ordered)}
+
+
+def event_marks(own: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:
+    """Where a vertical line stands and what it says: changes of the machine, then the largest steps."""
+    places = commit_places(own)
+    machines, steps = {}, []
+    for story in own:
+        commits = story.series.commits
+        for segment in story.segments:
+            if segment.begins == MACHINE:
+                first = commits[segment.start]
+                machines[places[first.commit, first.fingerprint]] = "machine changed"
+        for step in story.steps:
+            at = places[step.after.commit, step.after.fingerprint]
+            steps.append((abs(step.change), at, f"{step.change:+.1%}" if step.change < math.inf else "from 0"))
+    found: dict[float, str] = {}
+    for _, at, text in sorted(steps, reverse=True):
+        found.setdefault(at, text)
+    return tuple(list((machines | found).items())[:most])
+
+
+def _stored(run: SiteRun) -> StoredRun:
+    empty = pd.DataFrame()
+    frames = Frames(requests=empty, steps=empty, phases=empty, arms=tuple(run.manifest["arms"]))
+    return StoredRun(
+        name=run.run_id, path=run.path, manifest=run.manifest, frames=frames, figures=run.blocks, failed={}
+    )
+
+
+def _story(series: Series, accepted: Sequence[Accepted], num_searched: int) -> Story:
+    newest = replace(series, commits=series.commits[-num_searched:])
+    known = accepted_commits(list(accepted), series.arm, series.metric)
+    segments = find_segments(newest, known)
+    return Story(
+        series=newest,
+        segments=segments,
+        steps=dated_steps(newest, segments),
+        suspects=find_suspects(_end_of(newest, segments[-1]), known),
+        older=series.commits[:-num_searched],
+    )
+
+
+def _end_of(series: Series, last: Segment) -> Series:
+    """The newest commits of the last segment: those that a suspect is judged by."""
+    return replace(series, commits=series.commits[max(last.start, len(series.commits) - _NUM_JUDGED) :])
+
+
+def _thinned(commits: Sequence[Commit], most: int) -> Sequence[Commit]:
+    if len(commits) <= most:
+        return commits
+    num_newest = most * 3 // 4
+    older, num_older = commits[:-num_newest], most - num_newest
+    return [*(older[i * len(older) // num_older] for i in range(num_older)), *commits[-num_newest:]]

@@ -1,0 +1,116 @@
+"""The first page: every run, the newest first, what was proved of it, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbench.harness.compare.stored import Problem
+from specbench.harness.measure.environment import hardware_line
+from specbench.reports.cells import NOTHING, row_name
+from specbench.reports.document import Fact
+from specbench.reports.result_table import ResultTable
+
+from . import badges
+from .page import Cell, LinkTable, Page, Section
+from .runs import SiteRun
+
+PATH = "index.html"
+_HEADERS = (
+    "run",
+    "began (UTC)",
+    "commit",
+    "workload",
+    "hardware",
+    "arms",
+    "best speed-up",
+    "verdict",
+    "lossless",
+    "graphs",
+    "status",
+)
+
+
+def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], title: str) -> Page:
+    """Runs in the order given."""
+    table = LinkTable(
+        title=f"{len(runs)} run{'s' * (len(runs) != 1)}, the newest first",
+        headers=_HEADERS,
+        rows=tuple(_row(run) for run in runs),
+        notes=(
+            "best speed-up: of TPS against no-spec in the same run; arms with forced acceptance or a failed "
+            "certificate are not considered. A dash: nothing was asked.",
+        ),
+    )
+    broken = Section(
+        title="Could not be read",
+        sentences=("Everything else on these pages is complete without them.",),
+        tables=(_problems(problems),),
+    )
+    return Page(
+        path=PATH,
+        title=title,
+        lead="What was measured, and what was proved of it.",
+        warnings=(f"{_counted(len(problems))} listed below could not be read or told apart.",) if problems else (),
+        sections=(Section(title="At a glance", facts=_facts(runs)), Section(title="Runs", link_tables=(table,)))
+        + ((broken,) if problems else ()),
+    )
+
+
+def best_speedup(run: SiteRun) -> tuple[float, str] | None:
+    """(factor, arm) of the fastest arm that may be a headline."""
+    found = [
+        (arm.speedup.tps_ratio, arm.label)
+        for arm in run.arms
+        if arm.speedup and arm.speedup.tps_ratio and row_name(arm) == arm.label
+    ]
+    return max(found, default=None)
+
+
+def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
+    tones = [badges.certificate(run).tone for run in runs]
+    experiments = [run.ab["verdict"] for run in runs if run.ab]
+    counts = ", ".join(f"{experiments.count(word)} {word}" for word in dict.fromkeys(experiments))
+    return (
+        Fact(name="runs", value=str(len(runs)), note=f"newest: {runs[0].started_utc[:10]}" if runs else ""),
+        Fact(name="commits", value=str(len({run.commit for run in runs} - {NOTHING}))),
+        Fact(name="A/B experiments", value=str(len(experiments)), note=counts),
+        Fact(
+            name="losslessness certificates",
+            value=f"{tones.count(badges.GOOD)} of {sum(run.certificate is not None for run in runs)}",
+            note="passed",
+        ),
+        Fact(name="runs with traces", value=str(sum(bool(run.profiles) for run in runs))),
+    )
+
+
+def _row(run: SiteRun) -> tuple[Cell, ...]:
+    best = best_speedup(run)
+    workload = run.manifest["workload"] or {}
+    load = f", {run.concurrency} at once" if run.concurrency else ""
+    return (
+        Cell(text=run.run_id, href=run.page),
+        Cell(text=run.started_utc.replace("T", " ").removesuffix("Z")),
+        Cell(text=run.commit),
+        Cell(text=f"{_model(run)}, {workload.get('name', 'no workload')}{load}"),
+        Cell(text=hardware_line(run.manifest["environment"] or {})),
+        Cell(text=str(len(run.arms) or len(run.profiles))),
+        Cell(text=f"{best[0]:.2f}x {best[1]}") if best else badges.NONE,
+        badges.verdict(run.ab) if run.ab else badges.NONE,
+        badges.certificate(run),
+        badges.graph_claim(run),
+        badges.status(run),
+    )
+
+
+def _model(run: SiteRun) -> str:
+    model = run.manifest.get("model") or (run.manifest.get("config") or {}).get("model") or {}
+    return str(model.get("name", "no model") if isinstance(model, dict) else model)
+
+
+def _problems(problems: Sequence[Problem]) -> ResultTable:
+    rows = tuple((problem.path, problem.reason) for problem in problems)
+    return ResultTable(title="Directories and reasons", headers=("directory", "reason"), rows=rows)
+
+
+def _counted(n: int) -> str:
+    return "1 directory" if n == 1 else f"{n} directories"

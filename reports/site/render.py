@@ -1,0 +1,127 @@
+"""Pages as HTML that opens from a file: scripts and styles beside it, data inlined, everything from a run escaped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from specbench.reports.profile_html import text_columns
+from specbench.reports.result_table import ResultTable
+
+from .page import Page
+from .plot_table import plot_table
+from .plots import Lines, Plot, Slopes, Style
+from .vega import specification
+
+_HERE = Path(__file__).parent
+SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js", "site.js")
+MAX_PAGE_BYTES = 5_000_000
+_SYMBOLS = {
+    "circle": "M17 3a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
+    "square": "M13.2 3.2h7.6v7.6h-7.6z",
+    "triangle-up": "M17 2.5l4.6 8.5h-9.2z",
+    "triangle-down": "M17 11.5l4.6-8.5h-9.2z",
+    "diamond": "M17 1.8l3.6 5.2l-3.6 5.2l-3.6-5.2z",
+    "cross": "M15.4 2.6h3.2v2.8h2.8v3.2h-2.8v2.8h-3.2v-2.8h-2.8v-3.2h2.8z",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Key:
+    """An entry of a chart's legend, which is HTML so that long names fold."""
+
+    name: str
+    colour: str
+    dash: str
+    path: str
+    is_line: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawn:
+    """What a page needs of a plot. `json`: safe inside a script element."""
+
+    json: Markup
+    keys: tuple[Key, ...]
+    table: ResultTable
+    height_px: int
+    is_wide: bool
+
+
+def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
+    """The page's text. `menu`: (path, title) of the pages that every page leads to."""
+    plots = [plot for section in page.sections for plot in section.charts]
+    return _template().render(
+        page=page,
+        menu=menu,
+        site_title=site_title,
+        charts={plot.name: _drawn(plot) for plot in plots},
+        has_charts=bool(plots),
+        has_timelines=any(section.timelines for section in page.sections),
+        scripts=SCRIPTS,
+    )
+
+
+def write_assets(folder: Path) -> list[Path]:
+    """Scripts, their licences and the style sheet: once for the whole site."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {f"{name}": (_HERE / "vendor" / name) for name in (*SCRIPTS[:-1], *_licences())}
+    found = {name: path.read_text(encoding="utf-8") for name, path in texts.items()}
+    found["site.js"] = (_HERE / "templates" / "site.js").read_text(encoding="utf-8")
+    styles = (_HERE.parent / "templates" / "page.css", _HERE / "templates" / "site.css")
+    found["site.css"] = "\n".join(path.read_text(encoding="utf-8") for path in styles)
+    for name, text in found.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in found]
+
+
+def inline_json(value: Any) -> Markup:
+    """JSON that no text in it can end early: `</script>` and `<!--` lose their `<`."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(
+        loader=FileSystemLoader([_HERE / "templates", _HERE.parent / "templates"]),
+        autoescape=True,  # whatever the suffix: labels come from runs of strangers
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["text_columns"] = text_columns
+    return environment.get_template("site.html.j2")
+
+
+def _licences() -> list[str]:
+    return sorted(path.name for path in (_HERE / "vendor").glob("*.LICENSE"))
+
+
+def _drawn(plot: Plot) -> Drawn:
+    spec = specification(plot)
+    styles: Mapping[str, Style] = getattr(plot, "styles", {})
+    is_line = isinstance(plot, Lines)
+    height = spec.get("height")
+    return Drawn(
+        json=inline_json(spec),
+        keys=tuple(_key(name, style, is_line, plot) for name, style in styles.items()),
+        table=plot_table(plot),
+        height_px=height + 50 if isinstance(height, int) else 240,
+        is_wide=isinstance(plot, Slopes),
+    )
+
+
+def _key(name: str, style: Style, is_line: bool, plot: Plot) -> Key:
+    has_dashed = is_line and "dashed" in plot.frame and bool(plot.frame["dashed"].any())
+    dash = "" if has_dashed or style.dash == (1, 0) else " ".join(map(str, style.dash))
+    return Key(name=name, colour=style.colour, dash=dash, path=_SYMBOLS[style.shape], is_line=is_line)

@@ -1,0 +1,212 @@
+"""What the site knows of a run, read once: its manifest, figures, certificate, traces, scores and verdict."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from specbench.harness.compare.keys import comparison_keys
+from specbench.harness.compare.stored import Problem
+from specbench.harness.measure.files import to_plain
+from specbench.harness.measure.metrics import ArmSummary
+from specbench.harness.measure.record import PROFILES, RunDirectory
+from specbench.harness.profiling.record import Profile
+from specbench.reports.accuracy_view import AccuracyView, view_accuracy
+from specbench.reports.cells import comparison
+from specbench.reports.certificate import certificate_table
+from specbench.reports.certificate_marks import failed_marks, read_certificate
+from specbench.reports.graph_columns import GraphsView, graph_marks, view_graphs
+from specbench.reports.profile_files import read_profiles
+from specbench.reports.verdict_table import verdict_table
+from specbench.reports.view import RunView, footnotes
+
+from .stored_results import Blocks, figures_of
+
+_NEEDED = ("run_id", "status", "arms", "workload", "environment", "command", "started_utc")
+_AB_KEY, _AB_FILE, _AB_SCHEMA = "ab", "ab.json", "specbench.ab/1"  # what `specbench ab` writes
+_WRONG_SHAPE = (AssertionError, AttributeError, IndexError, KeyError, TypeError, pa.ArrowException, OSError)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SiteRun:
+    """One run. `page`: its page within the site; `ab`: the record of an A/B experiment, None for other runs and for
+    experiments that were not judged yet. `accuracy` is read when it is first asked for. An experiment's arms have names
+    that say what they are."""
+
+    page: str
+    path: Path
+    manifest: Mapping[str, Any]
+    arms: tuple[ArmSummary, ...]
+    blocks: Blocks
+    certificate: Mapping[str, Any] | None
+    graphs: GraphsView | None
+    profiles: Mapping[str, Profile]
+    ab: Mapping[str, Any] | None
+
+    @property
+    def run_id(self) -> str:
+        return str(self.manifest["run_id"])
+
+    @property
+    def is_experiment(self) -> bool:
+        """Whether it compares sides A and B, rather than arms with names of their own."""
+        return _AB_KEY in self.manifest
+
+    @property
+    def started_utc(self) -> str:
+        return str(self.manifest["started_utc"])
+
+    @property
+    def concurrency(self) -> int | None:
+        """Most requests in flight; None where arrivals are timed or nothing is said."""
+        found = (self.manifest.get("sampling") or {}).get("max_concurrency")
+        return found if isinstance(found, int) and found > 0 else None
+
+    @property
+    def commit(self) -> str:
+        git = self.manifest.get("git") or {}
+        return f"{str(git['sha'])[:12]}{'+' if git.get('dirty') else ''}" if git.get("sha") else "-"
+
+    @property
+    def accuracy(self) -> AccuracyView | None:
+        """The scores of an evaluation, None where there is none or it cannot be read (`accuracy_problem`)."""
+        return self._scores[0]
+
+    @property
+    def accuracy_problem(self) -> str:
+        return self._scores[1]
+
+    @cached_property
+    def _scores(self) -> tuple[AccuracyView | None, str]:
+        if not self.manifest.get("evaluation"):
+            return None, ""
+        try:
+            return view_accuracy(RunDirectory.open(self.path)), ""
+        except (ValueError, *_WRONG_SHAPE) as error:
+            return None, f"the scores cannot be read ({type(error).__name__}: {error})"
+
+    def view(self, with_accuracy: bool = True) -> RunView:
+        """What the tables of other reports are made from; without the requests' rows."""
+        return RunView(
+            manifest=self.manifest,
+            arms=self.arms,
+            blocks=self.blocks,
+            requests=pd.DataFrame(),
+            accuracy=self.accuracy if with_accuracy else None,
+            graphs=self.graphs,
+        )
+
+    def view_with_requests(self) -> RunView:
+        """The same with the requests' rows, for tables that pair them anew: these take their time."""
+        return replace(self.view(with_accuracy=False), requests=RunDirectory.open(self.path).frames().requests)
+
+
+def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]:
+    """The runs that can be read, the newest first, and those that cannot, with the reason."""
+    runs: list[SiteRun] = []
+    problems: list[Problem] = []
+    ids: dict[str, Path] = {}
+    for path in paths:
+        try:
+            run = _read(path)
+        except ValueError as error:
+            problems.append(Problem(path=str(path), reason=" ".join(str(error).split())))
+            continue
+        except _WRONG_SHAPE as error:
+            what = f"{type(error).__name__}: {error}"
+            reason = f"{path}: half written, damaged, or of another version ({' '.join(what.split())})"
+            problems.append(Problem(path=str(path), reason=reason))
+            continue
+        if run.run_id in ids:
+            reason = f"{path}: has the run id of {ids[run.run_id]}; both are shown"
+            problems.append(Problem(path=str(path), reason=reason))
+        ids.setdefault(run.run_id, path)
+        runs.append(run)
+    newest = sorted(runs, key=lambda run: (run.started_utc, run.run_id), reverse=True)
+    return _with_pages(newest), problems
+
+
+def _read(path: Path) -> SiteRun:
+    directory = RunDirectory.open(path)
+    manifest = directory.manifest
+    missing = [key for key in _NEEDED if key not in manifest]
+    if missing:
+        raise ValueError(f"{path}: run.json lacks {', '.join(missing)}: half written, or by another program")
+    is_profile = manifest.get("kind") == PROFILES
+    graphs = view_graphs(directory.path)
+    arms, blocks = ((), {}) if is_profile else figures_of(directory)
+    certificate = read_certificate(directory.path)
+    marks = [failed_marks(directory.path), graph_marks(graphs)]
+    arms = tuple(replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in arms)
+    names = _ab_names(manifest)
+    run = SiteRun(
+        page="",
+        path=directory.path,
+        manifest={key: value for key, value in manifest.items() if key != "results"},
+        arms=tuple(replace(a, label=names.get(a.label, a.label)) for a in arms),
+        blocks={(names.get(arm, arm), n): figures for (arm, n), figures in blocks.items()},
+        certificate=certificate,
+        graphs=graphs,
+        profiles=_profiles(directory.path),
+        ab=_ab_record(directory),
+    )
+    _check_shown(run)
+    return run
+
+
+def _check_shown(run: SiteRun) -> None:
+    """Raises here, where the reason is kept, what would otherwise stop the page that shows it."""
+    comparison_keys(run.manifest)
+    comparison(run.view(with_accuracy=False))
+    footnotes(run.view(with_accuracy=False))
+    if run.certificate is not None:
+        certificate_table(run.certificate)
+    if run.ab is not None:
+        verdict_table(run.ab)
+
+
+def _ab_names(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """`A: eagle:k=2` for the arm `A`; nothing for runs that are no A/B experiment."""
+    names = (manifest.get(_AB_KEY) or {}).get("names") or {}
+    return {label: f"{label}: {name}" for label, name in names.items() if name}
+
+
+def _ab_record(directory: RunDirectory) -> Mapping[str, Any] | None:
+    file = directory.path / _AB_FILE
+    if _AB_KEY not in directory.manifest or not file.is_file():
+        return None
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: damaged ({error}); specbench ab --resume derives it anew") from error
+    if record.get("schema") != _AB_SCHEMA:
+        raise ValueError(f"{file}: schema {record.get('schema')!r}, this version reads {_AB_SCHEMA!r}")
+    return to_plain(record)
+
+
+def _profiles(path: Path) -> Mapping[str, Profile]:
+    has_one = any(path.glob("profile/*/profile.json")) or (path / "profile.json").is_file()
+    return read_profiles(path) if has_one else {}
+
+
+def _with_pages(runs: list[SiteRun]) -> list[SiteRun]:
+    """A file name of its own for every run, whatever its id holds."""
+    taken: set[str] = set()
+    named = []
+    for run in runs:
+        stem = re.sub(r"[^A-Za-z0-9._=-]+", "-", run.run_id).strip("-.")[:100] or "run"
+        name, n = stem, 1
+        while name.lower() in taken:  # some file systems do not tell upper case from lower
+            n += 1
+            name = f"{stem}-{n}"
+        taken.add(name.lower())
+        named.append(replace(run, page=f"runs/{name}.html"))
+    return named

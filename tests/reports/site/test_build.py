@@ -1,0 +1,254 @@
+"""The site as files: what is written, what is escaped, what is refused, and how long it takes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import resource
+import shutil
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from run_samples import sample_run
+from site_samples import (
+    EAGLE,
+    HOSTILE,
+    add_certificate,
+    broken_runs,
+    copied,
+    experiment_run,
+    finished_run,
+    whole_sample,
+)
+from typer.testing import CliRunner
+
+from specbench.harness.cli.main import app
+from specbench.harness.measure.files import write_parquet
+from specbench.reports.site import render
+from specbench.reports.site.build import build_site
+from specbench.reports.site.find import find_runs
+from specbench.reports.site.render import MAX_PAGE_BYTES, inline_json
+from specbench.reports.site.runs import read_site_runs
+from specbench.reports.view import view_run
+
+VENDOR = Path(render.__file__).parent / "vendor"
+BEGAN = "2026-02-01T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(the folder of runs, the site built of it)"""
+    folder = tmp_path_factory.mktemp("site")
+    runs = whole_sample(folder)
+    broken = broken_runs(runs, next(runs.glob("*-copy-*")))
+    return runs, build_site([runs], folder / "site", title="It's <b>ours</b>"), broken
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return finished_run(tmp_path_factory.mktemp("one"), started=BEGAN, sha="a" * 40)
+
+
+def text(made, path="index.html"):
+    return (made[1].index.parent / path).read_text(encoding="utf-8")
+
+
+def test_the_vendored_scripts_are_those_that_were_published():
+    rows = re.findall(r"\| (\S+\.min\.js) \| \S+ \| \S+ \| ([0-9a-f]{64}) \|", (VENDOR / "README.md").read_text())
+    assert {name for name, _ in rows} == {path.name for path in VENDOR.glob("*.js")} and len(rows) == 3
+    for name, digest in rows:
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest
+        licence = (VENDOR / name.replace(".min.js", ".LICENSE")).read_text()
+        assert "Redistribution and use in source and binary forms" in licence
+
+
+def test_every_page_and_asset_is_there_and_scripts_are_not_repeated(made):
+    site = made[1].index.parent
+    pages = {"index", "compare", "crossover", "acceptance", "anatomy", "accuracy", "history"}
+    assert {path.stem for path in site.glob("*.html")} == pages
+    assert len(list((site / "runs").glob("*.html"))) == made[1].num_runs == 28
+    assert len(list(site.rglob("vega.min.js"))) == 1
+    assert max(path.stat().st_size for path in site.rglob("*.html")) < MAX_PAGE_BYTES
+
+
+def test_every_link_leads_somewhere_and_nothing_to_the_network(made):
+    site = made[1].index.parent
+    for page in site.rglob("*.html"):
+        html = page.read_text(encoding="utf-8")
+        assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", html)
+        assert not re.search(r"<[^>]+\son[a-z]+\s*=", html), "inline event handler"
+        for link in re.findall(r'(?:src|href)="([^"#]+)"', html):
+            assert link.startswith("data:") or (page.parent / link).is_file(), (page.name, link)
+
+
+def test_labels_and_titles_are_escaped_wherever_they_stand(made):
+    for path in made[1].index.parent.rglob("*.html"):
+        html = path.read_text(encoding="utf-8")
+        assert "<img" not in html and "<b>ours" not in html, path.name
+    assert "\\u003c/script\\u003e\\u003cimg" in text(made, "crossover.html")
+    assert "It&#39;s &lt;b&gt;ours&lt;/b&gt;" in text(made)
+
+
+def test_inlined_json_is_the_same_json():
+    value = {"a": "</script><!-- & \u2028 é", "b": [1, None]}
+    assert json.loads(inline_json(value)) == value and not set("<>&\u2028") & set(inline_json(value))
+    with pytest.raises(ValueError):
+        inline_json(float("nan"))
+
+
+def test_broken_runs_are_named_with_their_reason_and_nothing_else_is_lost(made):
+    runs, built, broken = made
+    reasons = {problem.path: problem.reason for problem in built.problems}
+    assert {Path(path).name for path in reasons} == {path.name for path in broken.values()}
+    by_name = {what: next(r for p, r in reasons.items() if Path(p).name == path.name) for what, path in broken.items()}
+    assert "no run.json" in by_name["no manifest"] and "damaged" in by_name["half a manifest"]
+    assert "specbench.run/9" in by_name["other schema"] and "lacks arms" in by_name["no arms"]
+    assert "steps.parquet: damaged" in by_name["half a table"] and "spreads" in by_name["results of another shape"]
+    for path in broken.values():
+        assert path.name in text(made)
+    assert built.num_runs == len(list(runs.iterdir())) - len(broken)
+
+
+def test_damaged_scores_do_not_take_the_run_with_them(run, tmp_path):
+    copy = copied(run, tmp_path, 1, started=BEGAN, sha="b" * 40)
+    raw = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps({**raw, "evaluation": {"lm_eval": "0.4"}}))
+    built = build_site([copy], tmp_path / "site")
+    assert built.num_runs == 1 and built.problems == ()
+    assert "the scores cannot be read" in (tmp_path / "site" / "accuracy.html").read_text()
+
+
+def test_two_runs_of_one_id_are_both_shown_and_said(run, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(run, tmp_path / name / run.name)
+    runs, problems = read_site_runs([tmp_path / "a" / run.name, tmp_path / "b" / run.name])
+    assert len({one.page for one in runs}) == 2 and "both are shown" in problems[0].reason
+
+
+def test_a_run_id_cannot_lead_out_of_the_site(run, tmp_path):
+    copy = copied(run, tmp_path / "runs", 1, started=BEGAN, sha="b" * 40)
+    raw = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps({**raw, "run_id": '../../../evil"><script>'}))
+    built = build_site([copy], tmp_path / "site")
+    assert all((tmp_path / "site").resolve() in path.resolve().parents for path in built.files)
+    (page,) = (tmp_path / "site" / "runs").iterdir()
+    assert "evil" in page.name and "<script>" not in page.read_text()
+
+
+def test_stored_figures_are_those_of_the_raw_tables(run):
+    (found,), _ = read_site_runs([run])
+    derived = view_run(run)
+    assert found.arms == derived.arms
+    assert {key: figures["tps"] for key, figures in found.blocks.items()} == {
+        key: figures["tps"] for key, figures in derived.blocks.items()
+    }
+
+
+def test_tables_that_were_changed_are_derived_anew(run, tmp_path):
+    copy = copied(run, tmp_path, 1, started=BEGAN, sha="b" * 40, scale=2.0)
+    (believed,), _ = read_site_runs([copy])
+    requests = copy / "requests.parquet"
+    write_parquet(requests, pq.read_table(requests).take(list(range(24))[::-1]))
+    raw = json.loads((copy / "run.json").read_text())
+    raw["results"]["arms"][0]["spreads"]["tps"]["median"] = 1.0
+    (copy / "run.json").write_text(json.dumps(raw))
+    (derived,), _ = read_site_runs([copy])
+    assert derived.arms[0].median("tps") == pytest.approx(believed.arms[0].median("tps"))
+
+
+def test_an_unfinished_run_is_shown_as_such(tmp_path):
+    run = sample_run(tmp_path / "runs")
+    built = build_site([tmp_path / "runs"], tmp_path / "site")
+    page = (tmp_path / "site" / "runs" / f"{run.path.name}.html").read_text()
+    assert built.num_runs == 1 and "The run is not complete (status running)" in page
+    assert "naive-eagle: failed: RuntimeError" in page
+
+
+def test_a_failed_certificate_is_said_everywhere(run, tmp_path):
+    copy = copied(run, tmp_path / "runs", 1, started=BEGAN, sha="b" * 40)
+    add_certificate(copy, ok=False)
+    build_site([copy], tmp_path / "site")
+    for page in ("index.html", "accuracy.html", f"runs/{copy.name}.html", "compare.html"):
+        assert "NOT LOSSLESS" in (tmp_path / "site" / page).read_text(), page
+    marks = {arm.label: arm.marks for arm in read_site_runs([copy])[0][0].arms}
+    assert marks[EAGLE] == () and marks[HOSTILE][0].startswith("NOT LOSSLESS")
+
+
+def test_verdict_cards_say_the_verdict_in_words(tmp_path):
+    experiment_run(tmp_path / "runs", change=-0.03)
+    build_site([tmp_path / "runs"], tmp_path / "site")
+    html = (tmp_path / "site" / "compare.html").read_text()
+    assert "▲ improved" in html and "A: eagle:k=2, B: eagle:k=4" in html and "p (Holm)" in html
+
+
+def test_an_experiment_without_a_verdict_says_so(tmp_path):
+    path = experiment_run(tmp_path / "runs")
+    (path / "ab.json").unlink()
+    build_site([path], tmp_path / "site")
+    assert "Not judged yet: specbench ab --resume" in (tmp_path / "site" / "runs" / f"{path.name}.html").read_text()
+    (path / "ab.json").write_text('{"schema": "specbench.ab/9"}')
+    assert "specbench.ab/9" in read_site_runs([path])[1][0].reason
+
+
+def test_a_site_is_replaced_and_pages_of_runs_that_are_gone_go(run, tmp_path):
+    first, second = (copied(run, tmp_path / "runs", n, started=BEGAN, sha="b" * 40) for n in (1, 2))
+    build_site([tmp_path / "runs"], tmp_path / "site")
+    (tmp_path / "site" / "CNAME").write_text("mine")
+    shutil.rmtree(second)
+    build_site([tmp_path / "runs"], tmp_path / "site")
+    left = {path.stem for path in (tmp_path / "site" / "runs").iterdir()}
+    assert left == {first.name} and (tmp_path / "site" / "CNAME").exists()
+
+
+def test_what_is_no_site_is_not_written_into(run, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="something else than a site"):
+        build_site([run], tmp_path)
+    assert list(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
+
+
+def test_folders_of_runs_are_looked_into(run, tmp_path):
+    copied(run, tmp_path / "history" / "runs", 1, started=BEGAN, sha="b" * 40)
+    found, problems = find_runs([run, run / "run.json", tmp_path / "history", tmp_path / "missing"])
+    assert len(found) == 2 and [p.reason for p in problems] == [f"{tmp_path / 'missing'}: there is no such directory"]
+
+
+def test_pictures_from_the_same_values(run, tmp_path):
+    copied(run, tmp_path / "runs", 1, started="2026-02-02T00:00:00Z", sha="b" * 40)
+    experiment_run(tmp_path / "runs", change=0.03)
+    finished_run(tmp_path / "runs", started=BEGAN, concurrency=8)
+    built = build_site([run, tmp_path / "runs"], tmp_path / "site", ("png", "pdf"))
+    pngs = [path for path in built.files if path.suffix == ".png"]
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pngs)
+    assert all(path.with_suffix(".pdf").read_bytes()[:4] == b"%PDF" for path in pngs)
+    kinds = {re.sub(r"-\d+", "", path.stem) for path in pngs}
+    assert {"compare-verdict", "compare-pairs", "crossover-crossover", "acceptance-positions"} <= kinds
+    assert {"acceptance-histogram", "anatomy-phases", "history-history-step-ms"} <= kinds
+
+
+def test_the_command(run, tmp_path):
+    result = CliRunner().invoke(app, ["report", str(run), str(tmp_path / "none"), "-o", str(tmp_path / "site")])
+    assert result.exit_code == 0 and result.stdout == f"{tmp_path / 'site' / 'index.html'}\n"
+    assert "there is no such directory" in result.stderr and "1 runs" in result.stderr
+    refused = CliRunner().invoke(app, ["report", str(run), "-o", str(tmp_path / "x"), "--format", "svg"])
+    assert refused.exit_code == 2 and "allowed: html, png, pdf" in refused.stderr and not (tmp_path / "x").exists()
+    nothing = CliRunner().invoke(app, ["report", str(tmp_path / "none"), "-o", str(tmp_path / "y")])
+    assert nothing.exit_code == 2 and "none of those given can be read" in nothing.stderr
+
+
+def test_500_runs_in_20_seconds_and_a_gigabyte(run, tmp_path):
+    for n in range(500):
+        day, hour = divmod(n, 24)
+        began = f"2026-01-{day + 1:02d}T{hour:02d}:00:00Z"
+        copied(run, tmp_path / "runs", n, started=began, sha=f"{n:04x}" * 10, scale=1.05 if n > 450 else 1.0)
+    began_s = time.process_time()
+    built = build_site([tmp_path / "runs"], tmp_path / "site")
+    taken_s = time.process_time() - began_s
+    assert built.num_runs == 500 and taken_s < 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1_000_000  # KiB, of all tests before it as well
+    history = (tmp_path / "site" / "history.html").read_text()
+    assert len(history) < MAX_PAGE_BYTES and "Of 500 commits the newest are drawn" in history
+    assert "+5.00%" in history and EAGLE in history

@@ -1,0 +1,180 @@
+"""What is plotted: frames against the runs they come from, crossings, thinned histories, changes of the environment."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pandas as pd
+import pytest
+from profile_samples import eagle_profile
+from site_samples import ARMS, EAGLE, add_trace, copied, experiment_run, finished_run
+
+from specbench.harness.history.accepted import Accepted
+from specbench.reports.site.acceptance_page import histogram_frame, position_frame
+from specbench.reports.site.anatomy_page import phase_frame, trace_frame
+from specbench.reports.site.changes import changes_table
+from specbench.reports.site.compare_page import interval_frame, matrix_table, slope_frame
+from specbench.reports.site.crossover_page import crossing, crossover_frame, crossover_page, crossover_table
+from specbench.reports.site.groups import by_case, by_load
+from specbench.reports.site.history_series import history_frame, num_searched_commits, points, stories
+from specbench.reports.site.plot_table import plot_table
+from specbench.reports.site.plots import Lines, Styles, phase_styles
+from specbench.reports.site.runs import read_site_runs
+from specbench.reports.site.vega import specification
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    found = [
+        finished_run(folder, started=f"2026-02-0{n + 1}T00:00:00Z", concurrency=c) for n, c in enumerate((1, 8, 64))
+    ]
+    add_trace(found[0])
+    return read_site_runs(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([(1, 2.0), (4, 1.0 + 1e-9)], None),
+        ([(1, 2.0), (4, 0.5)], 2 ** (2 * 2 / 3)),
+        ([(1, 0.9), (4, 0.8)], 0.0),
+        ([(1, 0.9), (4, 1.2)], None),
+        ([(1, 1.5), (2, 0.9), (4, 1.1), (8, 0.9)], 2**2.5),  # a dip that is not for good is none
+    ],
+)
+def test_crossing(points, expected):
+    assert crossing(points) == (expected if expected is None else pytest.approx(expected))
+
+
+def test_crossover_takes_the_newest_run_of_each_load(sweep, tmp_path):
+    again = finished_run(tmp_path, started="2026-03-01T00:00:00Z", concurrency=8, round_ms=20.0)
+    newer = read_site_runs([again])[0]
+    (group,) = by_load([*newer, *sweep])
+    frame = crossover_frame(group)
+    speedup = next(arm.speedup for arm in newer[0].arms if arm.label == EAGLE)
+    at_eight = frame[(frame["series"] == EAGLE) & (frame["x"] == 8)].iloc[0]
+    assert (at_eight["y"], at_eight["low"]) == (speedup.tpot_ratio, speedup.tpot_ratio_low) and len(frame) == 6
+    rows = {row[0]: row for row in crossover_table(frame).rows}
+    assert rows[EAGLE][4] == "1 8 64" and rows[EAGLE][1] == "beyond 64" and rows[EAGLE][3].endswith("at 1")
+
+
+def test_one_load_makes_no_curve(sweep):
+    page = crossover_page(sweep[:1], Styles())
+    (section,) = page.sections
+    assert section.title == "Measured at one load only" and section.charts == () and len(section.tables[0].rows) == 2
+
+
+def test_the_matrix_says_factors_by_load(sweep):
+    (group,) = by_load(sweep)
+    table = matrix_table(group)
+    assert table.headers == ("strategy", "1 at once", "8 at once", "64 at once")
+    assert [row[0] for row in table.rows] == list(ARMS) and table.rows[1][1].endswith("x)")
+    assert len(by_case(sweep)) == 3
+
+
+def test_acceptance_frames(sweep):
+    positions, histogram = position_frame(sweep[0]), histogram_frame(sweep[0])
+    eagle = next(arm for arm in sweep[0].arms if arm.label == EAGLE)
+    solid = positions[(positions["series"] == EAGLE) & ~positions["dashed"]]
+    assert list(solid["y"]) == eagle.acceptance["marginal"] and list(solid["x"]) == [1, 2, 3, 4]
+    assert histogram.groupby("series")["y"].sum().to_list() == pytest.approx([1.0, 1.0])
+
+
+def test_phases_and_traces(sweep):
+    traced = next(run for run in sweep if run.profiles)
+    frame = phase_frame(traced)
+    of_eagle = frame[frame["y"] == EAGLE].set_index("part")["value"]
+    assert of_eagle.to_dict() == pytest.approx({"gap": 1.0, "verify": 6.7875, "draft_first": 2.2625}, rel=0.01)
+    trace = trace_frame(traced).set_index("part")["value"]
+    assert trace["GPU idle"] == eagle_profile().idle.total_ns / 1e3 and trace["verify"] == 512.0
+    styles = phase_styles(trace.index)
+    assert styles["GPU idle"].colour == "host" and len({styles[f"draft step {n}"].colour for n in range(4)}) == 4
+
+
+def test_verdict_frames(tmp_path):
+    (run,), _ = read_site_runs([experiment_run(tmp_path, change=0.03)])
+    intervals, slopes = interval_frame(run.ab).set_index("y"), slope_frame(run.ab)
+    assert intervals.loc["step time", "x"] == pytest.approx(0.03, abs=0.003)
+    assert intervals.loc["step time", "word"] == "▼ regressed" and intervals.loc["TPS", "word"] == "exploratory"
+    step = slopes[slopes["facet"] == "step time"]
+    assert len(step) == 20 and step[step["x"] == "A"]["y"].mean() == pytest.approx(0, abs=1e-12)
+    assert {arm.label for arm in run.arms} == {"A: eagle:k=2", "B: eagle:k=4"}
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("history")
+    first = finished_run(folder / "first", started="2026-01-01T00:00:00Z")
+    made = [
+        copied(
+            first, folder, n, started=f"2026-02-{n + 1:02d}T00:00:00Z", sha=f"{n:02x}" * 20, scale=1.1 if n > 9 else 1
+        )
+        for n in range(20)
+    ]
+    return read_site_runs(made)[0]
+
+
+def test_history_finds_the_step_and_counts_commits_from_the_oldest(history):
+    own = [s for s in stories(points(history), [], 4)[0] if s.series.metric == "step_ms" and s.series.arm == EAGLE]
+    ((step,),) = [story.steps for story in own]
+    assert step.change == pytest.approx(0.1) and step.after.commit == "0a" * 20
+    frame = history_frame(own, 100)
+    assert list(frame["x"]) == list(range(1, 21)) and frame["y"].iloc[-1] / frame["y"].iloc[0] == pytest.approx(1.1)
+    known = stories(points(history), [Accepted(commit="0a" * 20)], 4)[0]
+    assert all(step.accepted for story in known for step in story.steps)
+
+
+def test_a_long_history_is_thinned_and_keeps_its_newest(history):
+    own = [s for s in stories(points(history), [], 4)[0] if s.series.metric == "step_ms" and s.series.arm == EAGLE]
+    assert list(history_frame(own, 8)["x"]) == [1, 8, 15, 16, 17, 18, 19, 20]
+
+
+def test_a_newest_point_that_stands_out_is_a_suspect(history, tmp_path):
+    newest = copied(history[0].path, tmp_path, 98, started="2026-03-09T00:00:00Z", sha="ab" * 20, scale=1.2)
+    found, num_cases = stories(points([*read_site_runs([newest])[0], *history]), [], 4)
+    suspects = {(s.series.metric, s.commit.commit) for story in found for s in story.suspects}
+    assert ("step_ms", "ab" * 20) in suspects and num_cases == 1
+
+
+def test_many_series_are_searched_less_far():
+    assert [num_searched_commits(n) for n in (1, 13, 48, 1000)] == [150, 150, 79, 40]
+
+
+def test_experiments_are_no_part_of_a_history(tmp_path):
+    assert points(read_site_runs([experiment_run(tmp_path)])[0]) == []
+
+
+def test_changes_of_the_environment(history, tmp_path):
+    assert changes_table(history) is None
+    newer = copied(history[0].path, tmp_path, 99, started="2026-04-01T00:00:00Z", sha="ee" * 20)
+    raw = json.loads((newer / "run.json").read_text())
+    raw["environment"]["software"]["python"] = "3.12"
+    (newer / "run.json").write_text(json.dumps(raw))
+    table = changes_table([*read_site_runs([newer])[0], *history])
+    assert table.rows == (("2026-04-01T00:00:00Z", "ee" * 6, "software.python", "3.11", "3.12"),)
+
+
+def test_styles_differ_in_more_than_colour_and_stay_the_same():
+    styles = Styles()
+    names = [f"arm {n}" for n in range(20)]
+    given = styles.of(names)
+    looks = [(style.colour, style.shape) for style in given.values()]
+    assert len(set(looks)) == 20 and styles.of(["arm 3"])["arm 3"] == given["arm 3"]
+
+
+def test_missing_ends_are_neither_drawn_nor_written_as_numbers():
+    frame = pd.DataFrame([{"series": "a", "x": 1, "y": 1.5, "low": math.nan, "high": math.nan}])
+    plot = Lines(
+        name="p",
+        title="t",
+        description="d",
+        frame=frame,
+        x_title="x",
+        y_title="y",
+        styles=Styles().of(["a"]),
+        scale="log2",
+    )
+    json.dumps(specification(plot), allow_nan=False)
+    assert plot_table(plot).rows == (("a", "1", "1.5", "-", "-"),)
