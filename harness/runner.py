@@ -66,7 +66,7 @@ def deferred_interrupt() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-class _Arms:
+class Arms:
     """Engines of a run, warmed when first used; a failing arm is recorded and left out."""
 
     def __init__(self, run: PreparedRun, directory: RunDirectory, progress: Progress):
@@ -111,14 +111,14 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     where the run directory cannot be written; what it holds is whole.
     """
     done = directory.done_blocks()
-    arms = _Arms(run, directory, progress)
+    arms = Arms(run, directory, progress)
     for repeat in range(run.config.num_repeats):
         shift = repeat % len(run.arms)
         for arm in run.arms[shift:] + run.arms[:shift]:
             label = arm.config.label
             if (label, repeat) in done:
                 continue
-            rows = _try_block(run, arms, arm, repeat, directory, progress)
+            rows = try_block(run, arms, arm, repeat, directory, progress)
             if rows is None:
                 arms.drop(label)
                 continue
@@ -126,8 +126,8 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
                 directory.append(label, repeat, rows.requests, rows.steps, rows.phases + arms.take_phases(label))
 
 
-def _try_block(
-    run: PreparedRun, arms: _Arms, arm: ResolvedArm, repeat: int, directory: RunDirectory, progress: Progress
+def try_block(
+    run: PreparedRun, arms: Arms, arm: ResolvedArm, repeat: int, directory: RunDirectory, progress: Progress
 ) -> BlockRows | None:
     """The block's rows; None where it failed. A function of its own so that nothing keeps a failed engine alive."""
     label = arm.config.label

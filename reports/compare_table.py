@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,7 +30,8 @@ def compare_table(compared: ComparedRuns) -> ResultTable:
     notes = [
         f"Change: geometric mean over pairs of this / baseline, with a paired t interval; ~: equivalent (inside "
         f"+-{100 * compared.min_effect:.3g}%), ?: inconclusive, MDE: the change that so many pairs find 4 times of 5.",
-        "exploratory: fewer than 6 pairs, or a metric that is not gated: no verdict.",
+        "exploratory: fewer than 6 pairs, or a metric that is not gated: no verdict. Holm over the "
+        "metrics of one arm, not over arms: each has its own 5%.",
     ]
     return ResultTable(
         title="Comparison of stored runs",
@@ -81,9 +83,12 @@ def change_cell(found: Comparison | None) -> str:
 
 
 def signed(change: float | None) -> str:
-    """A fraction as a percentage with its sign and three significant digits: +2.53%, -0.312%, +12.4%."""
+    """A fraction as a percentage with its sign and three significant digits: +2.53%, -0.312%, +12.4%; an infinite
+    one as `from 0`."""
     if change is None:
         return NOTHING
+    if math.isinf(change):
+        return "from 0"
     percent = 100 * change
     size = abs(percent)
     decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.profiling.record import FILE, Profile, read_profile
+from specbench.harness.profiling.record import FAILURE, FILE, Profile, read_profile
 
 VOID = "GRAPH CLAIM VOID"
-FAILURE = "failure.json"
 HEADERS = ("graph claim", "graph share", "graph launches/round", "launches/round", "syncs/round (trace)")
 
 

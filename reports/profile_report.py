@@ -10,6 +10,7 @@ from specbench.harness.profiling.record import IdleFigures, Profile
 from specbench.reports.cells import NOTHING
 from specbench.reports.document import Command, Document, Fact, Section
 from specbench.reports.profile_cells import count, microseconds, num_bytes_text, ratio, share
+from specbench.reports.profile_labels import arm_titles
 from specbench.reports.profile_sentences import (
     SHARES_NOT_SPEED,
     certificate,
@@ -58,11 +59,14 @@ def profiles_document(profiles: Mapping[str, Profile], title: str) -> Document:
     if len(profiles) == 1:
         ((name, profile),) = profiles.items()
         return profile_document(profile, f"Profile: {name}")
-    overview = overview_table(list(profiles.items()))
+    named = arm_titles(list(profiles))
+    overview = overview_table(list(zip(named.titles, profiles.values(), strict=True)), named.shared)
     return Document(
         title=title,
         sections=(Section(title="Overview", sentences=(SHARES_NOT_SPEED,), tables=(overview,)),),
-        parts=tuple(profile_document(profile, name) for name, profile in profiles.items()),
+        parts=tuple(
+            profile_document(profile, name) for name, profile in zip(named.titles, profiles.values(), strict=True)
+        ),
     )
 
 
@@ -118,15 +122,26 @@ def facts(profile: Profile) -> tuple[Fact, ...]:
         Fact(
             name="idle from verify to draft, µs",
             value=microseconds(idle.verify_to_draft_idle_ns),
-            note=f"median; apart: {microseconds(idle.verify_to_draft_span_ns)}",
+            note=_apart(profile),
         ),
-        Fact(name="GPU busy", value=share(profile.gpu_busy_share), note=f"of {microseconds(profile.round_ns)} µs"),
+        Fact(
+            name="GPU busy",
+            value=share(profile.gpu_busy_share),
+            note=f"all rounds; median round {microseconds(profile.round_ns)} µs",
+        ),
         Fact(
             name="profiler's slow-down",
             value=ratio(profile.slow_down.ratio if profile.slow_down else None),
             note="" if profile.slow_down else "no unprofiled twin",
         ),
     )
+
+
+def _apart(profile: Profile) -> str:
+    span_ns = profile.idle.verify_to_draft_span_ns
+    if span_ns is not None:
+        return f"median; apart: {microseconds(span_ns)}"
+    return "no drafter" if profile.phases else ""
 
 
 def _commands(profile: Profile) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from specbench.harness.profiling.record import PhaseFigures, Profile
+from specbench.harness.profiling.record import LATE, PhaseFigures, Profile, SyncFigures
 from specbench.reports.profile_cells import CAUSES, cause_name, count, counted, kernel_name, microseconds, share
 
 SHARES_NOT_SPEED = (
@@ -143,16 +143,26 @@ def _launches(profile: Profile) -> str:
 
 
 def _syncs(profile: Profile) -> str:
+    late = [sync for sync in profile.syncs if sync.kind == LATE]
+    newest = [sync for sync in profile.syncs if sync.kind != LATE]
     if not profile.syncs_per_round:
-        text = "The host never waits for the GPU within a round"
+        text = f"The host never waits for {'the newest round' if late else 'the GPU within a round'}"
     else:
-        most = max(profile.syncs, key=lambda sync: sync.wait_ns, default=None)
+        most = max(newest, key=lambda sync: sync.wait_ns, default=None)
         where = f", longest in {most.phase} ({most.api}, {microseconds(most.wait_ns)} µs a round)" if most else ""
         text = f"The host waits for the GPU {counted(profile.syncs_per_round, 'time', 'times')} a round{where}"
     own = profile.subject.engine_syncs_per_round if profile.subject else None
-    if own is None:
-        return f"{text}."
-    return f"{text}; the engine's own count is {'the same' if syncs_agree(profile) else f'{count(own)}: THEY DIFFER'}."
+    if own is not None:
+        text += f"; the engine's own count is {'the same' if syncs_agree(profile) else f'{count(own)}: THEY DIFFER'}"
+    return f"{text}.{_late(late)}"
+
+
+def _late(syncs: Sequence[SyncFigures]) -> str:
+    if not syncs:
+        return ""
+    times = counted(sum(sync.per_round for sync in syncs), "time", "times")
+    wait_us = microseconds(sum(sync.wait_ns for sync in syncs))
+    return f" It waits {times} a round for an older one ({wait_us} µs), while the newest runs or is queued."
 
 
 def _idle(profile: Profile) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from specbench.harness.profiling.record import KernelFigures, PhaseFigures, Profile
+from specbench.harness.profiling.record import LATE, KernelFigures, PhaseFigures, Profile
 from specbench.reports.cells import NOTHING
 from specbench.reports.profile_cells import (
     cause_name,
@@ -20,6 +20,11 @@ from specbench.reports.profile_cells import (
 from specbench.reports.result_table import ResultTable
 
 MOST_KERNELS = 20
+_KINDS = {
+    "pageable-copy": "pageable-copy: a copy that is asynchronous by name but waits, because the host's memory is not "
+    "pinned.",
+    LATE: "late: for an older round than the newest, which is queued by then; not among the synchronisations a round.",
+}
 # The phases that a graph plan's target part holds; the drafter's passes are the parts `first` and `later`.
 _TARGET = ("advance", "verify", "accept", "compact")
 
@@ -93,7 +98,7 @@ def sync_table(profile: Profile) -> ResultTable | None:
     ordered = sorted(profile.syncs, key=lambda sync: -sync.wait_ns)
     rows = tuple((s.phase or NOTHING, s.api, s.kind, count(s.per_round), microseconds(s.wait_ns)) for s in ordered)
     headers = ("phase", "call", "kind", "a round", "wait µs a round")
-    notes = ("pageable-copy: a copy that is asynchronous by name but waits, because the host's memory is not pinned.",)
+    notes = tuple(note for kind, note in _KINDS.items() if any(sync.kind == kind for sync in ordered))
     return ResultTable(title="Synchronisations by place", headers=headers, rows=rows, notes=notes)
 
 
@@ -183,8 +188,8 @@ def _kernel_table(title: str, kernels: Sequence[tuple[str, KernelFigures]]) -> R
     return ResultTable(title=title, headers=headers, rows=rows, notes=("Per round; whole names are in the JSON.",))
 
 
-def overview_table(profiles: Sequence[tuple[str, Profile]]) -> ResultTable:
-    """One row a profile, for several arms side by side."""
+def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str] = ()) -> ResultTable:
+    """One row a profile, for several arms side by side. `shared`: options that their names leave out."""
     headers = (
         "arm",
         "evidence",
@@ -212,5 +217,6 @@ def overview_table(profiles: Sequence[tuple[str, Profile]]) -> ResultTable:
         )
         for name, profile in profiles
     )
-    notes = ("Counts are per round; from a graph: share of the kernels; slow-down: profiled round / unprofiled round.",)
-    return ResultTable(title="Arms side by side", headers=headers, rows=rows, notes=notes)
+    notes = ["Counts are per round; from a graph: share of the kernels; slow-down: profiled round / unprofiled round."]
+    notes += [f"All arms with options have {', '.join(shared)}."] * bool(shared)
+    return ResultTable(title="Arms side by side", headers=headers, rows=rows, notes=tuple(notes))

@@ -116,8 +116,12 @@ def _title(piece: Piece) -> str:
 
 
 def _runs(bars: Sequence[Bar], row: str) -> list[list[Bar]]:
-    """The row's bars in groups of consecutive ones of one phase and drafter pass."""
-    return [list(run) for _, run in groupby(of_row(bars, row), key=lambda bar: (bar.phase, bar.draft_step))]
+    """The row's bars in groups of consecutive ones of one phase and drafter pass; the host's own by their names."""
+    return [list(run) for _, run in groupby(of_row(bars, row), key=_run_key)]
+
+
+def _run_key(bar: Bar) -> tuple[str, int | None, str]:
+    return bar.phase, bar.draft_step, bar.name if (bar.row, bar.phase) == ("host", "host") else ""
 
 
 def _labels(runs: Sequence[Sequence[Bar]], top: float, scale: float) -> list[Label]:
@@ -128,13 +132,19 @@ def _labels(runs: Sequence[Sequence[Bar]], top: float, scale: float) -> list[Lab
         x = GUTTER_PX + run[0].t0_ns * scale
         width = max(bar.t1_ns for bar in run) * scale + GUTTER_PX - x
         step = run[0].draft_step
-        name = run[0].phase if step is None else f"{run[0].phase} {step}"
+        name = _run_name(run) if step is None else f"{run[0].phase} {step}"
         for text in (name,) if step is None else (name, f"d{step}"):
             if x >= free_from and len(text) * _CHARACTER_PX <= width:
                 labels.append(Label(x=x, y=top + _LABEL_PX - 3, text=text))
                 free_from = x + (len(text) + 1) * _CHARACTER_PX
                 break
     return labels
+
+
+def _run_name(run: Sequence[Bar]) -> str:
+    """The phase; of the host's own ranges what they are called (`prepare`, `round`)."""
+    name = run[0].name.removeprefix("specbench:")
+    return name if run[0].phase == "host" and name != run[0].name else run[0].phase
 
 
 def _table(bars: Sequence[Bar], rows: Sequence[str]) -> tuple[tuple[str, ...], ...]:

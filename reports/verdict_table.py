@@ -99,6 +99,10 @@ def _design(record: Mapping[str, Any]) -> list[str]:
         line = f"{same['num_same']} of {same['num_pairs']} answers are the same on both sides"
         least = f", fewer than the {plan['min_same_output']:.0%} asked for: WRONG" if not same["is_enough"] else ""
         found.append(line + least)
+    elif not same["is_enough"]:
+        found.append(
+            f"no answers of the same prompts: the {plan['min_same_output']:.0%} asked for cannot be told: INVALID"
+        )
     return found
 
 

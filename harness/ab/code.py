@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -44,11 +45,16 @@ def worktree(checkout: Path, sha: str) -> Iterator[Path]:
     """A commit's files in a temporary directory, gone afterwards, its registration in the checkout too."""
     with tempfile.TemporaryDirectory(prefix="specbench-ab-") as parent:
         path = Path(parent) / sha[:12]
-        _git(checkout, "worktree", "add", "--detach", "--force", str(path), sha)
         try:
+            try:
+                _git(checkout, "worktree", "add", "--detach", "--force", str(path), sha)
+            except subprocess.CalledProcessError as error:
+                said = " ".join(error.stderr.split())
+                raise ValueError(f"ref: {sha} cannot be checked out beside {checkout}: {said}") from error
             yield path
-        finally:
-            _git(checkout, "worktree", "remove", "--force", str(path))
+        finally:  # not `worktree remove`, whose own failure would hide what happened above
+            shutil.rmtree(path, ignore_errors=True)
+            subprocess.run(["git", "-C", str(checkout), "worktree", "prune"], capture_output=True)
 
 
 def environment_of(root: Path | None) -> dict[str, str]:

@@ -1,31 +1,20 @@
-"""What must be the same on both sides: prompts, sampling and load, hardware."""
+"""Whether sides may be compared, whether they are the same, and what they are called."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from specbench.harness.measure.environment import hardware_line
+from specbench.harness.compare.keys import UNKNOWN, mismatches
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """What two run manifests differ in that keeps their figures from being compared, a line each."""
-    keys_a, keys_b = _keys(a), _keys(b)
-    names = [*keys_a, *(name for name in keys_b if name not in keys_a)]
-    return [
-        f"{name}: {keys_a.get(name)} and {keys_b.get(name)}" for name in names if keys_a.get(name) != keys_b.get(name)
-    ]
+    """What two run manifests differ in that keeps their figures from being compared, a line each.
 
-
-def _keys(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    workload = manifest.get("workload") or {}
-    sampling = manifest.get("sampling") or {}
-    return {
-        "workload sha256": str(workload.get("sha256"))[:12],
-        "number of prompts": workload.get("num_prompts"),
-        **{name: sampling[name] for name in sorted(sampling)},
-        "hardware": hardware_line(manifest.get("environment") or {}),
-    }
+    The keys are those of `specbench compare`. What only one side says anything of is no difference here: both ran on
+    this machine just now, and an older revision records less.
+    """
+    return [m.describe() for m in mismatches("", a, b) if UNKNOWN not in (m.first, m.second)]
 
 
 def same_arm(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

@@ -103,6 +103,11 @@ class FreshBlocks:
         if len(manifest["arms"]) != 1:
             labels = ", ".join(arm["label"] for arm in manifest["arms"])
             raise ValueError(f"{side.label}: must be one arm, not {labels}; name it with -s")
+        if side.label in self._first and sha != (before := (self._first[side.label]["git"] or {}).get("sha")):
+            raise ValueError(
+                f"{side.label}: its first block ran the code of {before or 'an installed copy'}, this one that of "
+                f"{sha or 'an installed copy'}; start a new experiment, or name revisions with --ref-a and --ref-b"
+            )
         for label, first in self._first.items():
             found = differences(first, manifest)
             if found and (label == side.label or not self.plan.allow_mismatch):

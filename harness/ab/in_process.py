@@ -12,7 +12,7 @@ from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.request import Request
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.prepare import PreparedRun, Progress
-from specbench.harness.runner import _Arms, _try_block, deferred_interrupt
+from specbench.harness.runner import Arms, deferred_interrupt, try_block
 
 from .blocks import add_record, missing_blocks
 from .plan import AbPlan
@@ -47,7 +47,7 @@ def measure_in_process(
     Both engines are warmed before the first block: the side that starts must not be the colder one.
     """
     watched = BlockProgress(progress, plan.num_blocks)
-    arms = _Arms(run, directory, watched)
+    arms = Arms(run, directory, watched)
     by_label = {arm.config.label: arm for arm in run.arms}
     missing = missing_blocks(plan, directory)
     for arm in run.arms if missing else ():
@@ -55,7 +55,7 @@ def measure_in_process(
     for block, order in missing:
         for position, label in enumerate(order):
             with Watch(probe) as watch:
-                rows = _try_block(run, arms, by_label[label], block, directory, watched)
+                rows = try_block(run, arms, by_label[label], block, directory, watched)
             add_record(directory.path, label, block, position, **watch.record())
             if rows is None:
                 arms.drop(label)
@@ -64,7 +64,7 @@ def measure_in_process(
                 directory.append(label, block, rows.requests, rows.steps, rows.phases + arms.take_phases(label))
 
 
-def _warm(arms: _Arms, arm: ResolvedArm, progress: Progress) -> None:
+def _warm(arms: Arms, arm: ResolvedArm, progress: Progress) -> None:
     label = arm.config.label
     try:
         arms.engine(arm)

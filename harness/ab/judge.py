@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from specbench.harness.measure.block_figures import block_figures
 from specbench.harness.measure.files import to_plain
 from specbench.harness.measure.power import ALPHA
 from specbench.harness.measure.record import RunDirectory
@@ -26,7 +27,7 @@ from specbench.harness.measure.verdict import (
 
 from .blocks import read_records
 from .plan import LABELS, MANIFEST_KEY, AbPlan
-from .samples import block_figures, metric_pairs, same_outputs
+from .samples import metric_pairs, same_outputs
 
 AB_SCHEMA = "specbench.ab/1"
 INVALID, UNFINISHED = "invalid", "unfinished"
@@ -41,8 +42,9 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
 
     metrics: a `Comparison` each, with its `pairs`. verdict: of the whole, the worst of the gated metrics. exit_code: 0
     improved or equivalent (or inconclusive, which --strict makes 3), 1 regressed, 4 invalid (too few or too many
-    rejected blocks; a change between equal sides), 6 outputs that differ more than allowed. Before the last block there
-    is no verdict: who stops at the right moment finds whatever he looks for.
+    rejected blocks; a change between equal sides; no outputs to compare where a share of equal ones was asked for), 6
+    outputs that differ more than allowed. Before the last block there is no verdict: who stops at the right moment
+    finds whatever he looks for.
     """
     manifest = directory.manifest
     plan = AbPlan.from_dict(manifest[MANIFEST_KEY]["plan"])
@@ -60,7 +62,9 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
     is_aa = bool(manifest[MANIFEST_KEY].get("is_aa"))
     verdict = _overall(compared, num_rejected / plan.num_blocks, is_aa) if is_whole else UNFINISHED
     num_same, num_outputs = same_outputs(frames.requests, kept)
-    wrong = num_outputs > 0 and num_same < plan.min_same_output * num_outputs
+    # A share that was asked for and cannot be told is no pass. The ratio, not the product: 11 of 20 are 55 %.
+    is_told = num_outputs > 0 or plan.min_same_output == 0
+    wrong = num_outputs > 0 and num_same / num_outputs < plan.min_same_output
     return to_plain(
         {
             "schema": AB_SCHEMA,
@@ -77,9 +81,9 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
             "num_rejected": num_rejected,
             "unchecked": _unchecked(manifest[MANIFEST_KEY], records),
             "metrics": [{**asdict(c), "pairs": pairs[c.metric]} for c in compared],
-            "same_output": {"num_same": num_same, "num_pairs": num_outputs, "is_enough": not wrong},
+            "same_output": {"num_same": num_same, "num_pairs": num_outputs, "is_enough": is_told and not wrong},
             "verdict": verdict,
-            "exit_code": EXIT_WRONG if wrong else _exit_code(verdict),
+            "exit_code": EXIT_WRONG if wrong else _exit_code(verdict) if is_told else EXIT_INVALID,
         }
     )
 

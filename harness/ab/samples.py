@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.harness.measure.accounting import round_metrics, step_table
-from specbench.harness.measure.latency import latency_metrics, throughput_metrics
-from specbench.harness.measure.schema import FAILED_ARM_REQUEST_ID, Frames
+from specbench.harness.measure.block_figures import figure_at
+from specbench.harness.measure.schema import Frames
 from specbench.harness.measure.verdict import Metric
 
 from .plan import LABELS
@@ -31,24 +30,6 @@ _BY_BLOCK = {
 }
 
 
-def block_figures(frames: Frames) -> dict[tuple[str, int], dict[str, Any]]:
-    """By (arm, block), the figures of `measure.metrics.block_metrics` that pairs are made of; not of failed blocks."""
-    steps = {key: rows for key, rows in frames.steps.groupby(["arm", "repeat"], sort=False)}
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for key, requests in frames.requests.groupby(["arm", "repeat"], sort=False):
-        arm, block = key
-        if (requests["request_id"] == FAILED_ARM_REQUEST_ID).any():
-            continue
-        own = steps.get(key, frames.steps.iloc[:0])
-        found[str(arm), int(str(block))] = {
-            "num_failed_requests": int(requests["finish_reason"].isin(["error", "abort"]).sum()),
-            **throughput_metrics(requests, own),
-            **latency_metrics(requests, own),
-            **round_metrics(step_table(own)),
-        }
-    return found
-
-
 def metric_pairs(
     frames: Frames, figures: Mapping[tuple[str, int], Mapping[str, Any]], blocks: Collection[int]
 ) -> dict[Metric, Pairs]:
@@ -59,7 +40,9 @@ def metric_pairs(
     """
     by_block = {
         metric: [
-            (a, b) for n in blocks if (a := _figure(figures["A", n], path)) and (b := _figure(figures["B", n], path))
+            (a, b)
+            for n in blocks
+            if (a := figure_at(figures["A", n], path)) and (b := figure_at(figures["B", n], path))
         ]
         for metric, path in _BY_BLOCK.items()
     }
@@ -68,13 +51,6 @@ def metric_pairs(
         TOKENS_PER_STEP: _by_prompt(frames, blocks),
         **by_block,
     }
-
-
-def _figure(figures: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
-    value: Any = figures
-    for key in path:
-        value = value.get(key) if value is not None else None
-    return value
 
 
 def _by_prompt(frames: Frames, blocks: Collection[int]) -> Pairs:

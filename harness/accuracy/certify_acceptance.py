@@ -46,13 +46,16 @@ class AcceptanceComparison:
         """Why these are not the same drafts; empty where they are.
 
         `is_exact`: fp32, no round may differ. Otherwise rounds that both began are judged, and only those: one flip in
-        a text that repeats itself keeps the two out of step to its end, which says no more than the flip did.
+        a text that repeats itself keeps the two out of step to its end, which says no more than the flip did. Where
+        there is none to judge, nothing is shown, which is no pass.
         """
         if is_exact:
             different = self.num_flipped + self.num_unmatched
             total = self.num_rounds + self.num_unmatched
             return f"{different} of {total} rounds accept other drafts" if different else ""
         text = f"{self.num_flipped} of {self.num_rounds} rounds accept other drafts"
+        if self.num_unmatched and not self.num_rounds:
+            return f"all {self.num_unmatched} rounds begin behind other texts"
         if self.num_flipped > MOST_FLIPPED * self.num_rounds:
             return text
         if self.num_flipped and stats.binomtest(self.num_lower, self.num_flipped).pvalue < _ONE_SIDED:

@@ -10,8 +10,8 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from lm_eval.api.model import TemplateLM
@@ -20,48 +20,17 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request, SamplingParams
+from specbench.harness.engine.request import SamplingParams
 from specbench.harness.models.score import last_logits
 from specbench.harness.targets import Target
 
-from .generation import GeneratedBlock, TextRequest, cut_at_stop, generate
+from .generation import TextRequest, cut_at_stop, generate
 from .open_arm import arm_config, open_arm
+from .output_store import OutputStore, TqdmStore
 from .task_sources import DEFAULT_MAX_GEN_TOKENS
 
 _BLOCK_ROUNDS = 4  # prompts of a stored block, in batches: few enough to lose little, enough to keep batches full
 _log = logging.getLogger(__name__)
-
-
-class OutputStore(Protocol):
-    """Where outputs are kept as they come, so that an interrupted evaluation goes on."""
-
-    def known(self) -> Mapping[str, Sequence[int]]:
-        """Token ids, already cut, by key."""
-
-    def put(self, block: GeneratedBlock) -> None: ...
-
-    def start(self, num_known: int, num_requests: int) -> None: ...
-
-    def request_done(self, request: Request) -> None: ...
-
-
-class TqdmStore:
-    """Keeps nothing; draws lm-eval's kind of bar."""
-
-    def __init__(self, quiet: bool = False):
-        self._quiet = quiet
-        self._bar: Any = None
-
-    def known(self) -> Mapping[str, Sequence[int]]:
-        return {}
-
-    def put(self, block: GeneratedBlock) -> None: ...
-
-    def start(self, num_known: int, num_requests: int) -> None:
-        self._bar = tqdm(total=num_requests, desc="specbench: generate_until", disable=self._quiet)
-
-    def request_done(self, request: Request) -> None:
-        self._bar.update()
 
 
 class EngineLM(TemplateLM):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .run import _argv
+from .run import typed_command
 from .run_plan import is_typed
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def ab(
             raise ValueError(
                 f"resume: an experiment goes on with its own options; drop {' '.join([*given, *ctx.args])}"
             )
-        directory = finish_directory(lambda: resume_experiment(resume, _argv(), quiet=quiet))
+        directory = finish_directory(lambda: resume_experiment(resume, typed_command(), quiet=quiet))
         _finish(directory, as_json=as_json, strict=strict)
         return
     if not any((a, b, ref_a, ref_b)):
@@ -105,7 +105,7 @@ def ab(
         allow_mismatch=allow_mismatch,
         checkout=checkout,
     )
-    directory = finish_directory(lambda: new_experiment(plan, output_dir, label, _argv(), quiet=quiet))
+    directory = finish_directory(lambda: new_experiment(plan, output_dir, label, typed_command(), quiet=quiet))
     _finish(directory, as_json=as_json, strict=strict)
 
 
@@ -124,7 +124,8 @@ def make_plan(
     from specbench.harness.ab.code import find_checkout, resolve_ref
     from specbench.harness.ab.plan import LABELS, AbPlan
 
-    from .ab_sides import parse_percent, parse_side
+    from .ab_sides import parse_side
+    from .percent import parse_percent
 
     sides = [parse_side(label, text, ref, common) for label, text, ref in zip(LABELS, texts, refs, strict=True)]
     has_refs = any(side.ref is not None for side in sides)

@@ -19,6 +19,7 @@ from specbench.harness.ab.judge import judge
 from specbench.harness.ab.noise import outlook, read_floors
 from specbench.harness.ab.plan import LABELS, MANIFEST_KEY, AbPlan, NotComparableError
 from specbench.harness.ab.watch import find_probe
+from specbench.harness.arms import resolve_arm
 from specbench.harness.measure.files import write_atomically, write_json
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.measure.verdict import LEAST_PAIRS
@@ -45,6 +46,9 @@ def new_experiment(plan: AbPlan, output_dir: Path, label: str, argv: list[str], 
     """
     check_writable(output_dir)
     a, b = (side_config(side) if side.ref is None else None for side in plan.sides)
+    for config in (a, b):
+        if config is not None:  # B's mistake must not come to light after a block of A; a revision judges its own
+            _check_arm(config)
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
     with RunProgress(quiet) as progress:
@@ -108,6 +112,14 @@ def report(directory: RunDirectory) -> dict[str, Any]:
 
 def resume_command(directory: RunDirectory) -> str:
     return f"specbench ab --resume {shlex.quote(str(directory.path))}"
+
+
+def _check_arm(config: RunConfig) -> None:
+    (arm,) = config.arms
+    try:
+        resolve_arm(arm, pick_device(config.device).type, config.load_format == "dummy")
+    except ValueError as error:
+        raise ValueError(f"{arm.label}: {error}") from error
 
 
 def _say_outlook(plan: AbPlan, directory: RunDirectory, progress: RunProgress) -> None:

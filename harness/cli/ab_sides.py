@@ -13,13 +13,26 @@ from specbench.harness.ab.plan import NotComparableError, Side
 from specbench.harness.run_config import RunConfig
 from specbench.workloads.base import WorkloadRequest
 
-from .run_plan import default_strategies, is_typed, make_plan
+from .run_options import requested
+from .run_plan import is_typed
 
+_UsageError: Any = typer.BadParameter.__base__  # click's, or the copy of it that newer versions of typer hold
 _REF = "ref:"
-_LOAD = ("max_concurrency", "request_rate", "burstiness", "temperature", "top_k", "top_p", "ignore_eos", "seed")
+_LOAD = (
+    "model",
+    "max_concurrency",
+    "request_rate",
+    "burstiness",
+    "temperature",
+    "top_k",
+    "top_p",
+    "ignore_eos",
+    "seed",
+)
 _PROMPTS = dataclasses.fields(WorkloadRequest)
 # Options of `run` that the experiment itself decides.
 _OWN = ("num_repeats", "resume", "batch_sizes", "output_dir", "label", "as_json", "quiet")
+_BESIDE = ("accuracy", "certify_graphs")  # what `run` does after its blocks; here it would be done again in each
 
 
 def parse_side(label: str, text: str, ref: str | None, common: Sequence[str]) -> Side:
@@ -45,42 +58,27 @@ def parse_side(label: str, text: str, ref: str | None, common: Sequence[str]) ->
 def side_config(side: Side) -> RunConfig:
     """The configuration that `specbench run` makes of a side's words: one arm, which gets the side's label.
 
-    Raises ValueError, or typer's own usage errors, for options that `run` does not take or that are not a side's.
+    Raises ValueError for options that `run` does not take or that are not a side's.
     """
     from .main import app
 
     command: Any = typer.main.get_command(app)
     run = command.commands["run"]
-    ctx = run.make_context(f"specbench run ({side.label})", list(side.words))
+    try:
+        ctx = run.make_context(f"specbench run ({side.label})", list(side.words))
+    except _UsageError as error:
+        raise ValueError(f"{side.label}: {error.format_message()}") from error
     given = ["--" + name.replace("_", "-") for name in _OWN if is_typed(ctx, name)]
     if given:
         raise ValueError(f"{side.label}: {', '.join(given)} cannot be a side's; every block is one repeat (--blocks)")
-    p = ctx.params
-    from .run import _with_head
-
-    texts = p["strategy"] or default_strategies(p["model"], p["load_format"])
-    plan = make_plan(ctx, [_with_head(text, p["head"]) for text in texts])
-    if len(plan.arms) != 1:
-        labels = ", ".join(arm.label for arm in plan.arms)
+    if beside := ["--" + name.replace("_", "-") for name in _BESIDE if is_typed(ctx, name)]:
+        raise ValueError(f"{side.label}: {', '.join(beside)}: each block would do it again; use specbench run for it")
+    config = requested(ctx).config
+    if len(config.arms) != 1:
+        labels = ", ".join(arm.label for arm in config.arms)
         raise ValueError(f"{side.label}: must be one arm, not {labels}; name it with -s")
-    (arm,) = plan.arms
-    return run_config(p, dataclasses.replace(arm, label=side.label))
-
-
-def run_config(params: dict[str, Any], *arms: Any) -> RunConfig:
-    """The options of `specbench run` as its configuration: fields are named as the options are."""
-    names = {field.name for field in dataclasses.fields(WorkloadRequest)} & set(params)
-    workload = WorkloadRequest(
-        name=params["dataset_name"], path=params["dataset_path"], **{name: params[name] for name in names}
-    )
-    names = {field.name for field in dataclasses.fields(RunConfig)} & set(params)
-    values = {name: params[name] for name in names}
-    return RunConfig(
-        **{**values, "num_repeats": 1},
-        arms=arms,
-        workload=workload,
-        stop_token_ids=tuple(params["stop_token_id"] or ()),
-    )
+    (arm,) = config.arms
+    return dataclasses.replace(config, arms=(dataclasses.replace(arm, label=side.label),), num_repeats=1)
 
 
 def check_same_load(a: RunConfig, b: RunConfig) -> None:
@@ -105,17 +103,3 @@ def joined_config(a: RunConfig, b: RunConfig, num_blocks: int) -> RunConfig:
             "leave --in-process out"
         )
     return dataclasses.replace(a, arms=(*a.arms, *b.arms), num_repeats=num_blocks)
-
-
-def parse_percent(name: str, text: str) -> float:
-    """`1%` or `0.01`; ValueError for a bare number of 1 or more, which could mean either."""
-    number = text.strip().removesuffix("%")
-    try:
-        value = float(number) / 100 if text.strip().endswith("%") else float(number)
-    except ValueError:
-        value = -1.0
-    if not text.strip().endswith("%") and value >= 1:
-        value = -1.0
-    if value < 0:
-        raise ValueError(f"{name}: {text!r} is not allowed; give a percentage, as 1% or 0.5%")
-    return value

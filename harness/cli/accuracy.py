@@ -11,6 +11,9 @@ import typer
 
 from specbench.harness.accuracy.extra import require_lm_eval
 
+from .gen_kwargs import check_gen_kwargs
+from .run_plan import check_alone
+
 if TYPE_CHECKING:
     from specbench.harness.accuracy.eval_config import EvalConfig
     from specbench.harness.accuracy.evaluate import Evaluation
@@ -28,6 +31,7 @@ EXIT_INTERRUPTED = 130
 
 
 def accuracy(
+    ctx: typer.Context,
     strategy: Annotated[
         list[str] | None,
         typer.Option("--strategy", "-s", help="An arm, as in `specbench run`. Repeatable. Default: no-spec and ngram."),
@@ -76,9 +80,11 @@ def accuracy(
 
     Exit code: 0 all arms scored, 1 an arm failed, 2 bad input, 130 interrupted.
 
-    Example:
+    Examples:
 
       specbench accuracy -s no-spec -s ngram:k=4 --tasks gsm8k --num_fewshot 5 --limit 500
+
+      specbench accuracy -s no-spec -s eagle:k=4 --tasks gsm8k:200,my_task:50 --include-path my-tasks/
     """
     require_lm_eval()
     from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, parse_tasks
@@ -86,8 +92,10 @@ def accuracy(
     from specbench.workloads.base import WorkloadRequest
 
     if resume is not None:
+        check_alone(ctx, ("resume", "quiet"), "an evaluation")
         _resume(resume, quiet)
         return
+    check_gen_kwargs(gen_kwargs)
     asked = EvalConfig(
         tasks=parse_tasks(tasks, limit),
         num_fewshot=num_fewshot,

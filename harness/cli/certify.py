@@ -11,7 +11,7 @@ import typer
 
 from specbench.harness.engine.legality import ALLOWED
 
-from .run import _argv, _with_head
+from .run import typed_command, with_head
 from .run_plan import is_typed
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def certify(
         return
     texts = _asked_arms(strategy, cover, attention, device)
     defaults = {} if attention is None else {"attention": attention}
-    arms, _ = with_references([parse_arm(_with_head(text, head), defaults) for text in texts])
+    arms, _ = with_references([parse_arm(with_head(text, head), defaults) for text in texts])
     config = RunConfig(
         arms=arms,
         workload=WorkloadRequest(
@@ -185,7 +185,7 @@ def _certify(
         run = prepare(config, progress, all_blocks(config) if at_their_turn else ())
         progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
         if isinstance(where, tuple):
-            directory = RunDirectory.create(where[0], where[1], manifest(run, _argv()))
+            directory = RunDirectory.create(where[0], where[1], manifest(run, typed_command()))
         else:
             directory = where
             runner.check_same_inputs(directory, run)

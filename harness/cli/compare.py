@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .percent import parse_effect
+
 if TYPE_CHECKING:
     from specbench.harness.compare.comparison import ComparedRuns
 
@@ -43,19 +45,14 @@ def compare(
       specbench compare runs/2026*-sweep-* --baseline no-spec --format csv > sweep.csv
     """
     from specbench.harness.compare.comparison import compare_runs
-    from specbench.harness.compare.limits import fraction, word
+    from specbench.harness.compare.limits import word
     from specbench.harness.compare.stored import read_runs
 
     try:
         word(*FORMATS)(format)
     except ValueError as error:
         raise ValueError(f"format: {format!r} is not allowed; {error}") from error
-    try:
-        effect = fraction(min_effect if "%" in min_effect else float(min_effect))
-    except ValueError as error:
-        raise ValueError(f"min_effect: {min_effect!r} is not allowed; {error}") from error
-    if not 0 < effect < 1:
-        raise ValueError(f"min_effect: {min_effect!r} is not allowed; allowed: above 0% and below 100%")
+    effect = parse_effect(min_effect)
     found, problems = read_runs(runs)
     for problem in problems:
         typer.echo(f"specbench: problem: {problem.reason}", err=True)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .percent import parse_effect
+
 if TYPE_CHECKING:
     from specbench.harness.history.points import Series
     from specbench.harness.history.steps import Suspect
@@ -19,7 +21,7 @@ history = typer.Typer(
 _Directory = Annotated[Path, typer.Argument(help="The directory of the history.", metavar="HISTORY")]
 _Metric = Annotated[str | None, typer.Option(help="Only this metric, as step_ms or tpot_ms.")]
 _Arm = Annotated[str | None, typer.Option(help="Only this arm.")]
-_MinEffect = Annotated[float, typer.Option(help="The smallest change that matters, a fraction.")]
+_MinEffect = Annotated[str, typer.Option(help="The smallest change that matters.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -54,7 +56,7 @@ def show(
     metric: _Metric = None,
     arm: _Arm = None,
     last: Annotated[int, typer.Option(min=1, help="Most commits of a series, the newest.")] = 30,
-    min_effect: _MinEffect = 0.01,
+    min_effect: _MinEffect = "1%",
     json: _Json = False,
 ) -> None:
     """Show the points by commit with the steps between them: where the code changed a figure, where the machine did.
@@ -66,11 +68,12 @@ def show(
     from specbench.harness.history.accepted import accepted_commits, read_accepted
     from specbench.harness.history.steps import dated_steps, find_segments
 
-    found, series = _chosen(directory, metric, arm, min_effect)
+    effect = parse_effect(min_effect)
+    found, series = _chosen(directory, metric, arm)
     accepted = read_accepted(directory)
     parts = []
     for one in series:
-        segments = find_segments(one, accepted_commits(accepted, one.arm, one.metric), min_effect)
+        segments = find_segments(one, accepted_commits(accepted, one.arm, one.metric), effect)
         parts.append((one, segments, dated_steps(one, segments)))
     if json:
         from specbench.reports.history_table import history_json
@@ -95,7 +98,7 @@ def suspects(
     directory: _Directory,
     metric: _Metric = None,
     arm: _Arm = None,
-    min_effect: _MinEffect = 0.01,
+    min_effect: _MinEffect = "1%",
     json: _Json = False,
 ) -> None:
     """Name newest points that their segment did not lead to expect, and the paired rerun that decides. Exit code 0:
@@ -108,12 +111,13 @@ def suspects(
     from specbench.harness.history.accepted import accepted_commits, read_accepted
     from specbench.harness.history.steps import find_suspects
 
-    history_, series = _chosen(directory, metric, arm, min_effect)
+    effect = parse_effect(min_effect)
+    history_, series = _chosen(directory, metric, arm)
     accepted = read_accepted(directory)
     found = [
         suspect
         for one in series
-        for suspect in find_suspects(one, accepted_commits(accepted, one.arm, one.metric), min_effect)
+        for suspect in find_suspects(one, accepted_commits(accepted, one.arm, one.metric), effect)
     ]
     if json:
         from specbench.reports.history_table import history_json
@@ -152,15 +156,13 @@ def accept(
     typer.echo(f"accepted {commit} in {path}")
 
 
-def _chosen(directory: Path, metric: str | None, arm: str | None, min_effect: float) -> tuple[History, list[Series]]:
+def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[History, list[Series]]:
     from specbench.harness.compare.limits import unknown
     from specbench.harness.history.points import METRICS, build_series
     from specbench.harness.history.store import read_history
 
     if metric is not None and metric not in METRICS:
         raise ValueError(f"metric: {unknown(metric, METRICS)}")
-    if not 0 < min_effect < 1:
-        raise ValueError(f"min_effect: {min_effect:g} is not allowed; allowed: above 0 and below 1")
     found = read_history(directory)
     arms = list(dict.fromkeys(point.arm for point in found.points))
     if arm is not None and arm not in arms:

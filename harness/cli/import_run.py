@@ -33,6 +33,7 @@ def import_run(
                 typer.echo(str(import_result(found, file, output_dir, sys.argv, label)))
         except (ValueError, OSError) as error:
             errors += 1
-            typer.echo(f"specbench: not imported: {error}", err=True)
+            reason = f"{file}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+            typer.echo(f"specbench: not imported: {reason}", err=True)
     if errors:
         raise ValueError(f"{errors} of {len(files)} files were not imported")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .ab import finish_directory, make_plan, stop_if_interrupted
-from .run import _argv
+from .run import typed_command
 from .run_plan import is_typed
 
 _WITH_RESUME = ("resume", "as_json", "quiet")
@@ -54,7 +54,7 @@ def power(
             raise ValueError(
                 f"resume: an experiment goes on with its own options; drop {' '.join([*given, *ctx.args])}"
             )
-        _floor_of(finish_directory(lambda: resume_experiment(resume, _argv(), quiet=quiet)), as_json)
+        _floor_of(finish_directory(lambda: resume_experiment(resume, typed_command(), quiet=quiet)), as_json)
         return
     if aa is None:
         if ctx.args:
@@ -77,7 +77,7 @@ def power(
         in_process=in_process,
         checkout=None,
     )
-    _floor_of(finish_directory(lambda: new_experiment(plan, output_dir, label, _argv(), quiet=quiet)), as_json)
+    _floor_of(finish_directory(lambda: new_experiment(plan, output_dir, label, typed_command(), quiet=quiet)), as_json)
 
 
 def _floor_of(directory: Any, as_json: bool) -> None:

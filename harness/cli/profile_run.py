@@ -43,7 +43,7 @@ def profile_run(
       specbench profile run -s eagle:k=4 --tool nsys --rounds 100 --print-command
     """
     from .profile_session import ProfileCommand, print_commands
-    from .run import _argv
+    from .run import typed_command
     from .run_options import requested
 
     asked = requested(ctx)
@@ -56,7 +56,7 @@ def profile_run(
         num_rounds=rounds,
         twin=not no_twin,
         output_dir=of_run["output_dir"],
-        argv=tuple(_argv()),
+        argv=tuple(typed_command()),
         as_json=of_run["as_json"],
         quiet=of_run["quiet"],
     )

@@ -20,11 +20,13 @@ from specbench.harness.profiling.profile_run import (
     ArmProfile,
     Settings,
     arm_folder,
+    check_tool,
     pick_nsys,
     printed_command,
     profile_arm,
 )
 from specbench.harness.profiling.record import SlowDown
+from specbench.harness.registry import STRATEGIES, lookup
 from specbench.harness.run_config import RunConfig
 from specbench.harness.targets import pick_device
 from specbench.reports.document_text import print_document
@@ -41,7 +43,15 @@ NamedConfigs = Sequence[tuple[str, RunConfig]]
 
 
 def print_commands(configs: NamedConfigs, tool: str, num_rounds: int) -> None:
-    """One line an arm on stdout: it can be run as it is, here or on another machine with specbench."""
+    """One line an arm on stdout: it can be run as it is, here or on another machine with specbench.
+
+    ValueError for a tool, a number of rounds, a strategy or an option of it that is not allowed. What else an arm
+    needs, the machine that runs it knows.
+    """
+    check_tool(tool)
+    Settings(num_rounds=num_rounds, nsys=None, twin=False)  # refuses what a run would
+    for arm in configs[0][1].arms:
+        lookup(STRATEGIES, arm.strategy, "strategy")(arm.options)
     chosen = "torch" if tool == "torch" else "nsys"
     for _, config in configs:
         for arm in config.arms:

@@ -11,7 +11,7 @@ import typer
 from specbench.harness.engine.legality import ALLOWED, PART_MODES
 from specbench.harness.registry import HEAD_STRATEGIES
 
-from .run_plan import is_typed, on_base, on_recipe
+from .run_plan import check_alone, on_base, on_recipe
 
 _WITH_RESUME = ("resume", "as_json", "quiet")
 
@@ -196,29 +196,24 @@ def run(
     from .run_session import new_runs, resume_run
 
     if resume is not None:
-        _check_alone(ctx)
-        resume_run(resume, _argv(), as_json=as_json, quiet=quiet)
+        check_alone(ctx, _WITH_RESUME, "a run")
+        resume_run(resume, typed_command(), as_json=as_json, quiet=quiet)
         return
     asked = requested(ctx)
     scored = parse_accuracy(accuracy, accuracy_num_fewshot, accuracy_include_path, load_format, asked.config.arms)
     sizes = asked.batch_sizes
     record = {**asked.record, **graph_record(certify_graphs, asked.config)}
-    new_runs(asked.config, sizes, record, output_dir, label, _argv(), as_json=as_json, quiet=quiet, accuracy=scored)
+    new_runs(
+        asked.config, sizes, record, output_dir, label, typed_command(), as_json=as_json, quiet=quiet, accuracy=scored
+    )
 
 
-def _check_alone(ctx: typer.Context) -> None:
-    """A resumed run has its own options: any other given beside --resume would be ignored, so it is refused."""
-    given = ["--" + name.replace("_", "-") for name in ctx.params if name not in _WITH_RESUME and is_typed(ctx, name)]
-    if given:
-        raise ValueError(f"resume: a run goes on with its own options; drop {', '.join(given)}")
-
-
-def _argv() -> list[str]:
+def typed_command() -> list[str]:
     """The command as anybody may type it, without the path of this installation."""
     return ["specbench", *sys.argv[1:]]
 
 
-def _with_head(text: str, head: str | None) -> str:
+def with_head(text: str, head: str | None) -> str:
     """`--head` is short for head=... in every arm whose strategy takes a head and that names none."""
     name, _, options = text.partition(":")
     named = any(pair.startswith("head=") for pair in options.split(","))

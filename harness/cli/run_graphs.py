@@ -10,6 +10,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from specbench.harness.profiling.profile_run import FOLDER, arm_folder
+from specbench.harness.profiling.record import FAILURE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,7 @@ def certify(run: PreparedRun, directory: RunDirectory, progress: RunProgress) ->
 
 def has_failed(directory: RunDirectory) -> bool:
     """Whether the trace of an arm came to nothing."""
-    return any(directory.path.glob(f"{FOLDER}/*/failure.json")) and is_missing(directory)
+    return any((_folder(directory, label) / FAILURE).is_file() for label in _missing(directory))
 
 
 def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: RunProgress) -> None:
@@ -75,10 +76,10 @@ def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: RunProg
 
 
 def _missing(directory: RunDirectory) -> set[str]:
-    from specbench.harness.profiling.certify_graphs import is_certified
-
     if RECORD not in directory.manifest:
         return set()
+    from specbench.harness.profiling.certify_graphs import is_certified
+
     measured = {arm for arm, _ in directory.done_blocks()}
     return {label for label in measured if not is_certified(_folder(directory, label))}
 

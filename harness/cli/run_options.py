@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .run import _with_head
+from .run import with_head
 from .run_plan import default_strategies, is_typed, make_plan, parse_batch_sizes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def requested(ctx: typer.Context) -> Requested:
 
     given = ctx.params
     head, model, load_format = given["head"], given["model"], given["load_format"]
-    texts = [_with_head(text, head) for text in given["strategy"] or default_strategies(model, load_format)]
+    texts = [with_head(text, head) for text in given["strategy"] or default_strategies(model, load_format)]
     plan = make_plan(ctx, texts)
     if is_typed(ctx, "head") and not any("head" in arm.options for arm in plan.arms):
         labels = ", ".join(arm.label for arm in plan.arms)

@@ -50,6 +50,13 @@ def is_typed(ctx: typer.Context, name: str) -> bool:
     return getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
+def check_alone(ctx: typer.Context, kept: Sequence[str], thing: str) -> None:
+    """What is resumed has its own options: any other given beside --resume would be ignored, so it is refused."""
+    given = ["--" + name.replace("_", "-") for name in ctx.params if name not in kept and is_typed(ctx, name)]
+    if given:
+        raise ValueError(f"resume: {thing} goes on with its own options; drop {', '.join(given)}")
+
+
 def parse_batch_sizes(text: str | None) -> list[int]:
     """`1,8,64`; nothing for None. ValueError for anything but different whole numbers."""
     words = text.split(",") if text is not None else []

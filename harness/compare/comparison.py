@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specbench.harness.measure.metrics import BASELINE
 from specbench.harness.measure.verdict import MIN_EFFECT, Comparison, compare
 
-from .figures import FIGURES, PROMPTS, Side, median, pair
+from .figures import DRIFT_NOTE, FIGURES, Side, median, pair
 from .keys import Mismatch, mismatches, software_changes, unknown_groups
 from .outputs import same_outputs
 from .stored import Problem, StoredRun
@@ -134,11 +134,8 @@ def _row(side: Side, partner: Side | None, min_effect: float, is_baseline: bool)
         for p in pairs.values()
         if p.num_dropped
     ]
-    if side.run is not partner.run and any(pairs[f.key].kind == PROMPTS and not f.by_prompt_only for f in FIGURES):
-        notes.append(
-            "runs were made at different times: intervals over prompts do not hold the machine's drift between them "
-            "(specbench ab interleaves)"
-        )
+    if side.run is not partner.run and any(c.change is not None for c in found):
+        notes.append(DRIFT_NOTE)
     row = Row(
         run=side.run.name,
         arm=side.arm,

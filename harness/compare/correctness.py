@@ -78,6 +78,9 @@ class SameOutputGate:
             found = same_outputs(other, Side(run=checked.run, arm=arm)) if other else None
             common: dict[str, Any] = {"gate": self.name, "kind": g.CORRECTNESS, "arm": arm}
             common["limit"] = f"at least {percent(self.min)}"
+            if other is not None and other.run is not checked.run and (reason := checked.other_inputs()):
+                yield GateResult(**common, status=g.NOT_COMPARABLE, reason=reason)
+                continue
             if found is None:
                 status = g.SKIPPED if other is None else g.NO_DATA
                 yield GateResult(**common, status=status, reason="no outputs of the same prompts to compare with")
@@ -155,14 +158,16 @@ class AccuracyGate:
             return self._result(arm, subject, g.NO_DATA, None, "no item with a score on both sides")
         change = found["difference"]
         left_out = f"; {num_rows - len(own)} items without a score left out" if len(own) < num_rows else ""
+        if "low" not in found:
+            return self._result(arm, subject, g.INCONCLUSIVE, change, f"one item has no interval{left_out}")
+        said = f"{change:+.1%} [{found['low']:+.1%}, {found['high']:+.1%}] over {found['n']} items, "
         if found["p"] is None:
-            status = g.FAILED if change < -self.max_drop else g.PASSED
-            return self._result(arm, subject, status, change, f"{found['n']} items, scores are no 0 or 1{left_out}")
-        said = (
-            f"{change:+.1%} [{found['low']:+.1%}, {found['high']:+.1%}] over {found['n']} items, McNemar p "
-            f"{found['p']:.2g}, can see {found['detectable']:.1%}{left_out}"
-        )
-        if change < -self.max_drop and found["p"] <= self.alpha:
+            said += f"paired t, scores are no 0 or 1{left_out}"
+            is_lower = found["high"] < 0
+        else:
+            said += f"McNemar p {found['p']:.2g}, can see {found['detectable']:.1%}{left_out}"
+            is_lower = found["p"] <= self.alpha
+        if change < -self.max_drop and is_lower:
             return self._result(arm, subject, g.FAILED, change, said)
         inside = found["low"] >= -self.max_drop
         return self._result(arm, subject, g.PASSED if inside else g.INCONCLUSIVE, change, said)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specbench.harness.measure.accounting import step_table
+from specbench.harness.measure.block_figures import figure_at
 from specbench.harness.measure.latency import served, tpot_by_request_ms
 from specbench.harness.measure.verdict import LEAST_PAIRS, Metric
 
@@ -19,6 +19,10 @@ from .stored import StoredRun
 
 _NS_PER_MS = 1e6
 REPEATS, PROMPTS = "repeats", "prompts"
+DRIFT_NOTE = (
+    "runs were made at different times: no interval of a time, over prompts or repeats, holds the machine's drift "
+    "between them, so that a change may be the machine's; specbench ab interleaves"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +141,7 @@ FIGURES = (STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS)
 
 def block_values(figure: Figure, side: Side) -> dict[int, float]:
     """The figure of each repeat that has one."""
-    found = {n: _at(metrics, figure.block) for n, metrics in side.run.blocks(side.arm).items()}
+    found = {n: figure_at(metrics, figure.block) for n, metrics in side.run.blocks(side.arm).items()}
     return {n: float(value) for n, value in found.items() if value is not None}
 
 
@@ -171,10 +175,3 @@ def _pairs(figure: Figure, kind: str, values: list[tuple[float, float]]) -> Pair
     metric = Metric(name=figure.name, better=figure.better, pairs=kind, unit=figure.unit, gated=figure.gated)
     good = tuple(p for p in values if all(math.isfinite(x) and x > 0 for x in p))
     return Pairs(metric=metric, kind=kind, values=good, num_dropped=len(values) - len(good))
-
-
-def _at(metrics: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    value: Any = metrics
-    for key in path:
-        value = value.get(key) if value is not None else None
-    return value

@@ -9,7 +9,7 @@ from specbench.harness.ab.plan import LABELS
 from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
 
 from .comparison import counterpart
-from .figures import PROMPTS, Side
+from .figures import DRIFT_NOTE, TOKENS_PER_STEP, Side
 from .gate_result import Checked, GateReport, GateResult, exit_code
 from .keys import mismatches, software_changes
 from .policy import Policy
@@ -73,11 +73,8 @@ def _notes(run: StoredRun, baseline: StoredRun | None, results: list[GateResult]
     notes = [f"{one.name}: {warning}" for one in (run, baseline) if one for warning in one.warnings]
     if baseline is not None:
         notes += [f"differs in {change}" for change in software_changes(baseline.manifest, run.manifest)]
-        if any(r.comparison is not None and r.comparison.metric.pairs == PROMPTS for r in results):
-            notes.append(
-                "runs were made at different times: intervals over prompts do not hold the machine's drift between "
-                "them; specbench ab interleaves"
-            )
+        if any(r.comparison is not None and r.gate != TOKENS_PER_STEP.key for r in results):
+            notes.append(DRIFT_NOTE)
     return notes
 
 

@@ -43,12 +43,18 @@ class GateResult:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
     """What gates look at: the run, its baseline (None: only absolute limits can be checked), and the arms in question
-    with the baseline's arm of each, None for a new one. mismatches: why timed figures must not be compared."""
+    with the baseline's arm of each, None for a new one. mismatches: why figures must not be compared, none where that
+    is allowed."""
 
     run: StoredRun
     baseline: StoredRun | None
     arms: Mapping[str, str | None]
     mismatches: tuple[Mismatch, ...]
+
+    def other_inputs(self) -> str:
+        """What prompts, load or sampling differ in, empty for nothing: what is accepted and said then differs too."""
+        found = [m.describe() for m in self.mismatches if m.group != "hardware"]
+        return f"differs in {'; '.join(found)}" if found else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,6 +41,7 @@ def comparison_keys(manifest: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             "number of prompts": _text(workload.get("num_prompts")),
             "max concurrency": _text(sampling.get("max_concurrency")),
             "request rate": _text(sampling.get("request_rate")),
+            "burstiness": _text(sampling.get("burstiness", config.get("burstiness"))),
         },
         "sampling": {
             name: _text(sampling.get(name)) for name in ("temperature", "top_k", "top_p", "ignore_eos", "seed")

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from specbench.harness.ab.blocks import read_records
 from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
-from specbench.harness.measure.accounting import round_metrics, step_table
-from specbench.harness.measure.latency import latency_metrics, throughput_metrics
+from specbench.harness.measure.block_figures import block_figures
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.measure.schema import FAILED_ARM_REQUEST_ID, Frames
 
@@ -84,7 +83,7 @@ def read_run(path: Path) -> StoredRun:
         ) from error
     failed = directory.failed_blocks()
     rejected = _rejected(directory)
-    figures = {block: found for block, found in _figures(frames).items() if block not in rejected}
+    figures = {block: found for block, found in block_figures(frames).items() if block not in rejected}
     if not figures:
         raise ValueError(f"{directory.path}: holds no measured block (status {directory.manifest['status']})")
     return StoredRun(
@@ -124,27 +123,6 @@ def two_of_one_id(first: StoredRun, second: StoredRun) -> str:
     same = first.manifest.get("files") == second.manifest.get("files") and bool(first.manifest.get("files"))
     what = "a copy with the same raw tables" if same else "but its raw tables differ"
     return f"{second.path}: has the run id of {first.path}, {what}"
-
-
-def _figures(frames: Frames) -> dict[Block, dict[str, Any]]:
-    """`block_metrics` without what no comparison uses: the rest of it takes most of the time."""
-    steps = {key: rows for key, rows in frames.steps.groupby(["arm", "repeat"], sort=False)}
-    figures: dict[Block, dict[str, Any]] = {}
-    for (arm, repeat), requests in frames.requests.groupby(["arm", "repeat"], sort=False):
-        if (requests["request_id"] == FAILED_ARM_REQUEST_ID).any():
-            continue
-        rows = steps.get((arm, repeat), frames.steps.iloc[:0])
-        decoding = rows[~rows["is_prefill"].astype(bool)]
-        figures[str(arm), int(requests["repeat"].iloc[0])] = {
-            "num_failed_requests": int(requests["finish_reason"].isin(["error", "abort"]).sum()),
-            **throughput_metrics(requests, rows),
-            **latency_metrics(requests, rows),
-            **round_metrics(step_table(rows)),
-            "acceptance": {
-                "tokens_per_forward": decoding["num_emitted"].sum() / len(decoding) if len(decoding) else None
-            },
-        }
-    return figures
 
 
 def _rejected(directory: RunDirectory) -> dict[Block, str]:

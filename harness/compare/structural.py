@@ -177,6 +177,8 @@ class AcceptanceGate:
         common |= {"value": value, "reference": reference}
         limit = [f"at least {self.min:g}"] if self.min is not None else []
         limit += [f"at least {percent(self.min_of_reference)} of the reference"]
+        if given is None and own_base is not None and (reason := checked.other_inputs()):
+            return GateResult(**common, status=g.NOT_COMPARABLE, limit=" and ".join(limit), reason=reason)
         if value is None:
             status = g.SKIPPED if reference is None and not _drafts(checked.run, arm) else g.FAILED
             reason = "no drafts" if status == g.SKIPPED else "no draft was verified"

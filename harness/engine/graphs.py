@@ -132,6 +132,8 @@ class DecodeRound:
                 if segment.is_captured
                 else EagerLaunch(segment, batch)
             )
+        # Asked once: a launch has no time for questions whose answers do not change.
+        self._order = [(x, x.segment, x.segment.host_range, x.segment.holds_acceptance) for x in self._launches]
 
     @property
     def segments(self) -> list[Segment]:
@@ -157,15 +159,13 @@ class DecodeRound:
         torch.cuda.current_stream().wait_stream(side)
 
     def launch(self, ranges: Ranges, clock: PhaseClock, host: HostView) -> None:
-        for launch in self._launches:
-            segment = launch.segment
-            host_range = segment.host_range
+        for launch, segment, host_range, holds_acceptance in self._order:
             if host_range is not None:
                 with ranges.range(host_range):
                     segment.prepare(self.batch, host)
             with ranges.range(segment.name):
                 launch(clock)
-            if segment.holds_acceptance:
+            if holds_acceptance:
                 with ranges.range(STATUS):
                     host.acceptance_launched()
         clock.mark(END)

@@ -50,7 +50,7 @@ def q_of(state: RoundState) -> int:
 
 def _lengths_to_meet(most: int) -> list[int]:
     """Powers of two up to `most`, and `most`: launches differ by how many blocks of keys the longest request has."""
-    return sorted({most, *(1 << bit for bit in range(4, most.bit_length() - 1))})
+    return sorted({most, *(1 << bit for bit in range(4, most.bit_length()))})
 
 
 class Launcher:

@@ -40,7 +40,7 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatedStep:
-    """A change between two neighbouring commits. `change`: of the segments' medians, a fraction."""
+    """A change between two neighbouring commits. `change`: of the segments' medians, a fraction; infinite from 0."""
 
     before: Commit
     after: Commit
@@ -88,9 +88,9 @@ def dated_steps(series: Series, segments: Sequence[Segment]) -> list[DatedStep]:
     """Changes between neighbouring segments of one machine, known or found."""
     found = []
     for before, after in zip(segments, segments[1:], strict=False):
-        if after.begins == MACHINE or not before.median:
+        if after.begins == MACHINE:
             continue
-        change = after.median / before.median - 1
+        change = _change(before.median, after.median)
         found.append(
             DatedStep(
                 before=series.commits[after.start - 1],
@@ -115,7 +115,7 @@ def find_suspects(series: Series, accepted: Collection[str] = (), min_effect: fl
     found = []
     for n in range(first_new, last.end):
         value = series.commits[n].value
-        change = value / expected - 1 if expected else math.nan
+        change = _change(expected, value)
         if low <= value <= high or abs(change) < min_effect:
             reference = series.commits[n]
             continue
@@ -142,11 +142,12 @@ def is_named(commit: str, accepted: Collection[str]) -> bool:
 def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
     """Where steps start, as positions in the whole series; smaller ones are joined with their neighbours, smallest
     first."""
-    if len(values) < 2 * MIN_SIZE or not (values > 0).all():
+    if len(values) < 2 * MIN_SIZE or not values.any():
         return []
     from ruptures import Pelt
 
-    logs = np.log(values)
+    # A count that can be 0 has no log: its changes are told as shares of the largest.
+    logs = np.log(values) if (values > 0).all() else values / values.max()
     scaled = (logs - np.median(logs)) / noise(logs)
     cuts = Pelt(model="l1", min_size=MIN_SIZE, jump=1).fit(scaled).predict(pen=3 * math.log(len(values)))[:-1]
     margin = math.log1p(min_effect)
@@ -174,6 +175,13 @@ def _interval(values: np.ndarray) -> tuple[float, float, float]:
     spread = _MAD_TO_SD * float(np.median(np.abs(values - middle)))
     half = float(stats.t.ppf((1 + LEVEL) / 2, max(len(values) - 1, 1))) * spread * math.sqrt(1 + 1 / len(values))
     return middle, middle - half, middle + half
+
+
+def _change(before: float, after: float) -> float:
+    """A fraction; infinite from 0 to anything else."""
+    if before:
+        return after / before - 1
+    return math.inf if after else 0.0
 
 
 def _verdict(metric: str, change: float) -> str:

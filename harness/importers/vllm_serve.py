@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +21,8 @@ import numpy as np
 from specbench.harness.measure.files import sha256_file
 from specbench.harness.measure.metrics import results
 from specbench.harness.measure.record import RunDirectory
+
+from .fields import counts, is_number, optional, seconds
 
 SOURCE = "vllm"
 _DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
@@ -88,23 +89,24 @@ def _checked(raw: Any, where: str) -> ServeResult:
     lengths = {name: len(raw[name]) for name in _DETAILED}
     if len(set(lengths.values())) != 1 or not lengths["ttfts"]:
         raise ValueError(f"{where}: requests do not match: {lengths}")
+    (duration,) = seconds([raw["duration"]], f"{where}: duration")
     n = lengths["ttfts"]
-    ttft = _seconds(raw["ttfts"], f"{where}: ttfts")
-    gaps = tuple(_seconds(one or [], f"{where}: itls") for one in raw["itls"])
-    errors = tuple(str(e or "") for e in _optional(raw, "errors", n, where) or [""] * n)
-    latencies = _optional(raw, "latencies", n, where)
+    ttft = seconds(raw["ttfts"], f"{where}: ttfts")
+    gaps = tuple(seconds([] if one is None else one, f"{where}: itls") for one in raw["itls"])
+    errors = tuple(str(e or "") for e in optional(raw, "errors", n, where) or [""] * n)
+    latencies = optional(raw, "latencies", n, where)
     streamed = tuple(t + sum(g) for t, g in zip(ttft, gaps, strict=True))
-    e2e = streamed if latencies is None else _seconds(latencies, f"{where}: latencies")
+    e2e = streamed if latencies is None else seconds(latencies, f"{where}: latencies")
     e2e = tuple(max(a, b) for a, b in zip(e2e, ttft, strict=True))
-    starts = _optional(raw, "start_times", n, where)
-    texts = _optional(raw, "generated_texts", n, where)
+    starts = optional(raw, "start_times", n, where)
+    texts = optional(raw, "generated_texts", n, where)
     notes = [] if starts is not None else ["submit times laid out to fill the reported duration: no start_times"]
     notes += [] if latencies is not None else ["end of a request: ttft + sum of itls, no latencies"]
-    start = _laid_out(e2e, float(raw["duration"])) if starts is None else _seconds(starts, f"{where}: start_times")
+    start = _laid_out(e2e, duration) if starts is None else seconds(starts, f"{where}: start_times")
     return ServeResult(
         raw=raw,
-        num_prompt_tokens=_counts(raw["input_lens"], f"{where}: input_lens"),
-        num_output_tokens=_counts(raw["output_lens"], f"{where}: output_lens"),
+        num_prompt_tokens=counts(raw["input_lens"], f"{where}: input_lens"),
+        num_output_tokens=counts(raw["output_lens"], f"{where}: output_lens"),
         ttft_s=ttft,
         e2e_s=e2e,
         gaps_s=gaps,
@@ -113,27 +115,6 @@ def _checked(raw: Any, where: str) -> ServeResult:
         texts=None if texts is None else tuple(map(str, texts)),
         notes=tuple(notes),
     )
-
-
-def _optional(raw: Mapping[str, Any], name: str, num_requests: int, where: str) -> list[Any] | None:
-    values = raw.get(name)
-    if values is None or values == []:
-        return None
-    if not isinstance(values, list) or len(values) != num_requests:
-        raise ValueError(f"{where}: {name} has not one value for each of {num_requests} requests")
-    return values
-
-
-def _seconds(values: Sequence[Any], where: str) -> tuple[float, ...]:
-    if not all(isinstance(v, (int, float)) and math.isfinite(v) and v >= 0 for v in values):
-        raise ValueError(f"{where}: not all values are times in seconds, 0 or more")
-    return tuple(float(v) for v in values)
-
-
-def _counts(values: Sequence[Any], where: str) -> tuple[int, ...]:
-    if not all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values):
-        raise ValueError(f"{where}: not all values are numbers of tokens")
-    return tuple(values)
 
 
 def _laid_out(e2e_s: Sequence[float], duration_s: float) -> tuple[float, ...]:
@@ -191,10 +172,10 @@ def _started(raw: Mapping[str, Any]) -> dict[str, str]:
 def _counters(raw: Mapping[str, Any]) -> list[str]:
     """vLLM's own counters over the whole run, as they are: rates of a percentage, the length with the bonus token."""
     length, rate = raw.get(f"{_SPEC}acceptance_length"), raw.get(f"{_SPEC}acceptance_rate")
-    if length is None:
+    if not is_number(length):
         return []
     said = f"vLLM's counters: acceptance length {length:.3f}"
-    return [said + (f", rate {rate:.1f}%" if rate is not None else "")]
+    return [said + (f", rate {rate:.1f}%" if is_number(rate) else "")]
 
 
 def _requests(found: ServeResult) -> list[dict[str, Any]]:

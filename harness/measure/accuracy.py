@@ -9,6 +9,8 @@ import pandas as pd
 import pyarrow as pa
 from scipy import stats
 
+from specbench.harness.measure.paired import paired as paired_t
+
 ACCURACY_SCHEMA = pa.schema(
     [
         ("arm", pa.string()),
@@ -57,7 +59,8 @@ def _score(values: pd.Series) -> dict[str, Any]:
 
 
 def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> dict[str, Any]:
-    """Exact McNemar and the difference over the items that both answered; values must be 0 or 1, else both are None.
+    """Exact McNemar and the difference over the items that both answered. Values other than 0 and 1 have no McNemar
+    (`p` is None) but the paired t interval of their difference, from two items on.
 
     The interval is Agresti and Min's (Statistics in Medicine 24, 2005): half an item added to each of the four cells,
     so that it does not shrink to nothing where no item differs. `detectable` is the difference that this sample would
@@ -71,7 +74,9 @@ def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> dict[str, Any]:
     difference = float((both["value_arm"] - both["value_base"]).mean())
     found = {"n": n, "same_output": same, "difference": difference, "p": None}
     if not both[["value_base", "value_arm"]].isin([0.0, 1.0]).all(axis=None):
-        return found
+        change = (both["value_arm"] - both["value_base"]).to_numpy(dtype=float)
+        interval = paired_t(change) if n >= 2 else None
+        return found | ({"low": float(interval.low), "high": float(interval.high)} if interval else {})
     won = int((both["value_arm"] > both["value_base"]).sum())
     lost = int((both["value_arm"] < both["value_base"]).sum())
     return found | {"won": won, "lost": lost} | mcnemar(won, lost, n)

@@ -22,7 +22,6 @@ from specbench.harness.measure.power import ALPHA, as_fraction, least_effect, pa
 IMPROVED, REGRESSED = "improved", "regressed"
 EQUIVALENT, INCONCLUSIVE = "equivalent", "inconclusive"
 EXPLORATORY, NO_DATA = "exploratory", "no data"
-VERDICTS = (IMPROVED, REGRESSED, EQUIVALENT, INCONCLUSIVE, EXPLORATORY, NO_DATA)
 LEAST_PAIRS = 6
 """Below it the exact signed rank cannot reach p < 0.05."""
 MIN_EFFECT = 0.01

@@ -22,14 +22,13 @@ from .child import write_nodes
 from .node_map import FILE as NODES
 from .node_map import read_node_maps
 from .profile_run import with_notes
-from .record import FILE, Profile, write_profile
+from .record import FAILURE, FILE, Profile, write_profile
 from .rules import PhaseRules
 from .steady import IGNORED_STOPS, trace_rounds
 from .subject import subject_of
 from .tracers import TorchTracer
 
 NUM_ROUNDS = 20
-FAILURE = "failure.json"
 
 
 @torch.inference_mode()
@@ -40,7 +39,7 @@ def certify_arm(arm: ResolvedArm, engine: Engine, load: Load, folder: Path, num_
     """
     folder.mkdir(parents=True, exist_ok=True)
     mode = SamplingMode.of([load.request(0).sampling])
-    engine.launcher.capture([mode])  # nothing to do in an engine that was timed
+    engine.launcher.capture([mode])  # a resumed run has a new engine; one that was timed has its graphs
     notes = [IGNORED_STOPS] if load.stop_token_ids else []
     notes += write_nodes(engine, min(load.max_concurrency, engine.config.max_num_seqs), mode, folder)
     with tempfile.TemporaryDirectory(prefix="specbench-profile-") as scratch:
@@ -54,6 +53,7 @@ def certify_arm(arm: ResolvedArm, engine: Engine, load: Load, folder: Path, num_
         )
     profile = with_notes(profile, notes)
     write_profile(profile, folder)
+    (folder / FAILURE).unlink(missing_ok=True)  # an earlier try's
     return profile
 
 

@@ -175,9 +175,7 @@ def _devices(connection: sqlite3.Connection, tables: Mapping[str, str]) -> tuple
     return tuple(name for dev, name in rows if dev in used) or tuple(name for _, name in rows)
 
 
-_DROPPED = re.compile(
-    r"drop|lost|overflow|incomplete|not (all|be) (been )?collected|out of memory|missing", re.IGNORECASE
-)
+_DROPPED = re.compile(r"drop|lost|overflow|incomplete|not (all|be)\b.*\bcollected|out of memory|missing", re.IGNORECASE)
 
 
 def _diagnostics(connection: sqlite3.Connection, tables: Mapping[str, str]) -> tuple[str, ...]:

@@ -57,10 +57,14 @@ class ArmProfile:
     slow_down: SlowDown | None
 
 
-def pick_nsys(tool: str, device: str) -> Nsys | None:
-    """The nsys that `--tool` means for runs on that device, None for torch.profiler. ValueError where it cannot be."""
+def check_tool(tool: str) -> None:
     if tool not in TOOLS:
         raise ValueError(f"tool: {tool!r} is not known; allowed: {', '.join(TOOLS)}")
+
+
+def pick_nsys(tool: str, device: str) -> Nsys | None:
+    """The nsys that `--tool` means for runs on that device, None for torch.profiler. ValueError where it cannot be."""
+    check_tool(tool)
     if tool == "torch":
         return None
     if device != "cuda":

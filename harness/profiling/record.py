@@ -19,9 +19,11 @@ from typing import Any
 
 SCHEMA = "specbench.profile/1"
 FILE = "profile.json"
+FAILURE = "failure.json"  # in its place: an arm whose trace came to nothing
 
 # In the order of a round. `host` phases have no GPU work of their own; `other` is work in a round outside any phase.
 PHASES = ("prefill", "mixed", "advance", "verify", "accept", "compact", "draft", "status", "host", "other")
+LATE = "late"  # the kind of SyncFigures that `syncs_per_round` leaves out
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +89,8 @@ class GraphCertificate:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncFigures:
     """One kind of wait of the host in one place. `kind`: explicit, blocking-copy, pageable-copy (with the
-    synchronise call behind it: one read), or late (for an older step than the newest; not in `syncs_per_round`)."""
+    synchronise call behind it: one read), free (of device or pinned memory, which waits for the whole device), or late
+    (for an older step than the newest; not in `syncs_per_round`)."""
 
     phase: str
     api: str

@@ -1,8 +1,9 @@
 """Copies of traces without what they tell about the machine and its user.
 
-An nsys export holds the whole environment of the profiled process, its output, and names of hosts and users; a Kineto
-trace may hold host names and paths. What the copy keeps: events, versions, the GPU's name, and the command line, with
-values of options that look secret masked.
+An nsys export holds the whole environment of the profiled process (also as one string among those that name kernels),
+its output, the machine's other processes and threads, and names of hosts and users; a Kineto trace may hold host names
+and paths. What the copy keeps: events with the strings that they name, versions, the GPU's name, and the command line,
+with values of options that look secret masked.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ from .chrome_json import ChromeTrace
 from .masking import HOME, MASK, SECRET, masked
 from .trace_db import MAGIC
 
-# Output of the process, environment and properties of the machine, its network.
-_DROPPED_TABLES = ("ProcessStreams", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_NIC_INFO", "NIC_ID_MAP")
+# Rows of all other tables go: output, environment, processes, threads, network, and what later versions may add.
+_KEPT_TABLES = re.compile(
+    r"(CUPTI|CUDA|CUDNN|CUBLAS|NVTX|GPU|ENUM|META_DATA|TARGET_INFO_GPU|TARGET_INFO_CUDA)(_\w+)?"
+    r"|StringIds|DIAGNOSTIC_EVENT|ANALYSIS_DETAILS|PROFILER_OVERHEAD|TARGET_INFO_SESSION_START_TIME"
+)
+_STRING_ID = re.compile(r"(name|text)(id)?$", re.IGNORECASE)  # columns that hold numbers of StringIds
 _IDENTITY = re.compile(
     r"host_?name|host_computer|display_name|user_?name|login|address|\bmac\b|uuid|serial", re.IGNORECASE
 )
 _ENVIRONMENT = re.compile(r"environment", re.IGNORECASE)
 _HOST_KEYS = re.compile(r"host_?name|host_computer|display_name", re.IGNORECASE)
-_VARIABLE = re.compile(r"(\w+)=\"?([^\n\"]+)")
+_VARIABLE = re.compile(r"(\w+)=\"?([^\n\0\"]+)")
 _KINETO_KEPT = (
     *("schemaVersion", "deviceProperties", "cupti_version", "cuda_runtime_version", "cuda_driver_version"),
     *("displayTimeUnit", "baseTimeNanoseconds", "record_shapes", "profile_memory"),
@@ -81,12 +86,13 @@ def _clean(copy: sqlite3.Connection) -> None:
     ]
     columns = {t: [row[1] for row in copy.execute(f'PRAGMA table_info("{t}")')] for t in tables}
     hosts = _identities(copy, columns)
-    if "ProcessStreams" in tables and "StringIds" in tables and "contentId" in columns["ProcessStreams"]:
-        copy.execute(f"UPDATE StringIds SET value = '{MASK}' WHERE id IN (SELECT contentId FROM ProcessStreams)")
     for table in tables:
-        if re.sub(r"_V\d+$", "", table) in _DROPPED_TABLES:
+        if not _KEPT_TABLES.fullmatch(table):
             copy.execute(f'DELETE FROM "{table}"')
-        elif {"name", "value"} <= set(columns[table]):
+    if "StringIds" in tables:
+        _drop_strings(copy, columns)
+    for table in tables:
+        if {"name", "value"} <= set(columns[table]):
             _clean_pairs(copy, table)
         for column in columns[table]:
             if _IDENTITY.search(column):
@@ -98,7 +104,10 @@ def _clean(copy: sqlite3.Connection) -> None:
 def _identities(copy: sqlite3.Connection, columns: Mapping[str, list[str]]) -> tuple[str, ...]:
     """Names of machines, from the rows that call themselves so, and values of secret variables: wherever else they
     stand, they go."""
-    found = set()
+    found: set[str] = set()
+    for (text,) in copy.execute("SELECT value FROM StringIds") if "StringIds" in columns else ():
+        if isinstance(text, str) and "\0" in text:  # the environment as the process has it
+            found |= _secrets(text)
     for table, names in columns.items():
         if not {"name", "value"} <= set(names):
             continue
@@ -108,8 +117,19 @@ def _identities(copy: sqlite3.Connection, columns: Mapping[str, list[str]]) -> t
             if _HOST_KEYS.search(name):
                 found.add(value)
             elif _ENVIRONMENT.search(name):
-                found |= {text for key, text in _VARIABLE.findall(value) if re.search(SECRET, key, re.IGNORECASE)}
+                found |= _secrets(value)
     return tuple(sorted((text for text in found if len(text) > 3), key=lambda text: (-len(text), text)))
+
+
+def _secrets(environment: str) -> set[str]:
+    return {text for key, text in _VARIABLE.findall(environment) if re.search(SECRET, key, re.IGNORECASE)}
+
+
+def _drop_strings(copy: sqlite3.Connection, columns: Mapping[str, list[str]]) -> None:
+    """Strings that no row names any more: the environment of the process stands among them, whole."""
+    named = [(t, c) for t, names in columns.items() if t != "StringIds" for c in names if _STRING_ID.search(c)]
+    ids = " UNION ".join(f'SELECT "{c}" FROM "{t}" WHERE typeof("{c}") = \'integer\'' for t, c in named)
+    copy.execute(f"DELETE FROM StringIds{f' WHERE id NOT IN ({ids})' if named else ''}")
 
 
 def _clean_pairs(copy: sqlite3.Connection, table: str) -> None:

@@ -82,11 +82,16 @@ def choose_rounds(a: Attribution, calls: Sequence[ApiCall], file: str) -> Rounds
 
 
 def unplaced(a: Attribution, rounds: Rounds) -> NDArray[np.bool_]:
-    """Operations of the analysed rounds in no phase, and those of no round between the first and the last of them."""
-    time = np.append(a.launches["t0"], 0)[a.ops["launch"]]
-    time = np.where(a.ops["launch"] >= 0, time, a.ops["t0"])
-    between = (a.round < 0) & (time >= rounds.steps[0].t0) & (time <= rounds.steps[-1].end)
-    return between | (rounds.holds(a.round) & (a.phase == NO_PHASE))
+    """Operations of the analysed rounds in no phase, and those of no round between the first and the last of them.
+
+    Between by the time of launch; where that is unknown, by the GPU's, which may lag behind the host by whole rounds.
+    """
+    held, ops = rounds.holds(a.round), a.ops
+    launched = np.append(a.launches["t0"], 0)[ops["launch"]]
+    in_launches = (launched >= rounds.steps[0].t0) & (launched <= rounds.steps[-1].end)
+    on_gpu = (ops["t0"] >= ops["t0"][held].min()) & (ops["t1"] <= ops["t1"][held].max())
+    between = (a.round < 0) & np.where(ops["launch"] >= 0, in_launches, on_gpu)
+    return between | (held & (a.phase == NO_PHASE))
 
 
 def _without_cut_edges(steps: list[Step], lost: defaultdict[int, int], cut: set[int]) -> list[Step]:
@@ -106,7 +111,8 @@ def _lost_launches(a: Attribution, calls: Sequence[ApiCall]) -> defaultdict[int,
     candidates = [c for c in calls if _LAUNCH.match(c.name)]
     t0 = np.array([c.t0 for c in candidates], dtype=np.int64)
     t1 = np.array([c.t1 for c in candidates], dtype=np.int64)
-    has_work = np.searchsorted(launched, t1, side="right") > np.searchsorted(launched, t0, side="left")
+    after = np.maximum(t1, t0 + 1)  # what begins as the call ends is the next call's
+    has_work = np.searchsorted(launched, after, side="left") > np.searchsorted(launched, t0, side="left")
     step = place(a.steps, t0, t1, np.zeros(len(t0), dtype=bool))
     for index in step[~has_work & (step >= 0)].tolist() if len(t0) else ():
         found[index] += 1

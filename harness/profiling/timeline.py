@@ -26,17 +26,19 @@ def timeline(
 
 
 def _host(a: Attribution, index: int, origin: int) -> list[Bar]:
-    """Ranges of the round. That of a segment, which holds several phases, is shown under the first of them."""
+    """Ranges of the round. That of a segment is shown under its phase; the host's own where it launches several."""
     bars = []
     for number in np.flatnonzero(a.span_round == index).tolist():
         span, draft = a.spans[number], int(a.span_draft[number])
-        phase = span.rule.phase or _first_phase(a, number)
+        phase = span.rule.phase or _phase_inside(a, number)
         bars.append(_bar("host", span.range.name, phase, draft, span.t0 - origin, span.t1 - origin))
     return bars
 
 
-def _first_phase(a: Attribution, span: int) -> str:
-    inside = a.phase[a.span == span]
+def _phase_inside(a: Attribution, span: int) -> str:
+    inside = np.unique(a.phase[a.span == span])
+    if len(inside) > 1:
+        return "host"
     return PHASES[inside[0]] if len(inside) and inside[0] != NO_PHASE else "other"
 
 

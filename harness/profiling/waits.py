@@ -1,4 +1,5 @@
-"""Where the host waits for the GPU: explicit synchronisation, blocking copies, copies into pageable memory.
+"""Where the host waits for the GPU: explicit synchronisation, blocking copies, copies into pageable memory, and frees
+of memory, which wait for all that the device has to do.
 
 An asynchronous copy from the device into pageable memory blocks the host; on real traces such copies cost the wait and
 the synchronise call behind them costs nothing. Both calls are one read (torch's `.tolist()`), so they count once.
@@ -14,16 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from .attribution import Attribution, place
-from .record import PHASES, SyncFigures
+from .record import LATE, PHASES, SyncFigures
 from .rounds import Rounds
 from .spans import innermost
 from .trace_db import DEVICE_TO_DEVICE, DEVICE_TO_HOST, PAGEABLE, ApiCall
 
-EXPLICIT, BLOCKING, PAGEABLE_COPY, LATE = "explicit", "blocking-copy", "pageable-copy", "late"
+EXPLICIT, BLOCKING, PAGEABLE_COPY = "explicit", "blocking-copy", "pageable-copy"
+FREE = "free"
 
 _SYNCHRONIZE = re.compile(r"cu(da)?\w*Synchronize")
 _BLOCKING_COPY = re.compile(r"cu(da)?Memcpy(?!\w*Async)")
 _ASYNC_COPY = re.compile(r"cu(da)?Memcpy\w*Async")
+_FREE = re.compile(r"cudaFree(Host|Array|MipmappedArray)?$|cudaHostUnregister$|cuMem(Free|FreeHost|HostUnregister)$")
 _QUESTION = re.compile(r"cu(da)?\w*(Get|Query|IsCapturing|Attribute)")  # cudaEventQuery and the like wait for nothing
 
 
@@ -61,6 +64,8 @@ def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
         copy_kind, memory = copies.get(call.id, (-1, -1))
         if _BLOCKING_COPY.match(call.name) and copy_kind != DEVICE_TO_DEVICE:
             found.append((call.name, BLOCKING, call.t0, call.t1))
+        elif _FREE.match(call.name):
+            found.append((call.name, FREE, call.t0, call.t1))
         elif copy_kind == DEVICE_TO_HOST and memory == PAGEABLE and _ASYNC_COPY.match(call.name):
             found.append((call.name, PAGEABLE_COPY, call.t0, call.t1))
             open_copy = call

@@ -34,7 +34,7 @@ def _view(pairs, scores=None):
         errors={"eagle": "no memory"},
         is_alone=False,
     )
-    arms = [SimpleNamespace(label=label) for label in ("no-spec", "ngram", "eagle")]
+    arms = [SimpleNamespace(marks=(), label=label) for label in ("no-spec", "ngram", "eagle")]
     return SimpleNamespace(manifest=dict(run_id="r1"), arms=arms, accuracy=accuracy)
 
 

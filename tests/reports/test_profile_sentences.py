@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from profile_samples import eagle_profile, foreign_profile, fused_profile
 
+from specbench.harness.profiling.record import LATE, SyncFigures
 from specbench.reports.profile_sentences import (
     certificate,
     drafter_graphs,
@@ -66,6 +67,19 @@ def test_waits_are_set_beside_the_engines_count():
     assert any("3.4 times a round" in s and s.endswith("the engine's own count is 3: THEY DIFFER.") for s in differing)
     assert "The host never waits for the GPU within a round; the engine's own count is the same." in findings(
         fused_profile()
+    )
+
+
+def test_waits_for_an_older_round_are_told_apart():
+    late = SyncFigures(phase="status", api="cudaEventSynchronize", kind=LATE, per_round=1.0, wait_ns=507_949.0)
+    sentence = (
+        "The host never waits for the newest round; the engine's own count is the same. It waits 1 time a round for an "
+        "older one (507.9 µs), while the newest runs or is queued."
+    )
+    assert sentence in findings(fused_profile(syncs=(late,)))
+    with_both = findings(eagle_profile(syncs=(*eagle_profile().syncs, late)))
+    assert any(
+        "longest in accept (cudaMemcpyAsync, 531.2 µs" in s and "for an older one (507.9" in s for s in with_both
     )
 
 

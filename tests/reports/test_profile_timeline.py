@@ -137,3 +137,12 @@ def test_a_bar_without_name_is_its_phase():
     bars = (bar(0, 5, name="", phase="draft", step=2),)
     (event,) = [e for e in trace_events({"A": dataclasses.replace(eagle_profile(), timeline=bars)})["traceEvents"]][-1:]
     assert event["name"] == "draft step 2" and (event["ts"], event["dur"]) == (0.0, 0.005)
+
+
+def test_the_hosts_own_ranges_are_called_what_they_are():
+    picture = drawn(
+        bar(0, 9_000, row="host", phase="host", name="specbench:prepare"),
+        bar(10_000, 500_000, row="host", phase="host", name="specbench:round"),
+        bar(500_000, 1_000_000, row="host", phase="status", name="specbench:late_status"),
+    )
+    assert [label.text for label in picture.labels] == ["round", "status"]

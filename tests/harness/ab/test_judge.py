@@ -9,6 +9,7 @@ import pytest
 from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.ab.judge import judge
+from specbench.reports.verdict_table import verdict_table
 
 
 def by_name(record: dict) -> dict[str, dict]:
@@ -135,6 +136,32 @@ def test_outputs_are_compared(tmp_path):
     differ = judge(experiment(tmp_path, change=0.1, accepted_b=longer, min_same_output=1.0))
     assert differ["same_output"]["num_same"] < 120 and differ["verdict"] == "regressed"
     assert differ["exit_code"] == 6, "wrong outputs come before speed"
+
+
+def test_a_share_of_equal_outputs_is_met_exactly(tmp_path):
+    """0.55 * 20 is a little more than 11 in floating point."""
+    run = experiment(tmp_path, num_requests=2, min_same_output=0.55)
+    frames = run.frames()
+    for block in range(9):
+        rows = frames.requests[(frames.requests["arm"] == "B") & (frames.requests["repeat"] == block)]
+        steps = frames.steps[(frames.steps["arm"] == "B") & (frames.steps["repeat"] == block)]
+        rows = rows.assign(output_sha256=["other", *rows["output_sha256"][1:]])
+        run.append("B", block, rows.to_dict("list"), steps.to_dict("list"))
+    record = judge(run)
+    assert record["same_output"] == {"num_same": 11, "num_pairs": 20, "is_enough": True} and record["exit_code"] == 0
+
+
+def test_outputs_that_nobody_can_compare_are_no_pass(tmp_path):
+    run = experiment(tmp_path, change=-0.03, min_same_output=0.9)
+    frames = run.frames()
+    for block in range(10):
+        rows = frames.requests[(frames.requests["arm"] == "B") & (frames.requests["repeat"] == block)]
+        steps = frames.steps[(frames.steps["arm"] == "B") & (frames.steps["repeat"] == block)]
+        rows = rows.assign(prompt_id=[f"another {i}" for i in range(len(rows))])
+        run.append("B", block, rows.to_dict("list"), steps.to_dict("list"))
+    record = judge(run)
+    assert record["same_output"]["num_pairs"] == 0 and record["exit_code"] == 4
+    assert any("cannot be told" in note for note in verdict_table(record).notes)
 
 
 def test_the_minimum_effect_is_the_plan_s(tmp_path):

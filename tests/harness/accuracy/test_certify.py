@@ -135,6 +135,13 @@ def test_a_flip_that_puts_two_engines_out_of_step_counts_once_outside_fp32():
     assert not long.problem(is_exact=False) and long.problem(is_exact=True)
 
 
+def test_no_round_in_common_is_no_pass():
+    apart = AcceptanceComparison(num_rounds=0, num_higher=0, num_lower=0, num_unmatched=9)
+    assert apart.problem(is_exact=True) and apart.problem(is_exact=False)
+    without_rounds = AcceptanceComparison(num_rounds=0, num_higher=0, num_lower=0, num_unmatched=0)
+    assert not without_rounds.problem(is_exact=True) and not without_rounds.problem(is_exact=False)
+
+
 @pytest.mark.parametrize("spread", [0.3, 0.8])
 def test_places_are_uniform_for_draws_of_the_target_and_for_no_others(spread):
     target, generator = toy_target(), torch.Generator().manual_seed(1)

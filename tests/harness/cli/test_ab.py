@@ -16,8 +16,9 @@ import pytest
 
 from specbench.harness import registry
 from specbench.harness.ab.fresh import FreshBlocks
-from specbench.harness.cli.ab_sides import parse_percent, parse_side, side_config
+from specbench.harness.cli.ab_sides import parse_side, side_config
 from specbench.harness.cli.main import app
+from specbench.harness.cli.percent import parse_percent
 from specbench.harness.engine.engine import Engine
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.run_config import RunConfig
@@ -188,7 +189,7 @@ def interrupted_blocks(monkeypatch, at: int) -> list[str]:
     from specbench.harness.ab import in_process
 
     ran: list[str] = []
-    measure = in_process._try_block
+    measure = in_process.try_block
 
     def block(run, arms, arm, *rest):
         ran.append(arm.config.label)
@@ -196,7 +197,7 @@ def interrupted_blocks(monkeypatch, at: int) -> list[str]:
             raise KeyboardInterrupt
         return measure(run, arms, arm, *rest)
 
-    monkeypatch.setattr(in_process, "_try_block", block)
+    monkeypatch.setattr(in_process, "try_block", block)
     return ran
 
 
@@ -219,6 +220,8 @@ REFUSED = {
     "two arms": (["-A", "-s no-spec -s ngram", "-B", "ngram"], 2, "A: must be one arm, not no-spec, ngram"),
     "no arm": (["-A", "--sync single", "-B", "ngram"], 2, "A: must be one arm, not no-spec, ngram; name it with -s"),
     "repeats of its own": (["-A", "ngram --num-repeats 2", "-B", "ngram"], 2, "A: --num-repeats cannot be a side's"),
+    "another model": (["-A", "ngram", "-B", "ngram --model llama-3.1-8b"], 5, "model: "),
+    "accuracy in every block": (["-A", "ngram --accuracy gsm8k", "-B", "ngram"], 2, "A: --accuracy: each block"),
     "an unknown strategy": (["-A", "nospec", "-B", "ngram"], 2, "'nospec' is not known"),
     "an unknown option": (["-A", "ngram --colour red", "-B", "ngram"], 2, "No such option: --colour"),
     "an unknown common option": (["-A", "ngram", "-B", "no-spec", "--colour", "red"], 2, "No such option: --colour"),
@@ -248,8 +251,20 @@ def test_refused_in_one_process(cli, small, runs):
 def test_a_mismatch_that_was_asked_for_is_said(cli, small, only_run, inline):
     words = ["-A", "no-spec", "-B", "no-spec --max-concurrency 2", "--blocks", 1, "--allow-mismatch"]
     result = cli("ab", *small, *words)
-    assert "NOT THE SAME on both sides (--allow-mismatch): max_concurrency: 1 and 2" in result.stdout
-    assert record_of(only_run())["mismatches"] == ["max_concurrency: 1 and 2"]
+    assert "NOT THE SAME on both sides (--allow-mismatch): workload: max concurrency: 1 and 2" in result.stdout
+    assert record_of(only_run())["mismatches"] == ["workload: max concurrency: 1 and 2"]
+
+
+def test_an_experiment_does_not_go_on_with_other_code(cli, small, only_run, inline):
+    inline.fail[3] = KeyboardInterrupt()
+    assert cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, *small).exit_code == 130
+    run = only_run()
+    for first in run.manifest["ab"]["first_manifests"].values():
+        first["git"]["sha"] = "0" * 40
+    (run.path / "run.json").write_text(json.dumps(run.manifest))
+    resumed = cli("ab", "--resume", run.path, "--quiet")
+    assert resumed.exit_code == 2 and f"its first block ran the code of {'0' * 40}" in resumed.stderr
+    assert len(only_run().done_blocks()) == 2, "what was measured is kept"
 
 
 def test_strict(cli, small, only_run, inline):
@@ -269,7 +284,7 @@ def test_what_is_no_experiment(cli, toy, only_run, tmp_path):
 
 
 def test_a_side_s_configuration_is_that_of_the_run(cli, toy, only_run):
-    """The options of `run` become a RunConfig in two places; both must make the same of them."""
+    """Nothing that `run` would measure is lost on the way to a side."""
     words = [*toy[1:], "-s", "eagle:k=2,head=random", "--temperature", "0.5", "--stop-token-id", "3", "--sync", "multi"]
     words += ["--acceptance", "synthetic:1.5", "--seed", "9", "--burstiness", "2", "--request-rate", "50"]
     assert cli("run", *words, "--quiet").exit_code == 0
@@ -295,7 +310,7 @@ def test_percentages(text, value):
     assert parse_percent("min_effect", text) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["2", "1", "-1%", "one", "%", ""])
+@pytest.mark.parametrize("text", ["2", "1", "-1%", "one", "%", "", "nan"])
 def test_what_is_no_percentage(text):
     with pytest.raises(ValueError, match="min_effect: .* give a percentage"):
         parse_percent("min_effect", text)

@@ -29,7 +29,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A checkout of this code without the heads: tag `fast`, and a later commit `slow` whose rounds sleep 10 ms."""
+    """A checkout of this code without the heads: tag `fast`, and a later commit `slow` whose rounds sleep 40 ms."""
     root = tmp_path_factory.mktemp("checkout")
     skip = shutil.ignore_patterns("__pycache__", "heads")
     for folder in FOLDERS:
@@ -46,7 +46,7 @@ def checkout(tmp_path_factory) -> Path:
     engine = root / "harness" / "engine" / "engine.py"
     text = engine.read_text()
     assert text.count(LAUNCH) == 1
-    engine.write_text(text.replace(LAUNCH, f"{LAUNCH}        time.sleep(0.01)\n"))
+    engine.write_text(text.replace(LAUNCH, f"{LAUNCH}        time.sleep(0.04)\n"))
     git(root, "commit", "-q", "-a", "-m", "slow")
     git(root, "tag", "slow")
     return root
@@ -65,7 +65,7 @@ def test_each_side_runs_its_own_revision(cli, words, checkout, only_run):
     run = only_run()
     record = json.loads((run.path / "ab.json").read_text())
     step = next(m for m in record["metrics"] if m["metric"]["name"] == "step time")
-    assert step["b"] - step["a"] > 9, "only B sleeps"
+    assert step["b"] - step["a"] > 25, "only B sleeps"
     a, b = record["plan"]["sides"]
     assert a["sha"] == git(checkout, "rev-parse", "fast") and b["sha"] == git(checkout, "rev-parse", "slow")
     first = run.manifest["ab"]["first_manifests"]
@@ -126,6 +126,11 @@ def test_a_worktree_goes_even_when_measuring_fails(checkout):
     with pytest.raises(ValueError, match="broken"), worktree(checkout, resolve_ref(checkout, "fast")):
         raise ValueError("broken")
     assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1
+
+
+def test_what_git_says_of_a_worktree_it_cannot_make(checkout):
+    with pytest.raises(ValueError, match="ref: 0+ cannot be checked out beside .*fatal"), worktree(checkout, "0" * 40):
+        pass
 
 
 def test_options_that_the_revision_refuses(cli, words, runs):

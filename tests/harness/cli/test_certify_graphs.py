@@ -99,6 +99,17 @@ def test_a_failed_trace_is_said_and_tried_again_by_a_resumed_run(cli, toy, trace
     assert cli("run", "--resume", only_run().path).exit_code == 0 and seen == ["ngram:k=2"]
 
 
+def test_a_failure_that_was_mended_is_none(cli, toy, traced, only_run):
+    """Its file may be left; an arm that was not traced yet is no failure either."""
+    traced(no_spec=RuntimeError("the batch was not steady"))
+    cli(*toy, *ARMS, "--certify-graphs")
+    directory = only_run()
+    assert run_graphs.has_failed(directory)
+    folder = directory.path / "profile" / arm_folder("no-spec")
+    (directory.path / "profile" / arm_folder("ngram:k=2") / "profile.json").rename(folder / "profile.json")
+    assert run_graphs.is_missing(directory) and not run_graphs.has_failed(directory)
+
+
 def test_resume_takes_no_certificate_of_its_own(cli, toy, traced, only_run):
     traced()
     assert cli(*toy, *ARMS).exit_code == 0

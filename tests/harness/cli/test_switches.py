@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from specbench.harness.cli.run import _with_head
+from specbench.harness.cli.run import with_head
 from specbench.harness.engine.legality import ALLOWED, PART_MODES
 from specbench.harness.engine.plans import PARTS, PLANS
 from specbench.harness.run_config import ENGINE_KEYS, GRAPH_PART_KEYS
@@ -65,5 +65,5 @@ def test_list_has_the_plans_and_every_switch(cli):
     ],
 )
 def test_head_goes_to_the_arms_that_take_one(text, expected):
-    assert _with_head(text, "H") == expected
-    assert _with_head(text, None) == text
+    assert with_head(text, "H") == expected
+    assert with_head(text, None) == text

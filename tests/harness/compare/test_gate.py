@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 from compare_samples import Machine, make_run
 
+from specbench.harness.compare.figures import DRIFT_NOTE
 from specbench.harness.compare.gate import run_gates
 from specbench.harness.compare.gate_result import FAILED, INCONCLUSIVE, NO_DATA, NOT_COMPARABLE, PASSED, SKIPPED
 from specbench.harness.compare.policy import parse_policy
@@ -92,6 +94,16 @@ def test_other_hardware_is_refused_but_counted_gates_are_still_checked(tmp_path,
     assert run_gates(policy, run, baseline, allow_mismatch=True).exit_code == 1
 
 
+def test_what_other_sampling_says_and_accepts_is_no_fault(tmp_path, baseline):
+    run = read_run(make_run(tmp_path, Machine(acceptance_loss=0.3, changes=(("sampling.temperature", 0.8),))))
+    gates = {"same_output": {}, "acceptance_length": {}}
+    report = judged(run, baseline, gates=gates)
+    assert report.exit_code == 5
+    assert {r.gate for r in report.with_status(NOT_COMPARABLE)} == set(gates) and not failed_gates(report)
+    allowed = run_gates(parse_policy({"gate": gates}), run, baseline, allow_mismatch=True)
+    assert failed_gates(allowed) == {"acceptance_length"}
+
+
 def test_a_run_is_not_its_own_baseline(baseline):
     with pytest.raises(ValueError, match="cannot be its own baseline"):
         judged(read_run(baseline.path), baseline)
@@ -117,6 +129,8 @@ def test_six_repeats_are_paired_by_repeat(tmp_path):
     report = judged(*runs, gates={"step_ms": {}, "tokens_per_step": {}})
     kinds = {r.gate: r.comparison.metric.pairs for r in report.results if r.comparison}
     assert kinds == {"step_ms": "repeats", "tokens_per_step": "prompts"}
+    assert DRIFT_NOTE in report.notes, "repeats of one run share its hour as prompts do"
+    assert DRIFT_NOTE not in judged(*runs, gates={"tokens_per_step": {}}).notes
 
 
 def test_baseline_arm_of_the_same_run(tmp_path):
@@ -201,6 +215,20 @@ def test_accuracy_is_paired_by_item(tmp_path, num_wrong, status, code):
     (result,) = [r for r in report.results if r.gate == "accuracy"]
     assert (result.status, report.exit_code) == (status, code)
     assert "McNemar" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("drop", "noise", "status"), [(0.0, 0.01, PASSED), (0.05, 0.01, FAILED), (0.0, 0.5, INCONCLUSIVE)]
+)
+def test_scores_that_are_no_0_or_1_have_an_interval(tmp_path, drop, noise, status):
+    path = make_run(tmp_path, Machine())
+    random = np.random.default_rng(3)
+    base = random.uniform(0.3, 0.7, 40)
+    own = base - drop + noise * random.normal(size=40)
+    pd.concat([scores("no-spec", base), scores("eagle:k=4", own)]).to_parquet(path / "accuracy.parquet")
+    report = judged(read_run(path), gates={"accuracy": {"max_drop": "1%"}})
+    (result,) = [r for r in report.results if r.gate == "accuracy"]
+    assert result.status == status and "paired t" in result.reason
 
 
 def test_scores_that_are_nan_are_named(tmp_path):

@@ -76,6 +76,21 @@ def test_counts_without_noise():
     assert suspect.change == pytest.approx(1.0)
 
 
+def test_a_count_that_was_none_before():
+    """sync=none has no synchronisation in any round; the first one is the regression that counts are kept for."""
+    none = [0.0] * 30
+    assert len(find_segments(series(none, metric="syncs_per_round"))) == 1
+    assert not find_suspects(series(none, metric="syncs_per_round"))
+    (suspect,) = find_suspects(series([*none, 1.0], metric="syncs_per_round"))
+    assert suspect.verdict == "regressed" and suspect.change == float("inf")
+    found = series([*none, *[1.0] * 6], metric="syncs_per_round")
+    (step,) = dated_steps(found, find_segments(found))
+    assert step.after is found.commits[30] and step.verdict == "regressed" and step.change == float("inf")
+    fewer = series([*[1.0] * 6, *none], metric="syncs_per_round")
+    (step,) = dated_steps(fewer, find_segments(fewer))
+    assert step.verdict == "improved" and step.change == -1
+
+
 def test_smaller_steps_than_matter_are_joined():
     values = noisy(step_at=50, step=0.006, cv=0.0005, spikes=0)
     assert len(find_segments(series(values))) == 1

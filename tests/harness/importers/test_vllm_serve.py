@@ -81,6 +81,11 @@ def _fields(frames):
     return {name: getattr(frames, name) for name in ("requests", "steps", "phases")}
 
 
+def test_counters_that_are_no_numbers_are_left_out(tmp_path):
+    raw = result(spec_decode_acceptance_length="2.0", spec_decode_acceptance_rate=None)
+    assert imported(tmp_path, raw).manifest["arms"][0]["notes"] == ["imported: vllm"]
+
+
 def test_older_files_without_start_times_keep_latencies_and_throughput(tmp_path):
     rng = np.random.default_rng(0)
     ttfts = rng.uniform(0.05, 0.2, 6).tolist()
@@ -116,6 +121,9 @@ def test_appended_results_become_several_runs(tmp_path):
         (result(ttfts=[0.1]), "requests do not match"),
         (result(ttfts=[float("nan")] + [0.1] * 5), "ttfts: not all values are times"),
         (result(itls=[["x"]] + [[0.1]] * 5), "itls: not all values are times"),
+        (result(itls=[5] + [[0.1]] * 5), "itls: not all values are times"),
+        (result(duration=None), "duration: not all values are times"),
+        (result(duration="long"), "duration: not all values are times"),
         (result(output_lens=[1.5] * 6), "output_lens: not all values are numbers of tokens"),
         (result(start_times=[1.0]), "start_times has not one value"),
     ],

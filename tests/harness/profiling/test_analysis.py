@@ -285,6 +285,22 @@ def test_copies_that_block(analysed):
     ]
 
 
+def test_freeing_memory_waits_for_the_device(analysed):
+    s = Synth()
+    for number in range(2):
+        with s.range(f"specbench:step {number}"), s.range("specbench:verify"):
+            s.launch("gemm", 1_000)
+            s.sync("cudaFree")
+            s.call("cudaFreeAsync", 500)
+            s.call("cuMemFreeHost", 500)
+    profile = analysed(s)
+    assert [(w.api, w.kind, w.per_round) for w in profile.syncs] == [
+        ("cuMemFreeHost", "free", 1),
+        ("cudaFree", "free", 1),
+    ]
+    assert profile.syncs_per_round == 2
+
+
 def test_calls_inside_other_calls_count_once(analysed):
     s = Synth()
     for number in range(2):
@@ -331,7 +347,8 @@ def test_evidence_decides_what_is_concluded(analysed):
 
     subject = dataclasses.replace(SUBJECT, claimed_parts={"first": "full"})
     doubtful, refused = analysed(half(60_000), subject=subject), analysed(half(40_000), subject=subject)
-    assert (doubtful.quality.verdict, doubtful.graph.verdict) == ("doubtful", "holds")
+    assert (doubtful.quality.verdict, doubtful.graph.verdict) == ("doubtful", "cannot tell")
+    assert doubtful.graph.reasons == ("3 kernels of the rounds lie in no phase, 3 of them not launched by a graph",)
     assert by_phase(doubtful)["other", None].gpu_busy_ns == 40_000
     assert (refused.quality.verdict, refused.phases, refused.graph.verdict) == ("refused", (), "cannot tell")
     assert refused.quality.attributed_share == pytest.approx(0.4)

@@ -64,10 +64,11 @@ def test_the_trace_is_never_written_to(tmp_path):
 
 
 def test_dropped_data_is_said(tmp_path):
-    rows = "(1, 0, 0, 1, 'Some CUDA events were dropped.', NULL), (2, 0, 0, 1, 'fine', NULL)"
+    said = ("Some CUDA events were dropped.", "fine", "Not all NVTX events might have been collected.")
+    rows = ", ".join(f"({i}, 0, 0, 1, '{text}', NULL)" for i, text in enumerate(said))
     sql = f"INSERT INTO DIAGNOSTIC_EVENT VALUES {rows}"
     profile = analyse_trace(write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=sql), rules=RULES)
-    assert profile.quality.notes == ("nsys: Some CUDA events were dropped.",)
+    assert profile.quality.notes == (f"nsys: {said[2]}", f"nsys: {said[0]}")
 
 
 def test_graphs_that_were_not_traced_by_node(tmp_path):

@@ -70,6 +70,35 @@ def test_the_copy_says_the_same_of_the_gpu_and_the_command(tmp_path):
     assert (copy.source.devices, copy.source.tool) == (original.source.devices, original.source.tool)
 
 
+# As nsys 2025.3 writes them: the environment is one string with NULs, and every process of the machine has a row.
+REAL = """
+INSERT INTO StringIds VALUES (9010, 'PATH=/usr/bin' || char(0) || 'HF_TOKEN=hf_PlantedToken123' || char(0)),
+  (9011, 'alice: rsync to node17.cluster.example'), (9012, 'printed by the program');
+CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT);
+INSERT INTO PROCESSES VALUES (1, 1, 'alice-shell');
+CREATE TABLE ThreadNames (nameId INTEGER, priority INTEGER, globalTid INTEGER);
+INSERT INTO ThreadNames VALUES (9011, 0, 1);
+CREATE TABLE ANALYSIS_FILE (id INTEGER, filename TEXT, contentId INTEGER, globalPid INTEGER);
+INSERT INTO ANALYSIS_FILE VALUES (0, '/tmp/alice/stdout.log', 9012, 1);
+CREATE TABLE SOMETHING_NEWER (id INTEGER, text TEXT);
+INSERT INTO SOMETHING_NEWER VALUES (0, 'alice');
+INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES
+  (1, 2, 59, 'hf_PlantedToken123', 1, 0);
+"""
+
+
+def test_the_environment_among_the_strings_and_the_machines_processes_go(tmp_path):
+    path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=REAL)
+    copy = tmp_path / "copy.sqlite"
+    redact(path, copy)
+    data = copy.read_bytes()
+    planted = ("hf_PlantedToken123", "alice", "node17", "printed by", "HF_TOKEN", "PATH=")
+    assert all(text.encode() in path.read_bytes() for text in planted)
+    assert not [text for text in planted if text.encode() in data]
+    original, redacted = (analyse_trace(p, rules=RULES) for p in (path, copy))
+    assert without_source(redacted) == without_source(original)
+
+
 def test_text_deleted_before_stays_out_of_the_copy(tmp_path):
     sql = SQL + "DELETE FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRONMENT%';"
     path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=sql)

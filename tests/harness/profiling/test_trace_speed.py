@@ -20,9 +20,11 @@ from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.rules import PhaseRules
 profile = analyse_trace(Path(sys.argv[1]), rules=PhaseRules.shipped())
 used = resource.getrusage(resource.RUSAGE_SELF)
+# Its ru_maxrss would begin with the size of the process that started this one.
+peak_kib = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
 print(json.dumps(dict(
     ops=profile.quality.num_ops, rounds=profile.quality.num_rounds, round_ns=profile.round_ns,
-    cpu_s=used.ru_utime + used.ru_stime, peak_kib=used.ru_maxrss, torch="torch" in sys.modules,
+    cpu_s=used.ru_utime + used.ru_stime, peak_kib=peak_kib, torch="torch" in sys.modules,
 )))
 """
 

@@ -1,0 +1,61 @@
+"""The small part of run directories of `specbench profile run`: `python benchmarks/profile_keep.py RUN ...`.
+
+No timeline, the ten longest kernels and those of attention, no paths; with the host's own median round.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results" / "profiles-h200"
+MOST_KERNELS = 10
+
+Arm = dict[str, Any]
+
+
+def keep(run: Path) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    folders = [(file.parent, json.loads(file.read_text())) for file in run.glob("profile/*/profile.json")]
+    labels = [arm["label"] for arm in manifest["arms"]]
+    arms = sorted((_small(folder, p) for folder, p in folders), key=lambda arm: labels.index(arm["subject"]["arm"]))
+    kept = {"command": _command(manifest["argv"]), "started_utc": manifest["started_utc"], "arms": arms}
+    RESULTS.mkdir(exist_ok=True)
+    target = RESULTS / f"{manifest['label']}.json"
+    target.write_text(json.dumps(kept, separators=(",", ":")).replace('{"source"', '\n{"source"') + "\n")
+
+
+def _small(folder: Path, profile: Arm) -> Arm:
+    rounds = json.loads((folder / "engine.json").read_text())["rounds"]
+    kernels = profile["kernels"]
+    source = {key: profile["source"][key] for key in ("kind", "tool", "schema_version", "sha256", "devices")}
+    subject = {key: value for key, value in profile["subject"].items() if key != "profiler_argv"}
+    return {
+        **profile,
+        "source": source,
+        "subject": subject,
+        "kernels": [k for i, k in enumerate(kernels) if i < MOST_KERNELS or k["is_attention"]],
+        "timeline": [],
+        "host_round_ns": rounds["median_ns"],
+    }
+
+
+def _command(argv: Sequence[str]) -> str:
+    words = list(argv)
+    for option in ("--output-dir", "--label"):
+        at = words.index(option)
+        del words[at : at + 2]
+    text = " ".join(word for word in words if word != "-q")
+    return (
+        text.replace(" -s ", " \\\n        -s ")
+        .replace(" --model", " \\\n        --model")
+        .replace(" --tool", " \\\n        --tool")
+    )
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        keep(Path(argument))
