@@ -1,4 +1,4 @@
-"""profiles.md from what profile_keep.py kept: `PYTHONPATH=.ns python benchmarks/profile_tables.py > benchmarks/profiles.md`."""
+"""profiles.md from what profile_keep.py kept: `PYTHONPATH=.ns python benchmarks/profile_tables.py`, its output."""
 
 from __future__ import annotations
 

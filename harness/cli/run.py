@@ -100,7 +100,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Sampling of prompts, arrivals and tokens.")] = 42,
     num_repeats: Annotated[int, typer.Option(help="Blocks of each arm, interleaved.")] = 3,
     warmup_max_s: Annotated[
-        float, typer.Option(help="Longest warm-up of an arm; it ends earlier once rounds are stable.")
+        float, typer.Option(help="Longest warm-up of an arm, after every shape was met; it ends earlier once stable.")
     ] = 8.0,
     dtype: Annotated[str, typer.Option(help="auto, bfloat16 or float32.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

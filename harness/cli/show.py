@@ -31,7 +31,7 @@ def show(
     from specbench.reports.view import view_run
 
     if json and markdown:
-        raise ValueError("json: --json and --markdown exclude each other")
+        raise typer.BadParameter("--json and --markdown exclude each other")
     directory = RunDirectory.open(run)
     view = view_run(directory)
     if json:

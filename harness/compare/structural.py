@@ -20,7 +20,7 @@ from .limits import by_arm, fraction, key, number, percent
 from .stored import StoredRun
 
 _SLACK = 0.01  # counts are means over rounds: one odd round at the edge of a block is no extra launch
-_VOID = "void"
+_UNPROVEN = {"void": g.FAILED, "cannot tell": g.NO_DATA}  # verdicts of a certificate that prove no claim
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,15 +142,15 @@ class GraphShareGate(ShareLimit):
         references = _pass_shares(base) if base else {}
         for draft_step, share in _pass_shares(own).items():
             yield self.check(self.name, arm, f"drafter pass {draft_step + 1}", share, references.get(draft_step))
-        if own.graph.verdict == _VOID:
+        if own.graph.verdict in _UNPROVEN:
             yield GateResult(
                 gate=self.name,
                 kind=g.STRUCTURAL,
                 arm=arm,
                 subject="certificate",
-                status=g.FAILED,
+                status=_UNPROVEN[own.graph.verdict],
                 limit="what the arm claims to run as a graph does",
-                reason="; ".join(own.graph.reasons) or "void",
+                reason="; ".join(own.graph.reasons) or own.graph.verdict,
             )
 
 

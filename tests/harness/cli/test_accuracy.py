@@ -157,6 +157,25 @@ def test_bad_numbers_are_refused(cli, words, runs, bad):
     assert result.exit_code == 2 and not runs.exists()
 
 
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [
+        ("min_tokens=3", "gen_kwargs: min_tokens is not known; allowed: until, max_gen_toks, do_sample"),
+        ("max_gen_toks=many", "gen_kwargs: 'max_gen_toks=many' is not allowed"),
+        ("top_k=few", "gen_kwargs: 'top_k=few' is not allowed"),
+    ],
+)
+def test_bad_generation_options_are_refused_before_anything_is_loaded(cli, words, runs, bad, what):
+    result = cli(*words, "--gen_kwargs", bad)
+    assert result.exit_code == 2 and what in result.stderr and not runs.exists()
+
+
+def test_options_beside_resume_are_refused(cli, words, only_run):
+    assert cli(*words, "-s", "no-spec", "--limit", "1").exit_code == 0
+    result = cli("accuracy", "--resume", only_run().path, "--limit", "2", "--tasks", "gsm8k")
+    assert result.exit_code == 2 and "goes on with its own options; drop --tasks, --limit" in result.stderr
+
+
 def test_without_lm_eval_the_command_says_how_to_get_it(cli, words, monkeypatch):
     monkeypatch.setattr("specbench.harness.accuracy.extra.find_spec", lambda name: None)
     result = cli(*words)

@@ -77,6 +77,12 @@ def test_every_drafter_pass_has_a_floor_of_its_own(tmp_path):
     assert code == 1 and [s for s, r in found.items() if r.status == FAILED] == ["drafter pass 2"]
 
 
+def test_a_certificate_that_cannot_tell_is_no_evidence(tmp_path):
+    unclear = with_graph(graphed(eagle_profile()), verdict="cannot tell", reasons=("a kernel lies in no phase",))
+    found, code = results(run_with(tmp_path, unclear), None, "graph_share", min="99%")
+    assert found["certificate"].status == NO_DATA and code == 4
+
+
 def test_a_void_graph_certificate_fails(tmp_path):
     void = with_graph(graphed(eagle_profile()), verdict="void", reasons=("verify ran eagerly",))
     found, code = results(run_with(tmp_path, void), None, "graph_share", min="99%")
