@@ -139,7 +139,7 @@ def _drafter_graphs(run: Arm) -> Iterator[str]:
 
 
 def _one_graph(nsys: Arm, torch: Arm) -> Iterator[str]:
-    yield "## vLLM PR 6995: one graph for the whole round, split into phases\n"
+    yield "## SGLang PR 6995: one graph for the whole round, split into phases\n"
     yield "`naive-eagle:k=4,head=random` of the first command: one launch a round, split by counts at capture.\n"
     (a,), (b,) = ([arm for arm in run["arms"] if arm["subject"]["strategy"] == "naive-eagle"] for run in (nsys, torch))
     rows = [

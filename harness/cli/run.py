@@ -11,6 +11,7 @@ import typer
 from specbench.harness.engine.legality import ALLOWED, PART_MODES
 from specbench.harness.registry import HEAD_STRATEGIES
 
+from .option_groups import grouped
 from .run_plan import check_alone, on_base, on_recipe
 
 _WITH_RESUME = ("resume", "as_json", "quiet")
@@ -24,6 +25,7 @@ def _modes(part: str) -> str:
     return ", ".join(PART_MODES[part])
 
 
+@grouped
 def run(
     ctx: typer.Context,
     strategy: Annotated[

@@ -224,7 +224,7 @@ REFUSED = {
     "accuracy in every block": (["-A", "ngram --accuracy gsm8k", "-B", "ngram"], 2, "A: --accuracy: each block"),
     "an unknown strategy": (["-A", "nospec", "-B", "ngram"], 2, "'nospec' is not known"),
     "an unknown option of an arm": (["-A", "ngram", "-B", "ngram:kk=2"], 2, "B: ngram: unknown option 'kk'"),
-    "a plan that cannot be": (["-A", "ngram", "-B", "ngram:graph=one"], 2, "B: ngram"),
+    "a plan that cannot be": (["-A", "ngram", "-B", "ngram:graph=one"], 2, "B: graph is refused"),
     "an unknown option": (["-A", "ngram --colour red", "-B", "ngram"], 2, "error: A: No such option: --colour"),
     "an unknown common option": (["-A", "ngram", "-B", "no-spec", "--colour", "red"], 2, "No such option: --colour"),
     "an open quote": (["-A", "ngram 'x", "-B", "ngram"], 2, "A: cannot read"),

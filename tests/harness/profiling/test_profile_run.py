@@ -228,7 +228,7 @@ def test_a_printed_torch_command_can_be_run_as_it_is(tmp_path, monkeypatch):
         (["--rounds", "2", "--print-command"], "rounds: 2 is not allowed; must be >= 3"),
         (["--rounds", "4000"], "rounds: 4000 are not allowed"),
         (["-s", "no-such"], "no-such"),
-        (["-s", "no-such", "--print-command"], "strategy: 'no-such' is not known; allowed: no-spec"),
+        (["-s", "no-such", "--print-command"], "strategy: 'no-such' is not known"),
         (["-s", "ngram:k=99", "--print-command"], "k=99 is not allowed"),
         (["-s", "no-spec", "--graph", "one"], "graph"),
         (["--max-concurrency", "0"], "max_concurrency: 0 is not allowed"),
