@@ -23,6 +23,7 @@ import sys
 from .extra import require_lm_eval
 
 MODEL_NAME = "specbench"
+EXIT_USAGE = 2
 _TARGET = "specbench.harness.accuracy.lm_eval_model:SpecbenchLM"
 
 
@@ -57,7 +58,8 @@ def main() -> None:
             sys.argv += ["--include_path", str(folder)]
             cli_evaluate()
     except ValueError as error:
-        sys.exit(f"specbench: error: {error}")
+        print(f"specbench: error: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
 
 
 def _asks_for_gsm8k(argv: list[str]) -> bool:

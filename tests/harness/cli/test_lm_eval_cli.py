@@ -79,11 +79,12 @@ def test_help(command, capsys):
     assert ended.value.code == 0 and "--include_path" in capsys.readouterr().out
 
 
-def test_a_wrong_key_is_one_line(command, words):
+def test_a_wrong_key_is_one_line(command, words, capsys):
     words[words.index("--model_args") + 1] += ",kk=3"
     with pytest.raises(SystemExit) as ended:
         command("run", *words)
-    assert str(ended.value.code).startswith("specbench: error: ngram:") and "kk" in str(ended.value.code)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 2 and said.startswith("specbench: error: ngram:") and "kk" in said
 
 
 def test_a_process_of_its_own(words, tmp_path):
