@@ -15,6 +15,7 @@ from specbench.harness.engine.step_log import StepRow
 
 MOST_FLIPPED = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not at hand
 _ONE_SIDED = 1e-3
+_FEW_ROUNDS = 3  # a flip or two at the end of short texts
 
 
 class Round(NamedTuple):
@@ -37,6 +38,7 @@ class AcceptanceComparison:
     num_higher: int  # the arm accepted more than the other
     num_lower: int
     num_unmatched: int  # rounds that only one of them began: what a flip leaves behind until both meet again
+    num_more: int = 0  # rounds that the arm needed for the same text beyond the other's; negative: fewer
 
     @property
     def num_flipped(self) -> int:
@@ -45,9 +47,10 @@ class AcceptanceComparison:
     def problem(self, is_exact: bool) -> str:
         """Why these are not the same drafts; empty where they are.
 
-        `is_exact`: fp32, no round may differ. Otherwise rounds that both began are judged, and only those: one flip in
-        a text that repeats itself keeps the two out of step to its end, which says no more than the flip did. Where
-        there is none to judge, nothing is shown, which is no pass.
+        `is_exact`: fp32, no round may differ. Otherwise rounds that both began are judged one by one. One flip in a
+        text that repeats itself keeps the two out of step to its end; rounds out of step are judged by their number
+        alone: the same drafts need as many of them for the same text. Where no round can be judged, nothing is shown,
+        which is no pass.
         """
         if is_exact:
             different = self.num_flipped + self.num_unmatched
@@ -58,6 +61,9 @@ class AcceptanceComparison:
             return f"all {self.num_unmatched} rounds begin behind other texts"
         if self.num_flipped > MOST_FLIPPED * self.num_rounds:
             return text
+        others = self.num_rounds + (self.num_unmatched - self.num_more) // 2
+        if abs(self.num_more) > MOST_FLIPPED * others + _FEW_ROUNDS:
+            return f"{others + self.num_more} rounds for the text that takes {others}"
         if self.num_flipped and stats.binomtest(self.num_lower, self.num_flipped).pvalue < _ONE_SIDED:
             return f"{text}, nearly all on one side ({self.num_higher} more, {self.num_lower} fewer)"
         return ""
@@ -92,10 +98,11 @@ def compare_rounds(
     arm: Rounds, other: Rounds, outputs: Mapping[int, Sequence[int]], other_outputs: Mapping[int, Sequence[int]]
 ) -> AcceptanceComparison:
     """Request by request, up to the first token that differs."""
-    counts = {"same": 0, "higher": 0, "lower": 0, "unmatched": 0}
+    counts = {"same": 0, "higher": 0, "lower": 0, "unmatched": 0, "more": 0}
     for number, output in outputs.items():
         shared = common_length(output, other_outputs[number])
         mine, theirs = (_whole(rounds.get(number, ()), shared) for rounds in (arm, other))
+        counts["more"] += len(mine) - len(theirs)
         for position in sorted(mine.keys() | theirs.keys()):
             if position not in mine or position not in theirs:
                 counts["unmatched"] += 1
@@ -107,6 +114,7 @@ def compare_rounds(
         num_higher=counts["higher"],
         num_lower=counts["lower"],
         num_unmatched=counts["unmatched"],
+        num_more=counts["more"],
     )
 
 

@@ -142,6 +142,20 @@ def test_no_round_in_common_is_no_pass():
     assert not without_rounds.problem(is_exact=True) and not without_rounds.problem(is_exact=False)
 
 
+def test_rounds_out_of_step_must_not_be_more_than_the_text_takes():
+    """A drafter that gets worse where no round of the two meets: seen by the number of rounds for the same text."""
+    text = {0: tuple(range(300))}
+    plain = {0: [Round(p, 4, 4, 5) for p in range(0, 300, 5)]}
+    halved = {0: [Round(p, 4, 1, 2) for p in range(0, 300, 2)]}
+    assert compare_rounds(plain, plain, text, text).num_more == 0
+    assert compare_rounds(halved, plain, text, text).num_more == 90
+    slower = AcceptanceComparison(num_rounds=100, num_higher=0, num_lower=1, num_unmatched=60, num_more=20)
+    assert slower.problem(is_exact=False) == "140 rounds for the text that takes 120"
+    assert not AcceptanceComparison(num_rounds=100, num_higher=0, num_lower=1, num_unmatched=60, num_more=2).problem(
+        is_exact=False
+    )
+
+
 @pytest.mark.parametrize("spread", [0.3, 0.8])
 def test_places_are_uniform_for_draws_of_the_target_and_for_no_others(spread):
     target, generator = toy_target(), torch.Generator().manual_seed(1)
