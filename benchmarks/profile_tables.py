@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import vllm_profiles
+
 from specbench.reports.profile_cells import count, kernel_name, microseconds, phase_name, share
 from specbench.reports.profile_labels import arm_titles
 
@@ -24,6 +26,7 @@ def page() -> Iterator[str]:
     yield from _waits(runs["pr20078"])
     yield from _drafter_graphs(runs["pr34880"])
     yield from _one_graph(runs["five-nsys"], runs["five-torch"])
+    yield from _vllm()
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -160,6 +163,14 @@ def _one_graph(nsys: Arm, torch: Arm) -> Iterator[str]:
         f"{share(a['quality']['attributed_share'])} of the GPU's busy time has a phase. Attention in verify: "
         f"{said}. The status is a copy behind the graph. Phases of a graph have no host time of their own.\n"
     )
+
+
+def _vllm() -> Iterator[str]:
+    intro, rows, said = vllm_profiles.section()
+    yield "## vLLM's own rounds, imported\n"
+    yield intro
+    yield _table(vllm_profiles.HEADERS, rows)
+    yield said
 
 
 # -- cells -----------------------------------------------------------------------------------------------------------

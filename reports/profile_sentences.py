@@ -12,6 +12,7 @@ SHARES_NOT_SPEED = (
     "Times in a profile are shares, not speed: the profiler slows what it watches. Speed comes from specbench run."
 )
 _SAME_COUNT = 0.005  # counts a round that differ by less agree
+_NO_PHASES = "vLLM's second model runner has no such ranges; its first does (VLLM_USE_V2_MODEL_RUNNER=0)."
 
 
 def findings(profile: Profile) -> tuple[str, ...]:
@@ -82,9 +83,12 @@ def warnings(profile: Profile) -> tuple[str, ...]:
 def _thin_evidence(profile: Profile) -> str:
     attributed = share(profile.quality.attributed_share)
     if profile.quality.verdict == "refused":
+        help_ = "rules for the trace's range names (--rules) may help."
+        if not profile.quality.attributed_share:
+            help_ = f"no range of its rounds names a phase: {help_} {_NO_PHASES}"
         return (
             f"Refused: only {attributed} of the GPU operations' time could be given to a phase, which is too little to "
-            "conclude from. Figures by phase are left out; rules for the trace's range names (--rules) may help."
+            f"conclude from. Figures by phase are left out; {help_}"
         )
     if profile.quality.verdict == "doubtful":
         return (

@@ -1,4 +1,5 @@
-"""Run directories of `specbench profile run` cut down to what the analysis reads: `python trim.py NSYS_RUN TORCH_RUN`.
+"""Run directories of `specbench profile run` cut down to what the analysis reads: `python trim.py NSYS_RUN TORCH_RUN`;
+traces of another engine: `python trim.py TRACE.sqlite TRACE.json.gz ...`, into vllm/ under their own names.
 
 Paths, process numbers and whatever else tells of the machine go; events, names and times stay to the last digit.
 """
@@ -12,6 +13,7 @@ import re
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -41,6 +43,12 @@ def main(nsys_run: Path, torch_run: Path) -> None:
                 _trim_nsys(arm / "trace.sqlite", target / "trace.sqlite.xz")
             else:
                 _trim_kineto(arm / "trace.json.gz", target / "trace.json.gz")
+
+
+def other_engines(traces: Sequence[Path]) -> None:
+    for trace in traces:
+        is_nsys = trace.suffix == ".sqlite"
+        (_trim_nsys if is_nsys else _trim_kineto)(trace, HERE / "vllm" / (trace.name + ".xz" * is_nsys))
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -118,4 +126,5 @@ def _trim_kineto(source: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    paths = [Path(argument) for argument in sys.argv[1:]]
+    main(*paths) if all(path.is_dir() for path in paths) else other_engines(paths)

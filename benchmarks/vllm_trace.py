@@ -1,0 +1,81 @@
+"""Traces of vLLM's own rounds, for `specbench profile import`: which model runner, which profiler, as arguments.
+
+EAGLE-3 with K = 4 and acceptance forced to 2.5 tokens a round, random weights of SmolLM2-135M's shape, one request:
+
+    nsys profile -t cuda,nvtx -s none --cpuctxsw=none --cuda-graph-trace=node --capture-range=cudaProfilerApi \\
+        --capture-range-end=stop -o runner1 --export=sqlite python benchmarks/vllm_trace.py 1 cuda
+    python benchmarks/vllm_trace.py 1 torch        # writes traces/runner1/*.json.gz
+
+vLLM's first model runner names its phases; the second, the default of 0.26 for this model, names steps only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+NUM_DRAFTS, NUM_TOKENS = 4, 48
+SHAPE = dict(
+    model_type="llama", hidden_size=576, intermediate_size=1536, num_attention_heads=9, num_key_value_heads=3,
+    head_dim=64, vocab_size=49152, max_position_embeddings=8192, rope_theta=1e5, rms_norm_eps=1e-5,
+    torch_dtype="bfloat16", bos_token_id=1, eos_token_id=2, hidden_act="silu",
+)  # fmt: skip
+TARGET = dict(architectures=["LlamaForCausalLM"], num_hidden_layers=30, tie_word_embeddings=True)
+DRAFT = dict(architectures=["LlamaForCausalLMEagle3"], num_hidden_layers=1, draft_vocab_size=16384)
+
+
+def main(runner: str, tool: str) -> None:
+    """`runner`: 1 or 2; `tool`: cuda (ranges for nsys) or torch (vLLM writes the trace itself)."""
+    folder = Path(f"traces/runner{runner}").absolute()
+    os.environ.update(
+        VLLM_ENABLE_V1_MULTIPROCESSING="0",
+        VLLM_USE_V2_MODEL_RUNNER=str(int(runner == "2")),
+        VLLM_NVTX_SCOPES_FOR_PROFILING=str(int(tool == "cuda")),
+        VLLM_CUSTOM_SCOPES_FOR_PROFILING=str(int(tool == "torch")),
+    )
+    from vllm import LLM, SamplingParams
+
+    own = {"torch_profiler_dir": str(folder), "torch_profiler_with_stack": False} if tool == "torch" else {}
+    llm = LLM(
+        model=_model(folder / "target", TARGET),
+        skip_tokenizer_init=True,
+        load_format="dummy",
+        max_model_len=1024,
+        gpu_memory_utilization=0.2,
+        max_num_seqs=1,
+        enable_prefix_caching=False,
+        compilation_config={"cudagraph_capture_sizes": [1, 1 + NUM_DRAFTS]},
+        speculative_config={
+            "method": "eagle3",
+            "model": _model(folder / "draft", DRAFT),
+            "num_speculative_tokens": NUM_DRAFTS,
+            "rejection_sample_method": "synthetic",
+            "synthetic_acceptance_length": 2.5,
+        },
+        profiler_config={"profiler": tool, **own},
+    )
+    drawn = random.Random(0)
+    sampling = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False)
+
+    def generate() -> None:
+        prompt = {"prompt_token_ids": [drawn.randrange(10, 40_000) for _ in range(64)]}
+        llm.generate([prompt], sampling, use_tqdm=False)
+
+    generate()
+    generate()
+    llm.start_profile()
+    generate()
+    llm.stop_profile()
+
+
+def _model(path: Path, kind: dict[str, object]) -> str:
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps({**SHAPE, **kind}))
+    return str(path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

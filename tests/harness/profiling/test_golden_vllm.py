@@ -1,0 +1,76 @@
+"""Rounds of vLLM 0.26 on an H200 (golden/README.md), by the shipped rules: the counts of launches
+and synchronisations were also counted in the trace's own tables, round by round."""
+
+import gzip
+import lzma
+from pathlib import Path
+
+import pytest
+
+from specbench.harness.profiling.analysis import analyse_trace
+from specbench.harness.profiling.rules import PhaseRules
+from specbench.reports.profile_sentences import warnings
+
+GOLDEN = Path(__file__).parent / "golden" / "vllm"
+RULES = PhaseRules.shipped()
+TOOLS = ("nsys", "kineto")
+
+
+def analysed(name, folder):
+    packed = (GOLDEN / name).read_bytes()
+    path = folder / name.removesuffix(".xz").removesuffix(".gz")
+    path.write_bytes(lzma.decompress(packed) if name.endswith(".xz") else gzip.decompress(packed))
+    return analyse_trace(path, rules=RULES)
+
+
+@pytest.fixture(scope="module")
+def first_runner(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vllm")
+    return {t: analysed({"nsys": "runner1.sqlite.xz", "kineto": "runner1.json.gz"}[t], folder) for t in TOOLS}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_phases_of_the_first_model_runner(first_runner, tool):
+    profile = first_runner[tool]
+    quality = profile.quality
+    assert (quality.verdict, quality.attributed_share, quality.num_rounds) == ("good", 1, 20)
+    assert quality.num_ops_without_launch == quality.num_ops_without_round == 0
+    rows = {row.phase: row for row in profile.phases}
+    kernels = {name: (row.kernels, row.eager_launches, row.graph_launches) for name, row in rows.items()}
+    assert kernels == {
+        "advance": (19, 19, 0),
+        "verify": (331, 0, 1),  # one graph holds the whole forward of the target
+        "accept": (15, 15, 0),
+        "draft": (96, 60, 8),  # four passes, each two graphs around eager attention
+        "status": (0, 0, 0),
+        "host": (0, 0, 0),
+    }
+    assert rows["draft"].graph_share_kernels == pytest.approx(36 / 96)
+    assert [k.mean_ns > 0 for k in profile.kernels if k.is_attention and k.phase == "verify"] == [True, True]
+
+
+def test_both_tools_agree_on_counts(first_runner):
+    counts = {
+        (p.graph.launches_per_round, p.graph.graph_launches_per_round, p.syncs_per_round, p.quality.num_ops)
+        for p in first_runner.values()
+    }
+    ((launches, graph_launches, syncs, num_ops),) = counts
+    assert (launches, graph_launches, num_ops) == (103, 9, 10_405)
+    assert syncs == pytest.approx(59 / 20)  # two in the first round, three in each of the others
+
+
+def test_the_tools_agree_on_shares(first_runner):
+    shares = []
+    for profile in first_runner.values():
+        busy = {row.phase: row.gpu_busy_ns for row in profile.phases}
+        shares.append({phase: time / sum(busy.values()) for phase, time in busy.items()})
+    assert shares[0] == {phase: pytest.approx(share, abs=0.01) for phase, share in shares[1].items()}
+
+
+def test_the_second_model_runner_names_no_phase_and_nothing_is_concluded_of_phases(tmp_path):
+    profile = analysed("runner2.sqlite.xz", tmp_path)
+    assert (profile.quality.verdict, profile.quality.attributed_share, profile.phases) == ("refused", 0, ())
+    assert profile.graph.graph_launches_per_round == 5  # one of the target, four of the drafter: no eager attention
+    assert profile.syncs_per_round == 1
+    (warning,) = warnings(profile)
+    assert "VLLM_USE_V2_MODEL_RUNNER=0" in warning
