@@ -1,10 +1,10 @@
-# Two commands: `make demo` shows it working on real prompts, `make test` proves it.
+# `make demo` shows it working on real prompts, `make test` proves it, `make gate` holds it to what it was.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test install clean
+.PHONY: demo test gate install clean
 
 install: $(VENV)/.installed
 
@@ -27,6 +27,10 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
+
+# A small benchmark of this code under the policies in .ci/, the parent commit against this one, and a site of it.
+gate: $(VENV)/.installed
+	$(BIN)/python .ci/gate.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -49,7 +49,7 @@ class Progress(Protocol):
 @dataclass(slots=True)
 class PreparedRun:
     """A run whose inputs are loaded and checked. `engines` holds those that the memory had room for, by arm; blocks
-    come one after another, so all keep their keys and values in the same memory, `caches`."""
+    come one after another, so all keep their keys and values in the same memory, `caches`. `refused`: why, by arm."""
 
     config: RunConfig
     target: targets.Target
@@ -58,6 +58,7 @@ class PreparedRun:
     arms: list[ResolvedArm]
     engines: dict[str, Engine]
     caches: CachePool = field(default_factory=CachePool)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def build(self, arm: ResolvedArm) -> Engine:
         return build_engine(arm, self.config, self.target.model, self.caches.lease())
@@ -67,10 +68,13 @@ def all_blocks(config: RunConfig) -> set[Block]:
     return {(arm.label, repeat) for arm in config.arms for repeat in range(config.num_repeats)}
 
 
-def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = frozenset()) -> PreparedRun:
+def prepare(
+    config: RunConfig, progress: Progress, done: Collection[Block] = frozenset(), *, keep_refused: bool = False
+) -> PreparedRun:
     """Checks what needs no model first, then loads model and workload and builds the engines of blocks not yet `done`.
 
-    Raises ValueError naming what is wrong and what is allowed.
+    Raises ValueError naming what is wrong and what is allowed. With `keep_refused` an arm whose engine is refused goes
+    to `refused` of the result instead, and its blocks will say so in their rows.
     """
     load_workload = lookup(WORKLOADS, config.workload.name, "dataset-name")
     if config.load_format == "dummy" and config.workload.name not in _RANDOM_IDS:
@@ -85,7 +89,7 @@ def prepare(config: RunConfig, progress: Progress, done: Collection[Block] = fro
         resolve(asset.name, progress=progress.asset)  # fetched here, where somebody watches
     workload = load_workload(replace(config.workload, vocab_size=target.model.config.vocab_size), target.tokenizer)
     run = PreparedRun(config, target, workload, _load_of(config, target, workload), arms, {})
-    _build_engines(run, {arm for arm, _ in all_blocks(config) - set(done)}, progress)
+    _build_engines(run, {arm for arm, _ in all_blocks(config) - set(done)}, progress, keep_refused)
     return run
 
 
@@ -161,7 +165,7 @@ def _load_of(config: RunConfig, target: targets.Target, workload: Workload) -> L
 
 
 @torch.inference_mode()
-def _build_engines(run: PreparedRun, labels: Collection[str], progress: Progress) -> None:
+def _build_engines(run: PreparedRun, labels: Collection[str], progress: Progress, keep_refused: bool) -> None:
     # The one that writes furthest ahead needs the largest caches: built first, all others fit into its memory.
     for arm in sorted(run.arms, key=_cache_overhang, reverse=True):
         label = arm.config.label
@@ -172,7 +176,11 @@ def _build_engines(run: PreparedRun, labels: Collection[str], progress: Progress
             engine = run.build(arm)
             check_requests(engine, (run.load.request(i) for i in range(len(run.load.prompts))))
         except ValueError as error:
-            raise ValueError(_with_arm(arm.config, str(error))) from error
+            if not keep_refused:
+                raise ValueError(_with_arm(arm.config, str(error))) from error
+            progress.say(f"{label}: refused: {first_line(error)}")
+            run.refused[label] = first_line(error)
+            continue
         except RuntimeError as error:  # memory; the block itself will say so in its row
             progress.say(f"{label}: not ready: {first_line(error)}; trying again at its turn")
             gc.collect()

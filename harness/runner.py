@@ -21,6 +21,8 @@ from .measure.metrics import results
 from .measure.record import RunDirectory
 from .measure.warmup import WarmUp
 from .prepare import PreparedRun, Progress, first_line
+from .roofline.forwards import FORWARDS
+from .roofline.of_engine import forwards_of
 
 ERROR_LOG = "errors.log"
 # What must be as it was for a resumed run's blocks to stand in one table with the earlier ones.
@@ -92,6 +94,8 @@ class Arms:
         warm_up(engine, load, warmup)
         self._phases[label] = instrumented_phases(engine, load)
         self._directory.describe_arm(label, config={**arm.described(), "warmup": warmup.describe()})
+        forwards = self._directory.manifest.get(FORWARDS, {})
+        self._directory.note(**{FORWARDS: {**forwards, label: forwards_of(engine).to_dict()}})
 
     def take_phases(self, label: str) -> list[dict]:
         """Instrumented phases of the arm, once: they are stored with its first block."""

@@ -59,8 +59,12 @@ def comparison_cells(arm: ArmSummary) -> dict[str, str]:
 
 def row_name(arm: ArmSummary) -> str:
     """The label, with what no figure of its row may hide: forced acceptance, a failed certificate."""
-    kept = [word for word in ("synthetic", NOT_LOSSLESS, VOID) if any(mark.startswith(word) for mark in arm.marks)]
-    return arm.label + "".join(f" ({word})" for word in kept)
+    return marked_name(arm.label, arm.marks)
+
+
+def marked_name(label: str, marks: Sequence[str]) -> str:
+    kept = [word for word in ("synthetic", NOT_LOSSLESS, VOID) if any(mark.startswith(word) for mark in marks)]
+    return label + "".join(f" ({word})" for word in kept)
 
 
 def number(value: float | None) -> str:

@@ -30,8 +30,10 @@ def compare_table(compared: ComparedRuns) -> ResultTable:
     notes = [
         f"Change: geometric mean over pairs of this / baseline, with a paired t interval; ~: equivalent (inside "
         f"+-{100 * compared.min_effect:.3g}%), ?: inconclusive, MDE: the change that so many pairs find 4 times of 5.",
-        "exploratory: fewer than 6 pairs, or a metric that is not gated: no verdict. Holm over the "
-        "metrics of one arm, not over arms: each has its own 5%.",
+        "exploratory: fewer than 6 pairs, a metric that is not gated, or times of two runs without the machine's noise "
+        "floor: no verdict. Holm over the metrics of one arm, not over arms: each has its own 5%.",
+        "Pairs within one run are repeats or prompts of arms that alternate in one process: their interval says "
+        "nothing of the next process. Pairs of an A/B run are its blocks.",
     ]
     return ResultTable(
         title="Comparison of stored runs",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from specbench.harness.compare.gate_result import (
+    ERROR,
     EXIT_INCONCLUSIVE,
     EXIT_INVALID,
     EXIT_NOT_COMPARABLE,
@@ -61,13 +62,13 @@ def headline(report: GateReport) -> str:
 
 def sentence(report: GateReport) -> str:
     """The verdict in one line, with what to do."""
-    failed, open_ = report.with_status(FAILED, NOT_COMPARABLE), report.with_status(INCONCLUSIVE, NO_DATA)
     if report.exit_code == EXIT_PASSED:
+        open_ = report.with_status(INCONCLUSIVE, NO_DATA)
         rest = f"; {_count(len(open_), 'gate')} without a verdict" if open_ else ""
         return f"{_count(len(report.with_status(PASSED)), 'gate')} passed{rest}: no action needed."
-    named = list(dict.fromkeys(r.gate for r in failed or open_))
-    what = f"{_WORDS[report.exit_code]}: {', '.join(named)}"
-    return f"{what} ({len(failed or open_)} of {_count(len(report.results), 'check')}): please read."
+    errors = report.with_severity(ERROR)
+    what = f"{_WORDS[report.exit_code]}: {', '.join(dict.fromkeys(r.gate for r in errors))}"
+    return f"{what} ({len(errors)} of {_count(len(report.results), 'check')}): please read."
 
 
 def gate_json(report: GateReport) -> str:

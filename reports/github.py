@@ -6,34 +6,48 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from specbench.harness.compare.gate_result import FAILED, INCONCLUSIVE, NO_DATA, NOT_COMPARABLE, GateReport, GateResult
+from specbench.harness.compare.gate_result import ERROR, WARNING, GateReport, GateResult
 from specbench.reports.compare_table import change_cell
 from specbench.reports.gate_report import comment
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _MOST_SUMMARY_BYTES = 1 << 20
-_LEVELS = {FAILED: "error", NOT_COMPARABLE: "error", NO_DATA: "warning", INCONCLUSIVE: "warning"}
+_CUT = "\n\n(cut: GitHub takes no longer step summaries; the whole report is in the artefact)\n"
+_LEVELS = {ERROR: "error", WARNING: "warning"}
 
 
 def workflow_commands(report: GateReport) -> str:
-    """One workflow command a line for every result that is not in order; empty where all are."""
-    lines = [_annotation(report.suite, result) for result in report.results if result.status in _LEVELS]
+    """One workflow command a line for every result that is not in order, an error where the exit code is not 0 for it;
+    empty where all are."""
+    lines = [_annotation(report, result) for result in report.with_severity(*_LEVELS)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def write_summary(report: GateReport, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Appends the comment to the step summary where GitHub gives one; None elsewhere."""
+def write_summary(report: GateReport, environ: Mapping[str, str] = os.environ) -> str:
+    """Appends the comment to the step summary where GitHub gives one, as much of it as still fits and a line that says
+    so. Returns the workflow command to print where not even that does, else nothing."""
     name = environ.get(SUMMARY_VARIABLE)
     if not name:
-        return None
+        return ""
     path = Path(name)
-    text = comment(report) + "\n"
-    size = path.stat().st_size if path.exists() else 0
-    if size + len(text.encode()) > _MOST_SUMMARY_BYTES:
-        return None
+    room = _MOST_SUMMARY_BYTES - (path.stat().st_size if path.exists() else 0)
+    text = _fitted(comment(report) + "\n", room)
+    if not text:
+        title = escape_property(f"specbench {report.suite}")
+        return f"::warning title={title}::the step summary is full: the report is in the log and in the artefact\n"
     with path.open("a", encoding="utf-8") as stream:
         stream.write(text)
-    return path
+    return ""
+
+
+def _fitted(text: str, most_bytes: int) -> str:
+    """Whole lines of `text`, and a line that says so where not all of it fits; empty where that does not."""
+    whole = text.encode()
+    if len(whole) <= most_bytes:
+        return text
+    room = most_bytes - len(_CUT.encode())
+    end = whole.rfind(b"\n", 0, room) if room > 0 else -1
+    return whole[:end].decode() + _CUT if end > 0 else ""
 
 
 def escape_data(text: str) -> str:
@@ -46,8 +60,9 @@ def escape_property(text: str) -> str:
     return escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _annotation(suite: str, result: GateResult) -> str:
-    title = escape_property(f"specbench {suite}: {result.name}")
+def _annotation(report: GateReport, result: GateResult) -> str:
+    title = escape_property(f"specbench {report.suite}: {result.name}")
     change = change_cell(result.comparison) if result.comparison else ""
     parts = [f"{result.arm}: {result.status}", change, result.reason, f"limit: {result.limit}"]
-    return f"::{_LEVELS[result.status]} title={title}::{escape_data('; '.join(part for part in parts if part))}"
+    level = _LEVELS[report.severity(result)]
+    return f"::{level} title={title}::{escape_data('; '.join(part for part in parts if part))}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specbench.harness.compare.stored import Problem
 from specbench.harness.history.points import Series
+from specbench.harness.history.rerun import rerun_command
 from specbench.harness.history.steps import MACHINE, DatedStep, Segment, Suspect
 from specbench.harness.measure.files import to_plain
 from specbench.reports.cells import number
@@ -17,9 +17,8 @@ from specbench.reports.result_table import ResultTable
 
 HISTORY_SCHEMA = "specbench.history/1"
 _HEADERS = ("commit", "first run (UTC)", "value", "runs", "segment median", "event")
-_NO_VERDICT = (
-    "A suspect is no verdict: only a paired rerun of both commits tells. Add the options of the run to its command."
-)
+_NO_VERDICT = "A suspect is no verdict: only a paired rerun of both commits tells."
+_NO_OPTIONS = "Commands without options: the run does not tell them; add those of its recipe or command."
 _SUSPECTS = ("commit", "arm", "metric", "value", "expected [99% interval]", "change", "verdict", "decide by")
 
 
@@ -32,7 +31,7 @@ def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[Da
             commit = series.commits[n]
             event = ""
             if n == segment.start and segment.begins == MACHINE:
-                event = f"machine changed: {commit.fingerprint_text}"
+                event = f"machine changed: from {series.commits[n - 1].fingerprint_text} to {commit.fingerprint_text}"
             elif (step := by_commit.get(id(commit))) is not None:
                 accepted = ", accepted" if step.accepted else ""
                 event = f"{step.verdict} {signed(step.change)} since {step.before.commit[:12]}{accepted}"
@@ -54,19 +53,19 @@ def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> 
             f"{number(s.expected)} [{number(s.low)}, {number(s.high)}]",
             signed(s.change),
             s.verdict,
-            rerun_command(s),
+            decide_by(s),
         )
         for s in suspects
     ]
     notes = [_NO_VERDICT] if rows else ["No suspects."]
+    notes += [_NO_OPTIONS] if any(not s.commit.options for s in suspects) else []
     return ResultTable(title="Suspects", headers=_SUSPECTS, rows=tuple(rows), notes=(*notes, *problem_notes(problems)))
 
 
-def rerun_command(suspect: Suspect) -> str:
-    """The paired comparison of a suspect's commit with the one before."""
-    before, after = (one.commit.rstrip("+")[:12] for one in (suspect.reference, suspect.commit))
-    sides = [shlex.quote(f"ref:{commit} {suspect.series.arm}") for commit in (before, after)]
-    return f"specbench ab -A {sides[0]} -B {sides[1]}"
+def decide_by(suspect: Suspect) -> str:
+    """The paired comparison of a suspect's commit with the one before, or why it cannot be made."""
+    before, after = suspect.reference.commit, suspect.commit.commit
+    return rerun_command(before, after, suspect.series.arm, suspect.commit.options)
 
 
 def problem_notes(problems: Sequence[Problem]) -> tuple[str, ...]:

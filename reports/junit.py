@@ -6,25 +6,24 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from specbench.harness.compare.gate_result import FAILED, NO_DATA, NOT_COMPARABLE, PASSED, GateReport, GateResult
+from specbench.harness.compare.gate_result import ERROR, NO_DATA, PASSED, GateReport, GateResult
 from specbench.harness.measure.files import write_atomically
 
-_BAD = (FAILED, NOT_COMPARABLE)
 # Characters that XML 1.0 has no way to write.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(report: GateReport) -> str:
-    """failure: failed or not comparable; error: no data; skipped: inconclusive or not applicable. Change, interval and
-    MDE are properties."""
-    counts = {"failures": len(report.with_status(*_BAD)), "errors": len(report.with_status(NO_DATA))}
-    counts["skipped"] = sum(r.status not in (PASSED, NO_DATA, *_BAD) for r in report.results)
+    """What makes the exit code other than 0 is a failure, or an error where there is no data; everything else that did
+    not pass is skipped. Change, interval and MDE are properties."""
+    tags = [_tag(report, result) for result in report.results]
+    counts = {"failures": tags.count("failure"), "errors": tags.count("error"), "skipped": tags.count("skipped")}
     attributes = {name: str(count) for name, count in counts.items()}
     suite = ElementTree.Element(
         "testsuite", {"name": _clean(f"specbench.{report.suite}"), "tests": str(len(report.results)), **attributes}
     )
     for result in report.results:
-        suite.append(_case(report.suite, result))
+        suite.append(_case(report, result))
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
@@ -36,14 +35,20 @@ def write_junit(report: GateReport, path: Path) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def _case(suite: str, result: GateResult) -> ElementTree.Element:
-    names = {"classname": f"specbench.{suite}.{result.arm}", "name": result.name, "time": "0"}
+def _tag(report: GateReport, result: GateResult) -> str:
+    """The element of a test case, empty for one that passed."""
+    if report.severity(result) == ERROR:
+        return "error" if result.status == NO_DATA else "failure"
+    return "" if result.status == PASSED else "skipped"
+
+
+def _case(report: GateReport, result: GateResult) -> ElementTree.Element:
+    names = {"classname": f"specbench.{report.suite}.{result.arm}", "name": result.name, "time": "0"}
     case = ElementTree.Element("testcase", {key: _clean(value) for key, value in names.items()})
     properties = ElementTree.SubElement(case, "properties")
     for name, value in _properties(result).items():
         ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
-    if result.status != PASSED:
-        tag = "failure" if result.status in _BAD else "error" if result.status == NO_DATA else "skipped"
+    if tag := _tag(report, result):
         said = _clean(f"{result.status}: {result.reason or result.limit}")
         element = ElementTree.SubElement(case, tag, {"message": said})
         if tag != "skipped":

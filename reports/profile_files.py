@@ -29,7 +29,9 @@ def read_profiles(path: Path) -> dict[str, Profile]:
         return read_profiles(path / FILE)
     folders = sorted({file.parent for pattern in (f"profile/*/{FILE}", f"*/{FILE}") for file in path.glob(pattern)})
     if not folders:
-        raise ValueError(f"profile: {path} holds no {FILE}; make one with `specbench profile run` or `profile import`")
+        raise ValueError(
+            f"profile: {path} holds no {FILE}; make one with `specbench profile run` on a GPU, or `profile import`"
+        )
     found = {folder: _read(folder / FILE) for folder in folders}
     names = [profile_name(profile) for profile in found.values()]
     unique = len(set(names)) == len(names)

@@ -16,13 +16,19 @@ _MOST_REASONS = 5
 
 def verdict_table(record: Mapping[str, Any]) -> ResultTable:
     """From `ab.json`, finished or not."""
-    title = f"B against A: {record['verdict']}"
+    title = f"B against A: {verdict_words(record)}"
     if record["is_aa"]:
         title = f"A/A (both sides are the same code and configuration): {record['verdict']}"
     if record["status"] != "complete":
         title += f" ({record['status']})"
     rows = tuple(_row(metric) for metric in record["metrics"])
     return ResultTable(title=title, headers=HEADERS, rows=rows, notes=tuple(_notes(record)))
+
+
+def verdict_words(record: Mapping[str, Any]) -> str:
+    """The verdict of the whole; of one that goes both ways, what TPOT says."""
+    mixed = record["verdict"] == "mixed"
+    return f"mixed, TPOT {record['product']}" if mixed else str(record["verdict"])
 
 
 def signed(value: float) -> str:
@@ -130,6 +136,7 @@ def _reading(record: Mapping[str, Any]) -> list[str]:
         "A, B: geometric means over n pairs; change: paired t over their log ratios. least effect: the smallest true "
         f"change that so many pairs with this spread find in 80% of experiments at {record['alpha']:.0%} error.",
         f"improved, regressed: p (Holm, over the metrics with a verdict) at most {record['alpha']:g} and a change of "
-        f"{effect:.2%} or more; equivalent (~): the interval lies within that; inconclusive (?) is not 'unchanged'.",
+        f"{effect:.2%} or more; equivalent (~): the interval lies within that; inconclusive (?) is not 'unchanged'; "
+        "mixed: one metric improved and another regressed, TPOT decides.",
         "step time: median decode round, gaps included. tokens per step: of each prompt, all its blocks pooled.",
     ]

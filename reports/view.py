@@ -74,7 +74,8 @@ def conventions(view: RunView) -> list[str]:
     """How the columns are to be read, with the numbers of repeats and prompts behind them."""
     num_repeats = sorted({arm.num_repeats for arm in view.arms if arm.num_repeats})
     repeats = " or ".join(map(str, num_repeats)) or "no"
-    lines = [f"TPS, TPOT and TTFT: medians over {repeats} repeats; spread: half of max - min of TPS."]
+    noun = "repeat" if repeats == "1" else "repeats"
+    lines = [f"TPS, TPOT and TTFT: medians over {repeats} {noun}; spread: half of max - min of TPS."]
     baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
     if baselines:
         lines.append(f"(x): TPS against {baselines[0]!r} of this run, on the same prompts.")

@@ -120,7 +120,7 @@ def add_scores(run: Path) -> None:
     items = [
         {"arm": arm, "task": "gsm8k", "item": i, "filter": "strict-match", "metric": "exact_match", "version": "3.0"}
         | {"num_fewshot": 5, "value": float((i + (arm == EAGLE) * (i % 13 == 0)) % 4 > 0), "output_sha256": f"{i}"}
-        | {"num_output_tokens": 30}
+        | {"num_output_tokens": 30, "higher_is_better": True}
         for arm in ARMS[:2]
         for i in range(40)
     ]

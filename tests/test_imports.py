@@ -34,7 +34,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.models.llama",
     ),
     # What was measured, and what was made of it: never what measures.
-    "reports": ("harness.measure", "harness.profiling.record", "harness.compare", "harness.history"),
+    "reports": (
+        "harness.measure",
+        "harness.profiling.record",
+        "harness.compare",
+        "harness.history",
+        "harness.roofline.machine",
+        "harness.roofline.of_run",
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -76,6 +77,36 @@ def code_identity(git: Mapping[str, Any] | None, checkout: Path | None) -> str:
     return _git(checkout, "rev-parse", f"{sha}^{{tree}}")
 
 
+def code_state(checkout: Path | None) -> str | None:
+    """Hash of the code below `checkout` as it stands: the commit's, local edits and files that git does not know yet.
+
+    Two equal ones mean that processes started at both moments ran the same files. Only folders that are imported count:
+    notes and results may be written meanwhile. None where it cannot be told: an installed copy, or no git.
+    """
+    if checkout is None:
+        return None
+    folders = sorted(link.name for link in (checkout / NAMESPACE / "specbench").iterdir() if link.is_dir())
+    try:
+        committed = _git(checkout, "ls-tree", "HEAD", "--", *folders)
+        edits = _git(checkout, "diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD", "--", *folders)
+        unknown = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z", "--", *folders)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    digest = hashlib.sha256("\0".join([committed, edits, unknown]).encode("utf-8", errors="surrogateescape"))
+    for name in filter(None, unknown.split("\0")):
+        digest.update(_content(checkout / name))
+    return digest.hexdigest()[:16]
+
+
+def _content(path: Path) -> bytes:
+    """Hash of a file; of one that is gone by now, nothing."""
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except (FileNotFoundError, IsADirectoryError):  # a directory: somebody else's repository inside the checkout
+        return b""
+
+
 def _git(checkout: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, text=True, check=True)
+    command = ["git", "-C", str(checkout), *words]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="surrogateescape", check=True)
     return done.stdout.strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specbench.harness.compare.keys import UNKNOWN, mismatches
+from specbench.harness.compare.keys import UNKNOWN, Mismatch, mismatches
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
@@ -14,7 +14,12 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     The keys are those of `specbench compare`. What only one side says anything of is no difference here: both ran on
     this machine just now, and an older revision records less.
     """
-    return [m.describe() for m in mismatches("", a, b) if UNKNOWN not in (m.first, m.second)]
+    return [m.describe() for m in side_mismatches("", a, b)]
+
+
+def side_mismatches(run: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Mismatch]:
+    """The same key by key, of the sides of the A/B run `run`."""
+    return [m for m in mismatches(run, a, b) if UNKNOWN not in (m.first, m.second)]
 
 
 def same_arm(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

@@ -18,13 +18,14 @@ from typing import Any
 from specbench.harness.measure.record import RunDirectory
 
 from .blocks import add_record, missing_blocks
-from .code import environment_of
+from .code import code_state, environment_of, own_checkout
 from .comparable import arm_name, differences
 from .plan import LABELS, MANIFEST_KEY, AbPlan, NotComparableError, Side
 from .watch import GpuProbe, Watch
 
 _EXIT_USAGE = 2
 _EXIT_ARM_FAILED = 1
+_ADVICE = "start a new experiment, or name revisions with --ref-a and --ref-b"
 _CHILDREN, _LOGS = "children", "log"
 _PLAIN = ("workload", "model", "sampling")  # of a child's manifest, for the manifest that joins them
 
@@ -58,10 +59,13 @@ class FreshBlocks:
         shutil.rmtree(folder, ignore_errors=True)
         log = self.directory.path / _LOGS / f"{side.label}-{block}.txt"
         log.parent.mkdir(exist_ok=True)
-        started = time.monotonic()
+        started, state = time.monotonic(), self._state(side)
         with Watch(self.probe) as watch:
             code = self._run(side, folder, log)
         facts = {**watch.record(), "exit_code": code, "wall_s": round(time.monotonic() - started, 3)}
+        facts["code_state"] = state
+        if side.sha is None and state is None:
+            facts["unchecked"] = [*facts["unchecked"], "local edits of the code between blocks (no git checkout)"]
         if code == _EXIT_USAGE:
             raise ValueError(f"{side.label}: {_last_line(log)}")
         found = sorted(folder.glob("*/run.json"))
@@ -73,7 +77,7 @@ class FreshBlocks:
             return
         child = RunDirectory.open(found[0].parent)
         add_record(self.directory.path, side.label, block, position, **facts, run_id=child.manifest["run_id"])
-        self._check(side, child.manifest)
+        self._check(side, child.manifest, state)
         self._take(side.label, block, child)
         shutil.rmtree(folder)
 
@@ -95,7 +99,11 @@ class FreshBlocks:
                     process.kill()
                     process.wait()
 
-    def _check(self, side: Side, manifest: dict[str, Any]) -> None:
+    def _state(self, side: Side) -> str | None:
+        """Of the code at hand, which may be edited at any time; nobody knows where a revision's worktree lies."""
+        return None if side.sha is not None else code_state(self.roots[side.label] or own_checkout())
+
+    def _check(self, side: Side, manifest: dict[str, Any], state: str | None) -> None:
         """Before anything of a side is stored: its code, that it is one arm, and that it may stand beside the rest."""
         sha = (manifest.get("git") or {}).get("sha")
         if side.sha is not None and sha != side.sha:
@@ -106,18 +114,32 @@ class FreshBlocks:
         if side.label in self._first and sha != (before := (self._first[side.label]["git"] or {}).get("sha")):
             raise ValueError(
                 f"{side.label}: its first block ran the code of {before or 'an installed copy'}, this one that of "
-                f"{sha or 'an installed copy'}; start a new experiment, or name revisions with --ref-a and --ref-b"
+                f"{sha or 'an installed copy'}; {_ADVICE}"
             )
+        self._check_edits(side, state)
         for label, first in self._first.items():
             found = differences(first, manifest)
             if found and (label == side.label or not self.plan.allow_mismatch):
                 raise NotComparableError(f"{label} and {side.label} differ in {'; '.join(found)}")
         if side.label not in self._first:
-            self._introduce(side, manifest)
+            self._introduce(side, manifest, state)
 
-    def _introduce(self, side: Side, manifest: dict[str, Any]) -> None:
+    def _check_edits(self, side: Side, state: str | None) -> None:
+        """The files of the checkout, before and after a block, are those of every block before it. Sides that both run
+        the code at hand run the same code."""
+        if state is None:
+            return
+        if self._state(side) != state:
+            raise ValueError(f"{side.label}: the code was edited while a block ran it; {_ADVICE}")
+        for label, first in self._first.items():
+            if first.get("code_state") not in (None, state):
+                whose = "its" if label == side.label else f"{label}'s"
+                raise ValueError(f"{side.label}: the code was edited since {whose} first block; {_ADVICE}")
+
+    def _introduce(self, side: Side, manifest: dict[str, Any], state: str | None) -> None:
         """What a side's first process resolved becomes the record's."""
         kept = {key: manifest.get(key) for key in (*_PLAIN, "config", "environment", "git", "command")}
+        kept["code_state"] = state
         self._first[side.label] = kept
         joined = self.directory.manifest
         joined[MANIFEST_KEY]["first_manifests"] = self._first

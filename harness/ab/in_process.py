@@ -15,7 +15,8 @@ from specbench.harness.prepare import PreparedRun, Progress
 from specbench.harness.runner import Arms, deferred_interrupt, try_block
 
 from .blocks import add_record, missing_blocks
-from .plan import AbPlan
+from .code import code_state, own_checkout
+from .plan import MANIFEST_KEY, AbPlan
 from .watch import GpuProbe, Watch
 
 
@@ -44,8 +45,10 @@ def measure_in_process(
 ) -> None:
     """Measures what the directory misses. A block that fails is stored as failed, and the others go on.
 
-    Both engines are warmed before the first block: the side that starts must not be the colder one.
+    Both engines are warmed before the first block: the side that starts must not be the colder one. ValueError where an
+    experiment would go on with other code than it began with.
     """
+    _check_code(directory)
     watched = BlockProgress(progress, plan.num_blocks)
     arms = Arms(run, directory, watched)
     by_label = {arm.config.label: arm for arm in run.arms}
@@ -62,6 +65,15 @@ def measure_in_process(
                 continue
             with deferred_interrupt():
                 directory.append(label, block, rows.requests, rows.steps, rows.phases + arms.take_phases(label))
+
+
+def _check_code(directory: RunDirectory) -> None:
+    """This process has its code loaded; one that goes on with an interrupted experiment may have loaded another."""
+    stored, state = directory.manifest[MANIFEST_KEY], code_state(own_checkout())
+    if state is not None and stored.setdefault("code_state", state) != state:
+        raise ValueError(
+            f"resume: {directory.path} began with other code than this, commit or local edits; start a new experiment"
+        )
 
 
 def _warm(arms: Arms, arm: ResolvedArm, progress: Progress) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from specbench.harness.measure.environment import hardware_line
 from specbench.harness.measure.files import write_json
-from specbench.harness.measure.paired import paired
+from specbench.harness.measure.paired import Shared, paired
 from specbench.harness.measure.power import as_fraction, least_effect, pairs_needed
 from specbench.harness.measure.verdict import IMPROVED, LEAST_PAIRS, MIN_EFFECT, REGRESSED, decide
 from specbench.workloads.asset_cache import cache_root
@@ -21,6 +21,7 @@ NOISE_SCHEMA = "specbench.noise/1"
 BLOCKS = (6, 10, 20)
 EFFECTS = (0.01, 0.02, 0.05)
 _MOST_FLOORS = 50
+_MODEL = ("name", "dtype", "device")
 _NUM_RESAMPLES = 2000
 _SEED = 20_078  # fixed: the same blocks always give the same floor
 
@@ -36,7 +37,7 @@ def noise_floor(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[
         "run_id": record["run_id"],
         "command": manifest["command"],
         "arm": record["arms"]["A"]["name"],
-        "model": {key: model.get(key) for key in ("name", "dtype", "device")},
+        "model": {key: model.get(key) for key in _MODEL},
         "workload": (manifest.get("workload") or {}).get("name"),
         "max_concurrency": (manifest.get("sampling") or {}).get("max_concurrency"),
         "in_process": record["plan"]["in_process"],
@@ -51,19 +52,28 @@ def _metric(found: Mapping[str, Any], min_effect: float) -> dict[str, Any]:
     logs = np.log(np.asarray(found["pairs"], dtype=float))
     ratios = logs[:, 1] - logs[:, 0]
     sd = float(ratios.std(ddof=1))
-    # A mean of two sides varies by the drift between blocks and by half the variance of one side within a block.
-    drift = max(0.0, float(logs.mean(axis=1).var(ddof=1)) - sd**2 / 4)
+    cv_in_block, cv_between_blocks = block_cvs(logs)
     return {
         "name": found["metric"]["name"],
         "pairs": found["metric"]["pairs"],
         "gated": found["metric"]["gated"],
         "num_pairs": found["num_pairs"],
-        "cv_in_block": sd / 2**0.5,
-        "cv_between_blocks": drift**0.5 if found["metric"]["pairs"] == "blocks" else None,  # prompts differ by nature
+        "cv_in_block": cv_in_block,
+        "cv_between_blocks": cv_between_blocks if found["metric"]["pairs"] == "blocks" else None,  # not of prompts
         "least_effect": {str(n): as_fraction(least_effect(sd, n)) for n in BLOCKS},
         "blocks_needed": {f"{e:g}": _needed(e, sd) for e in EFFECTS},
         "false_verdicts": false_verdicts(ratios, min_effect),
     }
+
+
+def block_cvs(logs: np.ndarray) -> tuple[float, float]:
+    """CV of one side within a block, and of the drift between blocks, from the logs of both sides [blocks, 2].
+
+    A mean of two sides varies by the drift between blocks and by half the variance of one side within a block.
+    """
+    variance = float((logs[:, 1] - logs[:, 0]).var(ddof=1))
+    drift = max(0.0, float(logs.mean(axis=1).var(ddof=1)) - variance / 4)
+    return (variance / 2) ** 0.5, drift**0.5
 
 
 def _needed(effect: float, sd: float) -> int | None:
@@ -78,6 +88,32 @@ def false_verdicts(ratios: Sequence[float] | np.ndarray, min_effect: float = MIN
     found = paired(drawn * draw.choice((-1.0, 1.0), size=drawn.shape))
     verdicts = decide(found, found.p, "lower", min_effect)
     return float(np.isin(verdicts, (IMPROVED, REGRESSED)).mean())
+
+
+def between_runs(floor: Mapping[str, Any], metric: str) -> Shared | None:
+    """How far the log ratio of two single processes strays on this machine, were they the same: what no interval over
+    their own repeats or prompts holds. None for a metric that the floor lacks, or that prompts decide.
+
+    A process differs from the next by the drift between blocks and by what it draws itself (layout, clocks), which is
+    in the spread within a block; that spread also holds the noise of a process's own figures, so that it is no less
+    than the truth. Two processes: twice the variance.
+    """
+    for found in floor["metrics"]:
+        if found["name"] == metric and found["cv_between_blocks"] is not None:
+            one = found["cv_between_blocks"] ** 2 + found["cv_in_block"] ** 2
+            return Shared(variance=2 * one, freedom=found["num_pairs"] - 1)
+    return None
+
+
+def fitting_floor(
+    floors: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any], arm: str
+) -> Mapping[str, Any] | None:
+    """The newest of a hardware's floors that was measured as the run of `manifest` was: the same model, number format,
+    device and concurrency, in fresh processes; of the same arm where there is one."""
+    model = manifest.get("model") or {}
+    asked = [{key: model.get(key) for key in _MODEL}, (manifest.get("sampling") or {}).get("max_concurrency")]
+    fits = [f for f in floors if [f["model"], f["max_concurrency"]] == asked and not f["in_process"]]
+    return next((f for f in fits if f["arm"] == arm), fits[0] if fits else None)
 
 
 def floor_file(environment: Mapping[str, Any]) -> Path:

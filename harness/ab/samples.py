@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.harness.measure.block_figures import figure_at
+from specbench.harness.measure.same_requests import count_same_outputs
 from specbench.harness.measure.schema import Frames
 from specbench.harness.measure.verdict import Metric
 
@@ -21,6 +22,8 @@ TPOT = Metric(name="TPOT", unit="ms", better="lower", pairs="blocks")
 TPS = Metric(name="TPS", unit="tokens/s", better="higher", pairs="blocks", gated=False)
 TTFT = Metric(name="TTFT", unit="ms", better="lower", pairs="blocks", gated=False)
 
+METRICS = (STEP_TIME, TOKENS_PER_STEP, TPOT, TPS, TTFT)
+
 # Where a metric paired by block stands among the figures of `block_figures`.
 _BY_BLOCK = {
     STEP_TIME: ("round_ms", "p50"),
@@ -33,24 +36,23 @@ _BY_BLOCK = {
 def metric_pairs(
     frames: Frames, figures: Mapping[tuple[str, int], Mapping[str, Any]], blocks: Collection[int]
 ) -> dict[Metric, Pairs]:
-    """Pairs (A, B) of every metric over `blocks`. `figures`: `block_figures` of the run. Gated metrics first.
+    """Pairs (A, B) of every metric over `blocks`. `figures`: `block_figures` of the run. Gated metrics first."""
+    return {metric: pairs_of(metric, frames, figures, blocks) for metric in METRICS}
+
+
+def pairs_of(
+    metric: Metric, frames: Frames, figures: Mapping[tuple[str, int], Mapping[str, Any]], blocks: Collection[int]
+) -> Pairs:
+    """Pairs (A, B) of one metric.
 
     step time: median duration of the decode rounds of a block, gaps in front included. TPOT, TTFT: mean over the
     requests of a block. tokens per step: of a prompt, tokens kept / forwards, all its blocks pooled.
     """
-    by_block = {
-        metric: [
-            (a, b)
-            for n in blocks
-            if (a := figure_at(figures["A", n], path)) and (b := figure_at(figures["B", n], path))
-        ]
-        for metric, path in _BY_BLOCK.items()
-    }
-    return {
-        STEP_TIME: by_block.pop(STEP_TIME),
-        TOKENS_PER_STEP: _by_prompt(frames, blocks),
-        **by_block,
-    }
+    if metric not in _BY_BLOCK:
+        return _by_prompt(frames, blocks)
+    path = _BY_BLOCK[metric]
+    both = ((figure_at(figures["A", n], path), figure_at(figures["B", n], path)) for n in blocks)
+    return [(a, b) for a, b in both if a and b]
 
 
 def _by_prompt(frames: Frames, blocks: Collection[int]) -> Pairs:
@@ -65,8 +67,6 @@ def _by_prompt(frames: Frames, blocks: Collection[int]) -> Pairs:
 
 def same_outputs(requests: pd.DataFrame, blocks: Collection[int]) -> tuple[int, int]:
     """(pairs with identical tokens, pairs): requests of both sides with the same prompt in the same block."""
-    kept = requests[requests["repeat"].isin(list(blocks))].sort_values("request_id")
-    kept = kept.assign(occurrence=kept.groupby(["arm", "repeat", "prompt_id"]).cumcount())
-    wide = kept.set_index(["repeat", "prompt_id", "occurrence", "arm"])["output_sha256"].unstack("arm")
-    wide = wide.reindex(columns=list(LABELS)).dropna()
-    return int((wide["A"] == wide["B"]).sum()), len(wide)
+    kept = requests[requests["repeat"].isin(list(blocks))]
+    a, b = (kept[kept["arm"] == label] for label in LABELS)
+    return count_same_outputs(a, b)

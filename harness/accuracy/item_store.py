@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from specbench.harness.engine.request import Request
-from specbench.harness.measure.accuracy import ACCURACY_SCHEMA
+from specbench.harness.measure.accuracy import ACCURACY_SCHEMA, with_direction
 from specbench.harness.measure.files import write_parquet
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.prepare import Progress
@@ -83,15 +83,32 @@ def score_rows(label: str, found: Mapping[str, Any], store: RunStore) -> list[di
                         value=float(sample[metric]),
                         output_sha256=hashlib.sha256(text.encode()).hexdigest(),
                         num_output_tokens=num_tokens.get((task, sample["doc_id"])),
+                        higher_is_better=_direction(found, task, metric),
                     )
                 )
     return rows
 
 
+def _direction(found: Mapping[str, Any], task: str, metric: str) -> bool | None:
+    """Whether more is better of an item's value, as lm-eval says of the metric; None where it does not, or where the
+    metric is no mean of its items: a perplexity is better the lower, made of log-likelihoods that are better the
+    higher."""
+    from lm_eval.api.registry import get_aggregation, get_metric_aggregation
+
+    listed = found["configs"][task].get("metric_list")
+    entry = next((m for m in listed or () if m["metric"] == metric), None)
+    if entry is not None and "aggregation" in entry:
+        is_mean = entry["aggregation"] == "mean"
+    else:  # what a task makes up itself is averaged
+        is_mean = get_metric_aggregation(metric) in (None, get_aggregation("mean"))
+    said = found["higher_is_better"].get(task, {}).get(metric)
+    return bool(said) if said is not None and is_mean else None
+
+
 def read_accuracy(path: Path) -> pd.DataFrame:
     """The rows of a run directory's `accuracy.parquet`, none where there is no such file."""
     file = path / TABLE
-    return pd.read_parquet(file) if file.exists() else ACCURACY_SCHEMA.empty_table().to_pandas()
+    return with_direction(pd.read_parquet(file)) if file.exists() else ACCURACY_SCHEMA.empty_table().to_pandas()
 
 
 def append_scores(path: Path, scored: list[dict[str, Any]]) -> None:

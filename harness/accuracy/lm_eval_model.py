@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
-from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, simple_parse_args_string
 from tqdm import tqdm
 
 from specbench.harness.engine.engine import Engine
@@ -228,3 +228,17 @@ class SpecbenchLM(EngineLM):
             options["device"] = device
         config = arm_config(strategy, options)
         super().__init__(*open_arm(config), seed=config.seed)
+
+    @classmethod
+    def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> SpecbenchLM:
+        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> SpecbenchLM:
+        """As lm-eval's, which passes its own options beside `model_args`: ValueError for a key that stands in both."""
+        own = {key: value for key, value in (additional_config or {}).items() if value is not None}
+        for key in (key for key in arg_dict if key in own):
+            raise ValueError(f"{key}: is no key of --model_args but lm-eval's own option; give --{key} {arg_dict[key]}")
+        return cls(**arg_dict, **own)

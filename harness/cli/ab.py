@@ -65,8 +65,9 @@ def ab(
     All further options are those of `specbench run` and hold for both sides; -A and -B add to them. A block is a run of
     each side back to back, which goes first is drawn; each is a process of its own unless --in-process. Step time,
     tokens per step and TPOT get a verdict (improved, regressed, equivalent, or inconclusive and how many more blocks it
-    takes), with a 95% interval and the smallest effect that the experiment could have found. The number of blocks is
-    fixed beforehand: looking until something is significant finds things that are not there.
+    takes), with a 95% interval and the smallest effect that the experiment could have found. Where they go both ways,
+    as with more drafts a step, the whole is mixed and TPOT decides. The number of blocks is fixed beforehand: looking
+    until something is significant finds things that are not there.
 
     Exit code: 0 improved or equivalent (also inconclusive, unless --strict), 1 regressed, 2 bad input, 3 inconclusive
     with --strict, 4 no valid verdict (fewer than 6 blocks, more than 20% rejected, a change between equal sides), 5 the
@@ -162,7 +163,7 @@ def _finish(directory: RunDirectory, *, as_json: bool, strict: bool) -> None:
     """Prints the verdict, and ends with its exit code."""
     from rich.console import Console
 
-    from specbench.harness.ab.judge import EXIT_INCONCLUSIVE
+    from specbench.harness.ab.judge import EXIT_INCONCLUSIVE, MIXED
     from specbench.harness.measure.verdict import INCONCLUSIVE
     from specbench.reports.table import print_result
     from specbench.reports.verdict_table import verdict_table
@@ -177,7 +178,8 @@ def _finish(directory: RunDirectory, *, as_json: bool, strict: bool) -> None:
         typer.echo(f"run directory: {directory.path}")
     stop_if_interrupted(directory)
     code = record["exit_code"]
-    if code == 0 and strict and record["verdict"] == INCONCLUSIVE:
+    decisive = record["product"] if record["verdict"] == MIXED else record["verdict"]
+    if code == 0 and strict and decisive == INCONCLUSIVE:
         code = EXIT_INCONCLUSIVE
     if code:
         raise typer.Exit(code)

@@ -58,7 +58,7 @@ def certify(
         list[float] | None, typer.Option(help="Repeatable. Default: 0 and 0.8. Above 0 the arms share their noise.")
     ] = None,
     num_seeds: Annotated[
-        int, typer.Option(help="Seeds of the distribution test at each temperature above 0; 0: none.")
+        int, typer.Option(help="Seeds of the distribution test at each temperature above 0, at least 50; 0: none.")
     ] = 400,
     max_model_len: Annotated[int, typer.Option(help="Most tokens of a request, prompt and output.")] = 2048,
     max_concurrency: Annotated[int, typer.Option(help="Requests in flight at once.")] = 8,

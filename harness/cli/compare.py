@@ -34,7 +34,11 @@ def compare(
     format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "table",
 ) -> None:
     """Compare stored runs: each metric with its change, interval and verdict. Arms are paired by repeat where there are
-    six or more, else by prompt.
+    six or more, else by prompt; B of an A/B run with A by its blocks.
+
+    Two runs were made at different times. Their times have a verdict only where this machine's noise floor is stored
+    (specbench power --aa 10), which widens the interval; else the change is shown without one. Arms of one run
+    alternate in one process: the interval is of that process, not of the next.
 
     Exit code: 0; 2 bad input, or nothing left to compare; 5 the runs are not comparable.
 

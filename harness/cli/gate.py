@@ -17,7 +17,7 @@ def gate(
     policy: Annotated[Path, typer.Option(help="TOML file with the gates.", metavar="FILE")] = Path("specbench.toml"),
     against: Annotated[Path | None, typer.Option(help="The run directory of the baseline.", metavar="RUN")] = None,
     allow_mismatch: Annotated[
-        bool, typer.Option("--allow-mismatch", help="Compare times although hardware, workload or sampling differ.")
+        bool, typer.Option("--allow-mismatch", help="Compare although hardware, workload or sampling differ.")
     ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.", metavar="FILE")] = None,
     comment: Annotated[
@@ -29,7 +29,13 @@ def gate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
 ) -> None:
     """Check a stored run against a policy: first what has no noise (synchronisations, launches, graphs, acceptance,
-    certificates, accuracy), then times against a baseline run.
+    certificates, accuracy), then times.
+
+    Times have a verdict where the machine's drift is in their interval. Of an A/B run (specbench ab), B is judged
+    against A by the blocks that count; more than 20% rejected ones are no valid measurement. Two stored runs
+    (--against) need this machine's noise floor (specbench power --aa 10), which widens the interval; without one their
+    times are shown and have no verdict (no data). Arms of one run (the policy's `baseline`) alternate in one process:
+    the interval is of that process.
 
     Exit code: 0 passed; 1 regressed; 2 bad input; 3 inconclusive (policy inconclusive = "fail"); 4 invalid measurement
     or a gate without data; 5 not comparable; 6 wrong outputs or lower accuracy, before all others.
@@ -44,6 +50,8 @@ def gate(
       alpha = 0.05
 
     Examples:
+
+      specbench gate runs/20260102T040506Z-ab-1b2c3d4e
 
       specbench gate runs/20260102T040506Z-change-1b2c3d4e --against runs/20260102T030405Z-main-0a1b2c3d
 
@@ -71,8 +79,7 @@ def gate(
     if github:
         from specbench.reports.github import workflow_commands, write_summary
 
-        (sys.stderr if json else sys.stdout).write(workflow_commands(report))
-        write_summary(report)
+        (sys.stderr if json else sys.stdout).write(workflow_commands(report) + write_summary(report))
     raise typer.Exit(report.exit_code)
 
 

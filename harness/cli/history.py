@@ -32,17 +32,24 @@ def add(
 ) -> None:
     """Copy runs into a history, each into a directory of its own; jobs may do so at the same time.
 
+    A run that was added unfinished and has gone on since takes its own place. Another run of the same id is refused.
+    An A/B run is kept for the site; its sides are no points of a history.
+
     Example:
 
       specbench history add history/ runs/20260102T030405Z-nightly-0a1b2c3d
     """
-    from specbench.harness.history.store import add_run
+    from specbench.harness.history.adding import add_run
 
     errors = []
     for run in runs:
         try:
-            path, is_new = add_run(directory, run)
-            typer.echo(f"{'added' if is_new else 'already there'}: {path}")
+            added = add_run(directory, run)
+            typer.echo(f"{added.outcome}: {added.path}")
+            if added.status not in ("complete", "failed"):
+                typer.echo(f"specbench: {added.path.name} is {added.status}: add it again when it has ended", err=True)
+            if added.is_experiment:
+                typer.echo(f"specbench: {added.path.name} is an A/B run: kept, but no point of a history", err=True)
         except ValueError as error:
             errors.append(str(error))
             typer.echo(f"specbench: not added: {error}", err=True)
@@ -164,15 +171,15 @@ def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[Histo
     if metric is not None and metric not in METRICS:
         raise ValueError(f"metric: {unknown(metric, METRICS)}")
     found = read_history(directory)
-    arms = list(dict.fromkeys(point.arm for point in found.points))
+    series = build_series(found.points)
+    arms = list(dict.fromkeys(one.arm for one in series))
     if arm is not None and arm not in arms:
         raise ValueError(f"arm: {arm!r} is in no run of {directory}; allowed: {', '.join(arms) or 'none'}")
-    series = build_series(found.points)
     return found, [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
 
 
 def _plain(suspect: Suspect) -> dict[str, Any]:
     from specbench.harness.measure.files import to_plain
-    from specbench.reports.history_table import rerun_command
+    from specbench.reports.history_table import decide_by
 
-    return {k: v for k, v in to_plain(suspect).items() if k != "series"} | {"decide_by": rerun_command(suspect)}
+    return {k: v for k, v in to_plain(suspect).items() if k != "series"} | {"decide_by": decide_by(suspect)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from .run import typed_command
 
 
 def import_run(
@@ -30,7 +31,7 @@ def import_run(
     for file in files:
         try:
             for found in read_results(file):
-                typer.echo(str(import_result(found, file, output_dir, sys.argv, label)))
+                typer.echo(str(import_result(found, file, output_dir, typed_command(), label)))
         except (ValueError, OSError) as error:
             errors += 1
             reason = f"{file}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)

@@ -25,6 +25,7 @@ from .profile import profile_app
 from .report import report
 from .run import run
 from .show import show
+from .sweep import sweep
 from .train_head import train_head
 
 EXIT_USAGE = 2
@@ -64,6 +65,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(sweep)
 app.command()(show)
 app.command()(compare)
 app.command()(gate)

@@ -54,6 +54,7 @@ def power(
             raise ValueError(
                 f"resume: an experiment goes on with its own options; drop {' '.join([*given, *ctx.args])}"
             )
+        _check_is_aa(resume)
         _floor_of(finish_directory(lambda: resume_experiment(resume, typed_command(), quiet=quiet)), as_json)
         return
     if aa is None:
@@ -80,6 +81,24 @@ def power(
     _floor_of(finish_directory(lambda: new_experiment(plan, output_dir, label, typed_command(), quiet=quiet)), as_json)
 
 
+def _check_is_aa(path: Path) -> None:
+    """ValueError before hours are measured that are no A/A: the sides are known to be the same, or asked to be."""
+    from specbench.harness.ab.plan import MANIFEST_KEY, AbPlan
+    from specbench.harness.measure.record import RunDirectory
+
+    directory = RunDirectory.open(path)
+    stored = directory.manifest.get(MANIFEST_KEY)
+    if stored is None:
+        raise ValueError(f"resume: {directory.path} is not an A/A run; go on with: specbench run --resume")
+    a, b = AbPlan.from_dict(stored["plan"]).sides
+    if not stored.get("is_aa", (a.words, a.sha) == (b.words, b.sha)):
+        raise _two_sides(directory)
+
+
+def _two_sides(directory: Any) -> ValueError:
+    return ValueError(f"resume: {directory.path} compares two different sides; go on with: specbench ab --resume")
+
+
 def _floor_of(directory: Any, as_json: bool) -> None:
     from specbench.harness.ab.judge import EXIT_INVALID, INVALID
     from specbench.harness.ab.noise import noise_floor, store_floor
@@ -90,7 +109,7 @@ def _floor_of(directory: Any, as_json: bool) -> None:
     record = report(directory)
     stop_if_interrupted(directory)
     if not record["is_aa"]:
-        raise ValueError(f"resume: {directory.path} compares two different sides; go on with: specbench ab --resume")
+        raise _two_sides(directory)
     floor = noise_floor(record, directory.manifest)
     write_json(directory.path / "noise.json", floor)
     _print(floor, as_json)

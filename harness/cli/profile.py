@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .profile_run import profile_run
+from .profile_run import RulesFile, profile_run
 
 if TYPE_CHECKING:
     from specbench.harness.profiling.record import Profile
@@ -37,9 +37,7 @@ def import_trace(
         Path,
         typer.Argument(metavar="FILE", help="An nsys .sqlite or .nsys-rep, or a torch profiler's .json or .json.gz."),
     ],
-    rules: Annotated[
-        Path | None, typer.Option(help="TOML with range names of your engine; read before the shipped rules.")
-    ] = None,
+    rules: RulesFile = None,
     nodes: Annotated[
         Path | None, typer.Option(help="nodes.json of a specbench run, to split graphs that hold several phases.")
     ] = None,
@@ -67,7 +65,7 @@ def import_trace(
     _check_format(format)
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"output: {output} exists and is no empty folder; give another")
-    phase_rules = PhaseRules.shipped() if rules is None else PhaseRules.shipped().with_file(rules)
+    phase_rules = PhaseRules.shipped().with_file(rules)
     node_maps = () if nodes is None else read_node_maps(nodes)
     profile = analyse_trace(trace, rules=phase_rules, node_maps=node_maps)
     _print_profiles({trace.name: profile}, f"Profile: {trace.name}", format, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,14 @@ from .like_run import like_run
 if TYPE_CHECKING:
     from specbench.harness.run_config import RunConfig
 
+RulesFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="TOML with your own rules for range names and attention kernels, read before the shipped ones.",
+    ),
+]
+
 
 @like_run(without=("resume", "ranges", "accuracy*", "certify_graphs"), defaults={"label": "profile"})
 def profile_run(
@@ -19,6 +28,7 @@ def profile_run(
         str, typer.Option(help="nsys, torch (torch.profiler) or auto: nsys where there is a GPU and nsys on the PATH.")
     ] = "auto",
     rounds: Annotated[int, typer.Option(help="Steady decode rounds in the trace, after warm-up.")] = 50,
+    rules: RulesFile = None,
     print_command: Annotated[
         bool, typer.Option("--print-command", help="Print the whole command of every arm and run nothing.")
     ] = False,
@@ -41,19 +51,25 @@ def profile_run(
       specbench profile run -s eagle:k=4 -s naive-eagle:k=4 --max-concurrency 8
 
       specbench profile run -s eagle:k=4 --tool nsys --rounds 100 --print-command
+
+      specbench profile run -s eagle:k=4 --rules my-kernels.toml
     """
+    from specbench.harness.profiling.rules import PhaseRules
+
     from .profile_session import ProfileCommand, print_commands
     from .run import typed_command
     from .run_options import requested
 
     asked = requested(ctx)
     configs = _by_batch_size(asked.config, asked.batch_sizes, of_run["label"])
+    phase_rules = PhaseRules.shipped().with_file(rules)
     if print_command:
         print_commands(configs, tool, rounds)
         return
     command = ProfileCommand(
         tool=tool,
         num_rounds=rounds,
+        rules=phase_rules,
         twin=not no_twin,
         output_dir=of_run["output_dir"],
         argv=tuple(typed_command()),

@@ -26,6 +26,7 @@ from specbench.harness.profiling.profile_run import (
     profile_arm,
 )
 from specbench.harness.profiling.record import SlowDown
+from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.registry import STRATEGIES, lookup
 from specbench.harness.run_config import RunConfig
 from specbench.harness.targets import pick_device
@@ -49,7 +50,7 @@ def print_commands(configs: NamedConfigs, tool: str, num_rounds: int) -> None:
     needs, the machine that runs it knows.
     """
     check_tool(tool)
-    Settings(num_rounds=num_rounds, nsys=None, twin=False)  # refuses what a run would
+    Settings(num_rounds=num_rounds, nsys=None, rules=PhaseRules.shipped(), twin=False)  # refuses what a run would
     for arm in configs[0][1].arms:
         lookup(STRATEGIES, arm.strategy, "strategy")(arm.options)
     chosen = "torch" if tool == "torch" else "nsys"
@@ -66,6 +67,7 @@ class ProfileCommand:
 
     tool: str
     num_rounds: int
+    rules: PhaseRules
     twin: bool
     output_dir: Path
     argv: tuple[str, ...]
@@ -76,7 +78,8 @@ class ProfileCommand:
         """Profiles every arm of every config; the exit code. ValueError for bad input, before anything is traced."""
         first = configs[0][1]
         device = pick_device(first.device).type
-        settings = Settings(num_rounds=self.num_rounds, nsys=pick_nsys(self.tool, device), twin=self.twin)
+        nsys = pick_nsys(self.tool, device)
+        settings = Settings(num_rounds=self.num_rounds, nsys=nsys, rules=self.rules, twin=self.twin)
         for arm in first.arms:
             resolve_arm(arm, device, first.load_format == "dummy")
         check_writable(self.output_dir)

@@ -17,7 +17,7 @@ class RunProgress:
 
     def __init__(self, quiet: bool, console: Console | None = None):
         self._console = console or Console(stderr=True)
-        self._quiet = quiet
+        self.is_quiet = quiet
         live = self._console.is_terminal and not self._console.is_dumb_terminal and not os.environ.get("CI")
         self._bars = self._make_bars() if live and not quiet else None
         self._block: TaskID | None = None
@@ -46,7 +46,7 @@ class RunProgress:
             self._bars.stop()
 
     def say(self, text: str) -> None:
-        if not self._quiet:
+        if not self.is_quiet:
             self._console.print(f"specbench: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def asset(self, name: str, done: int, total: int) -> None:

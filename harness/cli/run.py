@@ -85,7 +85,9 @@ def run(
     ] = None,
     random_input_len: Annotated[int, typer.Option(help="random: prompt tokens.")] = 1024,
     random_output_len: Annotated[int, typer.Option(help="random: output tokens.")] = 128,
-    random_range_ratio: Annotated[float, typer.Option(help="random: lengths vary by this fraction.")] = 0.0,
+    random_range_ratio: Annotated[
+        float, typer.Option(help="random: lengths vary by up to this fraction either way.")
+    ] = 0.0,
     max_model_len: Annotated[int, typer.Option(help="Most tokens of a request, prompt and output.")] = 2048,
     max_concurrency: Annotated[int, typer.Option(help="Requests in flight at once; also the largest batch.")] = 1,
     request_rate: Annotated[
@@ -98,8 +100,10 @@ def run(
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Generate to the length limit whatever is sampled.")
     ] = False,
-    stop_token_id: Annotated[list[int] | None, typer.Option(help="Further stop ids. Repeatable.")] = None,
-    seed: Annotated[int, typer.Option(help="Sampling of prompts, arrivals and tokens.")] = 42,
+    stop_token_id: Annotated[
+        list[int] | None, typer.Option(help="A further token id that ends an answer. Repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of prompts, arrivals and sampled tokens.")] = 42,
     num_repeats: Annotated[int, typer.Option(help="Blocks of each arm, interleaved.")] = 3,
     warmup_max_s: Annotated[
         float, typer.Option(help="Longest warm-up of an arm, after every shape was met; it ends earlier once stable.")
@@ -171,7 +175,8 @@ def run(
 
     Every raw value goes to runs/<UTC>-<label>-<id>/ as it is measured; Ctrl-C keeps it, --resume goes on.
 
-    Exit code: 0 all arms measured, 1 an arm failed (its row says why), 2 bad input, 130 interrupted.
+    Exit code: 0 all arms measured, 1 an arm failed or its graph claim is void (its row says why), 2 bad input, 130
+    interrupted.
 
     Examples:
 

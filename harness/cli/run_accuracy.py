@@ -41,11 +41,13 @@ def parse_accuracy(
 
 def find_items(asked: EvalConfig, config: RunConfig, progress: RunProgress) -> dict[str, Any]:
     """Finds the tasks and their rows before anything is measured; what run.json says of them. Or ValueError."""
+    from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
     from specbench.harness.accuracy.task_sources import check_tasks, evaluation_record, find_sources
 
     progress.say(f"loading {', '.join(asked.names)}")
-    sources = find_sources(asked, progress=progress.asset)
-    notes = check_tasks(asked, sources, config.workload.max_model_len)
+    with lm_eval_noise(is_heard=not progress.is_quiet):
+        sources = find_sources(asked, progress=progress.asset)
+        notes = check_tasks(asked, sources, config.workload.max_model_len)
     return evaluation_record(asked, sources, notes, FOLDER)
 
 
@@ -66,6 +68,7 @@ def score(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -> N
     if not is_missing(directory, run.config):
         return
     from specbench.harness.accuracy.evaluate import Evaluation, close_items
+    from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
     from specbench.harness.accuracy.task_sources import stored_sources
 
     def engine_of(arm: Any) -> Engine:
@@ -85,7 +88,8 @@ def score(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -> N
         progress=progress,
     )
     try:
-        evaluation.score_all()
+        with lm_eval_noise(is_heard=not progress.is_quiet):
+            evaluation.score_all()
     except KeyboardInterrupt:
         close_items(items, "interrupted")
         raise

@@ -10,7 +10,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from specbench.harness.profiling.profile_run import FOLDER, arm_folder
-from specbench.harness.profiling.record import FAILURE
+from specbench.harness.profiling.record import FAILURE, FILE, read_profile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +52,16 @@ def certify(run: PreparedRun, directory: RunDirectory, progress: RunProgress) ->
 
 
 def has_failed(directory: RunDirectory) -> bool:
-    """Whether the trace of an arm came to nothing."""
-    return any((_folder(directory, label) / FAILURE).is_file() for label in _missing(directory))
+    """Whether the trace of an arm came to nothing, or says that the arm did not run the graphs of its row."""
+    if RECORD not in directory.manifest:
+        return False
+    from specbench.harness.profiling.graph_certificate import VOID
+
+    missing = _missing(directory)
+    if any((_folder(directory, label) / FAILURE).is_file() for label in missing):
+        return True
+    certified = {arm for arm, _ in directory.done_blocks()} - missing
+    return any(read_profile(_folder(directory, label) / FILE).graph.verdict == VOID for label in sorted(certified))
 
 
 def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: RunProgress) -> None:

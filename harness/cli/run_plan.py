@@ -52,7 +52,8 @@ def is_typed(ctx: typer.Context, name: str) -> bool:
 
 def check_alone(ctx: typer.Context, kept: Sequence[str], thing: str) -> None:
     """What is resumed has its own options: any other given beside --resume would be ignored, so it is refused."""
-    given = ["--" + name.replace("_", "-") for name in ctx.params if name not in kept and is_typed(ctx, name)]
+    options = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+    given = [options[name] for name in ctx.params if name not in kept and is_typed(ctx, name)]
     if given:
         raise ValueError(f"resume: {thing} goes on with its own options; drop {', '.join(given)}")
 
@@ -114,6 +115,11 @@ def make_plan(ctx: typer.Context, strategies: Sequence[str]) -> RunPlan:
         return _base_plan(ctx, base)
     if recipe is not None:
         return _recipe_plan(ctx, recipe, strategies)
+    return plain_plan(ctx, strategies)
+
+
+def plain_plan(ctx: typer.Context, strategies: Sequence[str]) -> RunPlan:
+    """Arms as text under the command's switches, neither a recipe's nor a base's."""
     defaults, given = _switches(ctx)
     arms = [parse_arm(text, _engine({**defaults, **given})) for text in strategies]
     return _with_rates(arms, {}, given.get("acceptance"))

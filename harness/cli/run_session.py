@@ -6,7 +6,7 @@ import gc
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def new_runs(
     many, codes, directories = len(batch_sizes) > 1, [], []
     for size in batch_sizes:
         name = f"{label}-b{size}" if many else label
-        directory = _new_run(replace(config, max_concurrency=size), record, output_dir, name, argv, quiet)
+        directory = new_run(replace(config, max_concurrency=size), record, output_dir, name, argv, quiet=quiet)
         gc.collect()  # the next run needs the memory of this one's engines
         directories.append(directory)
         codes.append(_report(directory, as_json=as_json))
@@ -70,11 +70,22 @@ def new_runs(
         raise typer.Exit(max(codes))
 
 
-def _new_run(
-    config: RunConfig, record: Mapping[str, Any], output_dir: Path, label: str, argv: list[str], quiet: bool
+def new_run(
+    config: RunConfig,
+    record: Mapping[str, Any],
+    output_dir: Path,
+    label: str,
+    argv: list[str],
+    *,
+    quiet: bool,
+    check: Callable[[PreparedRun], None] | None = None,
 ) -> RunDirectory:
+    """Prepares, measures and closes one run. `check` may refuse what was prepared, before anything is written; with it
+    an arm whose engine cannot be built is a row that failed, without it bad input."""
     with RunProgress(quiet) as progress:
-        run = prepare(config, progress)
+        run = prepare(config, progress, keep_refused=check is not None)
+        if check is not None:
+            check(run)
         try:
             directory = RunDirectory.create(output_dir, label, {**manifest(run, argv), **record})
         except OSError as error:
@@ -85,8 +96,14 @@ def _new_run(
 
 
 def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> None:
+    """Measures what a stored run has not yet, and reports it."""
+    code = _report(continue_run(RunDirectory.open(path), argv, quiet=quiet), as_json=as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+def continue_run(directory: RunDirectory, argv: list[str], *, quiet: bool, keep_refused: bool = False) -> RunDirectory:
     """Measures what a stored run has not yet. Raises ValueError for what is no run, or one that cannot go on here."""
-    directory = RunDirectory.open(path)
     directory.check_has_tables()
     config = RunConfig.from_dict(directory.manifest["config"])
     is_unfinished = run_accuracy.is_missing(directory, config) or run_graphs.is_missing(directory)
@@ -94,7 +111,7 @@ def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> No
         missing = all_blocks(config) - directory.done_blocks()
         if missing or is_unfinished:
             runner.check_same_machine(directory)
-            run = prepare(config, progress, directory.done_blocks())
+            run = prepare(config, progress, directory.done_blocks(), keep_refused=keep_refused)
             runner.check_same_inputs(directory, run)
             directory.resume(argv)
             _measure(run, directory, progress)
@@ -103,9 +120,7 @@ def resume_run(path: Path, argv: list[str], *, as_json: bool, quiet: bool) -> No
             if directory.manifest["status"] != "complete":  # killed between its last block and its end
                 runner.close(directory)
                 run_accuracy.close(directory, config)
-    code = _report(directory, as_json)
-    if code:
-        raise typer.Exit(code)
+    return directory
 
 
 def check_writable(output_dir: Path) -> None:
@@ -153,6 +168,12 @@ def _report(directory: RunDirectory, as_json: bool) -> int:
         typer.echo(
             f"specbench: interrupted; measured blocks are kept. Go on with: {_resume_command(directory)}", err=True
         )
+    return exit_code(directory)
+
+
+def exit_code(directory: RunDirectory) -> int:
+    """What a run deserves: interrupted, something of it failed, or all is measured."""
+    if directory.manifest["status"] == "interrupted":
         return EXIT_INTERRUPTED
     has_failed = run_accuracy.has_failed(directory) or run_graphs.has_failed(directory)
     return EXIT_ARM_FAILED if directory.failed_blocks() or has_failed else 0

@@ -1,4 +1,4 @@
-"""``specbench show``: report a stored run again, finished, interrupted or still running."""
+"""``specbench show``: report a stored run or sweep again, finished, interrupted or still running."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import typer
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="A run directory, as `specbench run` printed it.", metavar="RUN")],
+    run: Annotated[
+        Path, typer.Argument(help="The directory that `specbench run` or `specbench sweep` printed.", metavar="RUN")
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the long report as Markdown.")] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Also write report.md, report.json and plots into the run directory.")
+        bool, typer.Option("--write", help="Also write the reports and plots into its directory.")
     ] = False,
 ) -> None:
-    """Show the comparison table of a stored run; every figure is computed again from its raw tables.
+    """Show the tables of a stored run or sweep; every figure is computed again from its raw tables.
 
     Examples:
 
@@ -28,10 +30,16 @@ def show(
       specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --markdown > report.md
     """
     from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.sweep.record import is_sweep
     from specbench.reports.view import view_run
 
     if json and markdown:
         raise typer.BadParameter("--json and --markdown exclude each other")
+    if is_sweep(run):
+        from .sweep_session import show_sweep
+
+        show_sweep(run, as_json=json, markdown=markdown, write=write)
+        return
     directory = RunDirectory.open(run)
     view = view_run(directory)
     if json:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from .run import typed_command
 
 
 def train_head(
@@ -27,17 +29,23 @@ def train_head(
     ] = None,
     num_prompts: Annotated[int, typer.Option(help="Most conversations; 0: all.")] = 0,
     max_turns: Annotated[int, typer.Option(help="Human turns a conversation; the target answers each.")] = 3,
-    max_prompt_tokens: Annotated[int, typer.Option(help="Longer prompts, earlier turns included, end it.")] = 640,
+    max_prompt_tokens: Annotated[
+        int, typer.Option(help="Longer ones, earlier turns included, end their conversation.")
+    ] = 640,
     max_response_tokens: Annotated[int, typer.Option(help="Most tokens of a response.")] = 256,
     samples_per_prompt: Annotated[int, typer.Option(help="Times each conversation is held.")] = 2,
-    greedy_share: Annotated[float, typer.Option(help="Of all samples; at most one of a conversation.")] = 0.5,
+    greedy_share: Annotated[
+        float, typer.Option(help="Greedy ones among all samples; at most one of a conversation.")
+    ] = 0.5,
     temperature_low: Annotated[float, typer.Option(help="Sampled responses: from this temperature ...")] = 0.7,
     temperature_high: Annotated[float, typer.Option(help="... to this one.")] = 1.0,
     generate_batch: Annotated[
         int | None, typer.Option(help="Requests in flight while generating. Default: 512 on a GPU, 8 on a CPU.")
     ] = None,
-    draft_vocab_size: Annotated[int, typer.Option(help="The most frequent tokens of the responses.")] = 12_000,
-    intermediate_size: Annotated[int, typer.Option(help="Of the head's layer; 0: the target's.")] = 0,
+    draft_vocab_size: Annotated[
+        int, typer.Option(help="Tokens that the head can draft: the most frequent of the responses.")
+    ] = 12_000,
+    intermediate_size: Annotated[int, typer.Option(help="Width of the MLP in the head's layer; 0: the target's.")] = 0,
     unroll: Annotated[int, typer.Option(help="Steps on the head's own outputs while training.")] = 5,
     decay: Annotated[float, typer.Option(help="Weight of an unrolled step relative to the one before.")] = 0.9,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
@@ -45,15 +53,15 @@ def train_head(
     steps: Annotated[int, typer.Option(help="Optimiser steps in place of epochs; 0: by epochs.")] = 0,
     batch_tokens: Annotated[int, typer.Option(help="Tokens of an optimiser step, padding included.")] = 32_768,
     max_sequence_tokens: Annotated[int, typer.Option(help="Longer sequences are cut.")] = 1024,
-    log_every: Annotated[int, typer.Option(help="Steps of a row in training_log.csv.")] = 50,
+    log_every: Annotated[int, typer.Option(help="Optimiser steps from one row of training_log.csv to the next.")] = 50,
     budget_s: Annotated[float, typer.Option(help="Most seconds of the whole command.")] = math.inf,
     generate_budget_s: Annotated[
-        float, typer.Option(help="Most of these for responses; 0: train on those that are there.")
+        float, typer.Option(help="Most of these seconds for responses; 0: train on those that are there.")
     ] = math.inf,
     only_responses: Annotated[
         bool, typer.Option("--only-responses", help="Stop once the responses are there.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of prompts, sampling, weights and batches.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of prompts, sampling, weights and batches.")] = 0,
     dtype: Annotated[str, typer.Option(help="auto, bfloat16 or float32.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on in OUT with the same options.")] = False,
@@ -118,7 +126,7 @@ def train_head(
             train=train,
             out=out,
             responses=responses or out / "responses",
-            command=" ".join(["specbench", *(_quoted(word) for word in sys.argv[1:])]),
+            command=shlex.join(typed_command()),
             budget_s=budget_s,
             generate_budget_s=generate_budget_s,
             resume=resume,
@@ -126,10 +134,3 @@ def train_head(
         )
         folder = run_job(job, loaded, progress)
     typer.echo(str(folder or job.responses))
-
-
-def _quoted(word: str) -> str:
-    """A word of the command as a shell takes it."""
-    import shlex
-
-    return shlex.quote(word)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from specbench.harness.ab.plan import LABELS
 from specbench.harness.measure.metrics import BASELINE
-from specbench.harness.measure.verdict import MIN_EFFECT, Comparison, compare
+from specbench.harness.measure.verdict import (
+    EXPLORATORY,
+    IMPROVED,
+    MIN_EFFECT,
+    REGRESSED,
+    Comparison,
+    compare,
+    untested,
+)
 
-from .figures import DRIFT_NOTE, FIGURES, Side, median, pair
+from .figures import FIGURES, Pairs, Side, median, pair
 from .keys import Mismatch, mismatches, software_changes, unknown_groups
+from .machine_noise import NoiseFloors
 from .outputs import same_outputs
 from .stored import Problem, StoredRun
+
+FALSE_CHANGE = "both sides are the same code and configuration: a change between them is false, and the A/A invalid"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,13 +62,15 @@ def compare_runs(
     """Every arm against its counterpart in the baseline run, or against the baseline arm of its own run.
 
     `baseline` names a run (id, directory) or an arm; without it, the first run, or `no-spec` (else the first arm) where
-    there is only one run. ValueError where nothing has that name. Nothing is refused: `mismatches` says what differs.
+    there is only one run; A of an A/B run. ValueError where nothing has that name. Nothing is refused: `mismatches`
+    says what differs. Times of two runs have a verdict only with a noise floor of this machine (`NoiseFloors`).
     """
+    floors = NoiseFloors.of(runs)
     sides = [Side(run=run, arm=arm) for run in runs for arm in run.arms]
     partners = _partners(runs, sides, baseline)
     rows, notes = [], []
     for side, partner in zip(sides, partners, strict=True):
-        row, said = _row(side, partner, min_effect, is_baseline=side in partners)
+        row, said = _row(side, partner, floors, min_effect, is_baseline=side in partners)
         rows.append(row)
         notes += said
     compared = {p.run.path: p.run for p in partners if p is not None}
@@ -110,39 +124,61 @@ def counterpart(side: Side, base: StoredRun) -> Side | None:
 
 
 def _default_arm(run: StoredRun) -> str:
+    if run.experiment is not None:
+        return LABELS[0] if LABELS[0] in run.arms else run.arms[0]
     return next((label for label in run.arms if run.arm(label).get("strategy") == BASELINE), run.arms[0])
 
 
-def _row(side: Side, partner: Side | None, min_effect: float, is_baseline: bool) -> tuple[Row, list[str]]:
+def judged(pairs: Mapping[str, Pairs], min_effect: float) -> dict[str, Comparison]:
+    """The comparison of each figure; those that may have no verdict show their change alone."""
+    known = {p.metric: p for p in pairs.values() if not p.no_verdict}
+    shared = {metric: p.shared for metric, p in known.items() if p.shared is not None}
+    tested = compare({metric: p.values for metric, p in known.items()}, min_effect, shared=shared)
+    by_metric = {found.metric: found for found in tested}
+    return {key: by_metric.get(p.metric) or untested(p.metric, p.values) for key, p in pairs.items()}
+
+
+def _row(
+    side: Side, partner: Side | None, floors: NoiseFloors, min_effect: float, is_baseline: bool
+) -> tuple[Row, list[str]]:
     values = {figure.key: median(figure, side) for figure in FIGURES}
     marks = [str(note) for note in side.run.arm(side.arm).get("notes", [])]
-    if partner is None:
-        alone = Row(
-            run=side.run.name,
-            arm=side.arm,
-            baseline="",
-            note="; ".join(marks),
-            values=values,
-            comparisons={},
-            is_baseline=is_baseline,
-        )
-        return alone, []
-    pairs = {figure.key: pair(figure, partner, side) for figure in FIGURES}
-    found = compare({p.metric: p.values for p in pairs.values()}, min_effect)
-    notes = [
-        f"{side.name}: {p.metric.name}: {p.num_dropped} pairs are left out, their values are no positive numbers"
-        for p in pairs.values()
-        if p.num_dropped
-    ]
-    if side.run is not partner.run and any(c.change is not None for c in found):
-        notes.append(DRIFT_NOTE)
     row = Row(
         run=side.run.name,
         arm=side.arm,
-        baseline=partner.name if partner.run is not side.run else partner.arm,
+        baseline="",
         note="; ".join(marks),
         values=values,
-        comparisons=dict(zip(pairs, found, strict=True)),
+        comparisons={},
+        is_baseline=is_baseline,
+    )
+    if partner is None:
+        return row, []
+    pairs = {figure.key: pair(figure, partner, side, floors) for figure in FIGURES}
+    found = judged(pairs, min_effect)
+    notes = [note for p in pairs.values() for note in _said(side, p)]
+    if side.run is partner.run and _is_false_change(side.run, found.values()):
+        notes.append(f"{side.run.name}: {FALSE_CHANGE}")
+        found = {key: replace(one, verdict=EXPLORATORY, more_pairs=None) for key, one in found.items()}
+    full = replace(
+        row,
+        baseline=partner.name if partner.run is not side.run else partner.arm,
+        comparisons=found,
         same_output=same_outputs(partner, side),
     )
-    return row, notes
+    return full, notes
+
+
+def _said(side: Side, pairs: Pairs) -> Iterator[str]:
+    if pairs.num_dropped:
+        dropped = f"{pairs.num_dropped} pairs are left out, their values are no positive numbers"
+        yield f"{side.name}: {pairs.metric.name}: {dropped}"
+    if pairs.no_verdict and pairs.values:
+        yield f"{side.run.name}: no verdict: {pairs.no_verdict}"
+    if pairs.note and pairs.metric.gated:
+        yield pairs.note
+
+
+def _is_false_change(run: StoredRun, found: Iterable[Comparison]) -> bool:
+    changed = any(one.verdict in (IMPROVED, REGRESSED) for one in found)
+    return changed and run.experiment is not None and run.experiment.is_aa

@@ -1,4 +1,4 @@
-"""Gates of validity and correctness: failed requests, identical outputs, certificates, accuracy."""
+"""Gates of validity and correctness: failed requests, identical outputs, certificates."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import pandas as pd
-
-from specbench.harness.measure.accuracy import paired
 from specbench.harness.measure.metrics import BASELINE
-from specbench.harness.measure.power import ALPHA
 
 from . import gate_result as g
 from .figures import Side
@@ -22,8 +17,7 @@ from .limits import flag, fraction, key, number, percent
 from .outputs import same_outputs
 from .stored import StoredRun
 
-_CERTIFICATE, _ACCURACY = "certificate.json", "accuracy.parquet"
-_TASK_KEYS = ["task", "version", "filter", "num_fewshot", "metric"]
+_CERTIFICATE = "certificate.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +30,7 @@ class FailedRequestsGate:
     def results(self, checked: Checked) -> Iterator[GateResult]:
         run = checked.run
         for arm in checked.arms:
-            failed = sum(block["num_failed_requests"] for block in run.blocks(arm).values())
+            failed = _num_failed(run, arm)
             errors = [error for (label, _), error in run.failed.items() if label == arm]
             reasons = [f"{failed} requests failed"] if failed > self.max else []
             reasons += [f"{len(errors)} repeats failed: {errors[0]}"] if errors else []
@@ -66,8 +60,8 @@ class FailedRequestsGate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SameOutputGate:
-    """At least `min` of the requests give the tokens that the same arm gave in the baseline; without a baseline, those
-    that the arm `no-spec` of the same run gave."""
+    """At least `min` of the requests give the tokens that the same arm gave in the baseline (B of an A/B run: that A
+    gave); without a baseline, those that the arm `no-spec` of the same run gave."""
 
     name: ClassVar[str] = "same_output"
     min: float = key(fraction, 1.0)
@@ -78,7 +72,7 @@ class SameOutputGate:
             found = same_outputs(other, Side(run=checked.run, arm=arm)) if other else None
             common: dict[str, Any] = {"gate": self.name, "kind": g.CORRECTNESS, "arm": arm}
             common["limit"] = f"at least {percent(self.min)}"
-            if other is not None and other.run is not checked.run and (reason := checked.other_inputs()):
+            if other is not None and (reason := checked.other_inputs()):
                 yield GateResult(**common, status=g.NOT_COMPARABLE, reason=reason)
                 continue
             if found is None:
@@ -117,79 +111,19 @@ class CertificateGate:
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AccuracyGate:
-    """Scores, paired item by item, are no more than `max_drop` below the reference's: the same arm of the baseline, or
-    `no-spec` of the same run where the baseline was not evaluated."""
-
-    name: ClassVar[str] = "accuracy"
-    max_drop: float = key(fraction, 0.01)
-    alpha: float = key(fraction, ALPHA)
-
-    def results(self, checked: Checked) -> Iterator[GateResult]:
-        own = _read_accuracy(checked.run.path)
-        for arm, base in checked.arms.items():
-            rows = own[own["arm"] == arm]
-            other = self._reference_rows(checked, arm, base, own)
-            if checked.run.arm(arm).get("strategy") == BASELINE and other.empty:
-                continue
-            if rows.empty or other.empty:
-                yield self._result(arm, "", g.NO_DATA, None, "no scores of this arm and of a reference")
-                continue
-            for names, group in rows.groupby(_TASK_KEYS, sort=False):
-                same = other[(other[_TASK_KEYS] == list(names)).all(axis=1)]
-                yield self._judge(arm, f"{names[0]}, {names[-1]}", same, group)
-
-    def _reference_rows(self, checked: Checked, arm: str, base: str | None, own: pd.DataFrame) -> pd.DataFrame:
-        if checked.baseline is not None and base is not None and checked.baseline is not checked.run:
-            rows = _read_accuracy(checked.baseline.path)
-            if not rows[rows["arm"] == base].empty:
-                return rows[rows["arm"] == base]
-        plain = [
-            a["label"] for a in checked.run.manifest["arms"] if a.get("strategy") == BASELINE and a["label"] != arm
-        ]
-        return own[own["arm"].isin(plain[:1])]
-
-    def _judge(self, arm: str, subject: str, other: pd.DataFrame, own: pd.DataFrame) -> GateResult:
-        num_rows = len(own)
-        own, other = (rows[np.isfinite(rows["value"].astype(float))] for rows in (own, other))
-        found = paired(other, own)
-        if not found["n"]:
-            return self._result(arm, subject, g.NO_DATA, None, "no item with a score on both sides")
-        change = found["difference"]
-        left_out = f"; {num_rows - len(own)} items without a score left out" if len(own) < num_rows else ""
-        if "low" not in found:
-            return self._result(arm, subject, g.INCONCLUSIVE, change, f"one item has no interval{left_out}")
-        said = f"{change:+.1%} [{found['low']:+.1%}, {found['high']:+.1%}] over {found['n']} items, "
-        if found["p"] is None:
-            said += f"paired t, scores are no 0 or 1{left_out}"
-            is_lower = found["high"] < 0
-        else:
-            said += f"McNemar p {found['p']:.2g}, can see {found['detectable']:.1%}{left_out}"
-            is_lower = found["p"] <= self.alpha
-        if change < -self.max_drop and is_lower:
-            return self._result(arm, subject, g.FAILED, change, said)
-        inside = found["low"] >= -self.max_drop
-        return self._result(arm, subject, g.PASSED if inside else g.INCONCLUSIVE, change, said)
-
-    def _result(self, arm: str, subject: str, status: str, value: float | None, reason: str) -> GateResult:
-        return GateResult(
-            gate=self.name,
-            kind=g.CORRECTNESS,
-            arm=arm,
-            subject=subject,
-            status=status,
-            value=value,
-            limit=f"at most {percent(self.max_drop)} below the reference",
-            reason=reason,
-        )
-
-
 def _reference(checked: Checked, arm: str, base: str | None) -> Side | None:
     if checked.baseline is not None and base is not None and checked.baseline is not checked.run:
         return Side(run=checked.baseline, arm=base)
+    if checked.run.experiment is not None and base is not None:
+        return Side(run=checked.run, arm=base) if base != arm else None
     plain = [label for label in checked.run.arms if checked.run.arm(label).get("strategy") == BASELINE]
     return Side(run=checked.run, arm=plain[0]) if plain and plain[0] != arm else None
+
+
+def _num_failed(run: StoredRun, arm: str) -> int:
+    """Failed requests of all measured blocks: those of a block that is left out for them failed all the same."""
+    measured = {**run.figures, **run.rejected}
+    return sum(block["num_failed_requests"] for (label, _), block in measured.items() if label == arm)
 
 
 def _first(run: StoredRun, arm: str) -> str:
@@ -206,13 +140,3 @@ def _read_certificate(directory: Path) -> dict[str, Any] | None:
         return data if data["status"] == "complete" or any(not r["ok"] for r in data["certificates"]) else None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: damaged ({error!r}); remove it and certify again") from error
-
-
-def _read_accuracy(directory: Path) -> pd.DataFrame:
-    path = directory / _ACCURACY
-    if not path.is_file():
-        return pd.DataFrame(columns=["arm", "item", "value", "output_sha256", *_TASK_KEYS])
-    try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: damaged ({error}); remove it and evaluate again") from error

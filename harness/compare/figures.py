@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from specbench.harness.ab.experiment import Experiment
+from specbench.harness.ab.plan import LABELS
+from specbench.harness.ab.samples import METRICS, pairs_of
 from specbench.harness.measure.accounting import step_table
 from specbench.harness.measure.block_figures import figure_at
 from specbench.harness.measure.latency import served, tpot_by_request_ms
+from specbench.harness.measure.paired import Shared
 from specbench.harness.measure.verdict import LEAST_PAIRS, Metric
 
 from .keys import same_prompts
+from .machine_noise import ADVICE, NoiseFloors
 from .stored import StoredRun
 
 _NS_PER_MS = 1e6
 REPEATS, PROMPTS = "repeats", "prompts"
-DRIFT_NOTE = (
-    "runs were made at different times: no interval of a time, over prompts or repeats, holds the machine's drift "
-    "between them, so that a change may be the machine's; specbench ab interleaves"
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,13 +59,20 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """Pairs (baseline, arm) of one figure. `kind`: repeats or prompts. `num_dropped`: pairs that are no positive
-    numbers, left out."""
+    """Pairs (baseline, arm) of one figure.
+
+    kind: what a pair is (repeats, prompts, blocks). num_dropped: pairs that are no positive numbers, left out. shared:
+    what all pairs have in common and their spread does not show. no_verdict: why they may not be judged, empty where
+    they may. note: what a reader must know of them.
+    """
 
     metric: Metric
     kind: str
     values: tuple[tuple[float, float], ...]
     num_dropped: int = 0
+    shared: Shared | None = None
+    no_verdict: str = ""
+    note: str = ""
 
 
 def _tpot_by_prompt(side: Side) -> pd.Series:
@@ -152,23 +160,48 @@ def median(figure: Figure, side: Side) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def pair(figure: Figure, a: Side, b: Side) -> Pairs:
+def pair(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
     """Pairs of `b` against the baseline `a`.
 
-    By repeat where both sides have LEAST_PAIRS of them (repeats of one run were interleaved; those of two runs are
-    independent, and any matching of them is valid); by prompt where fewer and the prompts are the same.
+    Both sides of an A/B run: as `specbench ab` pairs them. Otherwise by repeat where both sides have LEAST_PAIRS of
+    them (repeats of one run were interleaved; those of two runs are independent, and any matching of them is valid); by
+    prompt where fewer and the prompts are the same. What two runs differ in besides comes from `floors`.
     """
-    first, second = block_values(figure, a), block_values(figure, b)
     if a.run is b.run:
-        repeats = [(first[n], second[n]) for n in first if n in second]
-    else:
-        repeats = list(zip(first.values(), second.values(), strict=False))
+        experiment = a.run.experiment
+        if experiment is not None and {a.arm, b.arm} == set(LABELS):
+            return _of_experiment(figure, experiment, a)
+        return _own_pairs(figure, a, b, lambda x, y: [(x[n], y[n]) for n in x if n in y])
+    found = _own_pairs(figure, a, b, lambda x, y: list(zip(x.values(), y.values(), strict=False)))
+    if figure.by_prompt_only:
+        return (
+            found
+            if found.kind == PROMPTS
+            else replace(found, no_verdict=f"{figure.name}: the prompts are not the same")
+        )
+    noise = floors.between(a.run, b.run, b.arm, figure.name)
+    if noise.shared is None:
+        return replace(found, no_verdict=f"times of two runs: {noise.said}; {ADVICE}")
+    return replace(found, shared=noise.shared, note=noise.said)
+
+
+def _own_pairs(
+    figure: Figure, a: Side, b: Side, match: Callable[[dict[int, float], dict[int, float]], list[tuple[float, float]]]
+) -> Pairs:
+    repeats = match(block_values(figure, a), block_values(figure, b))
     can_pair = figure.by_prompt is not None and same_prompts(a.run.manifest, b.run.manifest)
     if can_pair and (figure.by_prompt_only or len(repeats) < LEAST_PAIRS):
         assert figure.by_prompt is not None
         both = pd.concat([figure.by_prompt(a), figure.by_prompt(b)], axis=1, join="inner").to_numpy()
         return _pairs(figure, PROMPTS, [(float(x), float(y)) for x, y in both])
     return _pairs(figure, REPEATS, repeats)
+
+
+def _of_experiment(figure: Figure, experiment: Experiment, a: Side) -> Pairs:
+    metric = next(m for m in METRICS if m.name == figure.name)
+    found = pairs_of(metric, a.run.frames, a.run.figures, experiment.kept)
+    values = found if a.arm == LABELS[0] else [(y, x) for x, y in found]
+    return replace(_pairs(figure, metric.pairs, values), no_verdict=experiment.no_verdict())
 
 
 def _pairs(figure: Figure, kind: str, values: list[tuple[float, float]]) -> Pairs:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specbench.harness.ab.comparable import side_mismatches
+from specbench.harness.ab.experiment import Experiment
 from specbench.harness.ab.plan import LABELS
-from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
 
+from .ab_blocks import blocks_results
 from .comparison import counterpart
-from .figures import DRIFT_NOTE, TOKENS_PER_STEP, Side
+from .figures import Side
 from .gate_result import Checked, GateReport, GateResult, exit_code
-from .keys import mismatches, software_changes
+from .keys import Mismatch, mismatches, software_changes
 from .policy import Policy
 from .stored import StoredRun, two_of_one_id
 from .timed import timed_results
@@ -24,17 +26,17 @@ def run_gates(
     are relative. ValueError for arms that the run has not, and for a run against itself."""
     if baseline is not None and baseline.run_id == run.run_id:
         raise ValueError(f"against: {two_of_one_id(run, baseline)}: a run cannot be its own baseline")
-    found = mismatches(run.name, baseline.manifest, run.manifest) if baseline is not None else []
-    arms = _arms(policy, run)
     inner = None if baseline is not None else _own_baseline(policy, run)
+    found = _mismatches(run, baseline, inner)
     checked = Checked(
         run=run,
         baseline=baseline if baseline is not None else (run if inner else None),
-        arms={arm: inner or _base_arm(run, arm, baseline) for arm in arms},
+        arms={arm: inner or _base_arm(run, arm, baseline) for arm in _arms(policy, run, inner)},
         mismatches=() if allow_mismatch else tuple(found),
     )
     results = [result for gate in policy.counted for result in gate.results(checked)]
-    results += timed_results(policy.timed, checked)
+    timed = list(timed_results(policy.timed, checked))
+    results = [*blocks_results(checked, timed), *results, *timed]
     return GateReport(
         suite=policy.suite,
         run_id=run.name,
@@ -44,22 +46,34 @@ def run_gates(
         notes=tuple(_notes(run, baseline, results)),
         commands=_commands(run, baseline),
         exit_code=exit_code(results, inconclusive=policy.inconclusive, missing=policy.missing),
+        inconclusive=policy.inconclusive,
+        missing=policy.missing,
     )
 
 
-def _arms(policy: Policy, run: StoredRun) -> tuple[str, ...]:
+def _mismatches(run: StoredRun, baseline: StoredRun | None, inner: str | None) -> list[Mismatch]:
+    """What keeps figures from being compared: with the other run, or of the sides of an A/B run."""
+    if baseline is not None:
+        return mismatches(run.name, baseline.manifest, run.manifest)
+    sides = run.experiment.manifests if run.experiment is not None else {}
+    return side_mismatches(run.name, sides["A"], sides["B"]) if inner and set(LABELS) <= set(sides) else []
+
+
+def _arms(policy: Policy, run: StoredRun, inner: str | None) -> tuple[str, ...]:
+    """Those that the policy names, or all; of an A/B run the side that is judged: what A lacks is not B's fault."""
     known = (*run.arms, *(label for label, _ in run.failed))
     missing = [arm for arm in policy.arms if arm not in known]
     if missing:
         raise ValueError(f"arms: {missing[0]!r} is no arm of {run.path}; allowed: {', '.join(run.arms)}")
-    return tuple(arm for arm in policy.arms if arm in run.arms) or run.arms
+    judged = run.arms if run.experiment is None else tuple(arm for arm in run.arms if arm != inner)
+    return tuple(arm for arm in policy.arms if arm in run.arms) or judged
 
 
 def _own_baseline(policy: Policy, run: StoredRun) -> str | None:
     """The arm of the run itself that others are compared with: as the policy says; A of an A/B experiment."""
     if policy.baseline is not None and policy.baseline not in run.arms:
         raise ValueError(f"baseline: {policy.baseline!r} is no arm of {run.path}; allowed: {', '.join(run.arms)}")
-    return policy.baseline or (LABELS[0] if AB_KEY in run.manifest and LABELS[0] in run.arms else None)
+    return policy.baseline or (LABELS[0] if run.experiment is not None and LABELS[0] in run.arms else None)
 
 
 def _base_arm(run: StoredRun, arm: str, baseline: StoredRun | None) -> str | None:
@@ -73,8 +87,17 @@ def _notes(run: StoredRun, baseline: StoredRun | None, results: list[GateResult]
     notes = [f"{one.name}: {warning}" for one in (run, baseline) if one for warning in one.warnings]
     if baseline is not None:
         notes += [f"differs in {change}" for change in software_changes(baseline.manifest, run.manifest)]
-        if any(r.comparison is not None and r.gate != TOKENS_PER_STEP.key for r in results):
-            notes.append(DRIFT_NOTE)
+    elif run.experiment is not None:
+        notes += _sides(run.experiment)
+    return [*notes, *dict.fromkeys(r.note for r in results if r.note)]
+
+
+def _sides(experiment: Experiment) -> list[str]:
+    """What A and B are, and what code they ran."""
+    notes = [f"{label}: {name}" for label, name in sorted(experiment.names.items())]
+    sides = experiment.manifests
+    if set(LABELS) <= set(sides):
+        notes += [f"A and B differ in {change}" for change in software_changes(sides["A"], sides["B"])]
     return notes
 
 

@@ -13,6 +13,8 @@ from .stored import StoredRun
 PASSED, FAILED, INCONCLUSIVE = "passed", "FAILED", "inconclusive"
 NO_DATA, NOT_COMPARABLE, SKIPPED = "no data", "not comparable", "not applicable"
 
+ERROR, WARNING, NOTHING = "error", "warning", "nothing"
+
 VALIDITY, STRUCTURAL, CORRECTNESS, TIMED = "validity", "structural", "correctness", "timed"
 
 EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_NOT_COMPARABLE, EXIT_WRONG = 0, 1, 3, 4, 5, 6
@@ -21,7 +23,8 @@ EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_NOT_COMPARABL
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateResult:
     """One check. `subject`: which part of the arm, where a gate looks at several. value, reference: the figure of the
-    run and of its baseline. limit: the rule in words. comparison: of timed gates. reason: why it is what it is."""
+    run and of its baseline. limit: the rule in words. comparison: of timed gates. reason: why it is what it is. note:
+    what a reader must know of all figures of its kind."""
 
     gate: str
     kind: str
@@ -34,6 +37,7 @@ class GateResult:
     limit: str = ""
     reason: str = ""
     comparison: Comparison | None = None
+    note: str = ""
 
     @property
     def name(self) -> str:
@@ -60,7 +64,7 @@ class Checked:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateReport:
     """All results of one run under one policy. mismatches: what differs, refused or allowed. commands: of the run and
-    of its baseline."""
+    of its baseline. inconclusive, missing: what the policy makes of such results."""
 
     suite: str
     run_id: str
@@ -70,24 +74,42 @@ class GateReport:
     notes: tuple[str, ...]
     commands: Mapping[str, str]
     exit_code: int
+    inconclusive: str = "warn"
+    missing: str = "fail"
+
+    def severity(self, result: GateResult) -> str:
+        """What a result means for the caller, under the policy: see `severity`."""
+        return severity(result.status, inconclusive=self.inconclusive, missing=self.missing)
+
+    def with_severity(self, *severities: str) -> list[GateResult]:
+        return [result for result in self.results if self.severity(result) in severities]
 
     def with_status(self, *statuses: str) -> list[GateResult]:
         return [result for result in self.results if result.status in statuses]
 
 
+def severity(status: str, *, inconclusive: str, missing: str) -> str:
+    """ERROR: the exit code is not 0 for it; WARNING: it is, and a reader should know; NOTHING: in order."""
+    if status in (FAILED, NOT_COMPARABLE):
+        return ERROR
+    if status == NO_DATA:
+        return ERROR if missing == "fail" else WARNING
+    if status == INCONCLUSIVE:
+        return {"fail": ERROR, "warn": WARNING, "pass": NOTHING}[inconclusive]
+    return NOTHING
+
+
 def exit_code(results: Sequence[GateResult], *, inconclusive: str, missing: str) -> int:
     """0 passed; 6 correctness, before everything; 5 not comparable; 4 invalid measurement; 1 regressed; 3 inconclusive
     where the policy says `fail`. The policy's `missing = "warn"` lets gates without data pass."""
-    found = {(r.kind, r.status) for r in results}
-    statuses = {r.status for r in results}
+    errors = [r for r in results if severity(r.status, inconclusive=inconclusive, missing=missing) == ERROR]
+    found, statuses = {(r.kind, r.status) for r in errors}, {r.status for r in errors}
     if (CORRECTNESS, FAILED) in found:
         return EXIT_WRONG
     if NOT_COMPARABLE in statuses:
         return EXIT_NOT_COMPARABLE
-    if (VALIDITY, FAILED) in found or (NO_DATA in statuses and missing == "fail"):
+    if (VALIDITY, FAILED) in found or NO_DATA in statuses:
         return EXIT_INVALID
     if FAILED in statuses:
         return EXIT_REGRESSED
-    if INCONCLUSIVE in statuses and inconclusive == "fail":
-        return EXIT_INCONCLUSIVE
-    return EXIT_PASSED
+    return EXIT_INCONCLUSIVE if INCONCLUSIVE in statuses else EXIT_PASSED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from specbench.harness.measure.same_requests import count_same_outputs
 
 from .figures import Side
 from .keys import same_prompts
@@ -15,14 +15,5 @@ def same_outputs(a: Side, b: Side) -> tuple[int, int] | None:
     prompts differ, nothing pairs, or the tokens are not known."""
     if not same_prompts(a.run.manifest, b.run.manifest) or any(IMPORTED_KEY in s.run.manifest for s in (a, b)):
         return None
-    keys = ["repeat", "prompt_id", "occurrence"]
-    both = _hashes(a).merge(_hashes(b), on=keys, suffixes=("_a", "_b"))
-    if both.empty:
-        return None
-    return int((both["output_sha256_a"] == both["output_sha256_b"]).sum()), len(both)
-
-
-def _hashes(side: Side) -> pd.DataFrame:
-    rows = side.run.rows("requests", side.arm).sort_values("request_id")
-    rows = rows.assign(occurrence=rows.groupby(["repeat", "prompt_id"]).cumcount())
-    return rows[["repeat", "prompt_id", "occurrence", "output_sha256"]]
+    num_same, num_pairs = count_same_outputs(*(side.run.rows("requests", side.arm) for side in (a, b)))
+    return (num_same, num_pairs) if num_pairs else None

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .correctness import AccuracyGate, CertificateGate, FailedRequestsGate, SameOutputGate
+from .accuracy_gate import AccuracyGate
+from .correctness import CertificateGate, FailedRequestsGate, SameOutputGate
 from .limits import key, read_table, text, texts, unknown, word
 from .structural import AcceptanceGate, GraphShareGate, LaunchesGate, SyncsGate
 from .timed import TIMED_GATES, TimedLimit

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from specbench.harness.ab.blocks import read_records
+from specbench.harness.ab.experiment import Experiment, read_experiment
 from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
 from specbench.harness.measure.block_figures import block_figures
 from specbench.harness.measure.record import RunDirectory
@@ -25,8 +25,8 @@ class StoredRun:
     """One run: its `run.json`, raw tables and figures by block. `name` tells runs of one comparison apart.
 
     figures: what is compared, named as in `metrics.block_metrics`, of every measured block that was not rejected.
-    failed: errors of the blocks that failed.
-    warnings: what a reader of its figures must know.
+    failed: errors of the blocks that failed. rejected: figures of the blocks that were measured and do not count.
+    warnings: what a reader of its figures must know. experiment: of an A/B run.
     """
 
     name: str
@@ -36,6 +36,8 @@ class StoredRun:
     figures: Mapping[Block, Mapping[str, Any]]
     failed: Mapping[Block, str]
     warnings: tuple[str, ...] = ()
+    rejected: Mapping[Block, Mapping[str, Any]] = field(default_factory=dict)
+    experiment: Experiment | None = None
 
     @property
     def run_id(self) -> str:
@@ -82,8 +84,9 @@ def read_run(path: Path) -> StoredRun:
             f"{directory.path}: its tables have other columns than this version's; use the specbench that wrote it"
         ) from error
     failed = directory.failed_blocks()
-    rejected = _rejected(directory)
-    figures = {block: found for block, found in block_figures(frames).items() if block not in rejected}
+    measured = block_figures(frames)
+    experiment = read_experiment(directory, measured) if AB_KEY in directory.manifest else None
+    figures = {b: f for b, f in measured.items() if experiment is None or b[1] in experiment.kept}
     if not figures:
         raise ValueError(f"{directory.path}: holds no measured block (status {directory.manifest['status']})")
     return StoredRun(
@@ -93,7 +96,9 @@ def read_run(path: Path) -> StoredRun:
         frames=_without_failed(frames),
         figures=figures,
         failed=failed,
-        warnings=tuple(_warnings(directory.manifest, failed, rejected)),
+        warnings=tuple(_warnings(directory.manifest, failed, experiment)),
+        rejected={block: found for block, found in measured.items() if block not in figures},
+        experiment=experiment,
     )
 
 
@@ -125,23 +130,18 @@ def two_of_one_id(first: StoredRun, second: StoredRun) -> str:
     return f"{second.path}: has the run id of {first.path}, {what}"
 
 
-def _rejected(directory: RunDirectory) -> dict[Block, str]:
-    """Blocks of an A/B experiment that were disturbed: both sides of such a block, with the reason."""
-    if AB_KEY not in directory.manifest:
-        return {}
-    reasons = {n: ", ".join(r["reasons"]) for (_, n), r in read_records(directory.path).items() if r.get("reasons")}
-    labels = [arm["label"] for arm in directory.manifest["arms"]]
-    return {(label, n): reason for n, reason in reasons.items() for label in labels}
-
-
 def _without_failed(frames: Frames) -> Frames:
     return replace(frames, requests=frames.requests[frames.requests["request_id"] != FAILED_ARM_REQUEST_ID])
 
 
-def _warnings(manifest: Mapping[str, Any], failed: Mapping[Block, str], rejected: Mapping[Block, str]) -> list[str]:
-    found = []
+def _warnings(manifest: Mapping[str, Any], failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:
     if manifest["status"] != "complete":
-        found.append(f"the run is not complete (status {manifest['status']}): figures are of what it holds")
-    found += [f"{arm}, repeat {n + 1}: failed: {error}" for (arm, n), error in failed.items()]
-    found += [f"block {n + 1} is left out: {reason}" for n, reason in {n: r for (_, n), r in rejected.items()}.items()]
-    return found
+        yield f"the run is not complete (status {manifest['status']}): figures are of what it holds"
+    if experiment is None:
+        yield from (f"{arm}, repeat {n + 1}: failed: {error}" for (arm, n), error in failed.items())
+        return
+    for block in experiment.blocks:
+        if block["reasons"]:
+            yield f"block {block['block'] + 1} is left out: {'; '.join(block['reasons'])}"
+    if reason := experiment.no_verdict():
+        yield f"no verdict: {reason}"

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from specbench.harness.measure.paired import holm, paired
+from specbench.harness.measure.paired import Paired, holm
 from specbench.harness.measure.power import ALPHA
 from specbench.harness.measure.verdict import (
     EXPLORATORY,
@@ -18,6 +16,8 @@ from specbench.harness.measure.verdict import (
     Comparison,
     compare,
     decide,
+    tested,
+    untested,
 )
 from specbench.harness.measure.verdict import INCONCLUSIVE as UNDECIDED
 from specbench.harness.measure.verdict import NO_DATA as NONE
@@ -26,6 +26,7 @@ from . import gate_result as g
 from .figures import FIGURES, Figure, Pairs, Side, pair
 from .gate_result import Checked, GateResult
 from .limits import fraction, key, percent, word
+from .machine_noise import NoiseFloors
 
 TIMED_GATES = {figure.key: figure for figure in FIGURES}
 
@@ -54,22 +55,36 @@ class _Asked:
 
 def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) -> Iterable[GateResult]:
     """One result an arm and timed gate, `limits` by figure key."""
+    floors = NoiseFloors.of([run for run in (checked.run, checked.baseline) if run is not None])
     asked = [
-        _ask(TIMED_GATES[name], limit, checked, arm, base) for name, limit in limits for arm, base in _arms(checked)
+        _ask(TIMED_GATES[name], limit, checked, arm, base, floors)
+        for name, limit in limits
+        for arm, base in _arms(checked)
     ]
-    tests = {n: paired(_log_ratios(a.pairs)) for n, a in enumerate(asked) if a.pairs and len(a.pairs.values) >= 2}
+    tests = {n: tested(p.values, p.shared) for n, p in enumerate(a.pairs for a in asked) if p and _is_testable(p)}
     adjusted = dict(zip(tests, holm([float(t.p) for t in tests.values()]), strict=True)) if tests else {}
     for n, one in enumerate(asked):
         if one.pairs is None:
             yield _refused(one, checked)
-            continue
-        (found,) = compare({one.pairs.metric: one.pairs.values}, one.limit.min_effect, one.limit.alpha)
-        if n in tests and len(one.pairs.values) >= LEAST_PAIRS:
-            better = one.pairs.metric.better
-            verdict = str(decide(tests[n], adjusted[n], better, one.limit.min_effect, one.limit.alpha))
-            found = replace(found, verdict=verdict, p_holm=float(adjusted[n]))
-            found = found if verdict == UNDECIDED else replace(found, more_pairs=None)
-        yield _result(one, found)
+        elif n in tests:
+            yield _result(one, _compared(one, tests[n], float(adjusted[n])))
+        else:
+            yield _result(one, untested(one.pairs.metric, one.pairs.values))
+
+
+def _is_testable(pairs: Pairs) -> bool:
+    return not pairs.no_verdict and len(pairs.values) >= 2
+
+
+def _compared(one: _Asked, test: Paired, p_holm: float) -> Comparison:
+    """The comparison of one figure, with the verdict that all timed gates together leave it."""
+    assert one.pairs is not None
+    metric, limit = one.pairs.metric, one.limit
+    shared = {metric: one.pairs.shared} if one.pairs.shared is not None else {}
+    (found,) = compare({metric: one.pairs.values}, limit.min_effect, limit.alpha, shared)
+    verdict = str(decide(test, p_holm, metric.better, limit.min_effect, limit.alpha))
+    more = found.more_pairs if verdict == UNDECIDED else None
+    return replace(found, verdict=verdict, p_holm=p_holm, more_pairs=more)
 
 
 def _arms(checked: Checked) -> list[tuple[str, str | None]]:
@@ -77,17 +92,14 @@ def _arms(checked: Checked) -> list[tuple[str, str | None]]:
     return [(a, b) for a, b in checked.arms.items() if not (checked.baseline is checked.run and a == b)]
 
 
-def _ask(figure: Figure, limit: TimedLimit, checked: Checked, arm: str, base: str | None) -> _Asked:
+def _ask(
+    figure: Figure, limit: TimedLimit, checked: Checked, arm: str, base: str | None, floors: NoiseFloors
+) -> _Asked:
     if checked.baseline is None or base is None or checked.mismatches:
         return _Asked(figure=figure, limit=limit, arm=arm, pairs=None)
-    found = pair(figure, Side(run=checked.baseline, arm=base), Side(run=checked.run, arm=arm))
+    found = pair(figure, Side(run=checked.baseline, arm=base), Side(run=checked.run, arm=arm), floors)
     metric = replace(found.metric, gated=True, better=limit.direction or figure.better)
     return _Asked(figure=figure, limit=limit, arm=arm, pairs=replace(found, metric=metric))
-
-
-def _log_ratios(pairs: Pairs) -> Any:
-    values = np.asarray(pairs.values)
-    return np.log(values[:, 1]) - np.log(values[:, 0])
 
 
 def _common(one: _Asked) -> dict[str, Any]:
@@ -110,12 +122,15 @@ def _result(one: _Asked, found: Comparison) -> GateResult:
     reason = [f"{dropped} pairs left out, their values are no positive numbers"] if dropped else []
     if found.verdict in (NONE, EXPLORATORY):
         status = g.NO_DATA
-        reason.append(f"{found.num_pairs} {one.pairs.kind}; a verdict takes {LEAST_PAIRS}")
+        too_few = f"{found.num_pairs} {one.pairs.kind}; a verdict takes {LEAST_PAIRS}"
+        reason.append(one.pairs.no_verdict or too_few)
     elif found.verdict == REGRESSED:
         status = g.FAILED
     elif found.verdict == UNDECIDED:
         status = g.INCONCLUSIVE
-        reason.append(f"needs about {found.more_pairs} more {one.pairs.kind}" if found.more_pairs else "too noisy")
+        reason.append(
+            f"needs about {found.more_pairs} more {one.pairs.kind}" if found.more_pairs else _noisy(one.pairs)
+        )
     else:
         status = g.PASSED
     return GateResult(
@@ -125,4 +140,10 @@ def _result(one: _Asked, found: Comparison) -> GateResult:
         reference=found.a,
         reason="; ".join(reason),
         comparison=found,
+        note=one.pairs.note,
     )
+
+
+def _noisy(pairs: Pairs) -> str:
+    """No number of pairs would do; where two runs are compared, blocks would."""
+    return "too noisy from run to run: compare with specbench ab" if pairs.shared is not None else "too noisy"

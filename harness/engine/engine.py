@@ -10,22 +10,26 @@
 from __future__ import annotations
 
 import time
+from typing import TypeVar
 
 import torch
 
 from specbench.harness.measure.phase_clock import HostClock, NullClock, PhaseClock
 from specbench.harness.measure.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from specbench.harness.models.draft_models import make_draft_model
+from specbench.harness.models.eagle1 import Eagle1Head
+from specbench.harness.models.eagle3 import Eagle3Head
 from specbench.harness.models.heads import make_head
 from specbench.harness.models.llama import KVCache, LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.state_update import FusedStateUpdate, StateUpdate
 
-from .batch import MixedEntry, StepBatch
+from .batch import StepBatch
 from .config import EngineConfig
 from .graphs import DecodeRound
 from .host_view import HostView
 from .launcher import Launcher
+from .layouts import MixedEntry
 from .pages import PageAllocator
 from .readback import InFlight, Readback
 from .request import FinishReason, Request
@@ -38,6 +42,8 @@ from .step_log import StepLog
 from .strategy import AcceptanceOverride, EngineResources, Strategy
 from .sync_policy import DeviceSizes, HostSizes, MultiSync
 from .target_cache import CacheMemory, OwnMemory, TargetCache
+
+_Drafting = TypeVar("_Drafting", Eagle1Head | Eagle3Head, LlamaModel)
 
 
 class Engine:
@@ -59,6 +65,8 @@ class Engine:
         lie, the engine's own memory where nothing is given."""
         self.config = config
         self.target = target
+        self.lent_model: Eagle1Head | Eagle3Head | LlamaModel | None = None
+        """What the drafter runs passes of."""
         self.strategy = strategy
         self.ranges: Ranges = ranges or NullRanges()
         self.clock: PhaseClock = HostClock() if target.device.type == "cpu" else NullClock()
@@ -111,8 +119,8 @@ class Engine:
             target=self.target,
             state=self.state,
             update=update,
-            load_head=lambda head, strategy: make_head(head, self.target, strategy),
-            load_draft_model=lambda name: make_draft_model(name, self.target),
+            load_head=lambda head, strategy: self._lend(make_head(head, self.target, strategy)),
+            load_draft_model=lambda name: self._lend(make_draft_model(name, self.target)),
             new_kv_cache=self._new_kv_cache,
             new_attention=lambda drafter: drafter.attention(drafter_backend, self.state.max_kv),  # type: ignore[attr-defined]
             drafter_rows=c.drafter,
@@ -138,6 +146,10 @@ class Engine:
             lambda b: self.view(b, []),
             bounds_are_read=multi,
         )
+
+    def _lend(self, model: _Drafting) -> _Drafting:
+        self.lent_model = model
+        return model
 
     def _multi_sync(self) -> MultiSync:
         bounded = self.drafter.bounded_parts if self.drafter else frozenset[str]()

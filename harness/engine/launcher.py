@@ -13,10 +13,11 @@ from torch import Tensor
 from specbench.harness.measure.phase_clock import EventClock, NullClock, PhaseClock
 from specbench.harness.measure.ranges import NullRanges, Ranges
 
-from .batch import MixedEntry, StepBatch, decode_batch, mixed_batch
+from .batch import StepBatch
 from .forward import NUM_CAPTURE_WARM_UPS, EagerForward, PiecewiseForward, Runners
 from .graphs import DecodeRound, GraphLaunch, Segment, split_round
 from .host_view import HostView
+from .layouts import MixedEntry, decode_batch, mixed_batch
 from .plans import PLANS, GraphPlan
 from .round import RoundBuilder
 from .sampler import SamplingMode

@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
         "sync=multi + graph=one", lambda c: c.sync == "multi" and c.plan.target == "one", "the host reads in mid-round"
     ),
     Rule(
-        "drafter=unpadded + this strategy",
+        "drafter=unpadded + no EAGLE chain",
         lambda c: c.drafter == "unpadded" and not c.can_unpad,
         "only an EAGLE chain drafts over the verified rows, of which rejected ones can be left out",
     ),

@@ -19,6 +19,7 @@ from pathlib import Path
 from specbench.harness.compare.limits import key, read_table, text, unknown
 from specbench.harness.measure.files import write_atomically
 
+from .adding import one_at_a_time
 from .points import METRICS, Point
 from .steps import is_named
 
@@ -51,6 +52,9 @@ class Accepted:
     def concerns(self, arm: str, metric: str) -> bool:
         return self.arm in ("", arm) and self.metric in ("", metric)
 
+    def names(self, point: Point) -> bool:
+        return self.concerns(point.arm, point.metric) or self.concerns(point.full_arm, point.metric)
+
 
 def read_accepted(history: Path) -> list[Accepted]:
     """What has been accepted; ValueError naming the file for what it cannot be read as."""
@@ -73,19 +77,25 @@ def accepted_commits(accepted: list[Accepted], arm: str, metric: str) -> list[st
 
 def accept(history: Path, entry: Accepted, points: tuple[Point, ...]) -> Path:
     """Adds `entry` to the file; ValueError for a commit, metric or arm that no run of the history has."""
-    own = [p for p in points if entry.concerns(p.arm, p.metric) and is_named(p.commit, [entry.commit])]
+    concerned = sorted((p for p in points if entry.names(p)), key=lambda p: p.utc)
+    if entry.arm and not any(entry.arm in (p.arm, p.full_arm) for p in points):
+        raise ValueError(f"arm: {entry.arm!r} has no point here; allowed: {', '.join({p.arm: 0 for p in points})}")
+    own = [p for p in concerned if is_named(p.commit, [entry.commit])]
     if not own:
-        known = list(dict.fromkeys(p.commit[:12] for p in points if entry.concerns(p.arm, p.metric)))
-        raise ValueError(f"commit: {entry.commit!r} has no point here; allowed: {', '.join(known[-10:]) or 'none'}")
+        known = list(dict.fromkeys(p.commit[:12] for p in concerned))
+        raise ValueError(
+            f"commit: {entry.commit!r} has no point here; the newest that have: {', '.join(known[-10:]) or 'none'}"
+        )
     if len({p.commit for p in own if not p.commit.endswith("+")}) > 1:
         raise ValueError(f"commit: {entry.commit!r} is the start of several commits; give more of it")
     path = history / FILE
-    before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    read_accepted(history)  # a file that cannot be read is not added to
     dated = {**asdict(entry), "utc": entry.utc or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
     lines = [f"[[{_TABLE}]]", *(f"{name} = {_quoted(value)}" for name, value in dated.items() if value)]
-    whole = before + ("\n" if before else "") + "\n".join(lines) + "\n"
-    write_atomically(path, lambda temporary: temporary.write_text(whole, encoding="utf-8"))
+    with one_at_a_time(history):
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        read_accepted(history)  # a file that cannot be read is not added to
+        whole = before + ("\n" if before else "") + "\n".join(lines) + "\n"
+        write_atomically(path, lambda temporary: temporary.write_text(whole, encoding="utf-8"))
     return path
 
 

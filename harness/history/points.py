@@ -11,9 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from specbench.harness.ab.comparable import arm_name
+from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
 from specbench.harness.compare.figures import FIGURES, Side, median
 from specbench.harness.compare.keys import comparison_keys
 from specbench.harness.compare.stored import StoredRun
+
+from .rerun import load_options
 
 SYNCS = "syncs_per_round"
 METRICS: Mapping[str, str] = {**{figure.key: figure.better for figure in FIGURES}, SYNCS: "lower"}
@@ -22,9 +26,10 @@ METRICS: Mapping[str, str] = {**{figure.key: figure.better for figure in FIGURES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One metric of one arm in one run. `value`: median over the repeats. case: hash of workload and sampling.
-    fingerprint: hash of hardware and schema, with its text beside it. commit: as in git, `+` for local changes; the run
-    id where the code came from no checkout."""
+    """One metric of one arm in one run. `value`: median over the repeats. case: hash of model, workload and sampling.
+    arm, full_arm: its label, and all that was asked for, whether the label tells it or not. fingerprint: hash of
+    hardware and schema, with its text beside it. commit: as in git, `+` for local changes; the run id where the code
+    came from no checkout. options: of the run's command, what a paired rerun needs too."""
 
     run_id: str
     path: str
@@ -35,8 +40,10 @@ class Point:
     fingerprint: str
     fingerprint_text: str
     arm: str
+    full_arm: str
     metric: str
     value: float
+    options: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +57,7 @@ class Commit:
     fingerprint: str
     fingerprint_text: str
     run_ids: tuple[str, ...]
+    options: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,9 +76,13 @@ class Series:
 
 
 def points_of(run: StoredRun) -> list[Point]:
-    """Every metric that is a number, of every arm with figures."""
+    """Every metric that is a number, of every arm with figures; none of an A/B run, whose sides are no series."""
+    if AB_KEY in run.manifest:
+        return []
     keys = comparison_keys(run.manifest)
-    case = {"workload": keys["workload"], "sampling": keys["sampling"]}
+    model = _model(run.manifest)
+    case = {"workload": keys["workload"], "sampling": keys["sampling"], "model": model}
+    full_names, options = _full_names(run.manifest), load_options(run.manifest)
     machine = {"hardware": keys["hardware"], "schema": run.manifest["schema"]}
     found = []
     for arm in run.arms:
@@ -86,26 +98,54 @@ def points_of(run: StoredRun) -> list[Point]:
                     utc=str(run.manifest.get("started_utc", "")),
                     commit=_commit(run),
                     case=_hash(case),
-                    case_text=f"{keys['workload']['model']}, {keys['workload']['name']}",
+                    case_text=", ".join([keys["workload"]["model"], keys["workload"]["name"], *model.values()]),
                     fingerprint=_hash(machine),
                     fingerprint_text=_machine_text(keys["hardware"]),
                     arm=arm,
+                    full_arm=full_names.get(arm, arm),
                     metric=metric,
                     value=value,
+                    options=options,
                 )
             )
     return found
 
 
 def build_series(points: Iterable[Point]) -> list[Series]:
-    """Points by workload, arm and metric; a commit that was measured again keeps its first place."""
+    """Points by workload, arm and metric; a commit that was measured again keeps its first place.
+
+    An arm has the name of its label, and its full one where runs mean different things by one label. Where machines
+    take turns each has series of its own; one that replaces another goes on in the same series, in a new segment.
+    """
+    ordered = sorted(points, key=lambda p: (p.utc, p.run_id))
+    meant: dict[tuple[str, str], set[str]] = {}
+    for point in ordered:
+        meant.setdefault((point.case, point.arm), set()).add(point.full_arm)
     groups: dict[tuple[str, str, str], list[Point]] = {}
-    for point in sorted(points, key=lambda p: (p.utc, p.run_id)):
-        groups.setdefault((point.case, point.arm, point.metric), []).append(point)
-    return [
-        Series(case=case, case_text=own[0].case_text, arm=arm, metric=metric, commits=tuple(_commits(own)))
-        for (case, arm, metric), own in groups.items()
-    ]
+    for point in ordered:
+        name = point.arm if len(meant[point.case, point.arm]) == 1 else point.full_arm
+        groups.setdefault((point.case, name, point.metric), []).append(point)
+    taken_turns = {key[0] for key, own in groups.items() if _take_turns(_commits(own))}
+    series = []
+    for (case, arm, metric), own in groups.items():
+        for machine, of_machine in _by_machine(own).items() if case in taken_turns else [("", own)]:
+            text = ", on ".join(filter(None, [own[0].case_text, of_machine[0].fingerprint_text if machine else ""]))
+            commits = tuple(_commits(of_machine))
+            series.append(Series(case=case + machine, case_text=text, arm=arm, metric=metric, commits=commits))
+    return series
+
+
+def _take_turns(commits: list[Commit]) -> bool:
+    """Whether a machine comes back after another one: two kinds of runners, not one that was replaced."""
+    machines = [c.fingerprint for n, c in enumerate(commits) if n == 0 or c.fingerprint != commits[n - 1].fingerprint]
+    return len(set(machines)) < len(machines)
+
+
+def _by_machine(points: list[Point]) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.fingerprint, []).append(point)
+    return found
 
 
 def _commits(points: list[Point]) -> list[Commit]:
@@ -121,6 +161,7 @@ def _commits(points: list[Point]) -> list[Commit]:
             fingerprint=fingerprint,
             fingerprint_text=own[0].fingerprint_text,
             run_ids=tuple(p.run_id for p in own),
+            options=own[-1].options,
         )
         for (commit, fingerprint), own in by_commit.items()
     ]
@@ -130,6 +171,25 @@ def _commit(run: StoredRun) -> str:
     git: Mapping[str, Any] = run.manifest.get("git") or {}
     sha = git.get("sha")
     return f"{sha}{'+' if git.get('dirty') else ''}" if sha else run.run_id
+
+
+def _model(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What another model of the same name differs in, as far as the run says."""
+    model = manifest.get("model")
+    if not isinstance(model, Mapping):
+        return {}
+    found = {name: str(model[name]) for name in ("dtype", "device") if model.get(name)}
+    if model.get("num_layers"):
+        found["num_layers"] = f"{model['num_layers']} layers"
+    return found | ({"synthetic": "random weights"} if model.get("synthetic") else {})
+
+
+def _full_names(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """By label, the arm with every switch that was asked for; empty for a run that another program made."""
+    config = manifest.get("config")
+    arms = config.get("arms") if isinstance(config, Mapping) else None
+    known = [arm for arm in arms or () if {"label", "strategy", "options", "engine"} <= set(arm)]
+    return {arm["label"]: arm_name(arm) for arm in known}
 
 
 def _machine_text(hardware: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""A directory of runs that many jobs add to: one directory a run, nothing shared, so that nobody waits for anybody.
+"""A directory of runs that many jobs add to: one directory a run, nothing shared (adding.py).
 
 HISTORY/runs/<run id>/        the run as it was made, without logs and traces
 HISTORY/history.toml          steps that a maintainer has accepted
@@ -8,21 +8,18 @@ HISTORY/.index.json           a cache of every run's points; delete it at any ti
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from specbench.harness.compare.stored import Problem, StoredRun, read_run, two_of_one_id
-from specbench.harness.measure.files import sha256_file, write_json
+from specbench.harness.compare.stored import Problem, read_run
+from specbench.harness.measure.files import write_json
 
+from .adding import RUNS
 from .points import Point, points_of
 
-RUNS, INDEX = "runs", ".index.json"
-_INDEX_SCHEMA = "specbench.history-index/1"
-_LEFT_BEHIND = ("log", "children", "plots", "errors.log", ".lock")
+INDEX = ".index.json"
+_INDEX_SCHEMA = "specbench.history-index/2"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,31 +29,6 @@ class History:
     path: Path
     points: tuple[Point, ...]
     problems: tuple[Problem, ...]
-
-
-def add_run(history: Path, run: Path) -> tuple[Path, bool]:
-    """Copies a run into the history; (where it lies, whether it is new). Safe beside other jobs that do the same.
-
-    The copy appears under its name only when it is whole. ValueError for a run that cannot be read or compared later,
-    and for another run of the same id.
-    """
-    stored = read_run(run)
-    target = history / RUNS / stored.run_id
-    if target.exists():
-        return target, _already(target, stored)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        shutil.copytree(stored.path, temporary, ignore=shutil.ignore_patterns(*_LEFT_BEHIND, "*.sqlite", "*.json.gz"))
-        try:
-            os.rename(temporary, target)
-        except OSError:  # another job has just added it: a directory that is not empty is never replaced
-            if not target.exists():
-                raise
-            return target, _already(target, stored)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return target, True
 
 
 def read_history(history: Path) -> History:
@@ -76,21 +48,11 @@ def read_history(history: Path) -> History:
                 continue
             entry = {"signature": signature, "points": [asdict(p) for p in found]}
         kept[str(directory.relative_to(history))] = entry
-        points += [Point(**p) for p in entry["points"]]
+        points += [Point(**{**p, "path": str(directory)}) for p in entry["points"]]  # a history may be moved
     if kept != cache:
         _write_index(history / INDEX, kept)
     unique, doubled = _unique(points)
     return History(path=history, points=tuple(unique), problems=(*problems, *doubled))
-
-
-def _already(target: Path, stored: StoredRun) -> bool:
-    """False for the same run; ValueError for another one of its id."""
-    there = read_run(target)
-    name = "requests.parquet"
-    files = [one.path / name for one in (there, stored)]
-    if all(f.is_file() for f in files) and sha256_file(files[0]) != sha256_file(files[1]):
-        raise ValueError(f"run: {two_of_one_id(there, stored)}; give it an id of its own or remove one")
-    return False
 
 
 def _directories(history: Path) -> tuple[list[Path], list[Problem]]:

@@ -11,6 +11,7 @@ from scipy import stats
 
 from specbench.harness.measure.paired import paired as paired_t
 
+DIRECTION = "higher_is_better"
 ACCURACY_SCHEMA = pa.schema(
     [
         ("arm", pa.string()),
@@ -23,11 +24,17 @@ ACCURACY_SCHEMA = pa.schema(
         ("value", pa.float64()),
         ("output_sha256", pa.string()),
         ("num_output_tokens", pa.int32()),  # null where nothing was generated
+        (DIRECTION, pa.bool_()),  # of an item's value; null where lm-eval does not say
     ]
 )
 _KEYS = ["task", "version", "filter", "num_fewshot", "metric"]
 _Z_95 = 1.959964
 _Z_POWER_80 = 0.841621
+
+
+def with_direction(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `accuracy.parquet`; those written before the direction of a metric was recorded do not know it."""
+    return rows if DIRECTION in rows else rows.assign(**{DIRECTION: None})
 
 
 def accuracy_figures(rows: pd.DataFrame, baseline: str) -> dict[str, Any]:
@@ -60,7 +67,7 @@ def _score(values: pd.Series) -> dict[str, Any]:
 
 def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> dict[str, Any]:
     """Exact McNemar and the difference over the items that both answered. Values other than 0 and 1 have no McNemar
-    (`p` is None) but the paired t interval of their difference, from two items on.
+    (`p` is None) but the paired t interval of their difference, from two items on. `p_test`: of either test.
 
     The interval is Agresti and Min's (Statistics in Medicine 24, 2005): half an item added to each of the four cells,
     so that it does not shrink to nothing where no item differs. `detectable` is the difference that this sample would
@@ -69,17 +76,20 @@ def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> dict[str, Any]:
     both = baseline.merge(arm, on="item", suffixes=("_base", "_arm"))
     n = len(both)
     if n == 0:
-        return {"n": 0, "same_output": None, "difference": None, "p": None}
+        return {"n": 0, "same_output": None, "difference": None, "p": None, "p_test": None}
     same = float((both["output_sha256_base"] == both["output_sha256_arm"]).mean())
     difference = float((both["value_arm"] - both["value_base"]).mean())
-    found = {"n": n, "same_output": same, "difference": difference, "p": None}
+    found = {"n": n, "same_output": same, "difference": difference, "p": None, "p_test": None}
     if not both[["value_base", "value_arm"]].isin([0.0, 1.0]).all(axis=None):
         change = (both["value_arm"] - both["value_base"]).to_numpy(dtype=float)
         interval = paired_t(change) if n >= 2 else None
-        return found | ({"low": float(interval.low), "high": float(interval.high)} if interval else {})
+        if interval is None:
+            return found
+        return found | {"low": float(interval.low), "high": float(interval.high), "p_test": float(interval.p)}
     won = int((both["value_arm"] > both["value_base"]).sum())
     lost = int((both["value_arm"] < both["value_base"]).sum())
-    return found | {"won": won, "lost": lost} | mcnemar(won, lost, n)
+    tested = mcnemar(won, lost, n)
+    return found | {"won": won, "lost": lost} | tested | {"p_test": tested["p"]}
 
 
 def mcnemar(won: int, lost: int, n: int) -> dict[str, float]:

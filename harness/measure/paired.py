@@ -7,7 +7,7 @@ last axis holds the pairs of one. scipy does the statistics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,15 +24,26 @@ class Paired:
     """Mean log ratio of the pairs of each experiment (all arrays of one shape, scalars for one experiment).
 
     low, high: ends of the 95 % t interval of the mean. sd: standard deviation of the log ratios (n - 1). p: two-sided,
-    of "no difference". num_pairs: pairs in each experiment.
+    of "no difference". num_pairs: pairs in each. error: standard error of the mean; freedom: its degrees of freedom.
     """
 
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     sd: NDArray[np.float64]
+    error: NDArray[np.float64]
     p: NDArray[np.float64]
     num_pairs: int
+    freedom: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shared:
+    """What all pairs of an experiment have in common, so that their spread cannot show it: the variance of their mean
+    log ratio from one experiment to the next, and the degrees of freedom it was estimated with."""
+
+    variance: ArrayLike
+    freedom: int
 
 
 def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
@@ -54,9 +65,26 @@ def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
         low=np.where(exact, mean, interval.low),
         high=np.where(exact, mean, interval.high),
         sd=np.where(exact, 0.0, sd),
+        error=np.where(exact, 0.0, sd) / np.sqrt(num_pairs),
         p=np.where(exact, np.abs(mean) < _EXACT_ZERO, test.pvalue),
         num_pairs=num_pairs,
+        freedom=num_pairs - 1,
     )
+
+
+def widened(found: Paired, shared: Shared, level: float = LEVEL) -> Paired:
+    """`found` with what its pairs share: both variances added, and t with the fewer of the two degrees of freedom.
+
+    Welch's approximation lies between the fewer and their sum, so that this interval is never too narrow for it.
+    """
+    error = np.sqrt(found.error**2 + np.asarray(shared.variance, dtype=float))
+    freedom = min(found.freedom, shared.freedom)
+    half = stats.t.ppf((1 + level) / 2, freedom) * error
+    none = np.abs(found.mean) < _EXACT_ZERO
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stats.t.sf(np.abs(found.mean) / error, freedom)
+    p = np.where(error > 0, p, none)
+    return replace(found, low=found.mean - half, high=found.mean + half, error=error, p=p, freedom=freedom)
 
 
 def signed_rank_p(log_ratios: ArrayLike) -> float:

@@ -22,9 +22,12 @@ def least_effect(sd: float, num_pairs: int, alpha: float = ALPHA, power: float =
     (t_{1-alpha/2, n-1} + t_{power, n-1}) * sd / sqrt(n), the usual approximation of the noncentral t.
     """
     assert num_pairs >= 2, "no spread below two pairs"
-    freedom = num_pairs - 1
-    quantiles = stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)
-    return float(quantiles * sd / math.sqrt(num_pairs))
+    return least_effect_of(sd / math.sqrt(num_pairs), num_pairs - 1, alpha, power)
+
+
+def least_effect_of(error: float, freedom: int, alpha: float = ALPHA, power: float = POWER) -> float:
+    """The same from the standard error of the mean log ratio and its degrees of freedom."""
+    return float((stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)) * error)
 
 
 def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> float:

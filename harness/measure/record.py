@@ -1,50 +1,40 @@
-"""The run directory: raw tables written block by block, and `run.json` that says what was run, where and on what.
+"""The run directory: raw tables, and `run.json` that says what was run, where and on what.
 
     runs/<UTC>-<label>-<8 hex>/
-      run.json                                   manifest and results, always rewritten atomically
-      parts/{requests,steps,phases}-<arm>-<n>.parquet   one set a measured block, until the run is finished
+      run.json    manifest and results, always rewritten atomically
+      parts/      the tables of measured blocks (one arm, one repeat each), until the run is finished
       requests.parquet steps.parquet phases.parquet     all blocks, once the run is finished
 
-A block (one arm, one repeat) is committed by its requests part, which is written last: a kill loses at most the block
-that was being measured. A part that is there supersedes the same block of the consolidated tables.
+How blocks are stored so that a kill loses at most one: block_store.py.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import secrets
 import shlex
-import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
+from specbench.harness.measure.block_store import Block, BlockStore, slug
 from specbench.harness.measure.environment import collect_environment
-from specbench.harness.measure.files import sha256_file, to_plain, write_json, write_parquet
+from specbench.harness.measure.files import sha256_file, to_plain, write_json
 from specbench.harness.measure.schema import (
     FAILED_ARM_REQUEST_ID,
     RUN_SCHEMA,
     TABLES,
     Frames,
     Rows,
-    arrow_schema,
     build_table,
 )
 
-Block = tuple[str, int]
 PROFILES = "profile"  # `kind` in the manifest of a run directory that holds profiles only
 STATUSES = ("running", "complete", "interrupted", "failed")
 _REQUIRED = ("argv", "config", "workload", "arms")
-_TABLES_REQUESTS_LAST = ("steps", "phases", "requests")
 
 
 class RunDirectory:
@@ -54,6 +44,7 @@ class RunDirectory:
         """Use `create` or `open`."""
         self.path = path
         self.manifest = manifest
+        self._store = BlockStore(path)
 
     @classmethod
     def create(cls, output_dir: str | os.PathLike[str], label: str, manifest: Mapping[str, Any]) -> RunDirectory:
@@ -71,7 +62,7 @@ class RunDirectory:
         if None in labels or len(set(labels)) < len(labels):
             raise ValueError(f"manifest.arms: every arm needs a label of its own, got {labels}")
         now = datetime.now(timezone.utc)
-        run_id = f"{now:%Y%m%dT%H%M%SZ}-{_slug(label)}-{secrets.token_hex(4)}"
+        run_id = f"{now:%Y%m%dT%H%M%SZ}-{slug(label)}-{secrets.token_hex(4)}"
         environment = dict(manifest.get("environment") or collect_environment())
         git = environment.pop("git", None)
         path = Path(output_dir).expanduser() / run_id
@@ -132,7 +123,8 @@ class RunDirectory:
         self._known(arm)
         given = {"requests": requests, "steps": steps, "phases": phases}
         tables = {name: build_table(name, arm, repeat, rows) for name, rows in given.items()}
-        self._write_block(arm, repeat, tables, error=None)
+        self._store.write(arm, repeat, tables, error=None)
+        self._update_arms()
 
     def fail_arm(self, arm: str, repeat: int, error: BaseException | str) -> None:
         """Store that this block failed, as one row of `requests` with its error."""
@@ -153,7 +145,8 @@ class RunDirectory:
             "output_token_ids": [],
         }
         tables = {name: build_table(name, arm, repeat, [row] if name == "requests" else []) for name in TABLES}
-        self._write_block(arm, repeat, tables, error=text or "unknown error")
+        self._store.write(arm, repeat, tables, error=text or "unknown error")
+        self._update_arms()
 
     def describe_arm(
         self, arm: str, *, config: Mapping[str, Any] | None = None, notes: Iterable[str] | None = None
@@ -181,16 +174,15 @@ class RunDirectory:
 
     def done_blocks(self) -> set[Block]:
         """Blocks that were measured; failed ones are not among them, so that a resumed run tries them again."""
-        return {block for block, error in self._blocks().items() if error is None}
+        return {block for block, error in self._store.blocks().items() if error is None}
 
     def failed_blocks(self) -> dict[Block, str]:
         """Blocks that failed, with their errors."""
-        return {block: error for block, error in self._blocks().items() if error is not None}
+        return {block: error for block, error in self._store.blocks().items() if error is not None}
 
     def frames(self) -> Frames:
         """All rows so far, from parts and consolidated tables alike."""
-        tables = self._tables()
-        frames = {name: table.to_pandas() for name, table in tables.items()}
+        frames = {name: table.to_pandas() for name, table in self._store.tables().items()}
         return Frames(**frames, arms=tuple(self.manifest["arms"]))
 
     def finish(self, results: Mapping[str, Any], status: str | None = None) -> None:
@@ -201,18 +193,10 @@ class RunDirectory:
         status = status or ("complete" if self.done_blocks() else "failed")
         if status not in STATUSES[1:]:
             raise ValueError(f"status: {status!r} not allowed; allowed: {list(STATUSES[1:])}")
-        for name, table in self._tables().items():
-            write_parquet(self.path / f"{name}.parquet", table)
-        files = {f"{name}.parquet": {"sha256": sha256_file(self.path / f"{name}.parquet")} for name in TABLES}
+        files = {name: {"sha256": sha256_file(self.path / name)} for name in self._store.consolidate()}
         self.manifest.update(status=status, ended_utc=_utc(), results=to_plain(results), files=files)
         self._write_manifest()
-        self._drop_parts()
-
-    # --- files -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _parts(self) -> Path:
-        return self.path / "parts"
+        self._store.drop_parts()
 
     def _known(self, arm: str) -> dict[str, Any]:
         for entry in self.manifest["arms"]:
@@ -224,73 +208,14 @@ class RunDirectory:
     def _write_manifest(self) -> None:
         write_json(self.path / "run.json", self.manifest)
 
-    def _write_block(self, arm: str, repeat: int, tables: Mapping[str, pa.Table], error: str | None) -> None:
-        self._parts.mkdir(exist_ok=True)
-        tag = json.dumps({"arm": arm, "repeat": repeat, "error": error})
-        for name in _TABLES_REQUESTS_LAST:
-            path = self._parts / f"{name}-{_block_name(arm, repeat)}.parquet"
-            write_parquet(path, tables[name].replace_schema_metadata({"specbench.block": tag}))
-        self._update_arms()
-
     def _update_arms(self) -> None:
-        blocks = self._blocks()
+        blocks = self._store.blocks()
         for entry in self.manifest["arms"]:
             errors = [error for (arm, _), error in blocks.items() if arm == entry["label"]]
             failures = [error for error in errors if error is not None]
             entry["status"] = _arm_status(len(errors), len(failures))
             entry["error"] = failures[-1] if failures else ""
         self._write_manifest()
-
-    def _part_blocks(self) -> dict[Block, str | None]:
-        blocks: dict[Block, str | None] = {}
-        for path in sorted(self._parts.glob("requests-*.parquet")):
-            tag = json.loads(_guarded(pq.read_schema, path).metadata[b"specbench.block"])
-            blocks[tag["arm"], tag["repeat"]] = tag["error"]
-        return blocks
-
-    def _blocks(self) -> dict[Block, str | None]:
-        """Error, or None, of every stored block."""
-        blocks: dict[Block, str | None] = {}
-        path = self.path / "requests.parquet"
-        if path.exists():
-            table = _guarded(pq.read_table, path).select(["arm", "repeat", "request_id", "error"])
-            for row in table.group_by(["arm", "repeat", "request_id"]).aggregate([("error", "max")]).to_pylist():
-                failed = row["request_id"] == FAILED_ARM_REQUEST_ID
-                blocks[row["arm"], row["repeat"]] = row["error_max"] if failed else None
-        return blocks | self._part_blocks()
-
-    def _tables(self) -> dict[str, pa.Table]:
-        parts = sorted(self._part_blocks())
-        return {name: self._table(name, parts) for name in TABLES}
-
-    def _table(self, name: str, parts: list[Block]) -> pa.Table:
-        tables = [arrow_schema(name).empty_table()]
-        path = self.path / f"{name}.parquet"
-        if path.exists():
-            whole = _guarded(pq.read_table, path)
-            for arm, repeat in parts:
-                superseded = pc.and_(pc.equal(whole["arm"], arm), pc.equal(whole["repeat"], repeat))
-                whole = whole.filter(pc.invert(superseded))
-            tables.append(whole)
-        paths = [self._parts / f"{name}-{_block_name(arm, repeat)}.parquet" for arm, repeat in parts]
-        tables += [_guarded(pq.read_table, path) for path in paths]
-        return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
-
-    def _drop_parts(self) -> None:
-        """Rename first: a kill half way through the deletion must not leave a block without its steps."""
-        if self._parts.exists():
-            trash = self.path / f".parts-{secrets.token_hex(4)}"
-            self._parts.rename(trash)
-            shutil.rmtree(trash)
-
-
-def _guarded(read: Any, path: Path) -> Any:
-    try:
-        return read(path)
-    except FileNotFoundError as error:
-        raise ValueError(f"{path}: missing; the block is incomplete: remove its requests part and resume") from error
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path}: damaged ({error}); remove the file and resume the run") from error
 
 
 def _arm_status(num_blocks: int, num_failed: int) -> str:
@@ -299,15 +224,6 @@ def _arm_status(num_blocks: int, num_failed: int) -> str:
     if num_failed == 0:
         return "ok"
     return "failed" if num_failed == num_blocks else "partial"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:60] or "run"
-
-
-def _block_name(arm: str, repeat: int) -> str:
-    """A file name for any label: readable, and distinct for labels that differ only in odd characters."""
-    return f"{_slug(arm)}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}-{repeat}"
 
 
 def _utc(now: datetime | None = None) -> str:

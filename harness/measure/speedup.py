@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.measure.latency import tpot_by_request_ms
+from specbench.harness.measure.same_requests import pair_requests, same_output
 from specbench.harness.measure.stats import mean_interval
 
 
@@ -45,7 +46,7 @@ def speedup(
         return None
     ratios = [tps[label][r] / tps[baseline][r] for r in tps[label] if r in tps[baseline]]
     medians = [float(np.median(list(tps[name].values()))) if tps[name] else None for name in (label, baseline)]
-    pairs = _pairs(label, baseline, requests)
+    pairs = tpot_pairs(label, baseline, requests)
     by_prompt = pairs.groupby("prompt_id")["log_ratio"].mean()
     interval = mean_interval(by_prompt)
     return Speedup(
@@ -64,18 +65,13 @@ def speedup(
     )
 
 
-def _pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFrame:
-    """Requests of both arms that ran the same prompt in the same repeat; a prompt's n-th run pairs with its n-th."""
-    keys = ["repeat", "prompt_id", "occurrence"]
+def tpot_pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFrame:
+    """Requests of both arms that are the same request (`pair_requests`) and have a TPOT each; log_ratio: of baseline /
+    arm."""
     sides = []
     for name in (baseline, label):
-        rows = requests[requests["arm"] == name].sort_values("request_id")
-        rows = rows.assign(occurrence=rows.groupby(["repeat", "prompt_id"]).cumcount())
-        tpot = tpot_by_request_ms(rows)
-        sides.append(rows.loc[tpot.index, [*keys, "output_sha256"]].assign(tpot_ms=tpot))
-    pairs = sides[0].merge(sides[1], on=keys, suffixes=("_baseline", ""))
-    pairs = pairs[(pairs["tpot_ms"] > 0) & (pairs["tpot_ms_baseline"] > 0)]
-    return pairs.assign(
-        log_ratio=np.log(pairs["tpot_ms_baseline"] / pairs["tpot_ms"]),
-        same_output=pairs["output_sha256"] == pairs["output_sha256_baseline"],
-    )
+        rows = requests[requests["arm"] == name].reset_index(drop=True)
+        sides.append(rows.assign(tpot_ms=tpot_by_request_ms(rows)))
+    pairs = pair_requests(sides[0], sides[1], ["output_sha256", "tpot_ms"])
+    pairs = pairs[(pairs["tpot_ms_a"] > 0) & (pairs["tpot_ms_b"] > 0)]
+    return pairs.assign(log_ratio=np.log(pairs["tpot_ms_a"] / pairs["tpot_ms_b"]), same_output=same_output(pairs))

@@ -3,7 +3,7 @@
 improved, regressed   the difference counts (Holm over the gated metrics) and is at least the smallest that matters
 equivalent            the whole interval lies closer to no difference than that
 inconclusive          anything else; it never reads "no change"
-exploratory           fewer than LEAST_PAIRS pairs: no test can tell anything
+exploratory           fewer than LEAST_PAIRS pairs, or pairs whose spread is not that of a comparison: no test can tell
 no data               the metric has no figure, or only one
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.harness.measure.paired import Paired, holm, paired, signed_rank_p
-from specbench.harness.measure.power import ALPHA, as_fraction, least_effect, pairs_for_width, pairs_needed
+from specbench.harness.measure.paired import Paired, Shared, holm, paired, signed_rank_p, widened
+from specbench.harness.measure.power import ALPHA, as_fraction, least_effect_of, pairs_for_width, pairs_needed
 
 IMPROVED, REGRESSED = "improved", "regressed"
 EQUIVALENT, INCONCLUSIVE = "equivalent", "inconclusive"
@@ -46,6 +46,8 @@ class Comparison:
     smallest true change that so many pairs with this spread find in 80 % of all experiments. p: paired t; p_holm: the
     same among the gated metrics; p_signed_rank: exact, as a check. cv: coefficient of variation of one side within a
     pair. more_pairs: how many more it takes where the verdict is inconclusive, None where no reasonable number does.
+    Where all pairs share something (`Shared`), the interval, p and least_effect hold it; the signed rank cannot and is
+    None, and so is more_pairs: more of such pairs say no more of it.
     """
 
     metric: Metric
@@ -83,38 +85,55 @@ def decide(
     return by_rule if found.num_pairs >= LEAST_PAIRS else np.full_like(by_rule, EXPLORATORY, dtype="<U12")
 
 
+def log_ratios(pairs: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
+    """ln(b / a) of each pair (a, b)."""
+    values = np.log(np.asarray(pairs, dtype=float).reshape(-1, 2))
+    return np.asarray(values[:, 1] - values[:, 0])
+
+
+def tested(pairs: Sequence[tuple[float, float]], shared: Shared | None = None) -> Paired:
+    """The paired test of two pairs or more, with what they share where that is known."""
+    found = paired(log_ratios(pairs))
+    return found if shared is None else widened(found, shared)
+
+
 def compare(
-    pairs: Mapping[Metric, Sequence[tuple[float, float]]], min_effect: float = MIN_EFFECT, alpha: float = ALPHA
+    pairs: Mapping[Metric, Sequence[tuple[float, float]]],
+    min_effect: float = MIN_EFFECT,
+    alpha: float = ALPHA,
+    shared: Mapping[Metric, Shared] | None = None,
 ) -> list[Comparison]:
     """B against A for each metric, from its pairs (a, b), positive figures; Holm over the gated metrics that have data.
 
-    Metrics that are not gated get an interval and no verdict but `exploratory`.
+    Metrics that are not gated get an interval and no verdict but `exploratory`. `shared`: of metrics whose pairs have
+    something in common that their spread does not show.
     """
-    ratios = {m: np.log([b for _, b in found]) - np.log([a for a, _ in found]) for m, found in pairs.items()}
-    tests = {m: paired(r) for m, r in ratios.items() if len(r) >= 2}
+    common = shared or {}
+    tests = {m: tested(found, common.get(m)) for m, found in pairs.items() if len(found) >= 2}
     gated = [m for m in tests if m.gated]
     adjusted = dict(zip(gated, holm([float(tests[m].p) for m in gated]), strict=True)) if gated else {}
     compared = []
     for metric, found in pairs.items():
         if metric not in tests:
-            compared.append(_without_test(metric, found))
+            compared.append(untested(metric, found))
             continue
         p_holm = float(adjusted[metric]) if metric in adjusted else None
-        compared.append(_comparison(metric, found, ratios[metric], tests[metric], p_holm, min_effect, alpha))
+        one = _comparison(metric, found, tests[metric], p_holm, min_effect, alpha)
+        compared.append(replace(one, p_signed_rank=None, more_pairs=None) if metric in common else one)
     return compared
 
 
-def _without_test(metric: Metric, found: Sequence[tuple[float, float]]) -> Comparison:
-    if not found:
+def untested(metric: Metric, pairs: Sequence[tuple[float, float]]) -> Comparison:
+    """The change alone: of pairs whose spread is not that of a comparison, no interval would be true."""
+    if not pairs:
         return Comparison(metric=metric, verdict=NO_DATA, num_pairs=0)
-    (a, b) = found[0]
-    return Comparison(metric=metric, verdict=EXPLORATORY, num_pairs=1, a=a, b=b, change=b / a - 1)
+    a, b = (math.exp(float(np.mean(np.log(side)))) for side in zip(*pairs, strict=True))
+    return Comparison(metric=metric, verdict=EXPLORATORY, num_pairs=len(pairs), a=a, b=b, change=b / a - 1)
 
 
 def _comparison(
     metric: Metric,
     found: Sequence[tuple[float, float]],
-    ratios: NDArray[np.float64],
     test: Paired,
     p_holm: float | None,
     min_effect: float,
@@ -134,10 +153,10 @@ def _comparison(
         change=as_fraction(mean),
         low=as_fraction(float(test.low)),
         high=as_fraction(float(test.high)),
-        least_effect=as_fraction(least_effect(sd, len(found), alpha)),
+        least_effect=as_fraction(least_effect_of(float(test.error), test.freedom, alpha)),
         p=p,
         p_holm=p_holm,
-        p_signed_rank=signed_rank_p(ratios),
+        p_signed_rank=signed_rank_p(log_ratios(found)),
         cv=sd / math.sqrt(2),
         more_pairs=_more_pairs(mean, sd, len(found), min_effect, own_alpha) if verdict == INCONCLUSIVE else None,
     )

@@ -26,6 +26,7 @@ from .node_map import FILE as NODES
 from .node_map import read_node_maps
 from .nsys_command import Nsys, exported, find_nsys, nsys_argv, require_nsys, tail
 from .record import Profile, SlowDown, Subject, write_profile
+from .rules import PhaseRules
 
 FOLDER = "profile"
 TOOLS = ("auto", "nsys", "torch")
@@ -41,6 +42,7 @@ class Settings:
 
     num_rounds: int
     nsys: Nsys | None
+    rules: PhaseRules
     twin: bool
 
     def __post_init__(self) -> None:
@@ -111,7 +113,8 @@ def profile_arm(config: RunConfig, settings: Settings, folder: Path, say: Callab
     if report.device != "cuda":
         return ArmProfile(report=report, profile=None, slow_down=slow_down)
     say(f"{label}: analysing the trace")
-    return ArmProfile(report=report, profile=_analysed(folder, report, shown, slow_down), slow_down=slow_down)
+    profile = _analysed(folder, report, settings.rules, shown, slow_down)
+    return ArmProfile(report=report, profile=profile, slow_down=slow_down)
 
 
 def _trace(config: RunConfig, settings: Settings, folder: Path, scratch: Path) -> list[str]:
@@ -176,16 +179,15 @@ def _slow_down(profiled: ChildReport, twin: ChildReport) -> SlowDown:
     )
 
 
-def _analysed(folder: Path, report: ChildReport, command: Sequence[str], slow_down: SlowDown | None) -> Profile:
+def _analysed(
+    folder: Path, report: ChildReport, rules: PhaseRules, command: Sequence[str], slow_down: SlowDown | None
+) -> Profile:
     from .analysis import analyse_trace
-    from .rules import PhaseRules
 
     trace = next(path for name in (NSYS_TRACE, TORCH_TRACE) if (path := folder / name).is_file())
     subject = Subject(**{**report.subject, "profiler_argv": tuple(command)})
     try:
-        profile = analyse_trace(
-            trace, rules=PhaseRules.shipped(), node_maps=read_node_maps(folder / NODES), subject=subject
-        )
+        profile = analyse_trace(trace, rules=rules, node_maps=read_node_maps(folder / NODES), subject=subject)
     except ValueError as error:
         raise RuntimeError(f"the trace {trace} cannot be analysed: {error}") from error
     profile = with_notes(dataclasses.replace(profile, slow_down=slow_down), report.notes)

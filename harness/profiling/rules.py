@@ -61,8 +61,10 @@ class PhaseRules:
     def shipped(cls) -> PhaseRules:
         return _parse(SHIPPED)
 
-    def with_file(self, path: Path) -> PhaseRules:
-        """These rules with those of a user's file ahead of them. ValueError says what is wrong in it."""
+    def with_file(self, path: Path | None) -> PhaseRules:
+        """These rules with those of a user's file, if any, ahead of them. ValueError says what is wrong in it."""
+        if path is None:
+            return self
         own = _parse(path)
         return replace(self, rules=(*own.rules, *self.rules), attention=(*own.attention, *self.attention))
 

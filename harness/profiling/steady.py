@@ -44,18 +44,22 @@ def trace_rounds(engine: Engine, load: Load, num_rounds: int, tracer: Tracer) ->
     """
     assert not engine.has_work, "the engine is still busy"
     requests = steady_requests(engine, load, num_rounds)
+    ranges = engine.ranges
     tracer.arm()
-    _fill(engine, requests)
-    engine.log.take()
-    engine.phase_log.clear()
-    first, ranges = engine.num_steps, engine.ranges
-    engine.ranges = tracer.ranges
-    tracer.begin()
     try:
+        _fill(engine, requests)
+        engine.log.take()
+        engine.phase_log.clear()
+        first = engine.num_steps
+        engine.ranges = tracer.ranges
+        tracer.begin()
         starts_ns = _run(engine, num_rounds)
+    except BaseException:
+        tracer.drop()
+        raise
     finally:
-        tracer.end()
         engine.ranges = ranges
+    tracer.end()
     phases = list(engine.phase_log)
     for _ in range(engine.config.status_lag):  # whose own late reads are not the rounds'
         engine.step()

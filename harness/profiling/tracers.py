@@ -12,7 +12,10 @@ from specbench.harness.measure.ranges import NullRanges, Ranges, TraceRanges
 
 
 class Tracer(Protocol):
-    """`arm` stands before the batch is filled, `begin` and `end` around the rounds, whose ranges are `ranges`."""
+    """`arm` stands before the batch is filled, `begin` and `end` around the rounds, whose ranges are `ranges`.
+
+    What fails after `arm` and before `end` calls `drop` in the place of `end`: nothing is traced any more, nor kept.
+    """
 
     ranges: Ranges
 
@@ -21,6 +24,8 @@ class Tracer(Protocol):
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+    def drop(self) -> None: ...
 
 
 class NoTracer:
@@ -34,6 +39,8 @@ class NoTracer:
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+    def drop(self) -> None: ...
 
 
 class NsysRange:
@@ -51,6 +58,9 @@ class NsysRange:
     def end(self) -> None:
         _wait_idle()
         torch.cuda.profiler.stop()
+
+    def drop(self) -> None:
+        torch.cuda.profiler.stop()  # of a range that was never opened it does nothing
 
 
 class TorchTracer:
@@ -75,10 +85,15 @@ class TorchTracer:
         self._profile.step()
 
     def end(self) -> None:
-        if self._on_gpu:
-            _wait_idle()
-        self._profile.stop()
+        try:
+            if self._on_gpu:
+                _wait_idle()
+        finally:
+            self._profile.stop()
         self._profile.export_chrome_trace(str(self._path))
+
+    def drop(self) -> None:
+        self._profile.stop()
 
 
 def _wait_idle() -> None:

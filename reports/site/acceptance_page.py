@@ -9,7 +9,7 @@ import pandas as pd
 from specbench.reports.cells import number, rates, row_name, with_interval
 from specbench.reports.result_table import ResultTable
 
-from .groups import Group, by_case
+from .groups import Group, by_case, left_out
 from .page import Cell, Page, Section
 from .plots import Bars, Lines, Styles
 from .runs import SiteRun
@@ -31,9 +31,7 @@ def acceptance_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
     """The newest run of each workload that verified drafts."""
     groups = [g for g in by_case(runs) if len(position_frame(g.newest))]
     shown = [_section(group, n, styles) for n, group in enumerate(groups[:MAX_GROUPS])]
-    if len(groups) > MAX_GROUPS:
-        note = f"{len(groups) - MAX_GROUPS} older workloads are left out; each run's page has its figures."
-        shown.append(Section(title="Older workloads", sentences=(note,)))
+    shown += left_out(len(groups), MAX_GROUPS)
     if not shown:
         shown = [Section(title="Nothing to draw", sentences=("No run here verified a draft.",))]
     return Page(

@@ -14,7 +14,7 @@ from specbench.reports.profile_sentences import SHARES_NOT_SPEED
 from specbench.reports.profile_timeline import timeline, timeline_span_ns
 from specbench.reports.result_table import ResultTable
 
-from .groups import Group, by_case
+from .groups import Group, by_case, left_out
 from .page import Cell, Page, Section
 from .plots import Plot, Stacks, phase_styles
 from .runs import SiteRun
@@ -48,9 +48,7 @@ def anatomy_page(runs: Sequence[SiteRun]) -> Page:
     """The newest run of each workload that recorded phases or traces."""
     groups = [g for g in by_case(runs) if len(phase_frame(g.newest)) or g.newest.profiles]
     shown = [_section(group, n) for n, group in enumerate(groups[:MAX_GROUPS])]
-    if len(groups) > MAX_GROUPS:
-        note = f"{len(groups) - MAX_GROUPS} older workloads are left out; each run's page has its figures."
-        shown.append(Section(title="Older workloads", sentences=(note,)))
+    shown += left_out(len(groups), MAX_GROUPS)
     if not shown:
         shown = [Section(title="Nothing to draw", sentences=("No run here recorded phases or traces.",))]
     return Page(

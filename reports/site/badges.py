@@ -8,6 +8,7 @@ from typing import Any
 from specbench.harness.measure.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.reports.cells import NOTHING
 from specbench.reports.certificate_marks import all_passed
+from specbench.reports.verdict_table import verdict_words
 
 from .page import Cell
 from .runs import SiteRun
@@ -31,7 +32,7 @@ def verdict(record: Any) -> Cell:
     """Of an A/B experiment, with its sign."""
     word = str(record["verdict"])
     sign = "A/A: " if record["is_aa"] else _SIGNS.get(word, "")
-    return Cell(text=f"{sign}{word}", tone=_VERDICT_TONES.get(word, OPEN))
+    return Cell(text=f"{sign}{verdict_words(record)}", tone=_VERDICT_TONES.get(word, OPEN))
 
 
 def certificate(run: SiteRun) -> Cell:

@@ -23,13 +23,14 @@ from .history_page import history_page
 from .overview_page import overview_page
 from .page import Page
 from .plots import Styles
+from .predecessors import followers
 from .render import render, write_assets
 from .run_page import run_page
 from .runs import SiteRun, read_site_runs
 
 MARKER = "site.json"
 _SCHEMA = "specbench.site/1"
-_MAX_WHOLE = 40  # workloads whose newest run's page has what must be derived from raw tables
+_MAX_WHOLE = 40  # runs whose page has what must be derived from raw tables
 FORMATS = ("html", "png", "pdf")
 
 
@@ -77,19 +78,28 @@ def site_pages(
     runs: Sequence[SiteRun], problems: Sequence[Problem], accepted: Sequence[Accepted], title: str
 ) -> tuple[list[Page], list[tuple[str, str]]]:
     """Every page, and the menu: (path, title) of those that all pages lead to."""
-    styles = Styles()
+    styles, follows = Styles(), followers(runs)
     main = [
         overview_page(runs, problems, "Overview"),
-        compare_page(runs),
+        compare_page(runs, follows),
         crossover_page(runs, styles),
         acceptance_page(runs, styles),
         anatomy_page(runs),
         accuracy_page(runs),
         history_page(runs, accepted, styles),
     ]
-    newest = {group.newest.page for group in by_case(runs)[:_MAX_WHOLE]}
-    each = [run_page(run, _profile_path(run) if run.profiles else None, run.page in newest) for run in runs]
+    whole = _read_whole(runs)
+    each = [
+        run_page(run, follows.get(run.page), _profile_path(run) if run.profiles else None, styles, run.page in whole)
+        for run in runs
+    ]
     return [*main, *each], [(page.path, page.title) for page in main]
+
+
+def _read_whole(runs: Sequence[SiteRun]) -> set[str]:
+    """Pages of the runs whose raw tables are read: the newest of each workload first, then the newest of all."""
+    first = [group.newest.page for group in by_case(runs)]
+    return set(list(dict.fromkeys([*first, *(run.page for run in runs)]))[:_MAX_WHOLE])
 
 
 def _profile_path(run: SiteRun) -> str:

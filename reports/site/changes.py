@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from specbench.harness.measure.environment import hardware_line
 from specbench.reports.result_table import ResultTable
 
+from .groups import by_kind
 from .runs import SiteRun
 
-_VARYING = "load_average"
+_VARYING, _HARDWARE = "load_average", "hardware"
 _NUM_CHANGES = 100
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 def environment_rows(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -19,25 +23,70 @@ def environment_rows(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def changes_table(runs: Sequence[SiteRun]) -> ResultTable | None:
-    """What differs in hardware, software and settings from the run before (runs newest first); None for no change."""
-    rows = []
-    for newer, older in zip(runs, runs[1:], strict=False):
-        found = dict(_compared(older)), dict(_compared(newer))
-        for name in sorted({*found[0], *found[1]}):
-            values = [side.get(name, "-") for side in found]
-            if values[0] != values[1]:
-                rows.append((newer.started_utc, newer.commit, name, *values))
+    """What differs in hardware, software and settings between each run (newest first) and the one before it of the same
+    model, workload and load, whatever machine that ran on; a change that several workloads show is named once. None for
+    no change."""
+    found: dict[tuple[str, str, str], SiteRun] = {}
+    for group in by_kind(runs):
+        for newer, older in zip(group.runs, group.runs[1:], strict=False):
+            for change in _changes(newer, older):
+                first = found.get(change, newer)
+                found[change] = newer if newer.started_utc <= first.started_utc else first
+    if not found:
+        return None
+    rows = sorted(((r.started_utc, r.commit, *change) for change, r in found.items()), key=lambda row: row[0])[::-1]
+    notes = [f"The newest {_NUM_CHANGES} of {len(rows)}."] if len(rows) > _NUM_CHANGES else []
+    notes.append("Against the run before of the same model, workload and load; a change seen in several is named once.")
+    headers = ("first run (UTC)", "commit", "what", "before", "since")
+    title = "Hardware, software and settings that changed"
+    return ResultTable(title=title, headers=headers, rows=tuple(rows[:_NUM_CHANGES]), notes=tuple(notes))
+
+
+def _changes(newer: SiteRun, older: SiteRun) -> Iterator[tuple[str, str, str]]:
+    """(what, before, since); of another machine its name alone, not each of its parts."""
+    machines = [hardware_line(run.manifest.get("environment") or {}) for run in (older, newer)]
+    if machines[0] != machines[1]:
+        yield _HARDWARE, machines[0], machines[1]
+    found = dict(_compared(older)), dict(_compared(newer))
+    for name in sorted({*found[0], *found[1]}):
+        before, since = (side.get(name, "-") for side in found)
+        if before != since and not (machines[0] != machines[1] and name.startswith(_HARDWARE)):
+            yield name, before, since
+
+
+def difference_table(newer: SiteRun, older: SiteRun) -> ResultTable | None:
+    """What differs between two runs in code, configuration, hardware, software and settings; None for nothing."""
+    found = dict(_of_run(older)), dict(_of_run(newer))
+    rows = tuple(
+        (name, *map(_short, values))
+        for name in dict.fromkeys([*found[0], *found[1]])
+        if (values := tuple(side.get(name, "-") for side in found))[0] != values[1]
+    )
     if not rows:
         return None
-    notes = (f"The newest {_NUM_CHANGES} of {len(rows)}.",) if len(rows) > _NUM_CHANGES else ()
-    headers = ("first run (UTC)", "commit", "what", "before", "since")
-    return ResultTable(title="Environment changes", headers=headers, rows=tuple(rows[:_NUM_CHANGES]), notes=notes)
+    return ResultTable(title=f"Since {older.run_id}", headers=("what", "before", "now"), rows=rows)
+
+
+def _of_run(run: SiteRun) -> Iterator[tuple[str, str]]:
+    manifest = run.manifest
+    config = manifest.get("config")
+    arms = (manifest.get("arms") or ()) if not run.is_experiment else ()
+    parts = {"git": manifest.get("git"), "model": manifest.get("model"), "workload": manifest.get("workload")}
+    yield from _flat("", parts)
+    yield from _flat("config", {k: v for k, v in config.items() if k != "arms"} if isinstance(config, Mapping) else {})
+    yield "arms", ", ".join(str(arm["label"]) for arm in arms)
+    yield from _compared(run)
 
 
 def _compared(run: SiteRun) -> Iterator[tuple[str, str]]:
     for name, value in _flat("", run.manifest.get("environment") or {}):
         if not name.startswith(_VARYING):
             yield name, value
+
+
+def _short(value: str) -> str:
+    """The beginning of a long hash: enough to tell two apart."""
+    return f"{value[:16]}..." if _HASH.fullmatch(value) else value
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:

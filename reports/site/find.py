@@ -9,7 +9,8 @@ from pathlib import Path
 from specbench.harness.compare.stored import Problem
 
 _RUN_NAME = re.compile(r"\d{8}T\d{6}Z-")  # what `RunDirectory.create` begins every name with
-_RUNS = "runs"  # where a history keeps its runs
+_RUNS = "runs"  # where a history and a sweep keep their runs
+_SWEEP = "sweep.json"
 
 
 def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
@@ -17,7 +18,7 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
     found: dict[Path, None] = {}
     problems = []
     for path in paths:
-        if path.name == "run.json":
+        if path.name in ("run.json", _SWEEP):
             path = path.parent
         if not path.is_dir():
             problems.append(Problem(path=str(path), reason=f"{path}: there is no such directory"))
@@ -38,11 +39,16 @@ def histories(paths: Iterable[Path]) -> list[Path]:
 
 
 def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
-    """Runs one level below, and in its folder `runs`. A folder with the name of a run and no run.json is named."""
+    """Runs one level below, in its folder `runs`, and in sweeps there. A folder with the name of a run and no run.json
+    is named."""
     found, problems = [], []
     for child in _folders(folder):
         if (child / "run.json").is_file():
             found.append(child.resolve())
+        elif (child / _SWEEP).is_file():
+            inside, broken = _inside(child)
+            found += inside
+            problems += broken
         elif _RUN_NAME.match(child.name):
             problems.append(Problem(path=str(child), reason=f"{child}: no run.json: half written, or no run"))
     return found, problems

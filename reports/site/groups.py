@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specbench.harness.compare.keys import comparison_keys
+from specbench.harness.compare.keys import GROUPS, comparison_keys
 from specbench.harness.measure.environment import hardware_line
 
+from .page import Section
 from .runs import SiteRun
 
 _LOAD = ("max concurrency", "request rate")
@@ -16,7 +17,7 @@ _OF_PROMPTS = ("prompts sha256", "number of prompts")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Runs of one kind, the newest first."""
+    """Runs of one kind, the newest first. A/B experiments make groups of their own: their arms are sides."""
 
     title: str
     runs: tuple[SiteRun, ...]
@@ -36,11 +37,27 @@ def by_load(runs: Iterable[SiteRun]) -> list[Group]:
     return _grouped(runs, (*_LOAD, *_OF_PROMPTS))
 
 
-def _grouped(runs: Iterable[SiteRun], without: tuple[str, ...]) -> list[Group]:
+def by_kind(runs: Iterable[SiteRun]) -> list[Group]:
+    """Of one model, workload and load, on whatever machine, with whatever prompts: what one would like to compare."""
+    return _grouped(runs, _OF_PROMPTS, ("workload",))
+
+
+def left_out(num_groups: int, most: int) -> list[Section]:
+    """The section that says how many groups a page does not show; none where it shows all."""
+    if num_groups <= most:
+        return []
+    told = f"{num_groups - most} older workloads are left out; each run's page has its figures."
+    return [Section(title="Older workloads", sentences=(told,))]
+
+
+def _grouped(runs: Iterable[SiteRun], without: tuple[str, ...], among: Sequence[str] = GROUPS) -> list[Group]:
     groups: dict[tuple[str, ...], list[SiteRun]] = {}
     for run in runs:
         keys = comparison_keys(run.manifest)
-        alike = tuple(f"{g}.{k}={v}" for g, found in keys.items() for k, v in found.items() if k not in without)
+        alike = (
+            str(run.is_experiment),
+            *(f"{g}.{k}={v}" for g in among for k, v in keys[g].items() if k not in without),
+        )
         groups.setdefault(alike, []).append(run)
     return [Group(title=_title(own[0], without), runs=tuple(own)) for own in groups.values()]
 
@@ -50,7 +67,7 @@ def _title(run: SiteRun, without: tuple[str, ...]) -> str:
     words = [keys["model"], keys["name"], hardware_line(run.manifest.get("environment") or {}), _sampling(run.manifest)]
     if _LOAD[0] not in without:
         words += [_load(keys), f"{keys['number of prompts']} prompts"]
-    return ", ".join(word for word in words if word)
+    return ", ".join(word for word in [*["A/B"] * run.is_experiment, *words] if word)
 
 
 def _load(keys: Mapping[str, str]) -> str:

@@ -83,7 +83,7 @@ def history_frame(own: Sequence[Story], num_points: int) -> pd.DataFrame:
     rows = []
     for story in own:
         for commit in _thinned([*story.older, *story.series.commits], num_points):
-            note = f"{commit.commit[:12]}, {commit.utc}"
+            note = f"{commit_name(commit)}, {commit.utc}"
             x = places[commit.commit, commit.fingerprint]
             rows.append({"series": story.series.arm, "x": x, "y": commit.value, "note": note})
     return pd.DataFrame(rows)
@@ -98,6 +98,12 @@ def commit_places(own: Sequence[Story]) -> Mapping[tuple[str, str], int]:
             first[key] = min(first.get(key, commit.utc), commit.utc)
     ordered = sorted(first, key=lambda key: (first[key], key))
     return {key: n + 1 for n, key in enumerate(ordered)}
+
+
+def commit_name(commit: Commit) -> str:
+    """Twelve characters of a hash, with its mark for local changes; a run id (of code from no checkout) whole."""
+    bare = commit.commit.rstrip("+")
+    return commit.commit if len(bare) != 40 else bare[:12] + "+" * commit.commit.endswith("+")
 
 
 def event_marks(own: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:

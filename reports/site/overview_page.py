@@ -17,11 +17,8 @@ from .runs import SiteRun
 PATH = "index.html"
 _HEADERS = (
     "run",
-    "began (UTC)",
-    "commit",
+    "began (UTC), commit",
     "workload",
-    "hardware",
-    "arms",
     "best speed-up",
     "verdict",
     "lossless",
@@ -32,11 +29,14 @@ _HEADERS = (
 
 def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], title: str) -> Page:
     """Runs in the order given."""
+    machines = list(dict.fromkeys(_hardware(run) for run in runs))
+    are_told = len(machines) > 1
     table = LinkTable(
         title=f"{len(runs)} run{'s' * (len(runs) != 1)}, the newest first",
         headers=_HEADERS,
-        rows=tuple(_row(run) for run in runs),
+        rows=tuple(_row(run, _hardware(run) * are_told) for run in runs),
         notes=(
+            *([] if are_told else [f"All on {machine}." for machine in machines]),
             "best speed-up: of TPS against no-spec in the same run; arms with forced acceptance or a failed "
             "certificate are not considered. A dash: nothing was asked.",
         ),
@@ -83,23 +83,25 @@ def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
     )
 
 
-def _row(run: SiteRun) -> tuple[Cell, ...]:
+def _row(run: SiteRun, hardware: str) -> tuple[Cell, ...]:
     best = best_speedup(run)
     workload = run.manifest["workload"] or {}
-    load = f", {run.concurrency} at once" if run.concurrency else ""
+    load = f"{run.concurrency} at once" if run.concurrency else ""
+    kind = (_model(run), str(workload.get("name", "no workload")), load, hardware)
     return (
         Cell(text=run.run_id, href=run.page),
-        Cell(text=run.started_utc.replace("T", " ").removesuffix("Z")),
-        Cell(text=run.commit),
-        Cell(text=f"{_model(run)}, {workload.get('name', 'no workload')}{load}"),
-        Cell(text=hardware_line(run.manifest["environment"] or {})),
-        Cell(text=str(len(run.arms) or len(run.profiles))),
+        Cell(text=f"{run.started_utc.replace('T', ' ')[:16]} {run.commit}"),
+        Cell(text=", ".join(filter(None, kind))),
         Cell(text=f"{best[0]:.2f}x {best[1]}") if best else badges.NONE,
         badges.verdict(run.ab) if run.ab else badges.NONE,
         badges.certificate(run),
         badges.graph_claim(run),
         badges.status(run),
     )
+
+
+def _hardware(run: SiteRun) -> str:
+    return hardware_line(run.manifest["environment"] or {})
 
 
 def _model(run: SiteRun) -> str:

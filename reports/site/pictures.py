@@ -66,15 +66,18 @@ def _lines(plot: Lines) -> Figure:
     for (name, dashed), own in frame.groupby(["series", "dashed"], sort=False):
         style = plot.styles[str(name)]
         dash = (0, (3, 3)) if dashed else (0, () if has_dashed or style.dash == (1, 0) else style.dash)
-        label = None if dashed else wrapped(str(name), _LEGEND_CHARACTERS)
+        is_named = not dashed or frame.loc[frame["series"] == name, "dashed"].all()
+        label = wrapped(str(name), _LEGEND_CHARACTERS) if is_named else None
         own = own.sort_values("x")
-        axes.plot(own["x"], own["y"], ls=dash, label=label, marker=_MARKERS[style.shape], ms=5, color=_colour(style))
+        way = "steps-post" if plot.are_steps else "default"
+        look: dict[str, Any] = {"marker": _MARKERS[style.shape], "ms": 5, "color": _colour(style), "drawstyle": way}
+        axes.plot(own["x"], own["y"], ls=dash, label=label, **look)
         if "low" in own and own["low"].notna().any():
             known = own.dropna(subset=["low", "high"])
             axes.vlines(known["x"], known["low"], known["high"], color=_colour(style), lw=1.2)
     if plot.scale == "log2":
         axes.set_xscale("log", base=2)
-    if plot.scale != "linear":
+    if plot.scale in ("log2", "ordinal"):
         axes.set_xticks(sorted(set(frame["x"])), [f"{x:g}" for x in sorted(set(frame["x"]))])
         axes.minorticks_off()
     if plot.shares:

@@ -82,14 +82,16 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Lines(Plot):
-    """Points joined by lines, x upwards. `scale`: linear, log2 (powers of two are marked) or ordinal. `reference`: a
-    horizontal line at this y. `marks`: x and text of vertical lines. `shares`: y runs from 0 to 1, in percent."""
+    """Points joined by lines, x upwards. `scale`: linear (whole numbers), number, log2 or ordinal. `reference`: a
+    horizontal line at this y. `marks`: x and text of vertical lines. `shares`: y runs from 0 to 1, in percent.
+    `are_steps`: y holds until the next point."""
 
     styles: dict[str, Style]
     scale: str = "linear"
     reference: float | None = None
     marks: tuple[tuple[float, str], ...] = ()
     shares: bool = False
+    are_steps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from specbench.reports.profile_html import text_columns
 from specbench.reports.result_table import ResultTable
@@ -21,6 +22,10 @@ from .plots import Lines, Plot, Slopes, Style
 from .vega import specification
 
 _HERE = Path(__file__).parent
+# Moments, intervals and short remarks in brackets: broken over two lines they are hard to read.
+_KEPT_WHOLE = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?Z?)?|\[[^\[\]<>]{1,30}\]|\([^()<>]{1,12}\)|[\d.-]+ / [\d.-]+"
+)
 SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js", "site.js")
 MAX_PAGE_BYTES = 5_000_000
 _SYMBOLS = {
@@ -31,6 +36,7 @@ _SYMBOLS = {
     "diamond": "M17 1.8l3.6 5.2l-3.6 5.2l-3.6-5.2z",
     "cross": "M15.4 2.6h3.2v2.8h2.8v3.2h-2.8v2.8h-3.2v-2.8h-2.8v-3.2h2.8z",
 }
+_PARTS = re.compile(r"(?<=[,./=_-])(?=[^,./=_-])")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +96,24 @@ def inline_json(value: Any) -> Markup:
     return Markup(text)
 
 
+def kept_whole(text: str) -> Markup:
+    """`text` escaped, and within it what must stay on one line."""
+    parts, end = [], 0
+    for found in _KEPT_WHOLE.finditer(text):
+        parts += [escape(text[end : found.start()]), Markup('<span class="whole">{}</span>').format(found.group())]
+        end = found.end()
+    return Markup("").join([*parts, escape(text[end:])])
+
+
+def _whole_rows(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """The first column names the row, and folds where a part of the name ends."""
+    return [(*map(_foldable, row[:1]), *map(kept_whole, row[1:])) for row in rows]
+
+
+def _foldable(name: str) -> Markup:
+    return Markup("<wbr>").join(escape(part) for part in _PARTS.split(name))
+
+
 @cache
 def _template() -> Any:
     environment = Environment(
@@ -100,6 +124,8 @@ def _template() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["text_columns"] = text_columns
+    environment.filters["whole"] = kept_whole
+    environment.filters["whole_rows"] = _whole_rows
     return environment.get_template("site.html.j2")
 
 
@@ -124,4 +150,6 @@ def _drawn(plot: Plot) -> Drawn:
 def _key(name: str, style: Style, is_line: bool, plot: Plot) -> Key:
     has_dashed = is_line and "dashed" in plot.frame and bool(plot.frame["dashed"].any())
     dash = "" if has_dashed or style.dash == (1, 0) else " ".join(map(str, style.dash))
+    if has_dashed and plot.frame.loc[plot.frame["series"] == name, "dashed"].all():
+        dash = "3 3"  # a name that stands for dashed lines only
     return Key(name=name, colour=style.colour, dash=dash, path=_SYMBOLS[style.shape], is_line=is_line)

@@ -16,20 +16,28 @@ from specbench.reports.verdict_table import verdict_table
 from specbench.reports.view import conventions, footnotes
 
 from . import badges
-from .changes import environment_rows
+from .changes import difference_table, environment_rows
+from .distributions import distribution_charts
+from .experiment_blocks import blocks_table
 from .page import Cell, Page, Section
-from .runs import SiteRun
+from .plots import Plot, Styles
+from .predecessors import Follows
+from .raw_files import files_table
+from .runs import WRONG_SHAPE, SiteRun
+from .verdict_charts import caution, verdict_charts
 
 
-def run_page(run: SiteRun, profile_href: str | None, with_asked: bool) -> Page:
-    """`profile_href`: the page of the run's traces, where it has any. `with_asked`: whether to make the table that the
-    run's recipe asks for, and that of its scores, which take as long as reading the run whole."""
+def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, styles: Styles, whole: bool) -> Page:
+    """`follows`: the runs before it. `profile_href`: the page of its traces, where it has any. `whole`: whether to make
+    what takes as long as reading the run whole: distributions, the table of its recipe, its scores."""
     sections = [
         _reproduce(run),
         *_verdict(run),
-        *_figures(run, with_asked),
-        *_proof(run, with_asked),
+        *_figures(run, whole),
+        *_distributions(run, styles, whole),
+        *_proof(run, whole),
         *_traces(run, profile_href),
+        *_changes(follows),
     ]
     return Page(
         path=run.page,
@@ -69,17 +77,20 @@ def _verdict(run: SiteRun) -> list[Section]:
     if run.ab is None:
         command = f"specbench ab --resume {shlex.quote(str(run.path))}"
         return [Section(title="Verdict", sentences=(f"Not judged yet: {command}",))]
-    return [Section(title="Verdict", badge=badges.verdict(run.ab), tables=(verdict_table(run.ab),))]
+    badge, said = badges.verdict(run.ab), caution(run.ab)
+    charts, tables = verdict_charts(run.ab), (verdict_table(run.ab),)
+    blocks = Section(title="Blocks", link_tables=(blocks_table(run),))
+    return [Section(title="Verdict", badge=badge, sentences=said, charts=charts, tables=tables), blocks]
 
 
-def _figures(run: SiteRun, with_asked: bool) -> list[Section]:
+def _figures(run: SiteRun, whole: bool) -> list[Section]:
     if not run.arms:
         return []
     view = run.view(with_accuracy=False)
     headers, rows = comparison(view)
     cells = tuple(tuple(row[header] for header in headers) for row in rows)
     table = ResultTable(title="Arms", headers=headers, rows=cells, notes=tuple(conventions(view)))
-    asked = asked_tables(run) if with_asked else []
+    asked = asked_tables(run) if whole else []
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
     return [Section(title="Figures", sentences=(later,) * (asks(run) and not asked), tables=(table, *asked))]
 
@@ -97,14 +108,47 @@ def asked_tables(run: SiteRun) -> list[ResultTable]:
     return [table for table in (seed_table(view), factor_table([view])) if table is not None]
 
 
-def _proof(run: SiteRun, with_scores: bool) -> list[Section]:
+def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
+    if not run.arms:
+        return []
+    charts: tuple[Plot, ...] = ()
+    told = f"Drawn for the newest runs only; for this one: specbench report {shlex.quote(str(run.path))}"
+    try:
+        if whole:
+            charts, told = distribution_charts(run, styles), "No request was served to its end."
+    except (ValueError, *WRONG_SHAPE) as error:
+        told = f"The raw tables cannot be read: {' '.join(str(error).split())}"
+    return [Section(title="Distributions", sentences=() if charts else (told,), charts=charts)]
+
+
+def _changes(follows: Follows | None) -> list[Section]:
+    """What differs from the newest older run that it can be compared with; without one, from the newest of its kind."""
+    if follows is None:
+        return []
+    title = "Changed since the run before"
+    if follows.before is None:
+        none = "No older run of this model, workload and load with an arm in common is among these."
+        return [Section(title=title, sentences=(none,))]
+    before = follows.comparable or follows.before
+    why = [reasons for other, reasons in follows.refused if other is before]
+    told = [f"The two are not comparable: {'; '.join(reasons)}." for reasons in why]
+    table = difference_table(follows.run, before)
+    if table is None:
+        told.append("Nothing that is recorded: commit, configuration, hardware, software and settings are the same.")
+    if any((one.manifest.get("git") or {}).get("dirty") for one in (follows.run, before)):
+        told.append("A checkout had local changes, which are not recorded: the code may differ.")
+    links = (Cell(text=before.run_id, href=before.page),)
+    return [Section(title=title, links=links, sentences=tuple(told), tables=(table,) if table else ())]
+
+
+def _proof(run: SiteRun, whole: bool) -> list[Section]:
     found = []
     if run.certificate is not None:
         table = certificate_table(run.certificate)
         found.append(Section(title="Losslessness", badge=badges.certificate(run), tables=(table,)))
     if not run.manifest.get("evaluation"):
         return found
-    if not with_scores:
+    if not whole:
         elsewhere = f"The scores of an older run: specbench show {shlex.quote(str(run.path))}"
         return [*found, Section(title="Accuracy", sentences=(elsewhere,))]
     told = (run.accuracy_problem,) if run.accuracy_problem else ()
@@ -128,12 +172,5 @@ def _origin(run: SiteRun) -> list[Section]:
     )
     return [
         Section(title="Environment", tables=(*tables, environment)),
-        Section(title="Raw files", tables=(_files(run),)),
+        Section(title="Raw files", tables=(files_table(run),)),
     ]
-
-
-def _files(run: SiteRun) -> ResultTable:
-    files = run.manifest.get("files") or {}
-    rows = [(name, str(entry.get("sha256", ""))) for name, entry in files.items()]
-    notes = () if rows else ("The run was not finished: its files have no hashes yet.",)
-    return ResultTable(title=str(run.path), headers=("file", "sha256"), rows=tuple(rows), notes=notes)

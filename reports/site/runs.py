@@ -32,7 +32,7 @@ from .stored_results import Blocks, figures_of
 
 _NEEDED = ("run_id", "status", "arms", "workload", "environment", "command", "started_utc")
 _AB_KEY, _AB_FILE, _AB_SCHEMA = "ab", "ab.json", "specbench.ab/1"  # what `specbench ab` writes
-_WRONG_SHAPE = (AssertionError, AttributeError, IndexError, KeyError, TypeError, pa.ArrowException, OSError)
+WRONG_SHAPE = (AssertionError, AttributeError, IndexError, KeyError, TypeError, pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +90,7 @@ class SiteRun:
             return None, ""
         try:
             return view_accuracy(RunDirectory.open(self.path)), ""
-        except (ValueError, *_WRONG_SHAPE) as error:
+        except (ValueError, *WRONG_SHAPE) as error:
             return None, f"the scores cannot be read ({type(error).__name__}: {error})"
 
     def view(self, with_accuracy: bool = True) -> RunView:
@@ -120,7 +120,7 @@ def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]
         except ValueError as error:
             problems.append(Problem(path=str(path), reason=" ".join(str(error).split())))
             continue
-        except _WRONG_SHAPE as error:
+        except WRONG_SHAPE as error:
             what = f"{type(error).__name__}: {error}"
             reason = f"{path}: half written, damaged, or of another version ({' '.join(what.split())})"
             problems.append(Problem(path=str(path), reason=reason))
@@ -146,7 +146,7 @@ def _read(path: Path) -> SiteRun:
     certificate = read_certificate(directory.path)
     marks = [failed_marks(directory.path), graph_marks(graphs)]
     arms = tuple(replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in arms)
-    names = _ab_names(manifest)
+    names = shown_labels(manifest)
     run = SiteRun(
         page="",
         path=directory.path,
@@ -173,7 +173,7 @@ def _check_shown(run: SiteRun) -> None:
         verdict_table(run.ab)
 
 
-def _ab_names(manifest: Mapping[str, Any]) -> dict[str, str]:
+def shown_labels(manifest: Mapping[str, Any]) -> dict[str, str]:
     """`A: eagle:k=2` for the arm `A`; nothing for runs that are no A/B experiment."""
     names = (manifest.get(_AB_KEY) or {}).get("names") or {}
     return {label: f"{label}: {name}" for label, name in names.items() if name}

@@ -18,7 +18,7 @@ from .plots import Bars, Intervals, Lines, Plot, Slopes, Stacks, Style
 
 _INK, _QUIET, _LINE = "var(--text)", "var(--quiet)", "var(--line)"
 _HEIGHT_PX, _ROW_PX = 280, 34
-_CROWDED = 60  # points of a line, beyond which they are drawn smaller
+_CROWDED = 30  # points of a line, beyond which they are drawn smaller
 _LABEL_PX = 260  # of the names beside lying bars; longer ones are cut, the table has them whole
 # Of the axes' labels only: a format of the axis would round the values in the marks' accessible names as well.
 _PERCENT, _CHANGE, _NUMBER = (f"format(datum.value, '{form}')" for form in (".0%", "+.1~%", ",.4~r"))
@@ -70,7 +70,8 @@ def _lines(plot: Lines) -> dict[str, Any]:
             bars.encode(x=x, y=alt.Y("low", type="quantitative", title=plot.y_title), y2="high", color=colour)
         )
     strokes = {False: [1, 0], True: [3, 3]} if frame["dashed"].any() else None
-    line = base.mark_line(strokeWidth=2, aria=False).encode(x=x, y=y, color=colour, detail="dashed:N")
+    way: Literal["step-after", "linear"] = "step-after" if plot.are_steps else "linear"
+    line = base.mark_line(strokeWidth=2, aria=False, interpolate=way).encode(x=x, y=y, color=colour, detail="dashed:N")
     if strokes:
         dash = alt.StrokeDash("dashed:N", legend=None, scale=alt.Scale(domain=[False, True], range=[[1, 0], [3, 3]]))
     else:
@@ -173,11 +174,11 @@ def _slopes(plot: Slopes) -> dict[str, Any]:
     points = base.mark_point(filled=True, size=40, color="var(--s0)", opacity=1).encode(x=x, y=y, tooltip=told)
     column = alt.Facet("facet:N", title=None, sort=list(dict.fromkeys(plot.frame["facet"])))
     small = alt.layer(lines, points).properties(width=190, height=180).facet(facet=column, columns=3)
-    return _finished(plot, small.to_dict())
+    return _finished(plot, small.to_dict(validate=False))
 
 
 def _whole(plot: Plot, chart: Any, height_px: int) -> dict[str, Any]:
-    sized = chart.properties(width="container", height=height_px).to_dict()
+    sized = chart.properties(width="container", height=height_px).to_dict(validate=False)
     return _finished(plot, {**sized, "autosize": {"type": "fit-x", "contains": "padding"}})
 
 
@@ -201,11 +202,13 @@ def _x_scale(plot: Lines) -> dict[str, Any]:
     if plot.scale == "log2":
         scale = alt.Scale(type="log", base=2, nice=False, padding=20)
         return {"type": "quantitative", "scale": scale, "axis": alt.Axis(values=values, format="~d", grid=False)}
-    return {
-        "type": "quantitative",
-        "scale": alt.Scale(zero=False, nice=False, padding=12),
-        "axis": alt.Axis(grid=False, tickMinStep=1, format="d"),
-    }
+    axis = alt.Axis(grid=False, labelExpr=_NUMBER, tickCount=10) if plot.scale == "number" else _whole_numbers()
+    return {"type": "quantitative", "scale": alt.Scale(zero=False, nice=False, padding=12), "axis": axis}
+
+
+def _whole_numbers() -> alt.Axis:
+    """They count from 1: the room left of it is no zero."""
+    return alt.Axis(grid=False, tickMinStep=1, labelExpr="datum.value < 1 ? '' : format(datum.value, 'd')")
 
 
 def _colour(styles: dict[str, Style], field: str = "series") -> alt.Color:

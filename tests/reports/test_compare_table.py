@@ -6,6 +6,7 @@ import json
 
 import pytest
 from compare_samples import Machine, make_run
+from floor_samples import store
 
 from specbench.harness.compare.comparison import compare_runs
 from specbench.harness.compare.stored import Problem, read_runs
@@ -20,7 +21,10 @@ def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     arms = ("no-spec", EVIL)
     paths = [make_run(folder, Machine(noise_seed=n, step_factor=1 + 0.03 * n), arms=arms) for n in range(2)]
-    return compare_runs(read_runs(paths)[0], problems=[Problem(path="x", reason="x: damaged")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECBENCH_CACHE", str(folder / "cache"))
+        store(0.001)
+        return compare_runs(read_runs(paths)[0], problems=[Problem(path="x", reason="x: damaged")])
 
 
 def test_table(compared):

@@ -10,15 +10,19 @@ from xml.etree import ElementTree
 import pytest
 
 from specbench.harness.compare.gate_result import (
+    CORRECTNESS,
     FAILED,
     INCONCLUSIVE,
     NO_DATA,
+    NOT_COMPARABLE,
     PASSED,
     SKIPPED,
     STRUCTURAL,
     TIMED,
+    VALIDITY,
     GateReport,
     GateResult,
+    exit_code,
 )
 from specbench.harness.measure.verdict import Metric, compare
 from specbench.reports.gate_report import MOST_CHARACTERS, comment, gate_json, gate_table, marker
@@ -94,8 +98,28 @@ def test_long_comments_are_cut_and_keep_the_marker(num):
 
 def test_annotations():
     lines = workflow_commands(report(timed(FAILED), counted(NO_DATA, reason="none"), counted(PASSED))).splitlines()
-    assert [line.split(" ")[0] for line in lines] == ["::error", "::warning"]
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::error"]
     assert lines[0].startswith("::error title=specbench cpu-small%3A step_ms::eagle:k=4: FAILED; +3.10%25 [")
+
+
+@pytest.mark.parametrize("kind", [STRUCTURAL, TIMED, VALIDITY, CORRECTNESS])
+@pytest.mark.parametrize("status", [PASSED, FAILED, NOT_COMPARABLE, NO_DATA, INCONCLUSIVE, SKIPPED])
+@pytest.mark.parametrize("inconclusive", ["fail", "warn", "pass"])
+@pytest.mark.parametrize("missing", ["fail", "warn"])
+def test_annotations_and_junit_agree_with_the_exit_code(kind, status, inconclusive, missing):
+    words = {"inconclusive": inconclusive, "missing": missing}
+    results = [counted(PASSED), replace(counted(status), kind=kind)]
+    code = exit_code(results, **words)
+    given = report(*results, code=code, **words)
+    errors = [line for line in workflow_commands(given).splitlines() if line.startswith("::error ")]
+    (suite,) = ElementTree.fromstring(junit_xml(given))
+    assert bool(errors) == bool(code) == (int(suite.get("failures")) + int(suite.get("errors")) > 0)
+    elements = [child.tag for child in suite[1] if child.tag != "properties"]
+    assert elements == ([] if status == PASSED else elements) and len(elements) == (status != PASSED)
+    assert bool(workflow_commands(given)) == bool(
+        code or (status, inconclusive) == (INCONCLUSIVE, "warn") or (status, missing) == (NO_DATA, "warn")
+    )
+    assert ("please read" in comment(given)) == bool(code)
 
 
 def test_annotations_are_one_line_each_whatever_labels_hold():
@@ -108,11 +132,29 @@ def test_step_summary(tmp_path):
     given = report(counted(FAILED))
     file = tmp_path / "summary.md"
     file.write_text("before\n")
-    assert write_summary(given, {"GITHUB_STEP_SUMMARY": str(file)}) == file
+    assert write_summary(given, {"GITHUB_STEP_SUMMARY": str(file)}) == ""
     assert file.read_text() == "before\n" + comment(given) + "\n"
-    assert write_summary(given, {}) is None
+    assert write_summary(given, {}) == ""
+
+
+@pytest.mark.parametrize("room", [5000, 2000, 600])
+def test_a_step_summary_that_does_not_fit_is_shortened_and_says_so(tmp_path, room):
+    given = report(*(counted(FAILED, arm=f"arm {n} \u00e4" * 3, reason="r" * 50) for n in range(60)))
+    file = tmp_path / "summary.md"
+    file.write_text("x" * ((1 << 20) - room))
+    assert write_summary(given, {"GITHUB_STEP_SUMMARY": str(file)}) == ""
+    added = file.read_bytes()[(1 << 20) - room :].decode()
+    assert len(file.read_bytes()) <= 1 << 20 and "cut: GitHub takes no longer step summaries" in added
+    kept = added.partition("\n\n(cut")[0]
+    assert kept and (comment(given) + "\n").startswith(kept + "\n"), "whole lines of it"
+
+
+def test_a_full_step_summary_is_said_elsewhere(tmp_path):
+    file = tmp_path / "summary.md"
     file.write_text("x" * (1 << 20))
-    assert write_summary(given, {"GITHUB_STEP_SUMMARY": str(file)}) is None
+    said = write_summary(report(counted(FAILED)), {"GITHUB_STEP_SUMMARY": str(file)})
+    assert said.startswith("::warning title=specbench cpu-small::the step summary is full") and said.endswith("\n")
+    assert file.stat().st_size == 1 << 20
 
 
 def test_junit(tmp_path):

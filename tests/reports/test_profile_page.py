@@ -1,10 +1,4 @@
-"""The page in a browser, opened from a file: nothing on the console, nothing from the network, readable by tools.
-
-Needs a Chromium on the PATH (Debian: `chromium`) and the package `playwright`; the accessibility check also the package
-`axe-playwright-python`, which brings axe-core with it.
-"""
-
-import shutil
+"""The page in a browser, opened from a file: nothing on the console, nothing from the network, readable by tools."""
 
 import pytest
 from profile_samples import eagle_profile, foreign_profile, fused_profile, hostile_profile
@@ -12,10 +6,6 @@ from profile_samples import eagle_profile, foreign_profile, fused_profile, hosti
 from specbench.reports.profile_diff_report import diff_document
 from specbench.reports.profile_html import html_page
 from specbench.reports.profile_report import profile_document, profiles_document
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 
 PAGES = {
     "one": lambda: profile_document(eagle_profile()),
@@ -26,36 +16,16 @@ PAGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def opened(browser, tmp_path):
-    """`opened(name, **context)`: the page; what it said on the console or asked of the network fails the test."""
-    complaints, contexts = [], []
+def opened(open_file, tmp_path):
+    """`opened(name, **context)`: the page."""
 
     def open_page(name, **options):
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
         file = tmp_path / f"{name}.html"
         file.write_text(html_page(PAGES[name]()), encoding="utf-8")
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: complaints.append(request.url) if request.url != file.as_uri() else None)
-        page.goto(file.as_uri())
-        return page
+        return open_file(file, **options)
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    return open_page
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -116,9 +86,5 @@ def test_the_drawing_holds_what_it_should(opened):
 @pytest.mark.parametrize(
     ("name", "scheme"), [*((name, "light") for name in PAGES), ("refused", "dark"), ("diff", "dark")]
 )
-def test_axe_finds_nothing_serious(opened, name, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
-    page = opened(name, color_scheme=scheme)
-    page.locator("details").evaluate_all("all => all.forEach(e => e.open = true)")
-    found = axe.Axe().run(page).response["violations"]
-    assert [(v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")] == []
+def test_axe_finds_nothing_serious(opened, serious_violations, name, scheme):
+    assert serious_violations(opened(name, color_scheme=scheme)) == []

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from specbench.harness.engine.batch import MixedEntry
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.layouts import MixedEntry
 from specbench.harness.engine.plans import parse_plan
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.engine.strategy import AcceptanceOverride, Strategy

@@ -16,6 +16,9 @@
       const specification = JSON.parse(document.getElementById(place.dataset.chart).textContent);
       const axis = specification.config.axis;
       axis.labelLimit = Math.min(axis.labelLimit, 0.3 * place.clientWidth); // long names leave room for the bars
+      if (specification.columns) { // small charts: as many beside each other as there is room for
+        specification.columns = Math.max(1, Math.floor((place.clientWidth - 60) / 210));
+      }
       await vegaEmbed(place, specification, options);
       place.dataset.state = "drawn";
     } catch (error) {

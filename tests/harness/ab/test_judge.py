@@ -52,6 +52,15 @@ def test_less_acceptance_is_seen_apart_from_speed(tmp_path):
     assert tokens["num_pairs"] == 12 and tokens["metric"]["pairs"] == "prompts" and tokens["change"] < -0.05
 
 
+@pytest.mark.parametrize(("change", "product", "exit_code"), [(0.02, "improved", 0), (0.6, "regressed", 1)])
+def test_longer_steps_of_more_tokens_go_both_ways_and_tpot_decides(tmp_path, change, product, exit_code):
+    more = [j + 1 for j in ACCEPTED]
+    record = judge(experiment(tmp_path, change=change, accepted_b=more))
+    assert verdicts(record) == ["regressed", "improved", product]
+    assert (record["verdict"], record["product"], record["exit_code"]) == ("mixed", product, exit_code)
+    assert verdict_table(record).title == f"B against A: mixed, TPOT {product}"
+
+
 def test_tokens_per_step_by_hand(tmp_path):
     record = judge(experiment(tmp_path, num_requests=6, accepted_b=[0] * 8))
     found = by_name(record)["tokens per step"]
@@ -134,7 +143,7 @@ def test_outputs_are_compared(tmp_path):
     assert same["same_output"] == {"num_same": 120, "num_pairs": 120, "is_enough": True} and same["exit_code"] == 0
     longer = [4, *ACCEPTED[1:-1], 3]
     differ = judge(experiment(tmp_path, change=0.1, accepted_b=longer, min_same_output=1.0))
-    assert differ["same_output"]["num_same"] < 120 and differ["verdict"] == "regressed"
+    assert differ["same_output"]["num_same"] < 120 and verdicts(differ)[0] == "regressed"
     assert differ["exit_code"] == 6, "wrong outputs come before speed"
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from specbench.harness import registry
 from specbench.harness.ab.fresh import FreshBlocks
+from specbench.harness.ab.plan import AbPlan
 from specbench.harness.cli.ab_sides import parse_side, side_config
 from specbench.harness.cli.main import app
 from specbench.harness.cli.percent import parse_percent
@@ -316,3 +317,36 @@ def test_percentages(text, value):
 def test_what_is_no_percentage(text):
     with pytest.raises(ValueError, match="min_effect: .* give a percentage"):
         parse_percent("min_effect", text)
+
+
+def test_an_experiment_in_one_process_does_not_go_on_with_other_code(cli, small, only_run):
+    words = ["-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, "--in-process"]
+    assert cli("ab", *words, *small).exit_code == 4
+    run = only_run()
+    run.manifest["ab"] |= {"code_state": "another", "plan": {**run.manifest["ab"]["plan"], "num_blocks": 2}}
+    (run.path / "run.json").write_text(json.dumps(run.manifest))
+    resumed = cli("ab", "--resume", run.path, "--quiet")
+    assert resumed.exit_code == 2 and "began with other code than this" in resumed.stderr
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        (["one", "one", "one", "two"], "B: the code was edited while a block ran it; start a new experiment"),
+        (["one", "one", "two", "two"], "B: the code was edited since A's first block; start a new experiment"),
+        (["one"] * 4 + ["two"] * 2, "A: the code was edited since its first block; start a new experiment"),
+    ],
+)
+def test_local_edits_end_an_experiment(cli, small, inline, monkeypatch, states, message):
+    """States of the checkout as they are asked for, before and after every process; A goes first in the first block."""
+    asked = iter(states)
+    monkeypatch.setattr("specbench.harness.ab.fresh.code_state", lambda root: next(asked))
+    monkeypatch.setattr(AbPlan, "order", lambda plan: [("A", "B")] * plan.num_blocks)
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, *small)
+    assert result.exit_code == 2 and message in " ".join(result.stderr.split()), result.stderr
+
+
+def test_a_checkout_that_cannot_be_watched_is_said(cli, small, only_run, inline, monkeypatch):
+    monkeypatch.setattr("specbench.harness.ab.fresh.code_state", lambda root: None)
+    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, *small)
+    assert "local edits of the code between blocks (no git checkout)" in record_of(only_run())["unchecked"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness.ab.code import code_identity, environment_of, find_checkout, resolve_ref, worktree
+from specbench.harness.ab.code import code_identity, code_state, environment_of, find_checkout, resolve_ref, worktree
 from specbench.harness.measure.environment import git_state
 from specbench.harness.measure.record import RunDirectory
 
@@ -108,6 +108,30 @@ def test_revisions_of_the_same_files_are_the_same_code(checkout):
     assert code_identity(fast, checkout) == code_identity(same, checkout) != code_identity(slow, checkout)
     assert code_identity({**fast, "dirty": True}, checkout) not in (code_identity(fast, checkout), "installed")
     assert code_identity(None, checkout) == "installed"
+
+
+def test_every_edit_of_the_code_changes_its_state(checkout):
+    """Edits, new files and another commit do; notes, results and the same files under another commit do not."""
+    engine, new = checkout / "harness" / "engine" / "engine.py", checkout / "kernels" / "neu \u00fc.py"
+    text, first = engine.read_text(), code_state(checkout)
+    engine.write_text(text + "# one\n")
+    edited = code_state(checkout)
+    engine.write_text(text + "# two\n")
+    assert len({first, edited, code_state(checkout)}) == 3
+    engine.write_text(text)
+    new.write_text("x = 1\n")
+    added = code_state(checkout)
+    new.write_text("x = 2\n")
+    assert len({first, added, code_state(checkout)}) == 3
+    new.unlink()
+    (checkout / "notes.txt").write_text("x")
+    (checkout / "harness" / "__pycache__").mkdir(exist_ok=True)
+    (checkout / "harness" / "__pycache__" / "x.pyc").write_text("x")
+    assert code_state(checkout) == first
+    with worktree(checkout, resolve_ref(checkout, "fast")) as fast, worktree(checkout, "same") as same:
+        assert code_state(fast) == code_state(same) != first
+    (checkout / "notes.txt").unlink()
+    assert code_state(None) is None
 
 
 def test_a_worktree_is_a_checkout_of_its_own(checkout):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("lm_eval")
 
+from lm_eval import evaluator  # noqa: E402
 from lm_eval.api.instance import Instance  # noqa: E402
 
 from specbench.harness import arms  # noqa: E402
@@ -17,6 +19,7 @@ from specbench.harness.accuracy import evaluate as evaluation  # noqa: E402
 from specbench.harness.accuracy.gsm8k_task import EXEMPLARS, find_rows, read_rows  # noqa: E402
 from specbench.harness.accuracy.lm_eval_cli import register  # noqa: E402
 from specbench.harness.accuracy.lm_eval_model import SpecbenchLM  # noqa: E402
+from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise  # noqa: E402
 from specbench.harness.measure.record import RunDirectory  # noqa: E402
 
 WARM = ["--warmup-max-s", "0.02"]
@@ -96,6 +99,23 @@ def test_table_rows_and_pairs(cli, words, only_run):
     assert [p["same_output"] for p in pairs] == [1.0, 1.0] and all(p["arm"] == "ngram:k=2" for p in pairs)
     shown = cli("show", run.path)
     assert "McNemar" in shown.stdout
+
+
+def test_quiet_says_nothing_but_errors(cli, words, monkeypatch, tmp_path, capfd, caplog):
+    """lm-eval's bars, what it logs, and what git tells it outside a checkout."""
+    monkeypatch.chdir(tmp_path)
+    spoken = cli(*words, "-s", "no-spec", "--limit", "2")
+    assert "it/s" in spoken.stderr and "not a git repository" in capfd.readouterr().err and caplog.records
+    caplog.clear()
+    result = cli(*words, "-s", "no-spec", "--limit", "2", "--quiet")
+    assert result.exit_code == 0 and "flexible-extract" in result.stdout
+    assert (result.stderr, capfd.readouterr().err, caplog.messages) == ("", "", [])
+    assert evaluator.get_git_commit_hash.__module__ == "lm_eval.loggers.utils"  # all is as it was
+    logging.getLogger("lm_eval").warning("heard again")
+    with lm_eval_noise(is_heard=False):
+        logging.getLogger("lm_eval").warning("a remark")
+        logging.getLogger("lm_eval").error("a fault")
+    assert caplog.messages == ["heard again", "a fault"]
 
 
 def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeypatch):

@@ -35,7 +35,10 @@ OPTIONS = [
     ("--graph-target piecewise --device cpu", "CUDA graphs need a CUDA device"),
     ("--sync often", "sync: 'often' is not known; allowed: auto, multi, single, none"),
     ("--drafter ragged -s eagle:head=random", "drafter: 'ragged' is not known; allowed: padded, unpadded"),
-    ("--drafter unpadded -s ngram", "drafter=unpadded + this strategy is refused: only an EAGLE chain"),
+    (
+        "--drafter unpadded -s ngram",
+        "drafter=unpadded + no EAGLE chain is refused: only an EAGLE chain",
+    ),
     ("--state-update slow", "state_update: 'slow' is not known; allowed: fused, torch"),
     ("--head random -s draft-model:draft=self:2", "no arm among draft-model:draft=self:2 takes a head"),
     ("--sync none --device cpu", "a CPU runs each launch before the next"),

@@ -79,12 +79,21 @@ def test_every_arm_has_columns_and_a_stored_profile(cli, toy, traced, only_run):
     assert "graph claim" in (run.path / "report.md").read_text()
 
 
-def test_a_void_claim_marks_its_row(cli, toy, traced):
-    traced(ngram="void")
+def test_a_void_claim_marks_its_row_and_fails_the_run(cli, toy, traced, only_run):
+    seen = traced(ngram="void")
     result = cli(*toy, *ARMS, "--certify-graphs")
+    assert result.exit_code == 1
     row = next(line for line in result.stdout.splitlines() if line.startswith("ngram"))
     assert "GRAPH CLAIM VOID: draft 1: 14 of 14 kernels launched" in row
     assert "VOID" not in next(line for line in result.stdout.splitlines() if line.startswith("no-spec"))
+    again = cli("run", "--resume", only_run().path)
+    assert again.exit_code == 1 and seen == ["no-spec", "ngram:k=2"], "a certificate that is there stands"
+
+
+@pytest.mark.parametrize("verdict", ["holds", "no claim", "cannot tell"])
+def test_other_verdicts_fail_no_run(cli, toy, traced, verdict):
+    traced(ngram=verdict)
+    assert cli(*toy, *ARMS, "--certify-graphs").exit_code == 0
 
 
 def test_a_failed_trace_is_said_and_tried_again_by_a_resumed_run(cli, toy, traced, only_run):

@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from ab_samples import experiment
 from compare_samples import Machine, make_run
+from floor_samples import store
 from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
@@ -27,6 +29,12 @@ min = "99%"
 min_effect = "1%"
 [gate.tokens_per_step]
 """
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+    store(0.001)
 
 
 def call(*words):
@@ -56,7 +64,7 @@ def test_gate_exit_codes(made, tmp_path):
     assert gate(made, "same").exit_code == 0
     assert gate(made, "slow").exit_code == 1
     assert gate(made, "other").exit_code == 5
-    assert gate(made, "other", "--allow-mismatch").exit_code == 0
+    assert gate(made, "other", "--allow-mismatch").exit_code == 4, "times of other hardware have no common noise floor"
     assert gate(made, "base").exit_code == 2
     bad = tmp_path / "bad.toml"
     bad.write_text("[gate.step_msec]\n")
@@ -74,6 +82,28 @@ def test_gate_writes_what_ci_reads(made, tmp_path, monkeypatch):
     assert comment.read_text().startswith("<!-- specbench:cpu-small -->")
     assert (tmp_path / "summary.md").read_text().strip() == comment.read_text().strip()
     assert "<failure" in junit.read_text()
+
+
+def test_gate_without_a_noise_floor(made, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "empty"))
+    found = gate(made, "same", "--json")
+    results = {r["gate"]: r for r in json.loads(found.stdout)["results"]}
+    assert found.exit_code == 4 and results["step_ms"]["status"] == "no data"
+    assert "specbench power --aa 10" in results["step_ms"]["reason"]
+    shown = call("compare", made["base"], made["slow"])
+    assert shown.exit_code == 0 and "regressed" not in shown.stdout and "exploratory" in shown.stdout
+
+
+def test_gate_and_compare_of_an_ab_run(tmp_path):
+    policy = tmp_path / "ab.toml"
+    policy.write_text("[gate.step_ms]\n")
+    slow, invalid = (
+        experiment(tmp_path, change=0.03, num_requests=4, reasons={("A", n): ["throttled"] for n in range(rejected)})
+        for rejected in (1, 3)
+    )
+    assert [call("gate", run.path, "--policy", policy).exit_code for run in (slow, invalid)] == [1, 4]
+    tables = [call("compare", run.path).stdout for run in (slow, invalid)]
+    assert "regressed" in tables[0] and "9 blocks" in tables[0] and "regressed" not in tables[1]
 
 
 def test_gate_json_alone_on_stdout(made):

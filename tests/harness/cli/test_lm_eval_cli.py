@@ -87,6 +87,20 @@ def test_a_wrong_key_is_one_line(command, words, capsys):
     assert ended.value.code == 2 and said.startswith("specbench: error: ngram:") and "kk" in said
 
 
+@pytest.mark.parametrize(("key", "value"), [("device", "cpu"), ("batch_size", "4")])
+@pytest.mark.parametrize("has_option", [True, False], ids=["beside lm-eval's option", "beside its default"])
+def test_an_option_of_lm_evals_among_the_keys_is_one_line(command, words, capsys, key, value, has_option):
+    place = words.index("--device")
+    if not has_option:
+        del words[place : place + 2]
+    words[words.index("--model_args") + 1] += f",{key}={value}"
+    with pytest.raises(SystemExit) as ended:
+        command("run", *words)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 2
+    assert said == f"specbench: error: {key}: is no key of --model_args but lm-eval's own option; give --{key} {value}"
+
+
 def test_a_process_of_its_own(words, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     module = [sys.executable, "-m", "specbench.harness.accuracy.lm_eval_cli"]

@@ -58,9 +58,34 @@ def test_refused(cli, small, runs, words, message):
     assert result.exit_code == 2 and message in result.stderr and not runs.exists()
 
 
-def test_an_experiment_of_two_sides_is_no_floor(cli, small, runs):
+@pytest.mark.parametrize("is_told", [True, False], ids=["finished", "stopped before both sides were known"])
+def test_an_experiment_of_two_sides_is_refused_before_it_is_measured(cli, small, runs, monkeypatch, is_told):
     cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--in-process", *small)
     (run,) = runs.iterdir()
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["ab"]["plan"]["num_blocks"] = 4  # two are missing
+    if not is_told:
+        del manifest["ab"]["is_aa"]
+    (run / "run.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr("specbench.harness.cli.ab_session.resume_experiment", None)  # must not be reached
     result = cli("power", "--resume", run)
     assert result.exit_code == 2 and "compares two different sides" in result.stderr
     assert not (run / "noise.json").exists()
+
+
+def test_an_interrupted_floor_goes_on(cli, small, runs):
+    cli("power", "--aa", 2, "--in-process", "-s", "ngram:k=2", *small)
+    (run,) = runs.iterdir()
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["ab"]["plan"]["num_blocks"] = 3
+    del manifest["ab"]["is_aa"]
+    (run / "run.json").write_text(json.dumps(manifest))
+    assert cli("power", "--resume", run).exit_code == 0
+    assert json.loads((run / "noise.json").read_text())["num_blocks"] == 3
+
+
+def test_a_run_of_arms_is_no_floor(cli, toy, runs):
+    cli(*toy, "-s", "no-spec")
+    (run,) = runs.iterdir()
+    result = cli("power", "--resume", run)
+    assert result.exit_code == 2 and "is not an A/A run; go on with: specbench run --resume" in result.stderr

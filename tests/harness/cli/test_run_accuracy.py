@@ -52,6 +52,12 @@ def test_columns_of_the_main_table(cli, asked, only_run):
     assert only_run().manifest["files"][TABLE]["sha256"] and len(rows_of(only_run())) == 2 * 6
 
 
+def test_quiet_is_quiet_about_the_items_too(cli, asked, caplog):
+    result = cli(*asked, "--quiet")
+    assert result.exit_code == 0 and "counting: paired" in result.stdout
+    assert (result.stderr, [r.message for r in caplog.records if r.name.startswith("lm_eval")]) == ("", [])
+
+
 def test_items_never_enter_the_speed(cli, asked, only_run):
     result = cli(*asked, "--json")
     assert result.exit_code == 0, result.output

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
 from compare_samples import Machine, make_run
+from floor_samples import store
 
-from specbench.harness.compare.figures import DRIFT_NOTE
 from specbench.harness.compare.gate import run_gates
 from specbench.harness.compare.gate_result import FAILED, INCONCLUSIVE, NO_DATA, NOT_COMPARABLE, PASSED, SKIPPED
 from specbench.harness.compare.policy import parse_policy
 from specbench.harness.compare.stored import read_run
-from specbench.harness.measure.accuracy import ACCURACY_SCHEMA
 
 GATES = {
     "failed_requests": {},
@@ -26,6 +24,13 @@ GATES = {
     "tokens_per_step": {"min_effect": "1%"},
     "tpot_ms": {"min_effect": "1%"},
 }
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch, tmp_path):
+    """Its noise floor is that of the made-up runs."""
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+    store(0.001)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +96,9 @@ def test_other_hardware_is_refused_but_counted_gates_are_still_checked(tmp_path,
     assert failed_gates(report) == {"syncs_per_round"}
     assert "Another CPU" in report.with_status(NOT_COMPARABLE)[0].reason
     policy = parse_policy({"gate": GATES})
-    assert run_gates(policy, run, baseline, allow_mismatch=True).exit_code == 1
+    allowed = run_gates(policy, run, baseline, allow_mismatch=True)
+    timed = [r for r in allowed.results if r.gate == "step_ms"]
+    assert {r.status for r in timed} == {NO_DATA} and "different hardware" in timed[0].reason
 
 
 def test_what_other_sampling_says_and_accepts_is_no_fault(tmp_path, baseline):
@@ -129,8 +136,8 @@ def test_six_repeats_are_paired_by_repeat(tmp_path):
     report = judged(*runs, gates={"step_ms": {}, "tokens_per_step": {}})
     kinds = {r.gate: r.comparison.metric.pairs for r in report.results if r.comparison}
     assert kinds == {"step_ms": "repeats", "tokens_per_step": "prompts"}
-    assert DRIFT_NOTE in report.notes, "repeats of one run share its hour as prompts do"
-    assert DRIFT_NOTE not in judged(*runs, gates={"tokens_per_step": {}}).notes
+    assert [note for note in report.notes if "noise floor" in note], "repeats of one run share its hour as prompts do"
+    assert not [note for note in judged(*runs, gates={"tokens_per_step": {}}).notes if "noise floor" in note]
 
 
 def test_baseline_arm_of_the_same_run(tmp_path):
@@ -196,62 +203,6 @@ def test_certificates(tmp_path, ok, code, status):
     report = judged(read_run(path), gates={"certificate": {}})
     assert report.exit_code == code
     assert [r.status for r in report.results if r.gate == "certificate"] == [SKIPPED, status]
-
-
-def scores(arm, correct):
-    count = len(correct)
-    rows = {"arm": arm, "task": "gsm8k", "item": range(count), "filter": "none", "metric": "exact", "version": "1"}
-    more = {"num_fewshot": 5, "value": [float(c) for c in correct], "output_sha256": "", "num_output_tokens": 1}
-    return pd.DataFrame(rows | more)[ACCURACY_SCHEMA.names]
-
-
-@pytest.mark.parametrize(("num_wrong", "status", "code"), [(0, PASSED, 0), (4, INCONCLUSIVE, 0), (40, FAILED, 6)])
-def test_accuracy_is_paired_by_item(tmp_path, num_wrong, status, code):
-    path = make_run(tmp_path, Machine())
-    own = [n >= 100 + num_wrong for n in range(400)]
-    table = pd.concat([scores("no-spec", [n >= 100 for n in range(400)]), scores("eagle:k=4", own)])
-    table.to_parquet(path / "accuracy.parquet")
-    report = judged(read_run(path), gates={"accuracy": {"max_drop": "1%"}})
-    (result,) = [r for r in report.results if r.gate == "accuracy"]
-    assert (result.status, report.exit_code) == (status, code)
-    assert "McNemar" in result.reason
-
-
-@pytest.mark.parametrize(
-    ("drop", "noise", "status"), [(0.0, 0.01, PASSED), (0.05, 0.01, FAILED), (0.0, 0.5, INCONCLUSIVE)]
-)
-def test_scores_that_are_no_0_or_1_have_an_interval(tmp_path, drop, noise, status):
-    path = make_run(tmp_path, Machine())
-    random = np.random.default_rng(3)
-    base = random.uniform(0.3, 0.7, 40)
-    own = base - drop + noise * random.normal(size=40)
-    pd.concat([scores("no-spec", base), scores("eagle:k=4", own)]).to_parquet(path / "accuracy.parquet")
-    report = judged(read_run(path), gates={"accuracy": {"max_drop": "1%"}})
-    (result,) = [r for r in report.results if r.gate == "accuracy"]
-    assert result.status == status and "paired t" in result.reason
-
-
-def test_scores_that_are_nan_are_named(tmp_path):
-    path = make_run(tmp_path, Machine())
-    values = [n >= 100 for n in range(4000)]
-    own = scores("eagle:k=4", values)
-    own.loc[:6, "value"] = float("nan")
-    pd.concat([scores("no-spec", values), own]).to_parquet(path / "accuracy.parquet")
-    report = judged(read_run(path), gates={"accuracy": {}})
-    (result,) = [r for r in report.results if r.gate == "accuracy"]
-    assert result.status == PASSED and "7 items without a score left out" in result.reason
-
-
-def test_an_ab_experiment_is_its_own_baseline_without_its_disturbed_blocks(tmp_path):
-    machine = Machine(num_repeats=7, num_prompts=5, changes=(("ab", {}),))
-    path = make_run(tmp_path, machine, arms=("A", "B"))
-    records = [{"arm": "A", "block": n, "reasons": ["throttled"] if n == 2 else []} for n in range(7)]
-    (path / "blocks.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    run = read_run(path)
-    assert "block 3 is left out: throttled" in run.warnings
-    report = judged(run, gates={"step_ms": {}})
-    (timed,) = [r for r in report.results if r.gate == "step_ms"]
-    assert timed.arm == "B" and timed.comparison.num_pairs == 6 and timed.comparison.metric.pairs == "repeats"
 
 
 def test_limits_of_one_figure_by_direction(tmp_path, baseline):

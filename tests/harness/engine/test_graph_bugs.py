@@ -27,10 +27,11 @@ from toy.plans import CPU, CPU_PLANS, Plan, late, params
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
-from specbench.harness.engine.batch import MixedEntry, StepBatch, decode_batch, mixed_batch
+from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.graphs import split_round
 from specbench.harness.engine.launcher import capture_sizes
+from specbench.harness.engine.layouts import MixedEntry, decode_batch, mixed_batch
 from specbench.harness.engine.plans import PLANS
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.state import RoundState

@@ -14,9 +14,9 @@ from toy.plans import CPU, CPU_PLANS, Plan, late
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
-from specbench.harness.engine.batch import MixedEntry
 from specbench.harness.engine.graphs import DecodeRound, split_round
 from specbench.harness.engine.launcher import MAX_CAPTURED_ROWS, row_sizes
+from specbench.harness.engine.layouts import MixedEntry
 from specbench.harness.engine.plans import PLANS, GraphPlan, parse_plan
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.strategy import Phase

@@ -47,7 +47,7 @@ BREAKS: dict[str, list[Choices]] = {
     "attention=flashinfer + sync=none": [_cuda(attention_drafter="flashinfer", sync="none")],
     "attention=flashinfer + graph_mixed=full": [_cuda(attention="flashinfer", graph="full")],
     "sync=multi + graph=one": [_cuda(sync="multi", graph="one")],
-    "drafter=unpadded + this strategy": [_cuda(drafter="unpadded", can_unpad=False)],
+    "drafter=unpadded + no EAGLE chain": [_cuda(drafter="unpadded", can_unpad=False)],
     "drafter=unpadded + a graph of the first pass": [
         _cuda(drafter="unpadded", graph="full_decode_only"),
         _cuda(drafter="unpadded", graph="one"),
@@ -136,7 +136,7 @@ def test_one_word_is_refused_only_where_no_auto_could_save_it(strategy):
         except ValueError as error:
             refused.add(str(error).partition(" is refused")[0])
     allowed = {
-        "drafter=unpadded + this strategy",
+        "drafter=unpadded + no EAGLE chain",
         "a tree + flash-attention",
         "a tree + attention_drafter=flashinfer-xqa",
         "a tree + graph_mixed=full",

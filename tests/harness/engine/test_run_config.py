@@ -77,7 +77,7 @@ def test_arms_that_cannot_be_read_are_refused(text, message):
         ("eagle:sync=often", "sync: 'often' is not known; allowed: auto, multi, single, none"),
         ("eagle:sync=none", "sync=none is refused"),
         ("eagle:drafter=ragged", "drafter: 'ragged' is not known; allowed: padded, unpadded"),
-        ("ngram:drafter=unpadded", "drafter=unpadded . this strategy is refused: only an EAGLE chain"),
+        ("ngram:drafter=unpadded", "drafter=unpadded . no EAGLE chain is refused: only an EAGLE chain"),
         ("eagle:status_lag=x", "status_lag: 'x' is not a whole number"),
         ("eagle:status_lag=3", "status_lag is refused"),
         ("eagle:acceptance=high", "acceptance: 'high' is not known"),

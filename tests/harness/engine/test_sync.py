@@ -17,9 +17,9 @@ from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engine import batch as engine_batch
-from specbench.harness.engine.batch import decode_batch
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.host_view import HostView
+from specbench.harness.engine.layouts import decode_batch
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.sync_policy import MultiSync
 from specbench.kernels.triton_support import triton

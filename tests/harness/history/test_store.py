@@ -3,13 +3,16 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from ab_samples import experiment
 from compare_samples import Machine, make_run
 
 from specbench.harness.history.accepted import Accepted, accept, accepted_commits, read_accepted
+from specbench.harness.history.adding import ADDED, ALREADY, add_run
 from specbench.harness.history.points import build_series
-from specbench.harness.history.store import INDEX, add_run, read_history
+from specbench.harness.history.store import INDEX, read_history
 
 SMALL = {"num_prompts": 3, "num_rounds": 4, "num_repeats": 1}
 
@@ -23,7 +26,7 @@ def test_jobs_add_at_the_same_time(tmp_path):
     history = tmp_path / "history"
     with ThreadPoolExecutor(8) as pool:
         added = list(pool.map(lambda run: add_run(history, run), made * 3))
-    assert sum(is_new for _, is_new in added) == 4
+    assert sorted(one.outcome for one in added) == [ADDED] * 4 + [ALREADY] * 8
     assert sorted(p.name for p in (history / "runs").iterdir()) == sorted(run.name for run in made)
     found = read_history(history)
     assert not found.problems and {p.run_id for p in found.points} == {run.name for run in made}
@@ -82,6 +85,72 @@ def test_series_by_workload_arm_and_metric(tmp_path):
     assert {s.metric for s in series} == {"step_ms", "tokens_per_step", "tpot_ms", "tps", "ttft_ms", "syncs_per_round"}
 
 
+def test_a_moved_history_names_its_runs_where_they_are(tmp_path):
+    for run in runs(tmp_path / "made", 2):
+        add_run(tmp_path / "h", run)
+    read_history(tmp_path / "h")
+    (tmp_path / "h").rename(tmp_path / "moved")
+    found = read_history(tmp_path / "moved")
+    assert {p.path for p in found.points} == {str(path) for path in (tmp_path / "moved" / "runs").iterdir()}
+
+
+def test_other_models_of_one_name_are_other_series(tmp_path):
+    plain = {"name": "toy-model", "dtype": "bfloat16", "device": "cpu", "num_layers": 30, "synthetic": False}
+    for n, change in enumerate(({}, {"dtype": "float32"}, {"num_layers": 2, "synthetic": True})):
+        model = (("model", {**plain, **change}),)
+        add_run(tmp_path / "h", make_run(tmp_path / "made", Machine(noise_seed=n, changes=model, **SMALL)))
+    series = build_series(read_history(tmp_path / "h").points)
+    texts = {s.case_text.split(", ", 2)[2] for s in series}
+    assert texts == {"bfloat16, cpu, 30 layers", "float32, cpu, 30 layers", "bfloat16, cpu, 2 layers, random weights"}
+    assert {len(s.commits) for s in series} == {1}
+
+
+def test_switches_that_a_label_does_not_tell_are_other_series(tmp_path):
+    """`--sync multi` holds for all arms and stands in no label."""
+
+    def config(**engine):
+        arms = [
+            {"label": "no-spec", "strategy": "no-spec", "options": {}, "engine": {}},
+            {"label": "eagle:k=4", "strategy": "eagle", "options": {"k": "4"}, "engine": engine},
+        ]
+        return (("config", {"arms": arms}),)
+
+    for n, changes in enumerate((config(), config(), config(sync="multi"))):
+        add_run(tmp_path / "h", make_run(tmp_path / "made", Machine(noise_seed=n, sha=f"{n:040x}", changes=changes)))
+    series = build_series(read_history(tmp_path / "h").points)
+    counts = {s.arm: len(s.commits) for s in series if s.metric == "step_ms"}
+    assert counts == {"no-spec": 3, "eagle:k=4": 2, "eagle:k=4,sync=multi": 1}
+
+
+def test_machines_that_take_turns_have_series_of_their_own(tmp_path):
+    """Two kinds of runners; one that replaces another goes on in the same series."""
+    cpu = "environment.hardware.cpu.model"
+    for n in range(4):
+        machine = Machine(noise_seed=n, sha=f"{n:040x}", changes=((cpu, f"cpu {n % 2}"),), **SMALL)
+        add_run(tmp_path / "turns", _dated(make_run(tmp_path / "made", machine), n))
+        machine = Machine(noise_seed=n, sha=f"{n:040x}", changes=((cpu, f"cpu {n // 2}"),), **SMALL)
+        add_run(tmp_path / "replaced", _dated(make_run(tmp_path / "made", machine), n))
+    turns = [s for s in build_series(read_history(tmp_path / "turns").points) if s.metric == "step_ms"]
+    assert sorted((s.arm, len(s.commits)) for s in turns) == [("eagle:k=4", 2)] * 2 + [("no-spec", 2)] * 2
+    assert all(len({c.fingerprint for c in s.commits}) == 1 for s in turns) and len({s.case for s in turns}) == 2
+    assert {s.case_text.partition(", on ")[2].split(",")[0] for s in turns} == {"CPU cpu 0", "CPU cpu 1"}
+    one = [s for s in build_series(read_history(tmp_path / "replaced").points) if s.metric == "step_ms"]
+    assert [len(s.commits) for s in one] == [4, 4] and len({s.case for s in one}) == 1
+
+
+def _dated(run: Path, n: int) -> Path:
+    manifest = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**manifest, "started_utc": f"2026-01-01T00:00:0{n}Z"}))
+    return run
+
+
+def test_sides_of_an_experiment_are_no_series(tmp_path):
+    made = experiment(tmp_path / "made", num_blocks=2)
+    added = add_run(tmp_path / "h", made.path)
+    found = read_history(tmp_path / "h")
+    assert added.is_experiment and added.path.is_dir() and not found.points and not found.problems
+
+
 def test_local_changes_are_another_commit(tmp_path):
     made = [*runs(tmp_path / "made", 1), *runs(tmp_path / "made", 1, changes=(("environment.git.dirty", True),))]
     for run in made:
@@ -101,8 +170,10 @@ def test_accepting(tmp_path):
     assert [a.note for a in stored] == [note, ""] and all(a.utc for a in stored)
     assert accepted_commits(stored, "no-spec", "step_ms") == [f"{1:040x}"]
     assert accepted_commits(stored, "eagle:k=4", "tps") == [f"{0:040x}"]
-    with pytest.raises(ValueError, match="'fffffff' has no point here; allowed: 000000000000"):
+    with pytest.raises(ValueError, match="'fffffff' has no point here; the newest that have: 000000000000"):
         accept(tmp_path / "h", Accepted(commit="fffffff"), points)
+    with pytest.raises(ValueError, match="arm: 'eagle' has no point here; allowed: no-spec, eagle:k=4"):
+        accept(tmp_path / "h", Accepted(commit=f"{1:040x}", arm="eagle"), points)
     with pytest.raises(ValueError, match="start of several commits"):
         accept(tmp_path / "h", Accepted(commit="0000000"), points)
 

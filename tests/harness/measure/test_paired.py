@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from scipy import stats
 
-from specbench.harness.measure.paired import holm, paired, signed_rank_p
+from specbench.harness.measure.paired import Shared, holm, paired, signed_rank_p, widened
 
 RATIOS = [0.01, -0.02, 0.03, 0.015, 0.0, 0.022]
 
@@ -75,3 +75,14 @@ def test_holm_keeps_the_order_and_lies_between_p_and_bonferroni(p):
     assert (adjusted >= np.asarray(p)).all() and (adjusted <= np.minimum(1, np.asarray(p) * len(p))).all()
     both = holm([p, p[::-1]])
     assert both[0].tolist() == adjusted.tolist() and both[1][::-1].tolist() == pytest.approx(adjusted.tolist())
+
+
+def test_widened_intervals_hold_what_pairs_share():
+    found = paired(np.log([1.01, 1.02, 1.03, 1.02, 1.01, 1.03]))
+    wide = widened(found, Shared(variance=1e-4, freedom=3))
+    assert wide.error == pytest.approx(np.sqrt(found.sd**2 / 6 + 1e-4)) and wide.freedom == 3
+    assert wide.high - wide.mean == pytest.approx(stats.t.ppf(0.975, 3) * wide.error) and wide.p > found.p
+    none = widened(paired(np.zeros(6)), Shared(variance=0.0, freedom=9))
+    assert none.p == 1 and none.low == none.high == 0
+    exact = widened(paired(np.full(6, 0.01)), Shared(variance=0.0, freedom=9))
+    assert exact.p == 0 and exact.low == exact.mean

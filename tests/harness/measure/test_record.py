@@ -109,15 +109,15 @@ KILLED = """
 import os, signal, sys
 sys.path[:0] = {paths}
 from run_samples import chain_block, manifest
-from specbench.harness.measure import record
+from specbench.harness.measure import block_store, record
 run = record.RunDirectory.create(sys.argv[1], "killed", manifest("no-spec", "eagle"))
 run.append("no-spec", 0, **chain_block([0, 0], k=0))
-write = record.write_parquet
+write = block_store.write_parquet
 def write_then_die(path, table):
     write(path, table)
     if path.name.startswith({fatal!r}):
         os.kill(os.getpid(), signal.SIGKILL)
-record.write_parquet = write_then_die
+block_store.write_parquet = write_then_die
 run.append("eagle", 0, **chain_block([1, 1]))
 run.finish({{}})
 """

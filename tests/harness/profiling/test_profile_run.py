@@ -151,6 +151,26 @@ def test_an_arm_under_nsys_leaves_its_profile_and_no_speed(tmp_path, nsys):
     assert (run / "profile.html").exists()
 
 
+def test_rules_of_the_user_are_read_before_the_shipped_ones(tmp_path, nsys):
+    nsys()
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\npattern = "specbench:advance"\nphase = "accept"\n')
+    words = ["-s", "no-spec", *TOY, "--no-twin", "--rules", rules, "--output-dir", tmp_path / "runs"]
+    result = _call(*words)
+    assert result.exit_code == 0, result.stderr
+    phases = {p.phase for p in read_profile(_only(tmp_path / "runs") / "profile" / arm_folder("no-spec")).phases}
+    assert "accept" in phases and "advance" not in phases
+
+
+@pytest.mark.parametrize("more", [[], ["--print-command"]], ids=["run", "printed"])
+def test_rules_that_cannot_be_read_are_refused_before_anything_runs(tmp_path, more):
+    (tmp_path / "rules.toml").write_text('[[rule]]\npattern = "x"\nphase = "dreaming"\n')
+    words = ["-s", "no-spec", *TOY, "--rules", tmp_path / "rules.toml", *more, "--output-dir", tmp_path / "runs"]
+    result = _call(*words)
+    assert result.exit_code == 2 and "phase 'dreaming' of 'x'; allowed:" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("fake", "what"),
     [

@@ -118,3 +118,25 @@ def test_the_hosts_own_phases_and_late_reads_have_ranges(tmp_path):
 def test_a_load_of_more_than_the_engine_holds_is_its_largest_batch():
     rounds = trace_rounds(_engine(max_num_seqs=2), replace(_load(), max_concurrency=3), 3, NoTracer())
     assert rounds.batch_size == 2
+
+
+@pytest.mark.parametrize("where", ["while the batch is filled", "within the rounds"])
+def test_a_failure_leaves_no_profiler_running_and_the_ranges_as_they_were(tmp_path, monkeypatch, where):
+    """A step that fails: the profiler, which is armed before the batch is filled, must not trace what comes after."""
+    engine, path, stops = _engine(), tmp_path / "trace.json", []
+    before, step, count = engine.ranges, engine.step, iter(range(1000))
+    fails_at = 1 if where == "while the batch is filled" else 20
+
+    def failing():
+        if next(count) == fails_at:
+            raise RuntimeError("no room")
+        return step()
+
+    stop = torch.profiler.profile.stop
+    monkeypatch.setattr(engine, "step", failing)
+    monkeypatch.setattr(torch.profiler.profile, "stop", lambda self: (stops.append(self), stop(self)))
+    with pytest.raises(RuntimeError, match="no room"):
+        trace_rounds(engine, _load(), 20, TorchTracer(path, torch.device("cpu")))
+    assert len(stops) == 1 and engine.ranges is before and not path.exists()
+    trace_rounds(_engine(), _load(), 3, TorchTracer(path, torch.device("cpu")))  # another can begin
+    assert path.exists()

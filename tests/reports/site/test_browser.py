@@ -1,29 +1,27 @@
-"""The site in a browser, opened from files: what is plotted, said aloud, logged, and asked of the network.
-
-Needs a Chromium on the PATH (Debian: `chromium`) and the package `playwright`; the accessibility check also the package
-`axe-playwright-python`, which brings axe-core with it.
-"""
+"""The site in a browser, opened from files: what is plotted, said aloud, logged, and asked of the network."""
 
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
 from site_samples import ARMS, EAGLE, HOSTILE, broken_runs, whole_sample
 
+from specbench.harness.compare.comparison import compare_runs
+from specbench.harness.compare.stored import read_run
+from specbench.harness.measure.record import RunDirectory
 from specbench.reports.site.acceptance_page import histogram_frame, position_frame
 from specbench.reports.site.anatomy_page import phase_frame
 from specbench.reports.site.build import build_site
-from specbench.reports.site.compare_page import interval_frame
-from specbench.reports.site.crossover_page import crossover_frame
+from specbench.reports.site.crossover_chart import crossover_frame
+from specbench.reports.site.crossover_records import group_record
+from specbench.reports.site.distributions import length_frame
 from specbench.reports.site.find import find_runs
 from specbench.reports.site.groups import by_case, by_load
+from specbench.reports.site.predecessors import followers
 from specbench.reports.site.runs import read_site_runs
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
+from specbench.reports.site.stored_comparison import change_frame
+from specbench.reports.site.verdict_charts import interval_frame
 
 PAGES = ("index", "compare", "crossover", "acceptance", "anatomy", "accuracy", "history")
 CHARTED = PAGES[1:]
@@ -40,43 +38,18 @@ def site(tmp_path_factory):
     return folder / "site", found
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def opened(browser, site):
-    """`opened(path, **context)`: a page with its charts drawn; a word on the console, a dialog, or a request for
-    anything but a file of the site fails the test."""
-    complaints, contexts = [], []
-    inside = site[0].resolve().as_uri()
-
-    def asked(request):
-        if not request.url.startswith((inside, "data:")):
-            complaints.append(f"request: {request.url}")
+def opened(open_file, site):
+    """`opened(path, **context)`: a page with its charts drawn."""
 
     def open_page(path, **options):
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        page.on("request", asked)
-        page.goto((site[0] / path).resolve().as_uri())
+        page = open_file(site[0] / path, site[0], **options)
         if page.locator(".chart").count():
             page.wait_for_selector("html[data-charts=drawn]", timeout=30_000)
             assert page.locator(".chart:not([data-state=drawn])").count() == 0
         return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    return open_page
 
 
 def run_path(site, number=0):
@@ -104,10 +77,10 @@ def newest_of(site, page_frame):
 
 def test_crossover_plots_its_frame(opened, site):
     group = next(g for g in by_load(r for r in site[1] if r.ab is None))
-    frame = crossover_frame(group)
+    frame = crossover_frame(group_record(group))
     page = opened("crossover.html")
     found = plotted(
-        page, "Speed-up against no-spec by requests at once", ("series", "requests at once"), "speed-up of TPOT"
+        page, "Speed-up of TPOT against no-spec by requests at once", ("series", "requests at once"), "speed-up of TPOT"
     )
     expected = {(row.series, str(row.x)): row.y for row in frame.itertuples()}
     assert set(frame["series"]) == {EAGLE, HOSTILE} and set(frame["x"]) == {1, 8, 64}
@@ -204,27 +177,44 @@ def test_charts_follow_the_colour_scheme_and_paper(opened):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*PAGES, "run"])
-def test_axe_finds_nothing_serious(opened, site, name, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
+def test_axe_finds_nothing_serious(opened, serious_violations, site, name, scheme):
     page = opened(run_path(site, 1) if name == "run" else f"{name}.html", color_scheme=scheme)
-    page.locator("details").evaluate_all("all => all.forEach(e => e.open = true)")
-    found = axe.Axe().run(page, options={"preload": False}).response["violations"]
-    assert [(v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")] == []
+    assert serious_violations(page) == []
 
 
-def test_the_first_chart_is_drawn_within_a_second(browser, site):
-    page = browser.new_context().new_page()
-    page.goto((site[0] / "history.html").as_uri())
-    page.wait_for_selector("html[data-charts=drawn]")
-    drawn_ms = page.evaluate("performance.getEntriesByName('chart drawn')[0].startTime")
-    assert drawn_ms < 1000 * _slack(page), f"{drawn_ms:.0f} ms"
-    page.context.close()
+def test_run_pages_draw_their_distributions(opened, site):
+    run = next(run for run in site[1] if run.ab is None)
+    frame = length_frame(run, RunDirectory.open(run.path).frames())
+    page = opened(run.page)
+    keys = ("series", "round of the answer")
+    found = plotted(page, "Accepted length over the rounds of an answer", keys, "tokens in a verification")
+    assert found == pytest.approx({(row.series, str(row.x)): row.y for row in frame.itertuples()})
+    shares = spoken(page, "TPOT of the requests")
+    assert {mark["series"] for mark in shares} == set(ARMS) and {"share of requests", "TPOT, ms"} <= set(shares[0])
 
 
-def _slack(page) -> float:
-    """1 on an idle machine; as much more as a busy one is slower at a fixed task of 25 ms."""
-    taken_ms = page.evaluate(
-        "(() => { const t = performance.now(); let x = 0; for (let i = 0; i < 2e7; i++) x += i % 7; "
-        "return performance.now() - t + 0 * x; })()"
+def test_the_newest_run_is_drawn_against_the_one_before(opened, site):
+    ordinary = [run for run in site[1] if run.ab is None]
+    follows = followers(site[1])[ordinary[0].page]
+    frame = change_frame(compare_runs([read_run(run.path) for run in (follows.comparable, follows.run)]))
+    page = opened("compare.html")
+    found = plotted(page, "Change since the run before", ("strategy and metric",), "change against the run before")
+    assert found == pytest.approx({(row.y,): row.x for row in frame.itertuples()}, abs=1e-12) and len(found) == 9
+
+
+def test_commits_of_a_history_lead_to_their_runs(opened, site):
+    page = opened("history.html")
+    page.locator("table:has(caption:text-is('Dated steps')) tbody th a").first.click()
+    assert page.locator("h1").inner_text().startswith("Run ") and page.locator("main pre").count()
+
+
+@pytest.mark.parametrize("name", [*PAGES, "run", "experiment"])
+def test_nothing_is_cut_off_on_paper(opened, site, name):
+    experiment = next(run for run in site[1] if run.ab is not None)
+    paths = {"run": run_path(site, 1), "experiment": experiment.page}
+    page = opened(paths.get(name, f"{name}.html"), viewport={"width": 703, "height": 1000})  # A4 less its margins
+    page.emulate_media(media="print")
+    wide = page.locator(".scroll").evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.getAttribute('aria-label'))"
     )
-    return max(1.0, taken_ms / 25)
+    assert wide == []

@@ -1,4 +1,4 @@
-"""What is plotted: frames against the runs they come from, crossings, thinned histories, changes of the environment."""
+"""What is plotted: frames against the runs they come from, thinned histories, changes of the environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from specbench.harness.history.accepted import Accepted
 from specbench.reports.site.acceptance_page import histogram_frame, position_frame
 from specbench.reports.site.anatomy_page import phase_frame, trace_frame
 from specbench.reports.site.changes import changes_table
-from specbench.reports.site.compare_page import interval_frame, matrix_table, slope_frame
-from specbench.reports.site.crossover_page import crossing, crossover_frame, crossover_page, crossover_table
+from specbench.reports.site.compare_page import matrix_table
 from specbench.reports.site.groups import by_case, by_load
 from specbench.reports.site.history_series import history_frame, num_searched_commits, points, stories
 from specbench.reports.site.plot_table import plot_table
 from specbench.reports.site.plots import Lines, Styles, phase_styles
 from specbench.reports.site.runs import read_site_runs
 from specbench.reports.site.vega import specification
+from specbench.reports.site.verdict_charts import interval_frame, slope_frame
 
 
 @pytest.fixture(scope="module")
@@ -32,38 +32,6 @@ def sweep(tmp_path_factory):
     ]
     add_trace(found[0])
     return read_site_runs(found)[0]
-
-
-@pytest.mark.parametrize(
-    ("points", "expected"),
-    [
-        ([(1, 2.0), (4, 1.0 + 1e-9)], None),
-        ([(1, 2.0), (4, 0.5)], 2 ** (2 * 2 / 3)),
-        ([(1, 0.9), (4, 0.8)], 0.0),
-        ([(1, 0.9), (4, 1.2)], None),
-        ([(1, 1.5), (2, 0.9), (4, 1.1), (8, 0.9)], 2**2.5),  # a dip that is not for good is none
-    ],
-)
-def test_crossing(points, expected):
-    assert crossing(points) == (expected if expected is None else pytest.approx(expected))
-
-
-def test_crossover_takes_the_newest_run_of_each_load(sweep, tmp_path):
-    again = finished_run(tmp_path, started="2026-03-01T00:00:00Z", concurrency=8, round_ms=20.0)
-    newer = read_site_runs([again])[0]
-    (group,) = by_load([*newer, *sweep])
-    frame = crossover_frame(group)
-    speedup = next(arm.speedup for arm in newer[0].arms if arm.label == EAGLE)
-    at_eight = frame[(frame["series"] == EAGLE) & (frame["x"] == 8)].iloc[0]
-    assert (at_eight["y"], at_eight["low"]) == (speedup.tpot_ratio, speedup.tpot_ratio_low) and len(frame) == 6
-    rows = {row[0]: row for row in crossover_table(frame).rows}
-    assert rows[EAGLE][4] == "1 8 64" and rows[EAGLE][1] == "beyond 64" and rows[EAGLE][3].endswith("at 1")
-
-
-def test_one_load_makes_no_curve(sweep):
-    page = crossover_page(sweep[:1], Styles())
-    (section,) = page.sections
-    assert section.title == "Measured at one load only" and section.charts == () and len(section.tables[0].rows) == 2
 
 
 def test_the_matrix_says_factors_by_load(sweep):
@@ -154,6 +122,18 @@ def test_changes_of_the_environment(history, tmp_path):
     (newer / "run.json").write_text(json.dumps(raw))
     table = changes_table([*read_site_runs([newer])[0], *history])
     assert table.rows == (("2026-04-01T00:00:00Z", "ee" * 6, "software.python", "3.11", "3.12"),)
+
+
+def test_machines_in_turn_are_one_change_each_and_other_workloads_none(history, tmp_path):
+    other = finished_run(tmp_path, started="2026-03-31T00:00:00Z", concurrency=8, sha="ff" * 20)
+    newer = copied(history[0].path, tmp_path, 99, started="2026-04-01T00:00:00Z", sha="ee" * 20)
+    for path in (other, newer):
+        raw = json.loads((path / "run.json").read_text())
+        raw["environment"]["hardware"]["cpu"] = {"model": "Another CPU", "logical_cores": 64}
+        (path / "run.json").write_text(json.dumps(raw))
+    table = changes_table([*read_site_runs([newer, other])[0], *history])
+    machines = ("Test CPU (4 logical cores)", "Another CPU (64 logical cores)")
+    assert table.rows == (("2026-04-01T00:00:00Z", "ee" * 6, "hardware", *machines),)
 
 
 def test_styles_differ_in_more_than_colour_and_stay_the_same():

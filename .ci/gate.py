@@ -1,0 +1,136 @@
+"""This project's own gate (`make gate`): a small benchmark on the CPU, judged by two policies, and a site of it.
+
+Counts and outputs of this code, in fp32 so that they do not vary; then times, of the parent commit against this one in
+interleaved blocks of fresh processes. Every command is printed as it is typed. Leaves `site/` with the pages,
+`comment.md` and JUnit files. Exit code: that of the first gate that is red.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HISTORY, SITE = Path("runs/history"), Path("site")
+LOAD = "--dataset-name sharegpt-held-out --dtype float32 --device cpu"
+COUNTS = (
+    f"run -s no-spec -s ngram -s eagle:k=4 -s eagle:k=4,drafter=unpadded {LOAD} "
+    "--num-prompts 4 --output-len 24 --num-repeats 1 --warmup-max-s 1 --label gate"
+)
+TIMES = f"{LOAD} --num-prompts 2 --output-len 24 --warmup-max-s 1 --blocks 6 --min-effect 10% --label gate-times"
+PARENT = "-A ref:HEAD~1 -B ref:HEAD -s eagle:k=4"
+LOCAL = "-A ref:HEAD -s eagle:k=4"
+SAME = "-A eagle:k=4 -B eagle:k=4"
+_USAGE, _INVALID, _NOT_COMPARABLE, _INTERRUPTED = 2, 4, 5, 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A command that has ended: `run`, the run directory that it named; `said`, the last words of its stderr."""
+
+    code: int
+    run: str | None
+    said: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """`specbench` is the command's first words, `root` the checkout, in which everything is run."""
+
+    specbench: Sequence[str]
+    root: Path = ROOT
+
+    def __call__(self, words: str | Sequence[str]) -> Done:
+        """Runs `specbench WORDS`, its output shown as it comes."""
+        words = shlex.split(words) if isinstance(words, str) else list(words)
+        print(f"\n$ {shlex.join(['specbench', *words])}", flush=True)
+        started, said, run = time.monotonic(), "", None
+        with subprocess.Popen(
+            [*self.specbench, *words], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                run = line.removeprefix("run directory: ").strip() if line.startswith("run directory: ") else run
+                said = line.strip("\u2502 \n") if any(c.isalnum() for c in line) else said
+        print(f"({time.monotonic() - started:.0f} s, exit code {process.returncode})", flush=True)
+        if process.returncode in (_INTERRUPTED, -2):
+            raise KeyboardInterrupt
+        return Done(code=process.returncode, run=run, said=said)
+
+    def git(self, *words: str) -> str | None:
+        """What git says; None where it cannot."""
+        try:
+            done = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return done.stdout.strip()
+
+
+def times(gate: Gate) -> Done:
+    """The times of this code against those before it; where that cannot be, against itself, and the reason is said."""
+    sides, what = choose_sides(gate)
+    print(f"\nTimes: {what}", flush=True)
+    done = gate(f"ab {sides} {TIMES}")
+    if sides == SAME or not (reason := why_before_cannot_run(gate.root, done)):
+        return done
+    print(f"\nTimes: the code before cannot run this benchmark ({reason}): this code against itself (A/A)", flush=True)
+    return gate(f"ab {SAME} {TIMES}")
+
+
+def choose_sides(gate: Gate) -> tuple[str, str]:
+    """Options of `specbench ab`, and what they compare."""
+    if gate.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
+        return SAME, "no git checkout: this code against itself (A/A)"
+    if gate.git("status", "--porcelain", "--untracked-files=no"):
+        return LOCAL, "local changes against the commit below them"
+    if gate.git("rev-parse", "--verify", "--quiet", "HEAD~1^{commit}") is None:
+        return SAME, "no parent commit (the first one, or a shallow clone): this code against itself (A/A)"
+    return PARENT, "the parent commit against this one"
+
+
+def why_before_cannot_run(root: Path, done: Done) -> str:
+    """Empty where both sides ran, or where this code is the one that did not."""
+    if done.code in (_USAGE, _NOT_COMPARABLE):
+        return "" if re.search(r"\bB: ", done.said) else done.said
+    if done.code != _INVALID or done.run is None:
+        return ""
+    blocks = json.loads((root / done.run / "ab.json").read_text(encoding="utf-8"))["blocks"]
+    failed = [{reason.partition(":")[0] for reason in block["reasons"]} for block in blocks]
+    return blocks[0]["reasons"][0] if blocks and all(sides == {"A"} for sides in failed) else ""
+
+
+def main(gate: Gate) -> int:
+    counted = gate(COUNTS)
+    timed = times(gate)
+    runs = [done.run for done in (counted, timed) if done.run]
+    if len(runs) < 2:
+        return counted.code if counted.run is None else timed.code  # said above; there is nothing to judge
+    codes = [gate(["history", "add", str(HISTORY), *runs]).code]
+    codes += [gate(f"report {HISTORY} -o {SITE}").code]
+    codes += [judge(gate, run, name) for run, name in zip(runs, ("counts", "times"), strict=True)]
+    parts = [gate.root / SITE / f"comment-{name}.md" for name in ("counts", "times")]
+    whole = "\n".join(part.read_text(encoding="utf-8") for part in parts if part.is_file())
+    (gate.root / SITE / "comment.md").write_text(whole, encoding="utf-8")
+    return next((code for code in [*codes[2:], *codes[:2]] if code), 0)
+
+
+def judge(gate: Gate, run: str, name: str) -> int:
+    files = f"--junit {SITE}/gate-{name}.xml --comment {SITE}/comment-{name}.md"
+    github = "--github" if os.environ.get("GITHUB_ACTIONS") else ""
+    return gate(f"gate {shlex.quote(run)} --policy .ci/{name}.toml {files} {github}").code
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(Gate(specbench=[str(Path(sys.executable).with_name("specbench"))])))
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)

@@ -1,0 +1,104 @@
+"""What an A/B run measured, before any verdict: which of its blocks count, and why it may not be judged.
+
+The one place that decides it: `specbench ab`, `gate` and `compare` all ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.measure.verdict import LEAST_PAIRS
+
+from .blocks import read_records
+from .plan import LABELS, MANIFEST_KEY, AbPlan
+
+Block = tuple[str, int]
+MOST_REJECTED = 0.2
+"""Share of rejected blocks beyond which the whole measurement is invalid."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experiment:
+    """The blocks of an A/B run, one entry each: `block`, `order`, whether both sides are `measured`, `reasons` to
+    reject it, `load_average` beside each side.
+
+    is_aa: both sides turned out to be the same code and configuration. names: of both sides. manifests: what the first
+    process of each side said of itself; empty for blocks in one process.
+    """
+
+    plan: AbPlan
+    is_aa: bool
+    names: Mapping[str, str]
+    blocks: tuple[Mapping[str, Any], ...]
+    manifests: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def kept(self) -> list[int]:
+        """Blocks that count: measured on both sides and not rejected."""
+        return [block["block"] for block in self.blocks if block["measured"] and not block["reasons"]]
+
+    @property
+    def num_rejected(self) -> int:
+        return sum(bool(block["reasons"]) for block in self.blocks)
+
+    @property
+    def is_whole(self) -> bool:
+        """Who stops at the right moment finds whatever he looks for: before the last block there is no verdict."""
+        return all(block["measured"] or block["reasons"] for block in self.blocks)
+
+    @property
+    def has_too_many_rejected(self) -> bool:
+        return self.num_rejected / self.plan.num_blocks > MOST_REJECTED
+
+    @property
+    def has_too_few_blocks(self) -> bool:
+        return len(self.kept) < LEAST_PAIRS
+
+    def no_verdict(self) -> str:
+        """Why nothing that was measured here may be a verdict; empty where it may."""
+        num_blocks = self.plan.num_blocks
+        if not self.is_whole:
+            missing = sum(not (block["measured"] or block["reasons"]) for block in self.blocks)
+            return f"{missing} of {num_blocks} blocks are not measured yet (specbench ab --resume)"
+        if self.has_too_many_rejected:
+            return f"{self.num_rejected} of {num_blocks} blocks are rejected, more than {MOST_REJECTED:.0%}: invalid"
+        if self.has_too_few_blocks:
+            return f"{len(self.kept)} of {num_blocks} blocks count; a verdict takes {LEAST_PAIRS}"
+        return ""
+
+
+def read_experiment(directory: RunDirectory, figures: Mapping[Block, Mapping[str, Any]]) -> Experiment:
+    """Of a stored A/B run; `figures`: its `block_figures`. ValueError for a plan that this version did not write."""
+    stored = directory.manifest[MANIFEST_KEY]
+    plan = AbPlan.from_dict(stored.get("plan", {}))
+    records, failed = read_records(directory.path), directory.failed_blocks()
+    return Experiment(
+        plan=plan,
+        is_aa=bool(stored.get("is_aa")),
+        names=stored.get("names", {}),
+        blocks=tuple(_block(n, order, figures, records, failed) for n, order in enumerate(plan.order())),
+        manifests=stored.get("first_manifests", {}),
+    )
+
+
+def _block(
+    block: int,
+    order: tuple[str, str],
+    figures: Mapping[Block, Mapping[str, Any]],
+    records: Mapping[Block, Mapping[str, Any]],
+    failed: Mapping[Block, str],
+) -> dict[str, Any]:
+    reasons, load = [], {}
+    for label in LABELS:
+        record = records.get((label, block), {})
+        load[label] = record.get("load_average")
+        reasons += [f"{label}: {reason}" for reason in record.get("reasons", [])]
+        if (label, block) in failed:
+            reasons.append(f"{label}: failed: {failed[label, block]}")
+        elif (label, block) in figures and figures[label, block]["num_failed_requests"]:
+            reasons.append(f"{label}: {figures[label, block]['num_failed_requests']} failed requests")
+    measured = all((label, block) in figures for label in LABELS)
+    return {"block": block, "order": "".join(order), "measured": measured, "reasons": reasons, "load_average": load}

@@ -1,0 +1,76 @@
+"""What separates two stored runs besides what is compared: the machine's noise between one process and the next.
+
+Repeats and prompts of a run share its process and its hour. No interval over them holds the drift between two runs, so
+it is taken from the machine's noise floor (`specbench power`); where there is none, times of two runs have no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.harness.ab.noise import between_runs, fitting_floor, floor_file, read_floors
+from specbench.harness.measure.paired import Shared
+
+from .stored import StoredRun
+
+ADVICE = (
+    "learn the machine's noise with specbench power --aa 10 and the options of these runs, or compare in interleaved "
+    "blocks with specbench ab"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noise:
+    """`shared`: what the pairs of one figure have in common; None where nobody knows. said: where it is from, or why it
+    is not known."""
+
+    shared: Shared | None
+    said: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseFloors:
+    """The stored floors of the hardware of some runs, read once. errors: of files that cannot be read."""
+
+    floors: Mapping[Path, Sequence[Mapping[str, Any]]]
+    errors: Mapping[Path, str]
+
+    @staticmethod
+    def of(runs: Sequence[StoredRun]) -> NoiseFloors:
+        floors, errors = {}, {}
+        for environment in (run.manifest.get("environment") or {} for run in runs):
+            path = floor_file(environment)
+            if path in floors or path in errors:
+                continue
+            try:
+                floors[path] = read_floors(environment)
+            except ValueError as error:  # said wherever it is missed
+                errors[path] = str(error)
+        return NoiseFloors(floors=floors, errors=errors)
+
+    def between(self, a: StoredRun, b: StoredRun, arm: str, figure: str) -> Noise:
+        """Of the figure of this name, between an arm of one run and its counterpart in another."""
+        first, second = (floor_file(run.manifest.get("environment") or {}) for run in (a, b))
+        if first != second:
+            return Noise(shared=None, said="they are of different hardware")
+        if first in self.errors:
+            return Noise(shared=None, said=self.errors[first])
+        floor = fitting_floor(self.floors.get(first, ()), b.manifest, arm)
+        if floor is None:
+            return Noise(
+                shared=None, said="this machine has no stored noise floor of this model, device and concurrency"
+            )
+        shared = between_runs(floor, figure)
+        if shared is None:
+            return Noise(shared=None, said=f"the noise floor says nothing of {figure}")
+        cv = math.sqrt(float(shared.variance) / 2)  # type: ignore[arg-type]
+        said = (
+            f"{figure} of two runs: the interval holds the noise floor of this machine (A/A of {floor['arm']}, "
+            f"{floor['measured_utc']}: {cv:.2%} from process to process, t with at most {shared.freedom} degrees of "
+            "freedom); drift slower than that A/A lasted is in no interval"
+        )
+        return Noise(shared=shared, said=said)

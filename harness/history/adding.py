@@ -1,0 +1,168 @@
+"""How a run gets into a history beside other jobs that add at the same time.
+
+A run appears under its name only when it is whole, by one rename, so that jobs with runs of their own never wait. Only
+where the name is taken do they go one after another: a run that was added unfinished and has gone on since takes its
+own place, and anything else under its id is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
+from specbench.harness.compare.stored import StoredRun, read_run
+
+RUNS = "runs"
+ADDED, REPLACED, ALREADY = "added", "replaced, it has gone on since", "already there"
+_LOCK = ".lock"
+_LEFT_BEHIND = shutil.ignore_patterns("log", "children", "plots", "errors.log", ".*", "*.sqlite", "*.json.gz")
+_FINISHED = ("complete", "failed")
+_IDENTITY = ["arm", "repeat", "request_id", "prompt_id", "t_submit_ns", "t_first_ns", "t_last_ns", "output_sha256"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Added:
+    """Where a run lies now, and what was done: ADDED, REPLACED or ALREADY. `status`: of the run that was given.
+    is_experiment: an A/B run, whose sides are no points of a series."""
+
+    path: Path
+    outcome: str
+    status: str
+    is_experiment: bool
+
+
+def add_run(history: Path, run: Path) -> Added:
+    """Copies a run into the history. ValueError for a run that cannot be read or compared later, for one that changes
+    while it is copied, and for another run of the same id."""
+    given = read_run(run)
+    folder = history / RUNS
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / given.run_id
+    outcome = ADDED
+    if target.exists():
+        with one_at_a_time(history):
+            outcome = ADDED if _goes_on(given, target) else ALREADY
+    if outcome == ADDED:
+        temporary = folder / f".{given.run_id}.{secrets.token_hex(4)}"
+        try:
+            _copy(given.path, temporary)
+            outcome = _put(temporary, target, history, given)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    manifest = given.manifest
+    return Added(path=target, outcome=outcome, status=manifest["status"], is_experiment=AB_KEY in manifest)
+
+
+@contextmanager
+def one_at_a_time(history: Path) -> Iterator[None]:
+    """Waits for the other jobs that change what is there. Where the file system has no such locks renames still keep
+    every copy whole; only two replacements of one run at one moment could then undo each other."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    file = os.open(history / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(file)
+
+
+def _put(temporary: Path, target: Path, history: Path, given: StoredRun) -> str:
+    """Gives the copy its name, or the place of the unfinished run that has it."""
+    if _took(temporary, target):
+        return ADDED
+    replaced = []
+    with one_at_a_time(history):
+        try:
+            while not _took(temporary, target):
+                if not _goes_on(given, target):
+                    return ALREADY
+                # Between two renames the run has no name. Who reads then misses it once; nothing is lost.
+                replaced.append(target.with_name(f".{target.name}.{secrets.token_hex(4)}"))
+                os.rename(target, replaced[-1])
+        finally:
+            for path in replaced:
+                shutil.rmtree(path, ignore_errors=True)
+    return REPLACED
+
+
+def _took(temporary: Path, target: Path) -> bool:
+    """A directory that is not empty is never replaced by a rename: the name then belongs to another copy."""
+    try:
+        os.rename(temporary, target)
+    except OSError:
+        if not target.exists():
+            raise
+        return False
+    return True
+
+
+def _copy(run: Path, temporary: Path) -> None:
+    try:
+        shutil.copytree(run, temporary, ignore=_LEFT_BEHIND)
+        read_run(temporary)
+    except (shutil.Error, FileNotFoundError, ValueError) as error:
+        raise ValueError(f"run: {run} changed while it was copied; add it when it has ended ({error})") from error
+
+
+def _goes_on(given: StoredRun, target: Path) -> bool:
+    """Whether `given` is the run at `target` and holds more of it. False for the same or less; ValueError for another
+    run of this id."""
+    there = read_run(target)
+    blocks = [_blocks(run) for run in (there, given)]
+    common = blocks[0] & blocks[1]
+    same_start = there.manifest.get("started_utc") == given.manifest.get("started_utc")
+    is_nested = common in blocks
+    if not same_start or not is_nested or not _rows(there, common).equals(_rows(given, common)):
+        raise ValueError(
+            f"run: {given.path}: has the run id of {there.path}, but its raw tables differ; "
+            "give it an id of its own or remove one"
+        )
+    if blocks[0] != blocks[1]:
+        return blocks[0] < blocks[1]
+    ended = [run.manifest["status"] in _FINISHED for run in (there, given)]
+    if ended[0] != ended[1]:
+        return ended[1]
+    return _files(there.path) < _files(given.path)  # certified or scored since
+
+
+def _blocks(run: StoredRun) -> frozenset[tuple[str, int]]:
+    """Measured blocks that nothing measures again: of an experiment, those with both sides."""
+    pairs = run.frames.requests[["arm", "repeat"]].drop_duplicates()
+    blocks = frozenset(zip(pairs["arm"], pairs["repeat"], strict=True))
+    if AB_KEY not in run.manifest:
+        return blocks
+    labels = [arm["label"] for arm in run.manifest["arms"]]
+    return frozenset((arm, n) for arm, n in blocks if all((label, n) in blocks for label in labels))
+
+
+def _rows(run: StoredRun, blocks: frozenset[tuple[str, int]]) -> pd.DataFrame:
+    """What tells two measurements of the same blocks apart: when each request came and went, and what it said."""
+    rows = run.frames.requests[_IDENTITY]
+    kept = [block in blocks for block in zip(rows["arm"], rows["repeat"], strict=True)]
+    return rows[kept].sort_values(_IDENTITY[:3]).reset_index(drop=True)
+
+
+def _files(run: Path) -> frozenset[str]:
+    """Files of a copy, by their path in the run, without those that nobody copies."""
+    found = set()
+    for folder, names, files in os.walk(run):
+        ignored = _LEFT_BEHIND(folder, [*names, *files])
+        names[:] = [name for name in names if name not in ignored]
+        found |= {os.path.relpath(os.path.join(folder, name), run) for name in files if name not in ignored}
+    return frozenset(found)

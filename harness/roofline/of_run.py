@@ -1,0 +1,191 @@
+"""A stored run against the ideal: how near each arm came to what its machine allows, what speculation could gain.
+
+All figures are of decode rounds, repeats pooled: batch, context, tokens a request and duration of the mean round.
+Both speed-ups are of such rounds, each arm at the batch and context at which it ran, so that
+
+    measured speed-up / ideal speed-up = efficiency of the arm / efficiency of no-spec
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from specbench.harness.measure.accounting import step_table
+from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.measure.schema import Frames
+
+from .forwards import FORWARDS, Forwards
+from .ideal import PHASES, SAMPLING_BYTES, round_s
+from .machine import Machine
+
+OTHER = "other"
+PLAIN, INSTRUMENTED = "plain", "instrumented"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeanRound:
+    """The mean decode round of an arm.
+
+    context: cached tokens a request. rates[i]: share of a request's rounds that accepted draft i + 1, rounds without
+    drafts included. tokens: kept a request. phases_ms add up to duration_ms (`other`: outside the ideal's phases);
+    empty without phase times. source: plain, or instrumented: the shares of another capture, not its times.
+    first_rows: rows a request of the first drafter pass.
+    """
+
+    batch: float
+    context: float
+    rates: tuple[float, ...]
+    tokens: float
+    first_rows: float
+    duration_ms: float
+    phases_ms: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdealArm:
+    """An arm's mean round beside the ideal one. `unknown` says why there is no ideal, empty where there is.
+
+    measured is None where no decode round was measured; ideal_ms (by phase, PHASES) is empty where unknown.
+    """
+
+    label: str
+    strategy: str
+    measured: MeanRound | None
+    ideal_ms: Mapping[str, float] = field(default_factory=dict)
+    ideal_speedup: float | None = None
+    measured_speedup: float | None = None
+    unknown: str = ""
+
+    @property
+    def ideal_round_ms(self) -> float | None:
+        return sum(self.ideal_ms.values()) if self.ideal_ms else None
+
+    @property
+    def measured_round_ms(self) -> float | None:
+        return self.measured.duration_ms if self.measured else None
+
+    @property
+    def efficiency(self) -> float | None:
+        """Ideal over measured: 1 is the machine's limit."""
+        return self.ideal_round_ms / self.measured.duration_ms if self.ideal_round_ms and self.measured else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a record: fields, and the figures derived from them."""
+        derived = ("ideal_round_ms", "measured_round_ms", "efficiency")
+        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
+
+
+def ideal_arms(run: RunDirectory, machine: Machine) -> list[IdealArm]:
+    """Every arm of a stored run, in its order. `machine`: the limits of the device it ran on, in its dtype."""
+    return ideal_arms_of(run.manifest, run.frames(), machine)
+
+
+def ideal_arms_of(manifest: Mapping[str, Any], frames: Frames, machine: Machine) -> list[IdealArm]:
+    """The same from what was read already. An arm whose ideal cannot be known says why, and has none."""
+    arms = [_arm(entry, manifest, frames, machine) for entry in manifest["arms"]]
+    base = next((arm for arm in arms if arm.strategy == BASELINE), None)
+    return [_with_speedups(arm, base) for arm in arms]
+
+
+def mean_round(frames: Frames, label: str, is_unpadded: bool = False) -> MeanRound | None:
+    """Of an arm's decode rounds; None where there are none."""
+    steps = frames.steps[frames.steps["arm"] == label]
+    tables = {repeat: step_table(block) for repeat, block in steps.groupby("repeat")}
+    rounds = pd.concat([t[t["kind"] == "decode"] for t in tables.values()]) if tables else pd.DataFrame()
+    duration_ms = float(rounds["round_ns"].mean() / 1e6) if len(rounds) else 0.0
+    if duration_ms <= 0:
+        return None
+    rows = _with_context(steps, frames.requests[frames.requests["arm"] == label])
+    rows = rows[rows["kind"] == "decode"]
+    accepted = rows["num_accepted"]
+    phases_ms, source = _phases_ms(frames.phases[frames.phases["arm"] == label], tables, duration_ms)
+    return MeanRound(
+        batch=float(rounds["batch_size"].mean()),
+        context=float(rows["context"].mean()),
+        rates=tuple(float((accepted >= i).mean()) for i in range(1, int(rows["draft_depth"].max()) + 1)),
+        tokens=float(rows["num_emitted"].mean()),
+        first_rows=_first_rows(rounds, rows, is_unpadded),
+        duration_ms=duration_ms,
+        phases_ms=phases_ms,
+        source=source,
+    )
+
+
+def _with_context(steps: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
+    """Rows with `context`: the request's cached tokens before the step; the pending token is not among them."""
+    keys = ["repeat", "request_id"]
+    rows = steps.sort_values("step").merge(requests[[*keys, "num_prompt_tokens"]], on=keys, how="inner")
+    emitted_before = rows.groupby(keys)["num_emitted"].cumsum() - rows["num_emitted"]
+    return rows.assign(context=rows["num_prompt_tokens"] + emitted_before - 1)
+
+
+def _first_rows(rounds: pd.DataFrame, rows: pd.DataFrame, is_unpadded: bool) -> float:
+    """As the step log proves; a graph's padding requests, which the padded pass runs as well, are left out."""
+    num_requests = rounds["batch_size"]
+    if not is_unpadded:
+        num_requests = num_requests * rounds["num_padded_rows"] / rounds["num_rows"]
+    return float(rounds["num_draft_rows"].sum() / num_requests.sum())
+
+
+def _phases_ms(
+    phases: pd.DataFrame, tables: Mapping[Any, pd.DataFrame], duration_ms: float
+) -> tuple[dict[str, float], str]:
+    """Where the mean round's time went: times of the rounds themselves, else the shares of an instrumented capture."""
+    is_instrumented = phases["instrumented"].astype(bool)
+    decode = [(r, n) for r, table in tables.items() for n in table.index[table["kind"] == "decode"]]
+    at = pd.MultiIndex.from_frame(phases[["repeat", "step"]])
+    kinds = {PLAIN: phases[~is_instrumented & at.isin(decode)], INSTRUMENTED: phases[is_instrumented]}
+    for source, chosen in kinds.items():
+        if chosen.empty:
+            continue
+        num_rounds = len(chosen[["repeat", "step"]].drop_duplicates())
+        found = (chosen.groupby("phase")["duration_ns"].sum() / num_rounds / 1e6).to_dict()
+        scale = duration_ms / sum(found.values()) if source == INSTRUMENTED else 1.0
+        named = {name: float(found.get(name, 0.0)) * scale for name in PHASES}
+        return {**named, OTHER: duration_ms - sum(named.values())}, source
+    return {}, ""
+
+
+def _arm(entry: Mapping[str, Any], manifest: Mapping[str, Any], frames: Frames, machine: Machine) -> IdealArm:
+    label, config = entry["label"], entry.get("config") or {}
+    measured = mean_round(frames, label, is_unpadded=config.get("drafter") == "unpadded")
+    arm = IdealArm(label=label, strategy=entry["strategy"], measured=measured)
+    if measured is None:
+        return replace(arm, unknown="no decode round was measured")
+    raw = (manifest.get(FORWARDS) or {}).get(label)
+    if raw is None:
+        return replace(arm, unknown="run.json does not record the arm's passes; a version before this one wrote it")
+    forwards = Forwards.from_dict(raw)
+    if forwards.dtype != machine.dtype:
+        return replace(arm, unknown=f"the run is in {forwards.dtype}, the machine's limits are of {machine.dtype}")
+    return replace(arm, ideal_ms=_ideal_ms(forwards, measured, machine, _is_greedy(manifest)))
+
+
+def _ideal_ms(forwards: Forwards, measured: MeanRound, machine: Machine, is_greedy: bool) -> dict[str, float]:
+    r = forwards.round(measured.batch, measured.context, measured.first_rows if forwards.drafter else None)
+    # Greedy: the logits are written and read once, as they are.
+    logit_bytes = 2.0 * forwards.target.number_bytes if is_greedy else SAMPLING_BYTES
+    found = round_s(machine, forwards.target, forwards.drafter, r, logit_bytes)
+    return {phase: seconds * 1e3 for phase, seconds in found.items()}
+
+
+def _is_greedy(manifest: Mapping[str, Any]) -> bool:
+    return not (manifest.get("sampling") or {}).get("temperature")
+
+
+def _with_speedups(arm: IdealArm, base: IdealArm | None) -> IdealArm:
+    """`arm` against no-spec, itself included; as it is where either has no rounds."""
+    if base is None or arm.measured is None or base.measured is None or not base.measured.tokens:
+        return arm
+    tokens = arm.measured.tokens / base.measured.tokens
+    ideal = None
+    if arm.ideal_round_ms and base.ideal_round_ms:
+        ideal = tokens * base.ideal_round_ms / arm.ideal_round_ms
+    measured = tokens * base.measured.duration_ms / arm.measured.duration_ms
+    return replace(arm, ideal_speedup=ideal, measured_speedup=measured)

@@ -1,0 +1,106 @@
+"""What the crossover page is made of: records that sweeps stored, and those derived from runs that make a curve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.harness.measure.crossover_record import SCHEMA, crossover_record
+from specbench.harness.measure.crossover_samples import LoadPoint
+from specbench.harness.measure.record import RunDirectory
+from specbench.reports.cells import marked_name, row_name
+from specbench.reports.crossover_table import crossover_tables
+from specbench.reports.sweep_report import RECORD_FILE
+
+from .crossover_chart import crossover_frame
+from .groups import Group
+from .runs import WRONG_SHAPE, SiteRun
+
+_RUN_KEY = "sweep"  # in the run.json of a sweep's points
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StoredSweep:
+    """A sweep with its `crossover.json`, and those of its runs that the site has, the newest first. `names`: of its
+    arms by label, with what no figure of theirs may hide."""
+
+    record: Mapping[str, Any]
+    runs: tuple[SiteRun, ...]
+    names: Mapping[str, str]
+
+
+def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str, ...]]:
+    """The sweeps that these runs are of, as they were derived when they were measured; and what could not be read,
+    whose runs are then like any others."""
+    by_folder: dict[Path, list[SiteRun]] = {}
+    for run in runs:
+        folder = run.path.parent.parent
+        if _RUN_KEY in run.manifest and (folder / RECORD_FILE).is_file():
+            by_folder.setdefault(folder, []).append(run)
+    found, problems = [], []
+    for folder, own in by_folder.items():
+        try:
+            found.append(_read(folder / RECORD_FILE, own))
+        except (ValueError, *WRONG_SHAPE) as error:
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            problems.append(f"{folder / RECORD_FILE}: cannot be read ({what}); specbench show --write makes it anew")
+    return [sweep for sweep in found if len(crossover_frame(sweep.record, names=sweep.names))], tuple(problems)
+
+
+def loads_of(group: Group) -> list[int]:
+    """At how many requests at once an arm of the group was measured beside its baseline."""
+    return sorted({run.concurrency for run in group.runs for arm in _compared(run) if run.concurrency})
+
+
+def group_record(group: Group) -> dict[str, Any]:
+    """Derived from the raw tables of the newest run that has an arm at a load; older ones are not read."""
+    seen: set[tuple[str, int]] = set()
+    points = []
+    for run in group.runs:
+        new = {(name, run.concurrency) for name in _compared(run) if run.concurrency is not None} - seen
+        if new:
+            seen |= new
+            points.append(_point(run))
+    return crossover_record(points)
+
+
+def _compared(run: SiteRun) -> list[str]:
+    return [row_name(arm) for arm in run.arms if arm.speedup is not None and arm.speedup.tpot_ratio is not None]
+
+
+def _point(run: SiteRun) -> LoadPoint:
+    """Arms go by the names they have on the site: what was forced is another arm than what was not."""
+    assert run.concurrency is not None
+    names = {arm.label: row_name(arm) for arm in run.arms}
+    requests = RunDirectory.open(run.path).frames().requests
+    arms = [
+        {"label": names[arm.label], "strategy": arm.strategy, "status": arm.status, "error": arm.error}
+        for arm in run.arms
+    ]
+    return LoadPoint(
+        load=run.concurrency,
+        run_id=run.page,  # of two runs under one id each has its own page
+        arms=arms,
+        requests=requests.assign(arm=requests["arm"].map(names)),
+    )
+
+
+def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
+    """Raises where the file does not hold what the page shows."""
+    record = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise ValueError(f"not of schema {SCHEMA!r}")
+    marks: dict[str, list[str]] = {}
+    for run in runs:
+        for arm in run.arms:
+            marks.setdefault(arm.label, []).extend(arm.marks)
+    names = {
+        arm["label"]: marked_name(arm["label"], [*arm["notes"], *marks.get(arm["label"], ())]) for arm in record["arms"]
+    }
+    crossover_tables(record, names)
+    for key in ("command", "status", "sweep_id"):
+        record[key] = str(record[key])
+    return StoredSweep(record=record, runs=tuple(runs), names=names)

@@ -1,0 +1,122 @@
+"""How the figures of a run are spread: TPOT over its requests, accepted length over the rounds of an answer.
+
+Both come from the raw tables, which takes as long as reading the run whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from specbench.harness.measure.latency import tpot_by_request_ms
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.measure.schema import Frames
+from specbench.reports.cells import row_name
+
+from .plots import Lines, Plot, Styles
+from .runs import SiteRun, shown_labels
+
+_MOST_POINTS, _MOST_BINS = 40, 24  # of a line
+_LEAST_PROMPTS, _LEAST_FOR_INTERVAL = 2, 5  # in a bin
+
+
+def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Plot, ...]:
+    """Nothing for a run without served requests. Raises what reading the raw tables raises."""
+    frames = RunDirectory.open(run.path).frames()
+    found: list[Plot] = []
+    tpot, lengths = tpot_frame(run, frames), length_frame(run, frames)
+    if len(tpot):
+        found.append(
+            Lines(
+                name="tpot",
+                title="TPOT of the requests",
+                description="Share of the requests, all repeats together, that took at most so long a token: the "
+                "steeper, the more alike.",
+                frame=tpot,
+                x_title="TPOT, ms",
+                y_title="share of requests",
+                styles=styles.of(tpot["series"]),
+                scale="number",
+                are_steps=True,
+                shares=True,
+            )
+        )
+    if len(lengths):
+        found.append(
+            Lines(
+                name="lengths",
+                title="Accepted length over the rounds of an answer",
+                description="Tokens of a verification, the bonus token among them: means over prompts, with a 95% "
+                f"interval where there are {_LEAST_FOR_INTERVAL} or more. Prompts with short answers are in the first "
+                "rounds only.",
+                frame=lengths,
+                x_title="round of the answer",
+                y_title="tokens in a verification",
+                styles=styles.of(lengths["series"]),
+            )
+        )
+    return tuple(found)
+
+
+def tpot_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:
+    """series, x: TPOT in ms, y: share of the arm's served requests with at most that; of many requests, quantiles."""
+    rows = []
+    for name, label in _arms(run):
+        values = np.sort(tpot_by_request_ms(frames.requests[frames.requests["arm"] == label]).to_numpy(dtype=float))
+        n = len(values)
+        picked = sorted({round((i + 1) * n / min(n, _MOST_POINTS)) for i in range(min(n, _MOST_POINTS))})
+        rows += [{"series": name, "x": values[i - 1], "y": i / n} for i in picked]
+    return pd.DataFrame(rows)
+
+
+def length_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:
+    """series, x: first round of a bin, y: mean over prompts of their mean accepted length in the bin, low, high: its
+    95% t interval over prompts (nan for few; a length is never below 1), note: the bin."""
+    steps = frames.steps[(frames.steps["num_proposed"] > 0) & ~frames.steps["is_prefill"].astype(bool)]
+    keys = ["arm", "repeat", "request_id"]
+    steps = steps.sort_values("step").merge(frames.requests[[*keys, "prompt_id"]], on=keys)
+    steps = steps.assign(round=steps.groupby(keys).cumcount(), length=steps["num_accepted"] + 1)
+    if steps.empty:
+        return pd.DataFrame()
+    width = -(-(int(steps["round"].max()) + 1) // _MOST_BINS)
+    rows: list[dict[str, object]] = []
+    for name, label in _arms(run):
+        own = steps[steps["arm"] == label]
+        for first, inside in own.groupby(own["round"] // width * width):
+            by_prompt = inside.groupby("prompt_id")["length"].mean()
+            if len(by_prompt) >= _LEAST_PROMPTS:
+                rows.append(
+                    {
+                        "series": name,
+                        **_mean(by_prompt),
+                        "x": int(first) + 1,
+                        "note": _bin(int(first), width, len(by_prompt)),
+                    }
+                )
+    return pd.DataFrame(rows, columns=["series", "x", "y", "low", "high", "note"])
+
+
+def _mean(by_prompt: pd.Series) -> dict[str, float]:
+    mean, n = float(by_prompt.mean()), len(by_prompt)
+    if n < _LEAST_FOR_INTERVAL:
+        return {"y": mean, "low": math.nan, "high": math.nan}
+    half = float(stats.t.ppf(0.975, n - 1) * by_prompt.std() / math.sqrt(n))
+    return {"y": mean, "low": max(mean - half, 1.0), "high": mean + half}
+
+
+def _bin(first: int, width: int, num_prompts: int) -> str:
+    rounds = f"round {first + 1}" if width == 1 else f"rounds {first + 1} to {first + width}"
+    return f"{rounds}, {num_prompts} prompts"
+
+
+def _arms(run: SiteRun) -> Iterator[tuple[str, str]]:
+    """(name of its row, label in the raw tables) of every arm."""
+    names = shown_labels(run.manifest)
+    rows = {arm.label: row_name(arm) for arm in run.arms}
+    for arm in run.manifest["arms"]:
+        label = str(arm["label"])
+        yield rows.get(names.get(label, label), label), label

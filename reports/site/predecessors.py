@@ -1,0 +1,45 @@
+"""The run that another one follows: the newest older one of its kind with an arm in common, if they are comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specbench.harness.compare.keys import mismatches
+
+from .groups import Group, by_kind
+from .runs import SiteRun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Follows:
+    """`before`: the newest older run of the kind, whatever else differs. `comparable`: the newest of those that differ
+    in nothing that matters. `refused`: the runs between, each with what keeps it from being compared."""
+
+    run: SiteRun
+    before: SiteRun | None
+    comparable: SiteRun | None
+    refused: tuple[tuple[SiteRun, tuple[str, ...]], ...]
+
+
+def followers(runs: Sequence[SiteRun]) -> Mapping[str, Follows]:
+    """By page, for every run (newest first) that has arms; experiments follow experiments."""
+    groups = by_kind(run for run in runs if run.arms)
+    return {run.page: _follows(group, n) for group in groups for n, run in enumerate(group.runs)}
+
+
+def _follows(group: Group, n: int) -> Follows:
+    run = group.runs[n]
+    labels = {arm.label for arm in run.arms}
+    refused: list[tuple[SiteRun, tuple[str, ...]]] = []
+    before = comparable = None
+    for other in group.runs[n + 1 :]:
+        if labels.isdisjoint(arm.label for arm in other.arms):
+            continue
+        before = before or other
+        found = tuple(m.describe() for m in mismatches(run.run_id, other.manifest, run.manifest))
+        if not found:
+            comparable = other
+            break
+        refused.append((other, found))
+    return Follows(run=run, before=before, comparable=comparable, refused=tuple(refused))

@@ -1,0 +1,134 @@
+"""The newest run of each workload against the one before it, by the rules of `specbench compare`."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from specbench.harness.compare.comparison import ComparedRuns, compare_runs
+from specbench.harness.compare.figures import FIGURES
+from specbench.harness.compare.stored import read_run
+from specbench.reports.compare_table import compare_table
+from specbench.reports.document import Command
+from specbench.reports.result_table import ResultTable
+
+from .groups import Group, by_case
+from .page import Cell, LinkTable, Section
+from .plots import Intervals, Plot
+from .predecessors import Follows
+from .runs import WRONG_SHAPE, SiteRun
+from .verdict_charts import signed_word
+
+MAX_PAIRS = 8  # each takes as long as reading two runs whole
+_MOST_REFUSED, _MOST_DRAWN = 3, 24
+_TITLE = "Newest run against the one before"
+
+
+def stored_sections(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> list[Section]:
+    """A section a workload whose newest run has a comparable one before it, then those that have another one only. One
+    that says so where there is none of either. `runs`: no experiments."""
+    found = [(group, follows[group.newest.page]) for group in by_case(runs)]
+    pairs = [(group, f) for group, f in found if f.comparable is not None]
+    others = [f for _, f in found if f.comparable is None and f.before is not None]
+    sections = [_section(group, f, n) for n, (group, f) in enumerate(pairs[:MAX_PAIRS])]
+    if len(pairs) > MAX_PAIRS:
+        told = f"{len(pairs) - MAX_PAIRS} older workloads are left out: specbench compare OLDER NEWER shows each."
+        sections.append(Section(title=f"{_TITLE}: older workloads", sentences=(told,)))
+    if others:
+        title = "Not comparable with the run before"
+        sections.append(Section(title=title, link_tables=(_refusals(others),)))
+    if not sections and runs:
+        told = "No run here has an earlier one of the same model, workload and load with an arm in common."
+        sections = [Section(title=_TITLE, sentences=(told,))]
+    return sections
+
+
+def change_frame(compared: ComparedRuns) -> pd.DataFrame:
+    """y: arm and metric, x: its change as a fraction, with the interval, the least effect and the verdict. Metrics that
+    can have a verdict only."""
+    rows = [
+        {
+            "y": f"{row.arm}: {figure.name}",
+            "x": c.change,
+            "low": c.low,
+            "high": c.high,
+            "least": c.least_effect,
+            "word": signed_word(c.verdict),
+        }
+        for row in compared.rows
+        for figure in FIGURES
+        if (c := row.comparisons.get(figure.key)) and figure.gated and c.change is not None and math.isfinite(c.change)
+    ]
+    return pd.DataFrame(rows[:_MOST_DRAWN])
+
+
+def _section(group: Group, follows: Follows, n: int) -> Section:
+    run, older = follows.run, follows.comparable
+    assert older is not None
+    told = [f"{other.run_id}, nearer in time, is not comparable: {'; '.join(why)}." for other, why in follows.refused]
+    if len(told) > _MOST_REFUSED:
+        told[_MOST_REFUSED:] = [f"{len(told) - _MOST_REFUSED} more runs between them are not comparable either."]
+    shown = Section(
+        title=f"{_TITLE}: {group.title}",
+        links=tuple(Cell(text=one.run_id, href=one.page) for one in (run, older)),
+        sentences=tuple(told),
+    )
+    try:
+        compared = compare_runs([read_run(older.path), read_run(run.path)])
+    except (ValueError, *WRONG_SHAPE) as error:
+        return replace(shown, sentences=(*told, f"Could not be compared: {' '.join(str(error).split())}"))
+    command = f"specbench compare {shlex.quote(str(older.path))} {shlex.quote(str(run.path))}"
+    return replace(
+        shown,
+        commands=(Command(name="The same in a terminal", text=command),),
+        charts=tuple(_charts(compared, n)),
+        tables=(_table(compared, run, older),),
+    )
+
+
+def _refusals(found: Sequence[Follows]) -> LinkTable:
+    rows = []
+    for follows in found:
+        other, why = follows.refused[0]
+        told = "; ".join(why)
+        rows.append(
+            (
+                Cell(text=follows.run.run_id, href=follows.run.page),
+                Cell(text=other.run_id, href=other.page),
+                Cell(text=told),
+            )
+        )
+    return LinkTable(title="What differs (before and now)", headers=("run", "before it", "why not"), rows=tuple(rows))
+
+
+def _charts(compared: ComparedRuns, n: int) -> list[Plot]:
+    frame = change_frame(compared)
+    if not len(frame):
+        return []
+    chart = Intervals(
+        name=f"stored-{n + 1}",
+        title="Change since the run before",
+        description="Diamonds: change, with its 95% interval where one can be told. Grey: changes too small to "
+        "matter. Short strokes: the least effect that so many pairs would have found. The notes below say more.",
+        frame=frame,
+        x_title="change against the run before",
+        y_title="strategy and metric",
+        margin=compared.min_effect,
+    )
+    return [chart]
+
+
+def _table(compared: ComparedRuns, run: SiteRun, older: SiteRun) -> ResultTable:
+    """Without the column of the run and the notes that say what is compared with what: the title says both."""
+    whole = compare_table(compared)
+    told = tuple(f"{row.run}: {row.arm}: {'against' if row.baseline else 'the baseline'}" for row in compared.rows)
+    return ResultTable(
+        title=f"{run.run_id} against {older.run_id}",
+        headers=whole.headers[1:],
+        rows=tuple(row[1:] for row in whole.rows),
+        notes=tuple(note for note in whole.notes if not note.startswith(told)),
+    )

@@ -1,0 +1,87 @@
+"""A machine's limits: measured figures are plausible, stored ones come back as they were or are refused."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from specbench.harness.roofline.machine import GIVEN, MEASURED, Machine, measure_machine
+
+GIVEN_MACHINE = Machine(
+    device="any",
+    dtype="bfloat16",
+    read_bytes_per_s=4.3e12,
+    matmul_flops_per_s=780e12,
+    attention_flops_per_s=600e12,
+    kernel_launch_s=1.05e-6,
+)
+
+
+def test_measured_on_a_cpu():
+    start = time.perf_counter()
+    machine = measure_machine("cpu", torch.float32)
+    assert time.perf_counter() - start < 60  # seconds on an idle machine
+    assert machine.how == MEASURED and machine.dtype == "float32" and "CPU" in machine.device
+    assert 1e8 < machine.read_bytes_per_s < 2e12
+    assert 1e8 < machine.matmul_flops_per_s < 1e14
+    assert 1e7 < machine.attention_flops_per_s < 1e14
+    assert 0 <= machine.kernel_launch_s < 1e-3
+    assert Machine.from_dict(machine.to_dict()) == machine
+
+
+@pytest.mark.gpu
+def test_measured_on_a_gpu():
+    """Against the data sheet's bandwidth, from the clock and width of the memory: nothing reads faster."""
+    bound = _memory_bytes_per_s()
+    machine = measure_machine("cuda", torch.bfloat16)
+    assert 0.3 * bound < machine.read_bytes_per_s < 1.05 * bound
+    assert machine.matmul_flops_per_s > 50 * machine.read_bytes_per_s
+    assert 0.1 < machine.attention_flops_per_s / machine.matmul_flops_per_s < 1.5
+    assert 1e-7 < machine.kernel_launch_s < 1e-5
+    again = measure_machine("cuda", torch.bfloat16)
+    assert again.read_bytes_per_s == pytest.approx(machine.read_bytes_per_s, rel=0.1)
+
+
+def _memory_bytes_per_s() -> float:
+    properties = torch.cuda.get_device_properties(0)
+    clock_hz, bus_bits = properties.memory_clock_rate * 1e3, properties.memory_bus_width
+    return 2 * clock_hz * bus_bits / 8
+
+
+def test_a_given_machine_says_so():
+    assert GIVEN_MACHINE.how == GIVEN
+    assert GIVEN_MACHINE.describe() == (
+        "any, bfloat16, given: reads 4300 GB/s, multiplies 780 TFLOP/s, attention 600 TFLOP/s, a kernel costs 1.05 us"
+    )
+    assert Machine.from_dict(GIVEN_MACHINE.to_dict()) == GIVEN_MACHINE
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("read_bytes_per_s", 0),
+        ("matmul_flops_per_s", float("inf")),
+        ("attention_flops_per_s", "fast"),
+        ("kernel_launch_s", -1e-9),
+        ("device", ""),
+        ("dtype", None),
+        ("how", "guessed"),
+    ],
+)
+def test_a_figure_that_no_machine_has_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"machine.{name}: .*allowed"):
+        Machine.from_dict({**GIVEN_MACHINE.to_dict(), name: value})
+
+
+def test_another_device_is_refused():
+    with pytest.raises(ValueError, match="device: 'meta' is not known; allowed: cuda, cpu"):
+        measure_machine("meta", torch.float32)
+
+
+def test_a_record_is_read_strictly():
+    raw = GIVEN_MACHINE.to_dict()
+    for wrong in ({**raw, "more": 1}, {k: v for k, v in raw.items() if k != "how"}, None, [raw]):
+        with pytest.raises(ValueError, match="machine: has"):
+            Machine.from_dict(wrong)

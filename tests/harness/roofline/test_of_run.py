@@ -1,0 +1,160 @@
+"""Stored runs against the ideal: figures by hand, arms that have none, and a run made by the program itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, forwards, roofline_run, rounds
+from run_samples import manifest, phase
+
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.roofline.forwards import FORWARDS
+from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, IdealArm, ideal_arms, ideal_arms_of
+
+# Logits of a row: 1,000 of 2 bytes, written and read once.
+ROW_MS = 0.004
+
+
+def by_label(arms: list[IdealArm]) -> dict[str, IdealArm]:
+    return {arm.label: arm for arm in arms}
+
+
+@pytest.fixture
+def arms(tmp_path) -> dict[str, IdealArm]:
+    return by_label(ideal_arms(roofline_run(tmp_path), MACHINE))
+
+
+def test_the_mean_round_by_hand(arms):
+    """Ten prompt tokens, one made of them: contexts 10, 11, 12, 13 without drafts; 10, 13, 14, 16 after 3, 1, 2."""
+    base, chain = arms[BASE].measured, arms[CHAIN].measured
+    assert base is not None and chain is not None
+    assert (base.batch, base.context, base.tokens, base.duration_ms) == (2, 11.5, 1, 10)
+    assert (chain.batch, chain.context, chain.tokens, chain.duration_ms) == (2, 13.25, 2, 15)
+    assert base.rates == () and chain.rates == (0.75, 0.25)
+    assert base.first_rows == 0 and chain.first_rows == 3
+    assert chain.source == PLAIN
+    assert chain.phases_ms == pytest.approx(
+        {"verify": 7.5, "accept": 0, "draft_first": 1.5, "draft_next": 0, "other": 6}
+    )
+
+
+def test_the_ideal_by_hand(arms):
+    """3 MB of layers, keys and values of two requests, lm_head and its logits, two passes of the drafter."""
+    base, chain = arms[BASE], arms[CHAIN]
+    assert base.ideal_ms == pytest.approx(
+        {"verify": 3 + 2 * 0.02 * 12.5, "accept": 1 + 2 * ROW_MS, "draft_first": 0, "draft_next": 0}
+    )
+    assert chain.ideal_ms == pytest.approx(
+        {
+            "verify": 3 + 2 * 0.02 * (13.25 + 3),
+            "accept": 1 + 2 * 3 * ROW_MS,
+            "draft_first": 0.3 + 2 * 0.004 * (13.25 + 3),
+            "draft_next": 0.2 + 2 * 0.004 * (13.25 + 1),
+        }
+    )
+    assert base.ideal_round_ms == pytest.approx(4.508) and base.efficiency == pytest.approx(0.4508)
+    assert chain.ideal_round_ms == pytest.approx(5.418) and chain.efficiency == pytest.approx(5.418 / 15)
+
+
+def test_speed_ups_by_hand(arms):
+    base, chain = arms[BASE], arms[CHAIN]
+    assert base.ideal_speedup == base.measured_speedup == 1
+    assert chain.measured_speedup == pytest.approx(2 * 10 / 15)
+    assert chain.ideal_speedup == pytest.approx(2 * 4.508 / 5.418)
+    assert chain.measured_speedup / chain.ideal_speedup == pytest.approx(chain.efficiency / base.efficiency)
+
+
+def test_an_arm_that_failed_stays_and_says_so(arms):
+    failed = arms[FAILED]
+    assert list(arms) == [BASE, CHAIN, FAILED]
+    assert failed.measured is None and failed.ideal_round_ms is None and failed.efficiency is None
+    assert failed.ideal_speedup is None and "no decode round" in failed.unknown
+    record = arms[CHAIN].to_dict()
+    assert record["efficiency"] == arms[CHAIN].efficiency and record["measured"]["batch"] == 2
+
+
+def test_an_older_run_has_measured_figures_and_no_ideal(tmp_path):
+    run = roofline_run(tmp_path)
+    older = {key: value for key, value in run.manifest.items() if key != FORWARDS}
+    arms = by_label(ideal_arms_of(older, run.frames(), MACHINE))
+    assert "run.json does not record" in arms[CHAIN].unknown
+    assert arms[CHAIN].ideal_ms == {} and arms[CHAIN].ideal_speedup is None and arms[CHAIN].efficiency is None
+    assert arms[CHAIN].measured_speedup == pytest.approx(4 / 3)
+
+
+def test_limits_of_another_dtype_give_no_ideal(tmp_path):
+    arms = ideal_arms(roofline_run(tmp_path), replace(MACHINE, dtype="float32"))
+    assert arms[0].unknown == "the run is in bfloat16, the machine's limits are of float32"
+
+
+def test_without_a_baseline_there_is_no_speed_up(tmp_path):
+    run = RunDirectory.create(tmp_path, "alone", manifest(CHAIN))
+    run.append(CHAIN, 0, **rounds([1], k=2, round_ms=15.0, first_rows=3))
+    run.note(**{FORWARDS: {CHAIN: forwards(2, DRAFTER).to_dict()}})
+    (arm,) = ideal_arms(run, MACHINE)
+    assert arm.efficiency and arm.ideal_speedup is None and arm.measured_speedup is None
+
+
+def one_arm(tmp_path, block, recorded, **config) -> IdealArm:
+    described = {**manifest(CHAIN), "sampling": config.pop("sampling", {})}
+    described["arms"][0]["config"] = config
+    run = RunDirectory.create(tmp_path, "one", described)
+    run.append(CHAIN, 0, **block)
+    run.note(**{FORWARDS: {CHAIN: recorded.to_dict()}})
+    (arm,) = ideal_arms(run, MACHINE)
+    assert arm.measured is not None
+    return arm
+
+
+def test_rows_that_only_pad_are_left_out_of_the_first_pass(tmp_path):
+    """A graph of four requests runs two: twelve rows, of which six count; unpadded, all rows that ran count."""
+    block = rounds([1, 0], k=2, round_ms=15.0)
+    steps = [{**row, "num_padded_rows": 2 * row["num_rows"], "num_draft_rows": 12} for row in block["steps"]]
+    padded = one_arm(tmp_path, {**block, "steps": steps}, forwards(2, DRAFTER), drafter="padded")
+    assert padded.measured.first_rows == 3 and padded.measured.batch == 2
+    steps = [{**row, "num_draft_rows": 2 * (row["num_accepted"] + 1)} for row in block["steps"]]
+    unpadded = one_arm(tmp_path, {**block, "steps": steps}, forwards(2, DRAFTER), drafter="unpadded")
+    assert unpadded.measured.first_rows == 1.5
+    assert unpadded.ideal_ms["draft_first"] < padded.ideal_ms["draft_first"]
+
+
+def test_a_tree_runs_its_levels(tmp_path):
+    """Eight nodes, three levels of two: first pass four rows a request, then two passes of two."""
+    tree = forwards(7, DRAFTER, depth=3, topk=2)
+    arm = one_arm(tmp_path, rounds([1], k=7, round_ms=15.0, first_rows=4), tree)
+    assert arm.ideal_ms["verify"] == pytest.approx(3 + 2 * 0.02 * (10 + 8))
+    assert arm.ideal_ms["draft_first"] == pytest.approx(0.3 + 2 * 0.004 * (10 + 4))
+    assert arm.ideal_ms["draft_next"] == pytest.approx(2 * (0.2 + 2 * 0.004 * (10 + 2)))
+
+
+def test_drafts_that_cost_no_pass(tmp_path):
+    """n-gram: some rounds have no draft at all; its rates are over all rounds."""
+    block = rounds([2, 1, 0, 0], k=2, round_ms=15.0)
+    steps = [row if row["step"] < 3 else {**row, "num_proposed": 0, "draft_depth": 0} for row in block["steps"]]
+    arm = one_arm(tmp_path, {**block, "steps": steps}, forwards(2))
+    assert arm.ideal_ms["draft_first"] == arm.ideal_ms["draft_next"] == 0
+    assert arm.measured.rates == (0.5, 0.25) and arm.measured.tokens == 1.75
+
+
+def test_sampling_moves_more_than_greedy(tmp_path):
+    block = rounds([1], k=2, round_ms=15.0, first_rows=3)
+    greedy = one_arm(tmp_path, block, forwards(2, DRAFTER), sampling={"temperature": 0.0})
+    sampled = one_arm(tmp_path, block, forwards(2, DRAFTER), sampling={"temperature": 1.0})
+    assert sampled.ideal_ms["accept"] - greedy.ideal_ms["accept"] == pytest.approx(6 * 1000 * (12 - 4) / 1e6)
+
+
+def test_an_instrumented_capture_gives_shares_only(tmp_path):
+    """Its rounds take 30 ms, the plain ones 15: phases are the plain round's time by the other's shares."""
+    block = rounds([1, 0], k=2, round_ms=15.0, first_rows=3)
+    shares = [phase(-n, name, ms, instrumented=True) for n in (1, 2) for name, ms in (("verify", 24), ("gap", 6))]
+    arm = one_arm(tmp_path, {**block, "phases": shares}, forwards(2, DRAFTER))
+    assert arm.measured.source == INSTRUMENTED
+    assert arm.measured.phases_ms["verify"] == pytest.approx(12) and arm.measured.phases_ms["other"] == pytest.approx(3)
+
+
+def test_a_damaged_record_is_refused(tmp_path):
+    run = roofline_run(tmp_path)
+    run.manifest[FORWARDS][CHAIN].pop("topk")
+    with pytest.raises(ValueError, match="forwards: has .*topk"):
+        ideal_arms(run, MACHINE)

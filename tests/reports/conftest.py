@@ -1,0 +1,64 @@
+"""Pages in a browser, opened from files.
+
+Needs a Chromium on the PATH (Debian: `chromium`) and the package `playwright`; the accessibility check also the package
+`axe-playwright-python`, which brings axe-core with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("there is no chromium on the PATH")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_file(browser):
+    """`open_file(path, inside, **context)`: the page; a word on the console, a dialog, or a request for anything but
+    files in the folder `inside` (without one: the file itself) fails the test."""
+    complaints, contexts = [], []
+
+    def open_page(path, inside=None, **options):
+        allowed = (inside or path).resolve().as_uri()
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda asked: None if _is_local(asked.url, allowed) else complaints.append(asked.url))
+        page.goto(path.resolve().as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def _is_local(url, allowed):
+    return url == allowed or url.startswith((allowed + "/", "data:"))
+
+
+@pytest.fixture(scope="session")
+def serious_violations():
+    """`serious_violations(page)`: rule and first place of what axe finds, folded tables opened."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
+
+    def found(page):
+        page.locator("details").evaluate_all("all => all.forEach(e => e.open = true)")
+        violations = axe.Axe().run(page, options={"preload": False}).response["violations"]
+        return [(v["id"], v["nodes"][0]["html"]) for v in violations if v["impact"] in ("serious", "critical")]
+
+    return found

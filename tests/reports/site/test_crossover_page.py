@@ -1,0 +1,178 @@
+"""The crossover page: of what a sweep stored, of runs alike in all but their load; and what a browser plots of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+
+import pytest
+from site_samples import EAGLE, HOSTILE, copied, finished_run
+from sweep_samples import LOADS, stored_sweep
+
+from specbench.harness.measure import crossover_record as derived
+from specbench.reports.site.build import build_site
+from specbench.reports.site.crossover_chart import crossover_frame
+from specbench.reports.site.crossover_page import crossover_page
+from specbench.reports.site.crossover_records import group_record, stored_sweeps
+from specbench.reports.site.find import find_runs
+from specbench.reports.site.groups import by_load
+from specbench.reports.site.pictures import figure
+from specbench.reports.site.plots import Styles
+from specbench.reports.site.runs import read_site_runs
+
+NAME = f"{EAGLE} (synthetic)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("runs")
+    stored_sweep(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    found, problems = find_runs([folder])
+    assert problems == []
+    return read_site_runs(found)[0]
+
+
+def test_runs_of_a_sweep_are_found_wherever_it_lies(folder):
+    (sweep,) = folder.iterdir()
+    for given in (folder, sweep, sweep / "sweep.json"):
+        found, problems = find_runs([given])
+        assert len(found) == 3 and problems == []
+
+
+def test_a_sweep_is_read_and_not_derived_again(runs, monkeypatch):
+    monkeypatch.setattr(derived, "crossover_record", None)
+    monkeypatch.setattr("specbench.reports.site.crossover_records.crossover_record", None)
+    (section,) = crossover_page(runs, Styles()).sections
+    (plot,) = section.charts
+    (sweep,), problems = stored_sweeps(runs)
+    assert problems == () and section.title.startswith("Sweep: ") and "--label" in section.commands[0].text
+    cells = {arm["label"]: arm["points"] for arm in sweep.record["arms"]}
+    solid = plot.frame[~plot.frame["dashed"] & (plot.frame["series"] == NAME)]
+    assert list(solid["x"]) == list(LOADS)
+    for column, key in (("y", "ratio"), ("low", "low"), ("high", "high")):
+        assert list(solid[column]) == [cell["tpot"][key] for cell in cells[EAGLE]]
+    dashed = plot.frame[plot.frame["dashed"] & (plot.frame["series"] == f"{NAME}, ideal")]
+    assert list(dashed["y"]) == pytest.approx([3 / math.sqrt(load) for load in LOADS])
+    assert plot.styles[NAME] == plot.styles[f"{NAME}, ideal"] and "Dashed: the ideal" in plot.description
+    assert dashed["note"].str.startswith("ideal").all() and solid["note"].str.startswith("measured; TPS").all()
+
+
+def test_its_tables_say_the_crossing_the_best_and_the_ideal(runs):
+    (section,) = crossover_page(runs, Styles()).sections
+    tables = {table.title: table for table in section.tables}
+    rows = {row[0]: row for row in tables["Speed-up of TPOT by requests at once"].rows}
+    assert 8 < float(rows[NAME][4]) < 64 and " to " in rows[NAME][5]
+    assert rows["eagle:k=9"][1:4] == ("refused",) * 3
+    ideal = {row[0]: row for row in tables["Ideal speed-up and efficiency, from the machine's limits"].rows}
+    assert ideal[NAME][1:4] == ("3.00x, 50%", "1.06x, 50%", "0.38x, 50%") and 8 < float(ideal[NAME][4]) < 64
+
+
+def test_a_picture_names_the_ideal_in_its_legend(runs):
+    (section,) = crossover_page(runs, Styles()).sections
+    (legend,) = figure(section.charts[0]).legends
+    names = [text.get_text().replace("\n", "") for text in legend.get_texts()]
+    assert NAME in names and f"{NAME}, ideal" in names
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"schema": "specbench.crossover/9"}', '{"schema": "specbench.crossover/1"}']
+)
+def test_a_sweep_that_cannot_be_read_is_named_and_its_runs_make_a_curve(tmp_path, text):
+    sweep = stored_sweep(tmp_path)
+    (sweep.path / "crossover.json").write_text(text)
+    page = crossover_page(read_site_runs(find_runs([tmp_path])[0])[0], Styles())
+    (section,) = page.sections
+    assert "crossover.json: cannot be read" in page.warnings[0] and not section.title.startswith("Sweep")
+    assert set(section.charts[0].frame["series"]) == {NAME, HOSTILE}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plain")
+    found = [
+        finished_run(folder, started=f"2026-02-0{n + 1}T00:00:00Z", concurrency=c) for n, c in enumerate((1, 8, 64))
+    ]
+    return read_site_runs(found)[0]
+
+
+def test_the_newest_run_of_each_load_counts(plain, tmp_path):
+    again = finished_run(tmp_path, started="2026-03-01T00:00:00Z", concurrency=8, round_ms=20.0)
+    newer = read_site_runs([again])[0]
+    (group,) = by_load([*newer, *plain])
+    frame = crossover_frame(group_record(group))
+    speedup = next(arm.speedup for arm in newer[0].arms if arm.label == EAGLE)
+    at_eight = frame[(frame["series"] == EAGLE) & (frame["x"] == 8)].iloc[0]
+    assert at_eight["y"] == pytest.approx(speedup.tpot_ratio) and at_eight["low"] < at_eight["y"] < at_eight["high"]
+    assert len(frame) == 6 and "dashed" not in frame
+
+
+def test_what_was_forced_is_another_arm_than_what_was_not(plain, tmp_path):
+    forced = finished_run(tmp_path, started="2026-03-01T00:00:00Z", concurrency=8)
+    raw = json.loads((forced / "run.json").read_text())
+    for arm in (*raw["arms"], *raw["results"]["arms"]):
+        if arm["label"] == EAGLE:
+            arm["notes" if "notes" in arm else "marks"] = ["synthetic acceptance (3.0)"]
+    (forced / "run.json").write_text(json.dumps(raw))
+    (group,) = by_load([*read_site_runs([forced])[0], *plain])
+    frame = crossover_frame(group_record(group))
+    assert sorted(frame[frame["series"] == EAGLE]["x"]) == [1, 8, 64]
+    assert sorted(frame[frame["series"] == NAME]["x"]) == [8]
+
+
+def test_one_load_makes_no_curve(plain):
+    (section,) = crossover_page(plain[:1], Styles()).sections
+    assert section.title == "Measured at one load only" and section.charts == () and len(section.tables[0].rows) == 2
+
+
+def test_hundreds_of_runs_are_not_all_read(plain, tmp_path):
+    many = [
+        copied(run.path, tmp_path, 10 * n + i, started=f"2026-01-{n % 27 + 1:02d}T00:00:00Z", sha=f"{n:02x}" * 20)
+        for n in range(60)
+        for i, run in enumerate(plain)
+    ]
+    read = read_site_runs(many)[0]
+    begun = time.process_time()
+    crossover_page(read, Styles())
+    assert time.process_time() - begun < 2
+
+
+@pytest.fixture(scope="module")
+def site(folder, tmp_path_factory):
+    output = tmp_path_factory.mktemp("site")
+    build_site([folder], output)
+    return output
+
+
+@pytest.fixture
+def page(open_file, site):
+    page = open_file(site / "crossover.html", site)
+    page.wait_for_selector("html[data-charts=drawn]", timeout=30_000)
+    return page
+
+
+def test_a_browser_plots_measured_and_ideal(page, runs):
+    (sweep,), _ = stored_sweeps(runs)
+    frame = crossover_frame(sweep.record, names=sweep.names)
+    names = page.locator("svg [aria-label*='speed-up of TPOT: ']").evaluate_all(
+        "all => all.map(e => e.getAttribute('aria-label'))"
+    )
+    marks = [dict(part.split(": ", 1) for part in re.split(r"; (?=[^;:]+: )", name)) for name in names]
+    found = {(mark["series"], mark["requests at once"]): float(mark["speed-up of TPOT"]) for mark in marks}
+    assert found == pytest.approx({(r.series, str(r.x)): r.y for r in frame.itertuples()})
+    legend = page.locator("ul.legend li").all_inner_texts()
+    assert {f"{NAME}, ideal", NAME} <= {text.strip() for text in legend}
+    keys = page.locator("ul.legend path[stroke-dasharray]").count()
+    assert keys == 2, "the dashed lines are dashed in the legend too"
+    page.locator("figure details summary").first.click()
+    assert "dashed" in page.locator("figure table").first.inner_text()
+
+
+def test_it_is_accessible(page, serious_violations):
+    assert serious_violations(page) == []

@@ -1,0 +1,180 @@
+"""The page of a run: blocks of an experiment, distributions, what changed since the run before, files and hashes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from run_samples import request, step
+from site_samples import ARMS, EAGLE, HOSTILE, copied, experiment_run, finished_run
+
+from specbench.harness.measure.files import sha256_file
+from specbench.harness.measure.latency import tpot_by_request_ms
+from specbench.harness.measure.record import RunDirectory
+from specbench.reports.site.build import build_site
+from specbench.reports.site.changes import difference_table
+from specbench.reports.site.distributions import distribution_charts, length_frame, tpot_frame
+from specbench.reports.site.experiment_blocks import blocks_table
+from specbench.reports.site.plots import Styles
+from specbench.reports.site.raw_files import files_table
+from specbench.reports.site.run_page import run_page
+from specbench.reports.site.runs import read_site_runs
+from specbench.reports.site.verdict_charts import caution, interval_frame
+
+BEGAN = "2026-02-01T00:00:00Z"
+REASONS = {("A", 2): ["load average 3.1 above 2"], ("B", 5): ["throttled: <thermal>"]}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return finished_run(tmp_path_factory.mktemp("one"), started=BEGAN, sha="a" * 40)
+
+
+def read(path):
+    return read_site_runs([path])[0][0]
+
+
+def test_blocks_say_their_order_their_figures_and_why_one_is_rejected(tmp_path):
+    run = read(experiment_run(tmp_path, change=0.03, reasons=REASONS, failed=[("B", 7)]))
+    table = blocks_table(run)
+    rows = [dict(zip(table.headers, (cell.text for cell in row), strict=True)) for row in table.rows]
+    assert [row["order"] for row in rows] == run.ab["plan"]["order"] and len(rows) == 10
+    why = {row["block"]: row["rejected because"] for row in rows if row["counts"] == "rejected"}
+    assert why["3"] == "A: load average 3.1 above 2" and why["6"] == "B: throttled: <thermal>"
+    assert why["8"].startswith("B: failed: RuntimeError") and len(why) == 3
+    step = next(c for c in run.ab["metrics"] if c["metric"]["name"] == "step time")
+    kept = [(float(r["step ms A"]), float(r["step ms B"])) for r in rows if r["counts"] == "yes"]
+    assert np.array(kept) == pytest.approx(np.array(step["pairs"]), rel=1e-3) and len(kept) == 7
+    assert rows[7]["step ms A"] != "-" and rows[7]["step ms B"] == rows[7]["step change"] == "-"
+    assert rows[0]["load A / B"] == "1.25 / 1.25" and rows[0]["step change"].startswith("+")
+
+
+def test_an_invalid_experiment_has_no_verdict_in_its_chart(tmp_path):
+    run = read(experiment_run(tmp_path, change=0.03, reasons=REASONS, failed=[("B", 7)]))
+    assert run.ab["verdict"] == "invalid" and set(interval_frame(run.ab)["word"]) == {"invalid"}
+    assert "is no verdict" in caution(run.ab)[0]
+    assert caution(read(experiment_run(tmp_path, change=0.03)).ab) == ()
+
+
+def test_an_experiments_page_has_its_verdict_blocks_and_distributions(tmp_path):
+    run = read(experiment_run(tmp_path, change=0.03))
+    page = run_page(run, None, None, Styles(), True)
+    titles = [section.title for section in page.sections]
+    assert titles[:5] == ["Reproduce", "Verdict", "Blocks", "Figures", "Distributions"]
+    drawn = [plot.name for section in page.sections for plot in section.charts]
+    assert drawn == ["verdict-1", "pairs-1", "tpot", "lengths"]
+
+
+def test_tpot_is_drawn_request_by_request(path):
+    run, frames = read(path), RunDirectory.open(path).frames()
+    frame = tpot_frame(run, frames)
+    own = frame[frame["series"] == EAGLE]
+    values = np.sort(tpot_by_request_ms(frames.requests[frames.requests["arm"] == EAGLE]))
+    assert list(own["x"]) == pytest.approx(values) and len(values) == 8
+    assert list(own["y"]) == pytest.approx(np.arange(1, 9) / 8) and set(frame["series"]) == set(ARMS)
+
+
+def chosen(folder, lengths):
+    """A run of one arm: `lengths[prompt]` are the accepted drafts of its rounds; prompts run one after the other."""
+    run = RunDirectory.open(finished_run(folder, started=BEGAN))
+    requests, steps, number = [], [], 0
+    for i, accepted in enumerate(lengths):
+        requests.append(request(i, first_ms=1, last_ms=100 + i, num_output_tokens=50))
+        for j in accepted:
+            steps.append(step(number, i, number, number + 1, k=4, j=j))
+            number += 1
+    again = RunDirectory.create(folder / "chosen", "chosen", {**run.manifest, "arms": run.manifest["arms"][:1]})
+    again.append("no-spec", 0, requests=requests, steps=steps, phases=[])
+    return read(again.path), again.frames()
+
+
+def test_many_requests_are_drawn_as_quantiles(tmp_path):
+    run, frames = chosen(tmp_path, [[1]] * 100)
+    frame = tpot_frame(run, frames)
+    assert len(frame) == 40 and frame["y"].iloc[-1] == 1 and frame["x"].iloc[-1] == pytest.approx(198 / 49)
+    half = frame[frame["y"] == 0.5].iloc[0]
+    assert half["x"] == pytest.approx(148 / 49)  # of the 50th of 100
+
+
+def test_accepted_length_by_round_is_the_mean_over_prompts(tmp_path):
+    run, frames = chosen(tmp_path, [[4, 0], [2, 0], [0, 0], [4, 0], [0], [2]])
+    rows = {row.x: row for row in length_frame(run, frames).itertuples()}
+    assert (rows[1].y, rows[1].note) == (pytest.approx(3.0), "round 1, 6 prompts")
+    sd = np.std([5, 3, 1, 5, 1, 3], ddof=1)
+    assert rows[1].high - rows[1].y == pytest.approx(2.570582 * sd / math.sqrt(6))
+    assert rows[1].low >= 1 and rows[2].y == 1 and math.isnan(rows[2].low)  # four prompts give no interval
+
+
+def test_long_answers_are_binned(tmp_path):
+    run, frames = chosen(tmp_path, [[j % 2 for j in range(100)]] * 2)
+    frame = length_frame(run, frames)
+    assert list(frame["x"]) == list(range(1, 100, 5)) and frame["note"].iloc[-1] == "rounds 96 to 100, 2 prompts"
+    assert frame["y"].between(1.4, 1.6).all()
+
+
+def test_a_run_without_drafts_or_without_requests(tmp_path):
+    run, frames = chosen(tmp_path, [])
+    assert tpot_frame(run, frames).empty and length_frame(run, frames).empty
+    assert distribution_charts(run, Styles()) == ()
+    sections = {section.title: section for section in run_page(run, None, None, Styles(), True).sections}
+    assert sections["Distributions"].sentences == ("No request was served to its end.",)
+    sections = {section.title: section for section in run_page(run, None, None, Styles(), False).sections}
+    assert "specbench report" in sections["Distributions"].sentences[0]
+
+
+def test_what_differs_from_the_run_before(path, tmp_path):
+    newer = copied(path, tmp_path, 1, started="2026-02-02T00:00:00Z", sha="b" * 40)
+    raw = json.loads((newer / "run.json").read_text())
+    raw["environment"]["software"]["python"] = "3.12"
+    raw["environment"]["load_average"] = [9.0]
+    raw["workload"]["sha256"] = "c" * 64
+    raw["config"] = {"num_repeats": 5}
+    (newer / "run.json").write_text(json.dumps(raw))
+    table = difference_table(read(newer), read(path))
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["git.sha"] == ("a" * 40, "b" * 40) and rows["software.python"] == ("3.11", "3.12")
+    assert rows["workload.sha256"][1] == "c" * 16 + "..." and rows["config.num_repeats"][1] == "5"
+    assert "arms" not in rows and not any("load_average" in name for name in rows)
+    assert difference_table(read(path), read(path)) is None
+
+
+def test_run_pages_lead_to_the_run_before_and_say_what_changed(path, tmp_path):
+    older = copied(path, tmp_path / "runs", 1, started="2026-02-02T00:00:00Z", sha="b" * 40)
+    newer = copied(path, tmp_path / "runs", 2, started="2026-02-03T00:00:00Z", sha="c" * 40)
+    build_site([tmp_path / "runs"], tmp_path / "site")
+    html = (tmp_path / "site" / "runs" / f"{newer.name}.html").read_text()
+    assert "Changed since the run before" in html and f'href="../runs/{older.name}.html"' in html
+    assert "b" * 40 in html and "c" * 40 in html
+    first = (tmp_path / "site" / "runs" / f"{older.name}.html").read_text()
+    assert "No older run of this model" in first
+
+
+def test_files_are_listed_with_their_hashes_and_checked(path, tmp_path):
+    copy = copied(path, tmp_path, 1, started=BEGAN, sha="b" * 40)
+    (copy / "notes.txt").write_text("mine")
+    (copy / ".lock").write_text("")
+    rows = {row[0]: row[1:] for row in files_table(read(copy)).rows}
+    steps = copy / "steps.parquet"
+    assert rows["steps.parquet"] == (f"{steps.stat().st_size:,}", sha256_file(steps), "as recorded")
+    assert rows["notes.txt"] == ("4", sha256_file(copy / "notes.txt"), "not recorded there") and ".lock" not in rows
+    (copy / "phases.parquet").unlink()
+    run = read(path)
+    moved = type(run)(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "path": copy})
+    steps.write_bytes(b"else")
+    rows = {row[0]: row[-1] for row in files_table(moved).rows}
+    assert rows["steps.parquet"] == "CHANGED since it was recorded" and rows["phases.parquet"] == "MISSING"
+
+
+def test_hostile_labels_stay_text_in_every_new_table(path, tmp_path):
+    older = copied(path, tmp_path / "runs", 1, started="2026-02-02T00:00:00Z", sha="b" * 40)
+    copied(path, tmp_path / "runs", 2, started="2026-02-03T00:00:00Z", sha="c" * 40)
+    raw = json.loads((older / "run.json").read_text())
+    raw["environment"]["software"]["python"] = "(3<b>)[<img src=x onerror=alert(1)>]"
+    (older / "run.json").write_text(json.dumps(raw))
+    experiment_run(tmp_path / "runs", reasons={("A", 1): [HOSTILE]})
+    build_site([tmp_path / "runs"], tmp_path / "site")
+    for page in (tmp_path / "site").rglob("*.html"):
+        html = page.read_text()
+        assert "<img" not in html and "<b>" not in html, page.name

@@ -1,0 +1,99 @@
+"""A crossover in words: censored ends, shares, failed cells, loads that are still to come."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from sweep_samples import sample_record, stored_sweep
+
+from specbench.harness.measure.crossover import Crossing
+from specbench.reports.crossover_table import crossing_text, crossover_tables, interval_text, ratio_text
+from specbench.reports.sweep_report import markdown_sweep, write_sweep_reports
+
+
+def crossing(value, low, high, below=0.0, beyond=0.0):
+    return Crossing(value=value, low=low, high=high, share_below=below, share_beyond=beyond, first=1, last=16).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "interval"),
+    [
+        (crossing(9.31, 6.1, 12.0), "9.31", "6.1 to 12"),
+        (crossing(math.inf, math.inf, math.inf, beyond=0.97), "beyond 16 (97% of resamples)", "beyond 16"),
+        (crossing(math.inf, 12.0, math.inf, beyond=0.8), "beyond 16 (80% of resamples)", "12 to beyond 16"),
+        (crossing(0.0, 0.0, 1.5, below=0.6), "below 1 (60% of resamples)", "below 1 to 1.5"),
+        (crossing(2.0, 0.0, math.inf, 0.3, 0.1), "2", "below 1 to beyond 16"),
+        (crossing(math.inf, None, None), "beyond 16", "-"),
+        (None, "-", "-"),
+    ],
+)
+def test_crossings_in_words(found, text, interval):
+    assert (crossing_text(found), interval_text(found)) == (text, interval)
+
+
+def test_ratios_in_words():
+    assert ratio_text({"ratio": 1.434, "low": 1.4, "high": 1.456}) == "1.43x [1.40, 1.46]"
+    assert ratio_text({"ratio": 1.434, "low": None, "high": None}) == "1.43x" and ratio_text(None) == "-"
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    return sample_record(stored_sweep(tmp_path_factory.mktemp("sweep")))
+
+
+def test_what_is_missing_is_said(record):
+    arms = [dict(arm) for arm in record["arms"]]
+    cells = [dict(cell) for cell in arms[1]["points"]]
+    cells[2] |= {"num_blocks": 0, "error": "out of memory", "tpot": None, "tps": None, "ideal": None}
+    cells[1] |= {"error": "one block failed"}
+    arms[1]["points"] = cells
+    whole = {**record, "arms": arms, "asked_loads": [1, 8, 64, 256], "status": "interrupted"}
+    table = crossover_tables(whole)[0]
+    row = table.rows[1]
+    assert row[3] == "failed" and row[2].endswith("(partly failed)")
+    notes = " ".join(table.notes)
+    for words in (
+        "64 at once: out of memory",
+        "(status interrupted): figures",
+        "not begun: 256 at once.",
+        "k=9",
+    ):
+        assert words in notes
+
+
+def test_a_dip_before_the_crossing_is_said(record):
+    arms = [dict(arm) for arm in record["arms"]]
+    cells = [dict(cell) for cell in arms[1]["points"]]
+    cells[0] |= {"tpot": {"ratio": 0.9, "low": 0.8, "high": 0.95}}
+    arms[1]["points"] = cells
+    notes = crossover_tables({**record, "arms": arms})[0].notes
+    assert any("slower than no-spec also at fewer requests at once: 1." in note for note in notes)
+
+
+def test_best_numbers_of_drafts(record):
+    best = [
+        dict(family="eagle", figure="tpot", load=1, label="eagle:k=2", num_drafts=2, num_arms=2, ratio=1.4, share=0.87)
+    ]
+    (table,) = [t for t in crossover_tables({**record, "best": best}) if t.title == "Best number of drafts"]
+    assert table.rows[0] == ("eagle", "TPOT", "k=2: 1.40x (87%)", "-", "-")
+
+
+def test_markdown_holds_the_command_and_escapes_labels(record, tmp_path):
+    text = markdown_sweep(record, ["plots/crossover_tpot.png"])
+    assert "it's" not in text.split("* command: ")[0] and "&lt;b&gt;" in text and "<img" not in text
+    assert "![crossover_tpot](plots/crossover_tpot.png)" in text and "a machine of the tests" in text
+    written = write_sweep_reports(tmp_path, record)
+    assert [path.name for path in written] == [
+        "crossover.json",
+        "crossover.md",
+        "crossover_tpot.png",
+        "crossover_tps.png",
+    ]
+    assert all(path.stat().st_size > 5_000 for path in written[2:])
+
+
+def test_a_picture_that_is_no_longer_true_is_removed(record, tmp_path):
+    write_sweep_reports(tmp_path, record)
+    write_sweep_reports(tmp_path, {**record, "arms": []})
+    assert list((tmp_path / "plots").iterdir()) == []

@@ -1,0 +1,67 @@
+"""The roofline as a table: every cell by hand, what is unknown said, nothing guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from roofline_samples import BASE, CHAIN, FAILED, MACHINE, roofline_run
+
+from specbench.harness.roofline.forwards import FORWARDS
+from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms, ideal_arms_of
+from specbench.reports.roofline_table import HEADERS, roofline_table
+from specbench.reports.table import markdown_result, plain_result
+
+
+@pytest.fixture
+def run(tmp_path):
+    return roofline_run(tmp_path)
+
+
+def cells(table) -> dict[str, dict[str, str]]:
+    return {row[0]: dict(zip(HEADERS, row, strict=True)) for row in table.rows}
+
+
+def test_cells_by_hand(run):
+    table = roofline_table(ideal_arms(run, MACHINE), MACHINE)
+    base, chain, failed = (cells(table)[label] for label in (BASE, CHAIN, FAILED))
+    assert chain["batch"] == "2" and chain["context"] == "13" and chain["tokens/round"] == "2.00"
+    assert chain["accepted by position"] == "0.75 0.25"
+    assert (chain["ideal ms"], chain["measured ms"], chain["efficiency"]) == ("5.418", "15.00", "36%")
+    assert chain["verify ms"] == "3.650 / 7.500" and chain["draft first ms"] == "0.4300 / 1.500"
+    assert chain["accept ms"] == "1.024 / -" and chain["other ms"] == "6.000"
+    assert (chain["ideal speed-up"], chain["measured speed-up"]) == ("1.66x", "1.33x")
+    assert base["draft first ms"] == "-" and base["ideal speed-up"] == base["measured speed-up"] == "1.00x"
+    assert set(list(failed.values())[1:]) == {"-", "unknown"} and failed["ideal ms"] == "unknown"
+
+
+def test_notes_say_how_the_limits_were_got_and_what_is_left_out(run):
+    notes = roofline_table(ideal_arms(run, MACHINE), MACHINE).notes
+    assert notes[0] == f"machine: {MACHINE.describe()}" and "given" in notes[0]
+    assert any("leaves out" in note for note in notes)
+    assert notes[-1] == f"{FAILED}: no ideal: no decode round was measured"
+
+
+def test_an_older_run_says_unknown(run):
+    older = {key: value for key, value in run.manifest.items() if key != FORWARDS}
+    table = roofline_table(ideal_arms_of(older, run.frames(), MACHINE), MACHINE)
+    row = cells(table)[CHAIN]
+    assert row["ideal ms"] == "unknown" and row["efficiency"] == row["ideal speed-up"] == "-"
+    assert row["measured ms"] == "15.00" and row["measured speed-up"] == "1.33x"
+    assert row["verify ms"] == "- / 7.500"
+    assert any(note.startswith(f"{CHAIN}: no ideal: run.json does not record") for note in table.notes)
+
+
+def test_shares_of_an_instrumented_capture_are_marked(run):
+    arms = ideal_arms(run, MACHINE)
+    assert arms[1].measured is not None
+    shares = replace(arms[1], measured=replace(arms[1].measured, source=INSTRUMENTED))
+    table = roofline_table([shares], MACHINE)
+    assert cells(table)[CHAIN]["verify ms"] == "3.650 / ~7.500" and cells(table)[CHAIN]["other ms"] == "~6.000"
+    assert any("shares of an instrumented capture" in note for note in table.notes)
+
+
+def test_it_prints(run):
+    table = roofline_table(ideal_arms(run, MACHINE), MACHINE)
+    for text in (plain_result(table), markdown_result(table)):
+        assert "against the roofline" in text and CHAIN in text

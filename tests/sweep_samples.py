@@ -1,0 +1,77 @@
+"""A stored sweep for tests of reports: made-up blocks at three loads, one arm that stops paying, ideals beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from run_samples import chain_block, manifest
+from site_samples import EAGLE, HOSTILE
+
+from specbench.harness.measure.crossover_record import crossover_record
+from specbench.harness.measure.crossover_samples import LoadPoint
+from specbench.harness.measure.metrics import results
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.run_config import ArmConfig, RunConfig
+from specbench.harness.sweep.grid import Grid, GridArm
+from specbench.harness.sweep.record import SweepDirectory
+from specbench.reports.sweep_report import write_sweep_reports
+from specbench.workloads.base import WorkloadRequest
+
+LOADS = (1, 8, 64)
+REFUSED = "eagle:k=9"
+IDEAL = {"no-spec": 1.0, EAGLE: 3.0, HOSTILE: 1.5}
+
+
+def stored_sweep(folder: Path) -> SweepDirectory:
+    """Two blocks of three arms at each of LOADS, derived and written; EAGLE stops paying between 8 and 64."""
+    labels = list(IDEAL)
+    arms = tuple(ArmConfig(label=label, strategy=label.split(":")[0]) for label in labels)
+    rows = [GridArm(label=a.label, family=a.strategy, num_drafts=n or None, arm=a) for n, a in enumerate(arms)]
+    rows.append(GridArm(label=REFUSED, family="eagle", num_drafts=9, refused="k=9 is not allowed; allowed: 1 to 8"))
+    config = RunConfig(arms=arms, workload=WorkloadRequest(name="random", num_prompts=4))
+    argv = ["specbench", "sweep", "-s", EAGLE, "--label", "it's <b>"]
+    sweep = SweepDirectory.create(folder, "sweep", argv, config, LOADS, Grid(rows=tuple(rows)), {})
+    for load in LOADS:
+        _run(sweep, load)
+    sweep.close()
+    write_sweep_reports(sweep.path, sample_record(sweep))
+    return sweep
+
+
+def sample_record(sweep: SweepDirectory) -> dict[str, Any]:
+    points = [_point(load, run) for load, run in sweep.runs().items()]
+    families = {arm["label"]: (arm["family"], arm["num_drafts"]) for arm in sweep.manifest["arms"]}
+    known = {key: sweep.manifest[key] for key in ("sweep_id", "status", "command", "notes")}
+    refused = [arm for arm in sweep.manifest["arms"] if arm["refused"]]
+    machine = {"described": "a machine of the tests"}
+    more = {"asked_loads": list(LOADS), "refused": refused, "machine": machine, "hardware": "Test CPU", "model": "toy"}
+    return {**crossover_record(points, families), **known, **more, "workload": {"name": "toy", "num_prompts": 4}}
+
+
+def _run(sweep: SweepDirectory, load: int) -> None:
+    about = manifest(*IDEAL)
+    about["arms"][1]["notes"] = ["synthetic acceptance (3.0)"]
+    about["sampling"] = {"temperature": 0.0, "seed": 42, "max_concurrency": load, "request_rate": None}
+    about["model"] = {"name": "toy-model"}
+    run = RunDirectory.create(sweep.runs_path, f"sweep-b{load}", {**about, **sweep.run_record(load)})
+    grown = math.log2(load)
+    for block in range(2):
+        drift = block * 0.1
+        run.append("no-spec", block, **chain_block([0] * 12, k=0, round_ms=8.0 + grown + drift))
+        run.append(EAGLE, block, **chain_block([4, 0, 2, 1, 3, 0], round_ms=10.0 + 5 * grown + drift))
+        run.append(HOSTILE, block, **chain_block([1, 0, 0, 1, 0, 0], k=2, round_ms=9.0 + grown + drift))
+    run.finish(results(run.frames()))
+
+
+def _point(load: int, run: RunDirectory) -> LoadPoint:
+    ideal: Mapping[str, Mapping[str, Any]] = {
+        label: {"ideal_speedup": speedup / math.sqrt(load), "efficiency": 0.5, "unknown": ""}
+        for label, speedup in IDEAL.items()
+    }
+    arms = tuple(run.manifest["arms"])
+    return LoadPoint(
+        load=load, run_id=str(run.manifest["run_id"]), arms=arms, requests=run.frames().requests, ideal=ideal
+    )
