@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from specbench.reports.cells import NOTHING, marked_name, milliseconds, number
@@ -87,17 +87,26 @@ def _figure_table(record: Mapping[str, Any], figure: str, names: Mapping[str, st
         cells = {cell["load"]: cell for cell in arm["points"]}
         texts = [_cell(cells.get(load), figure, record["baseline"], arm["label"]) for load in record["loads"]]
         rows.append((name, *texts, crossing_text(crossing), interval_text(crossing)))
-        errors = {cell["error"]: cell["load"] for cell in arm["points"] if cell["error"]}
-        troubles += [f"{name}, {load} at once: {error}" for error, load in errors.items()]
+        troubles += [f"{name}, {at} at once: {error}" for error, at in _errors(arm).items()]
     for refused in record.get("refused", ()):
         rows.append((refused["label"], *["refused"] * len(record["loads"]), NOTHING, NOTHING))
         troubles.append(f"{refused['label']}: refused: {refused['refused']}")
     headers = ("strategy", *map(_load_header, record["loads"]), STOPS, INTERVAL)
     title = f"{'Speed-up of TPOT' if figure == 'tpot' else 'Throughput (TPS)'} by requests at once"
     notes = [_FIGURE_NOTES[figure], HOW_CROSSED, f"Intervals: {record['method']}.", *troubles]
+    notes += _dips(record, figure, names)
     if figure == "tpot":
-        notes += [*_dips(record, names), *_missing(record), *record.get("notes", ())]
+        notes += [*_missing(record), *record.get("notes", ())]
     return ResultTable(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
+
+
+def _errors(arm: Mapping[str, Any]) -> dict[str, str]:
+    """Each error once, with all the loads at which it came."""
+    loads: dict[str, list[str]] = {}
+    for cell in arm["points"]:
+        if cell["error"]:
+            loads.setdefault(cell["error"], []).append(str(cell["load"]))
+    return {error: ", ".join(at) for error, at in loads.items()}
 
 
 def _cell(cell: Mapping[str, Any] | None, figure: str, baseline: str, label: str) -> str:
@@ -117,11 +126,11 @@ def _is_baseline(label: str, baseline: str) -> bool:
     return label.partition(":")[0] == baseline
 
 
-def _dips(record: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+def _dips(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> list[str]:
     """Arms that are slower somewhere before they are for good: one number does not tell of it."""
     found = []
     for arm in record["arms"]:
-        below = [(cell["load"], cell["tpot"]["ratio"] < 1) for cell in arm["points"] if cell["tpot"]]
+        below = [(cell["load"], cell[figure]["ratio"] < 1) for cell in arm["points"] if cell[figure]]
         kept = [is_below for _, is_below in below]
         while kept and kept[-1]:
             kept.pop()
@@ -149,13 +158,38 @@ def _best_table(record: Mapping[str, Any]) -> ResultTable:
         for figure, name in FIGURE_NAMES.items():
             found = {b["load"]: b for b in record["best"] if b["family"] == family and b["figure"] == figure}
             rows.append((family, name, *(_best_cell(found.get(load)) for load in record["loads"])))
+        if any(ideals := [_ideals(record, family, load) for load in record["loads"]]):
+            rows.append((family, "ideal", *map(_best_ideal, ideals)))
     headers = ("strategy", "by", *map(_load_header, record["loads"]))
-    note = "Its number of drafts, the speed-up with it, and in which share of the resamples it is the fastest."
+    note = (
+        "Its number of drafts, the speed-up with it, and in which share of the resamples it is the fastest; ideal: by "
+        "the machine's limits, at the measured acceptance."
+    )
     return ResultTable(title="Best number of drafts", headers=headers, rows=tuple(rows), notes=(note,))
 
 
+def _ideals(record: Mapping[str, Any], family: str, load: int) -> dict[int, float]:
+    """Ideal speed-up by number of drafts."""
+    arms = [arm for arm in record["arms"] if arm["family"] == family and arm["num_drafts"]]
+    cells = {arm["num_drafts"]: cell["ideal"] for arm in arms for cell in arm["points"] if cell["load"] == load}
+    return {k: ideal["ideal_speedup"] for k, ideal in cells.items() if ideal and ideal.get("ideal_speedup")}
+
+
+def _best_ideal(ideals: Mapping[int, float]) -> str:
+    if not ideals:
+        return NOTHING
+    k = max(ideals, key=ideals.__getitem__)
+    return _pays(f"k={k}: {ideals[k]:.2f}x", ideals[k])
+
+
+def _pays(text: str, ratio: float) -> str:
+    return text if ratio >= 1 else f"none pays ({text})"
+
+
 def _best_cell(best: Mapping[str, Any] | None) -> str:
-    return NOTHING if best is None else f"k={best['num_drafts']}: {best['ratio']:.2f}x ({best['share']:.0%})"
+    if best is None:
+        return NOTHING
+    return _pays(f"k={best['num_drafts']}: {best['ratio']:.2f}x ({best['share']:.0%})", best["ratio"])
 
 
 def _ideal_table(record: Mapping[str, Any], names: Mapping[str, str]) -> ResultTable:
@@ -190,7 +224,3 @@ def _end(crossing: Mapping[str, Any], name: str) -> str:
 
 def _load_header(load: int) -> str:
     return f"{load} at once"
-
-
-def load_words(loads: Sequence[int]) -> str:
-    return " ".join(map(str, loads))

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from specbench.reports.document import Document
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_FIGURE = re.compile(r"[<>+-]*[\d.,]+(%|x| pt)?|-|")
+_FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
 
 
 def html_page(document: Document) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from specbench.harness.roofline.machine import Machine
 from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER, IdealArm
@@ -31,7 +33,21 @@ _LEFT_OUT = (
 )
 
 
-def roofline_table(arms: Sequence[IdealArm], machine: Machine) -> ResultTable:
+def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list[ResultTable]:
+    """A table for each load of a crossover that has ideals. `names`: what to call the arms, by label."""
+    if not record.get("machine"):
+        return []
+    machine = Machine.from_dict({key: value for key, value in record["machine"].items() if key != "described"})
+    tables = []
+    for load in record["loads"]:
+        at = [cell["ideal"] for arm in record["arms"] for cell in arm["points"] if cell["load"] == load]
+        arms = [replace(arm, label=names[arm.label]) for arm in map(IdealArm.from_dict, filter(None, at))]
+        if arms:
+            tables.append(roofline_table(arms, machine, f"Against the roofline, {load} at once"))
+    return tables
+
+
+def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Against the roofline") -> ResultTable:
     """A row an arm, in their order; below it how the figures are to be read and what has no ideal, and why."""
     notes = [
         f"machine: {machine.describe()}",
@@ -41,14 +57,18 @@ def roofline_table(arms: Sequence[IdealArm], machine: Machine) -> ResultTable:
         "at; measured / ideal speed-up = efficiency / efficiency of no-spec.",
         _LEFT_OUT,
     ]
+    knees = {f"{arm.free_rows:.0f}" for arm in arms if arm.free_rows}
+    notes += [
+        f"up to {knee} rows a round (batch x drafts and one more) reading the target's weights takes longer than "
+        "multiplying by them: so far verification is almost free"
+        for knee in sorted(knees)
+    ]
     if any(arm.measured and arm.measured.source == INSTRUMENTED for arm in arms):
         notes.append(
             "~: measured phases are the round's time by the shares of an instrumented capture of the largest batch"
         )
     notes += [f"{arm.label}: no ideal: {arm.unknown}" for arm in arms if arm.unknown]
-    return ResultTable(
-        title="against the roofline", headers=HEADERS, rows=tuple(_row(arm) for arm in arms), notes=tuple(notes)
-    )
+    return ResultTable(title=title, headers=HEADERS, rows=tuple(_row(arm) for arm in arms), notes=tuple(notes))
 
 
 def _row(arm: IdealArm) -> tuple[str, ...]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.measure.crossover_record import RECORD_FILE
 from specbench.harness.measure.files import write_atomically, write_json
-from specbench.reports.crossover_table import FIGURE_NAMES, crossover_tables
+from specbench.reports.crossover_table import FIGURE_NAMES, crossover_tables, display_names
+from specbench.reports.roofline_table import roofline_tables
 from specbench.reports.site.crossover_chart import crossover_frame, crossover_lines
-from specbench.reports.site.pictures import figure
 from specbench.reports.site.plots import Styles
 from specbench.reports.table import escape_markdown, markdown_result
 
-RECORD_FILE, TEXT_FILE = "crossover.json", "crossover.md"
+TEXT_FILE = "crossover.md"
 _DPI = 150
 
 
@@ -30,7 +31,8 @@ def markdown_sweep(record: Mapping[str, Any], pictures: list[str]) -> str:
     """The tables as GitHub Markdown; `pictures`: paths relative to where the text will lie."""
     head = f"# {escape_markdown(str(record.get('sweep_id', 'crossover')))}"
     facts = [f"* {name}: {escape_markdown(str(value))}" for name, value in _facts(record)]
-    tables = [markdown_result(table) for table in crossover_tables(record)]
+    found = [*crossover_tables(record), *roofline_tables(record, display_names(record))]
+    tables = [markdown_result(table) for table in found]
     shown = [f"![{path.rsplit('/', 1)[-1].removesuffix('.png')}]({path})" for path in pictures]
     return "\n\n".join([head, "\n".join(facts), *tables, *shown]) + "\n"
 
@@ -45,6 +47,8 @@ def _facts(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _write_pictures(folder: Path, record: Mapping[str, Any]) -> list[Path]:
+    from specbench.reports.site.pictures import figure  # matplotlib, which reading a sweep does not need
+
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in FIGURE_NAMES:

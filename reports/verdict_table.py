@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specbench.harness.ab.experiment import MOST_REJECTED
+from specbench.harness.ab.judge import MIXED, UNFINISHED, decisive
 from specbench.harness.measure.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, LEAST_PAIRS, NO_DATA
 from specbench.reports.cells import NOTHING, milliseconds, number
 from specbench.reports.result_table import ResultTable
 
 HEADERS = ("metric", "A", "B", "change [95% CI]", "least effect", "verdict", "p (Holm)", "p (signed rank)", "n")
+NO_VERDICT = ("invalid", UNFINISHED)  # of a whole experiment: then no metric has one either
+FORCED, RANDOM_WEIGHTS = "synthetic acceptance", "synthetic weights"  # how the notes of an arm begin that say so
 _MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
 _MOST_REASONS = 5
 
@@ -18,17 +22,22 @@ def verdict_table(record: Mapping[str, Any]) -> ResultTable:
     """From `ab.json`, finished or not."""
     title = f"B against A: {verdict_words(record)}"
     if record["is_aa"]:
-        title = f"A/A (both sides are the same code and configuration): {record['verdict']}"
+        title = f"A/A (both sides are the same code and configuration): {verdict_words(record)}"
     if record["status"] != "complete":
         title += f" ({record['status']})"
-    rows = tuple(_row(metric) for metric in record["metrics"])
+    rows = tuple(_row(metric, str(record["verdict"])) for metric in record["metrics"])
     return ResultTable(title=title, headers=HEADERS, rows=rows, notes=tuple(_notes(record)))
 
 
 def verdict_words(record: Mapping[str, Any]) -> str:
-    """The verdict of the whole; of one that goes both ways, what TPOT says."""
-    mixed = record["verdict"] == "mixed"
-    return f"mixed, TPOT {record['product']}" if mixed else str(record["verdict"])
+    """The verdict of the whole; of one that goes both ways, what TPOT says; and whether it is worth nothing because the
+    answers are not those asked for."""
+    mixed = record["verdict"] == MIXED
+    word = f"{MIXED}, TPOT {decisive(record)}" if mixed else str(record["verdict"])
+    same = record["same_output"]
+    if same["is_enough"]:
+        return word
+    return f"{word}, but the answers {'are WRONG' if same['num_pairs'] else 'CANNOT BE COMPARED'}"
 
 
 def signed(value: float) -> str:
@@ -38,7 +47,21 @@ def signed(value: float) -> str:
     return f"{value:+.1%}" if abs(value) >= 0.1 else f"{value:+.2%}"
 
 
-def _row(c: Mapping[str, Any]) -> tuple[str, ...]:
+def interval(low: float, high: float) -> str:
+    """`[-24.5%, -19.9%]`; with a digit more where the ends would read the same and are not: `[-11.19%, -11.16%]`."""
+    ends = signed(low), signed(high)
+    if ends[0] == ends[1] and low != high and max(low, high) <= 10:
+        ends = f"{low:+.2%}", f"{high:+.2%}"
+    return f"[{ends[0]}, {ends[1]}]"
+
+
+def arm_marks(record: Mapping[str, Any], beginning: str) -> dict[str, str]:
+    """By side, the note that begins so; only the sides that have one."""
+    found = {label: [n for n in arm["notes"] if n.startswith(beginning)] for label, arm in record["arms"].items()}
+    return {label: notes[0] for label, notes in found.items() if notes}
+
+
+def _row(c: Mapping[str, Any], whole: str) -> tuple[str, ...]:
     metric = c["metric"]
     name = f"{metric['name']}{', ' + metric['unit'] if metric['unit'] else ''}"
     if c["change"] is None:
@@ -48,21 +71,25 @@ def _row(c: Mapping[str, Any]) -> tuple[str, ...]:
         name,
         figure(c["a"]),
         figure(c["b"]),
-        _change(c),
+        _change(c, whole),
         NOTHING if c["least_effect"] is None else signed(c["least_effect"]).replace("+", ""),
-        _verdict(c),
+        _verdict(c, whole),
         NOTHING if c["p_holm"] is None else f"{c['p_holm']:.2g}",
         NOTHING if c["p_signed_rank"] is None else f"{c['p_signed_rank']:.2g}",
         f"{c['num_pairs']} {metric['pairs']}",
     )
 
 
-def _change(c: Mapping[str, Any]) -> str:
-    text = _MARKS.get(c["verdict"], "") + signed(c["change"])
-    return text if c["low"] is None else f"{text} [{signed(c['low'])}, {signed(c['high'])}]"
+def _change(c: Mapping[str, Any], whole: str) -> str:
+    mark = "" if whole in NO_VERDICT else _MARKS.get(c["verdict"], "")
+    text = mark + signed(c["change"])
+    return text if c["low"] is None else f"{text} {interval(c['low'], c['high'])}"
 
 
-def _verdict(c: Mapping[str, Any]) -> str:
+def _verdict(c: Mapping[str, Any], whole: str) -> str:
+    """`whole`: the verdict of the experiment; where that is none, a word of change here would be read as one."""
+    if whole in NO_VERDICT:
+        return f"no verdict: {whole}"
     if not c["metric"]["gated"]:
         return EXPLORATORY
     if c["verdict"] != INCONCLUSIVE:
@@ -104,7 +131,8 @@ def _design(record: Mapping[str, Any]) -> list[str]:
     if same["num_pairs"]:
         line = f"{same['num_same']} of {same['num_pairs']} answers are the same on both sides"
         least = f", fewer than the {plan['min_same_output']:.0%} asked for: WRONG" if not same["is_enough"] else ""
-        found.append(line + least)
+        forced = " (acceptance is forced: they are no model's own)" if arm_marks(record, FORCED) else ""
+        found.append(line + least + forced)
     elif not same["is_enough"]:
         found.append(
             f"no answers of the same prompts: the {plan['min_same_output']:.0%} asked for cannot be told: INVALID"
@@ -118,9 +146,9 @@ def _blocks(record: Mapping[str, Any]) -> list[str]:
     listed = f" ({'; '.join(reasons[:_MOST_REASONS])}{more})" if reasons else ""
     num_blocks = record["plan"]["num_blocks"]
     notes = [f"{record['num_kept']} of {num_blocks} blocks count, {record['num_rejected']} rejected{listed}"]
-    if record["num_rejected"] > 0.2 * num_blocks:
-        notes.append("more than 20% of the blocks are rejected: the measurement is invalid")
-    if record["verdict"] == "unfinished":
+    if record["num_rejected"] / num_blocks > MOST_REJECTED:
+        notes.append(f"more than {MOST_REJECTED:.0%} of the blocks are rejected: the measurement is invalid")
+    if record["verdict"] == UNFINISHED:
         notes.append("not all blocks are measured: no verdict yet")
     elif record["num_kept"] < LEAST_PAIRS:
         notes.append(f"exploratory: no verdict with fewer than {LEAST_PAIRS} blocks")

@@ -21,6 +21,7 @@ def floor(cv: float, num_blocks: int = 10, **more: Any) -> dict[str, Any]:
     metrics.append({"name": "tokens per step", "cv_in_block": 0.0, "cv_between_blocks": None, "num_pairs": 24})
     made = {
         "arm": "eagle:k=4",
+        "num_blocks": num_blocks,
         "model": {"name": "toy-model", "dtype": None, "device": None},
         "max_concurrency": 1,
         "in_process": False,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from roofline_samples import MACHINE
 from run_samples import chain_block, manifest
 from site_samples import EAGLE, HOSTILE
 
@@ -14,6 +15,7 @@ from specbench.harness.measure.crossover_record import crossover_record
 from specbench.harness.measure.crossover_samples import LoadPoint
 from specbench.harness.measure.metrics import results
 from specbench.harness.measure.record import RunDirectory
+from specbench.harness.roofline.of_run import IdealArm, MeanRound
 from specbench.harness.run_config import ArmConfig, RunConfig
 from specbench.harness.sweep.grid import Grid, GridArm
 from specbench.harness.sweep.record import SweepDirectory
@@ -46,7 +48,7 @@ def sample_record(sweep: SweepDirectory) -> dict[str, Any]:
     families = {arm["label"]: (arm["family"], arm["num_drafts"]) for arm in sweep.manifest["arms"]}
     known = {key: sweep.manifest[key] for key in ("sweep_id", "status", "command", "notes")}
     refused = [arm for arm in sweep.manifest["arms"] if arm["refused"]]
-    machine = {"described": "a machine of the tests"}
+    machine = {**MACHINE.to_dict(), "described": "a machine of the tests"}
     more = {"asked_loads": list(LOADS), "refused": refused, "machine": machine, "hardware": "Test CPU", "model": "toy"}
     return {**crossover_record(points, families), **known, **more, "workload": {"name": "toy", "num_prompts": 4}}
 
@@ -66,10 +68,17 @@ def _run(sweep: SweepDirectory, load: int) -> None:
     run.finish(results(run.frames()))
 
 
+def _ideal(label: str, load: int, speedup: float) -> IdealArm:
+    """At half of what the machine allows, whatever was measured."""
+    measured = MeanRound(batch=load, context=20, rates=(0.5,), tokens=1.5, first_rows=2, duration_ms=10)
+    return IdealArm(
+        label=label, strategy=label, measured=measured, ideal_ms={"verify": 5.0}, ideal_speedup=speedup, free_rows=181.4
+    )
+
+
 def _point(load: int, run: RunDirectory) -> LoadPoint:
     ideal: Mapping[str, Mapping[str, Any]] = {
-        label: {"ideal_speedup": speedup / math.sqrt(load), "efficiency": 0.5, "unknown": ""}
-        for label, speedup in IDEAL.items()
+        label: _ideal(label, load, speedup / math.sqrt(load)).to_dict() for label, speedup in IDEAL.items()
     }
     arms = tuple(run.manifest["arms"])
     return LoadPoint(

@@ -117,11 +117,18 @@ def test_the_check_itself(tmp_path, monkeypatch, where, code, bad):
 
 
 @pytest.mark.parametrize(
-    "module", ["specbench.harness.registry", "specbench.harness.engine.legality", "specbench.reports.table"]
+    ("module", "heavy"),
+    [
+        ("specbench.harness.registry", "torch"),
+        ("specbench.harness.engine.legality", "torch"),
+        ("specbench.harness.sweep.record", "torch"),
+        ("specbench.reports.table", "torch"),
+        ("specbench.reports.site.build", "matplotlib"),
+    ],
 )
-def test_light_modules_do_not_load_torch(module):
-    """`specbench list`, `--help` and reports start without it."""
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+def test_light_modules_do_not_load_heavy_ones(module, heavy):
+    """`specbench list`, `show`, `report` and `--help` start without them."""
+    code = f"import sys, {module}; sys.exit({heavy!r} in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / ".ns"), "PATH": "/usr/bin"}, check=False
     )

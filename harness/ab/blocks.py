@@ -24,16 +24,23 @@ def missing_blocks(plan: AbPlan, directory: RunDirectory) -> list[tuple[int, tup
 
 
 def add_record(directory: Path, label: str, block: int, position: int, **facts: Any) -> None:
-    """Appends what was seen around one block; a later line of the same block replaces it."""
+    """Appends what was seen around one block; a later line of the same block replaces it. A line that was cut off (a
+    kill, a full disk) is ended first: it must not swallow this one."""
     line = json.dumps(to_plain({"arm": label, "block": block, "position": position, **facts}), allow_nan=False)
     with (directory / _FILE).open("a", encoding="utf-8") as stream:
+        stream.write("" if _ends_whole(directory / _FILE) else "\n")
         stream.write(line + "\n")
         stream.flush()
         os.fsync(stream.fileno())
 
 
+def _ends_whole(path: Path) -> bool:
+    content = path.read_bytes()
+    return not content or content.endswith(b"\n")
+
+
 def read_records(directory: Path) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """The last record of each block. A line cut off by a kill is the last one, and its block is measured again."""
+    """The last record of each block. A line cut off by a kill is none: its block was measured again."""
     path = directory / _FILE
     records: dict[tuple[str, int], Mapping[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():

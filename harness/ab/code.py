@@ -88,14 +88,20 @@ def code_state(checkout: Path | None) -> str | None:
     folders = sorted(link.name for link in (checkout / NAMESPACE / "specbench").iterdir() if link.is_dir())
     try:
         committed = _git(checkout, "ls-tree", "HEAD", "--", *folders)
-        edits = _git(checkout, "diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD", "--", *folders)
+        edited = _git(checkout, "diff", "--name-only", "--no-renames", "-z", "HEAD", "--", *folders)
         unknown = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z", "--", *folders)
     except (OSError, subprocess.CalledProcessError):
         return None
-    digest = hashlib.sha256("\0".join([committed, edits, unknown]).encode("utf-8", errors="surrogateescape"))
-    for name in filter(None, unknown.split("\0")):
-        digest.update(_content(checkout / name))
+    digest = hashlib.sha256(committed.encode())
+    for name in sorted({*edited.split("\0"), *(n for n in unknown.split("\0") if not _is_left_by_editor(n))} - {""}):
+        digest.update(name.encode("utf-8", errors="surrogateescape") + b"\0" + _content(checkout / name))
     return digest.hexdigest()[:16]
+
+
+def _is_left_by_editor(name: str) -> bool:
+    """Swap, lock and backup files (`.x.py.swp`, `.#x.py`, `#x.py#`, `x.py~`): open editors, which nothing imports."""
+    parts = name.split("/")
+    return any(part.startswith(".") for part in parts) or parts[-1].startswith("#") or parts[-1].endswith("~")
 
 
 def _content(path: Path) -> bytes:

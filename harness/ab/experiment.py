@@ -73,7 +73,9 @@ class Experiment:
 def read_experiment(directory: RunDirectory, figures: Mapping[Block, Mapping[str, Any]]) -> Experiment:
     """Of a stored A/B run; `figures`: its `block_figures`. ValueError for a plan that this version did not write."""
     stored = directory.manifest[MANIFEST_KEY]
-    plan = AbPlan.from_dict(stored.get("plan", {}))
+    if not isinstance(stored, Mapping) or not isinstance(stored.get("plan"), Mapping):
+        raise ValueError(f"{directory.path}: run.json is damaged: its entry {MANIFEST_KEY!r} holds no plan")
+    plan = AbPlan.from_dict(stored["plan"])
     records, failed = read_records(directory.path), directory.failed_blocks()
     return Experiment(
         plan=plan,

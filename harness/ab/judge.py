@@ -41,9 +41,9 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
     metrics: a `Comparison` each, with its `pairs`. verdict: of the whole, the worst of the gated metrics; `mixed` where
     one improved and another regressed, as with more drafts a step: then `product`, the verdict of TPOT, decides.
     exit_code: 0 improved or equivalent (or inconclusive, which --strict makes 3), 1 regressed, 4 invalid (too few or
-    too many rejected blocks; a change between equal sides; no outputs to compare where a share of equal ones was asked
-    for), 6 outputs that differ more than allowed. Before the last block there is no verdict: who stops at the right
-    moment finds whatever he looks for.
+    too many rejected blocks; a change between equal sides; mixed without a TPOT; no outputs to compare where a share of
+    equal ones was asked for), 6 outputs that differ more than allowed. Before the last block there is no verdict: who
+    stops at the right moment finds whatever he looks for.
     """
     manifest = directory.manifest
     frames = directory.frames()
@@ -52,11 +52,10 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
     plan = found.plan
     pairs = metric_pairs(frames, figures, found.kept)
     compared = compare(pairs, plan.min_effect)
-    if found.has_too_few_blocks or not found.is_whole:
+    if found.no_verdict():
         compared = [c if c.verdict == NO_DATA else replace(c, verdict=EXPLORATORY, more_pairs=None) for c in compared]
     verdict = _overall(compared, found) if found.is_whole else UNFINISHED
     product = next(c.verdict for c in compared if c.metric == TPOT)
-    decisive = product if verdict == MIXED else verdict
     num_same, num_outputs = same_outputs(frames.requests, found.kept)
     # A share that was asked for and cannot be told is no pass. The ratio, not the product: 11 of 20 are 55 %.
     is_told = num_outputs > 0 or plan.min_same_output == 0
@@ -80,9 +79,18 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
             "same_output": {"num_same": num_same, "num_pairs": num_outputs, "is_enough": is_told and not wrong},
             "verdict": verdict,
             "product": product,
-            "exit_code": EXIT_WRONG if wrong else _exit_code(decisive) if is_told else EXIT_INVALID,
+            "exit_code": EXIT_WRONG if wrong else _exit_code(_decisive(verdict, product)) if is_told else EXIT_INVALID,
         }
     )
+
+
+def decisive(record: Mapping[str, Any]) -> str:
+    """The verdict that counts, of `ab.json`: that of the whole; of one that goes both ways, TPOT's."""
+    return _decisive(record["verdict"], record.get("product", ""))
+
+
+def _decisive(verdict: str, product: str) -> str:
+    return product if verdict == MIXED else verdict
 
 
 def _arm(arm: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -110,6 +118,6 @@ def _overall(compared: list[Comparison], found: Experiment) -> str:
 
 
 def _exit_code(verdict: str) -> int:
-    if verdict in (INVALID, UNFINISHED, EXPLORATORY):
+    if verdict in (INVALID, UNFINISHED, EXPLORATORY, NO_DATA):
         return EXIT_INVALID
     return EXIT_REGRESSED if verdict == REGRESSED else EXIT_OK

@@ -22,6 +22,7 @@ BLOCKS = (6, 10, 20)
 EFFECTS = (0.01, 0.02, 0.05)
 _MOST_FLOORS = 50
 _MODEL = ("name", "dtype", "device")
+_KEYS = {"measured_utc", "arm", "model", "max_concurrency", "in_process", "metrics"}  # what readers take for granted
 _NUM_RESAMPLES = 2000
 _SEED = 20_078  # fixed: the same blocks always give the same floor
 
@@ -108,12 +109,13 @@ def between_runs(floor: Mapping[str, Any], metric: str) -> Shared | None:
 def fitting_floor(
     floors: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any], arm: str
 ) -> Mapping[str, Any] | None:
-    """The newest of a hardware's floors that was measured as the run of `manifest` was: the same model, number format,
-    device and concurrency, in fresh processes; of the same arm where there is one."""
+    """Of a hardware's floors, newest first, one that was measured as the run of `manifest` was: the same model, number
+    format, device and concurrency, in fresh processes. Rather of blocks enough for a verdict, then of the same arm, then
+    the newest: few blocks say little of the noise, however much of the arm."""
     model = manifest.get("model") or {}
     asked = [{key: model.get(key) for key in _MODEL}, (manifest.get("sampling") or {}).get("max_concurrency")]
     fits = [f for f in floors if [f["model"], f["max_concurrency"]] == asked and not f["in_process"]]
-    return next((f for f in fits if f["arm"] == arm), fits[0] if fits else None)
+    return min(fits, key=lambda f: (f["num_blocks"] < LEAST_PAIRS, f["arm"] != arm), default=None)
 
 
 def floor_file(environment: Mapping[str, Any]) -> Path:
@@ -134,9 +136,13 @@ def read_floors(environment: Mapping[str, Any]) -> list[dict[str, Any]]:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: damaged ({error}); remove it and measure again: specbench power --aa 10") from error
-    if not isinstance(stored, dict) or stored.get("schema") != NOISE_SCHEMA:
+    if not isinstance(stored, dict) or stored.get("schema") != NOISE_SCHEMA or not _are_floors(stored.get("floors")):
         raise ValueError(f"{path}: is not of schema {NOISE_SCHEMA!r}; remove it and measure: specbench power --aa 10")
     return list(stored["floors"])
+
+
+def _are_floors(stored: Any) -> bool:
+    return isinstance(stored, list) and all(isinstance(floor, dict) and _KEYS <= floor.keys() for floor in stored)
 
 
 def store_floor(floor: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:

@@ -69,9 +69,10 @@ def ab(
     as with more drafts a step, the whole is mixed and TPOT decides. The number of blocks is fixed beforehand: looking
     until something is significant finds things that are not there.
 
-    Exit code: 0 improved or equivalent (also inconclusive, unless --strict), 1 regressed, 2 bad input, 3 inconclusive
-    with --strict, 4 no valid verdict (fewer than 6 blocks, more than 20% rejected, a change between equal sides), 5 the
-    sides are not comparable, 6 outputs differ too often (--min-same-output), 130 interrupted.
+    Exit code: 0 improved or equivalent (also inconclusive, unless --strict), 1 regressed (mixed: by TPOT alone), 2 bad
+    input, 3 inconclusive with --strict, 4 no valid verdict (fewer than 6 blocks, more than 20% rejected, a change
+    between equal sides, mixed without a TPOT), 5 the sides are not comparable, 6 outputs differ too often
+    (--min-same-output), 130 interrupted.
 
     Examples:
 
@@ -163,7 +164,7 @@ def _finish(directory: RunDirectory, *, as_json: bool, strict: bool) -> None:
     """Prints the verdict, and ends with its exit code."""
     from rich.console import Console
 
-    from specbench.harness.ab.judge import EXIT_INCONCLUSIVE, MIXED
+    from specbench.harness.ab.judge import EXIT_INCONCLUSIVE, decisive
     from specbench.harness.measure.verdict import INCONCLUSIVE
     from specbench.reports.table import print_result
     from specbench.reports.verdict_table import verdict_table
@@ -178,8 +179,7 @@ def _finish(directory: RunDirectory, *, as_json: bool, strict: bool) -> None:
         typer.echo(f"run directory: {directory.path}")
     stop_if_interrupted(directory)
     code = record["exit_code"]
-    decisive = record["product"] if record["verdict"] == MIXED else record["verdict"]
-    if code == 0 and strict and decisive == INCONCLUSIVE:
+    if code == 0 and strict and decisive(record) == INCONCLUSIVE:
         code = EXIT_INCONCLUSIVE
     if code:
         raise typer.Exit(code)

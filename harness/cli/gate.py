@@ -32,7 +32,9 @@ def gate(
     certificates, accuracy), then times.
 
     Times have a verdict where the machine's drift is in their interval. Of an A/B run (specbench ab), B is judged
-    against A by the blocks that count; more than 20% rejected ones are no valid measurement. Two stored runs
+    against A by the blocks that count; more than 20% rejected ones are no valid measurement. Each gate stands alone: of
+    a change that specbench ab calls mixed (longer steps, more tokens) the worse metric fails, so where TPOT is to
+    decide, gate tpot_ms and not step_ms. Two stored runs
     (--against) need this machine's noise floor (specbench power --aa 10), which widens the interval; without one their
     times are shown and have no verdict (no data). Arms of one run (the policy's `baseline`) alternate in one process:
     the interval is of that process.

@@ -82,7 +82,7 @@ def sweep(
       specbench sweep -s eagle -s ngram:k=8 --max-concurrency 1,8,64 --dry-run
 
       specbench sweep -s naive-eagle:head=random --load-format dummy --model llama-3.1-8b --dataset-name random
-      --acceptance measured:sharegpt --ignore-eos --max-concurrency 1,4,16,64,256 --num-prompts 512
+      --acceptance measured:sharegpt --ignore-eos --max-concurrency 1,4,16,64,256 --num-prompts 1024
 
       specbench sweep --resume runs/20260101T000000Z-sweep-1a2b3c4d
     """
@@ -111,7 +111,7 @@ def sweep(
     config = run_config(ctx, grid.arms)
     from .sweep_session import new_sweep, print_plan, record_of_run
 
-    record |= record_of_run(config, of_run)
+    record |= record_of_run(config, of_run, quiet=quiet)
     if dry_run:
         print_plan(grid, asked, config, as_json=as_json)
         return

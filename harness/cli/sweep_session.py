@@ -15,6 +15,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from specbench.harness import runner
 from specbench.harness.measure.files import to_plain
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.prepare import PreparedRun, first_line
@@ -37,7 +38,7 @@ from .run_session import EXIT_INTERRUPTED, check_writable, continue_run, exit_co
 _OVER = ("complete", "failed")  # of a run: nothing is left to measure in it
 
 
-def record_of_run(config: RunConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+def record_of_run(config: RunConfig, options: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """What the options of `run` beside its arms and configuration put into every run.json. ValueError for bad ones."""
     record = run_graphs.graph_record(options["certify_graphs"], config)
     scored = run_accuracy.parse_accuracy(
@@ -48,7 +49,7 @@ def record_of_run(config: RunConfig, options: Mapping[str, Any]) -> dict[str, An
         config.arms,
     )
     if scored is not None:
-        with RunProgress(options.get("quiet", False)) as progress:
+        with RunProgress(quiet) as progress:
             record["evaluation"] = run_accuracy.find_items(scored, config, progress)
     return record
 
@@ -145,6 +146,10 @@ def _begin_again(sweep: SweepDirectory, argv: list[str], quiet: bool) -> bool:
         return True
     with RunProgress(quiet) as progress:
         progress.say(f"nothing to do: all {len(sweep.loads)} points of {sweep.path} are measured")
+        for run in runs.values():
+            if run.failed_blocks():
+                again = f"specbench run --resume {shlex.quote(str(run.path))}"
+                progress.say(f"arms failed in {run.path.name}; to try them again: {again}, then this command")
     return False
 
 
@@ -159,21 +164,22 @@ def _measure_or_keep(sweep: SweepDirectory, argv: list[str], quiet: bool) -> Non
         if not sweep.runs() and isinstance(error, ValueError):
             shutil.rmtree(sweep.path)
         else:
-            sweep.close("interrupted")
+            # Said first: on a full disk the line below ends in an error of its own.
             typer.echo(f"specbench: the sweep stopped; go on with: {resume_command(sweep)}", err=True)
+            sweep.close("interrupted")
         raise
 
 
 def _measure(sweep: SweepDirectory, argv: list[str], quiet: bool) -> None:
     """Raises KeyboardInterrupt where the user stopped a point, which is closed then."""
-    num_points = len(sweep.loads)
+    num_points, num_arms = len(sweep.loads), len(sweep.config.arms)
     _measure_machine(sweep, quiet)
     for n, load in enumerate(sweep.loads):
         run = sweep.runs().get(load)
         if _is_over(run):
             continue
         with RunProgress(quiet) as progress:
-            progress.say(f"point {n + 1} of {num_points}: {load} requests at once, {_num_arms(sweep)} arms")
+            progress.say(f"point {n + 1} of {num_points}: {load} requests at once, {num_arms} arms")
         run = _new_point(sweep, load, quiet) if run is None else continue_run(run, argv, quiet=quiet, keep_refused=True)
         write_reports(run)
         sweep.close("running")
@@ -183,11 +189,16 @@ def _measure(sweep: SweepDirectory, argv: list[str], quiet: bool) -> None:
 
 
 def _new_point(sweep: SweepDirectory, load: int, quiet: bool) -> RunDirectory:
-    is_first = not any(run.done_blocks() for run in sweep.runs().values())
+    earlier = list(sweep.runs().values())
+    is_first = not any(run.done_blocks() for run in earlier)
+    for run in earlier[:1]:
+        runner.check_same_machine(run)  # a curve is of one machine, however often it was resumed
 
-    def check(run: PreparedRun) -> None:
+    def check(prepared: PreparedRun) -> None:
+        for run in earlier[:1]:
+            runner.check_same_inputs(run, prepared)
         if is_first:
-            _check_families(sweep, run.refused)
+            _check_families(sweep, prepared.refused)
 
     return new_run(
         replace(sweep.config, max_concurrency=load),
@@ -227,10 +238,6 @@ def _measure_machine(sweep: SweepDirectory, quiet: bool) -> None:
     sweep.note(machine=to_plain(machine.to_dict()))
 
 
-def _num_arms(sweep: SweepDirectory) -> int:
-    return len(sweep.config.arms)
-
-
 def _is_over(run: RunDirectory | None) -> bool:
     return run is not None and run.manifest["status"] in _OVER
 
@@ -239,6 +246,5 @@ def _print(record: dict[str, Any], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(to_plain(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         return
-    console = Console()
     for table in crossover_tables(record):
-        print_result(table, console)
+        print_result(table, Console())

@@ -42,8 +42,9 @@ class _Asked:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccuracyGate:
     """Scores, paired item by item, are no more than `max_drop` worse than the reference's: the same arm of the baseline
-    (A of an A/B run), or `no-spec` of the same run where the baseline was not evaluated. What is worse is what lm-eval
-    says of the metric. `alpha`: chance of a false loss over all arms, tasks, filters and metrics together (Holm)."""
+    (the policy's baseline arm, A of an A/B run), or `no-spec` of the same run where that was not evaluated. What is
+    worse is what lm-eval says of the metric. `alpha`: chance of a false loss over all arms, tasks, filters and metrics
+    together (Holm)."""
 
     name: ClassVar[str] = "accuracy"
     max_drop: float = key(fraction, 0.01)
@@ -127,8 +128,8 @@ def _direction(*sides: pd.DataFrame) -> int:
 
 
 def _reference_rows(checked: Checked, arm: str, base: str | None, own: pd.DataFrame) -> pd.DataFrame:
-    if checked.baseline is not None and base is not None and checked.baseline is not checked.run:
-        rows = _read_accuracy(checked.baseline.path)
+    if checked.baseline is not None and base is not None and (checked.baseline is not checked.run or base != arm):
+        rows = _read_accuracy(checked.baseline.path) if checked.baseline is not checked.run else own
         if not rows[rows["arm"] == base].empty:
             return rows[rows["arm"] == base]
     plain = [a["label"] for a in checked.run.manifest["arms"] if a.get("strategy") == BASELINE and a["label"] != arm]
@@ -140,6 +141,6 @@ def _read_accuracy(directory: Path) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame(columns=ACCURACY_SCHEMA.names)
     try:
-        return with_direction(pd.read_parquet(path))
-    except (OSError, ValueError) as error:
+        return with_direction(pd.read_parquet(path))[ACCURACY_SCHEMA.names]
+    except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{path}: damaged ({error}); remove it and evaluate again") from error

@@ -75,9 +75,12 @@ class SameOutputGate:
             if other is not None and (reason := checked.other_inputs()):
                 yield GateResult(**common, status=g.NOT_COMPARABLE, reason=reason)
                 continue
+            if found is None and _is_reference(checked, arm, base):
+                yield GateResult(**common, status=g.SKIPPED, reason="the reference itself")
+                continue
             if found is None:
-                status = g.SKIPPED if other is None else g.NO_DATA
-                yield GateResult(**common, status=status, reason="no outputs of the same prompts to compare with")
+                reason = "neither a baseline nor an arm no-spec" if other is None else "no outputs of the same prompts"
+                yield GateResult(**common, status=g.NO_DATA, reason=f"{reason} to compare with")
                 continue
             share = found[0] / found[1]
             failed = share < self.min
@@ -118,6 +121,12 @@ def _reference(checked: Checked, arm: str, base: str | None) -> Side | None:
         return Side(run=checked.run, arm=base) if base != arm else None
     plain = [label for label in checked.run.arms if checked.run.arm(label).get("strategy") == BASELINE]
     return Side(run=checked.run, arm=plain[0]) if plain and plain[0] != arm else None
+
+
+def _is_reference(checked: Checked, arm: str, base: str | None) -> bool:
+    """What others are compared with has nothing to be compared with itself."""
+    own = base == arm and checked.baseline is checked.run
+    return own or checked.run.arm(arm).get("strategy") == BASELINE
 
 
 def _num_failed(run: StoredRun, arm: str) -> int:

@@ -88,7 +88,8 @@ def read_run(path: Path) -> StoredRun:
     experiment = read_experiment(directory, measured) if AB_KEY in directory.manifest else None
     figures = {b: f for b, f in measured.items() if experiment is None or b[1] in experiment.kept}
     if not figures:
-        raise ValueError(f"{directory.path}: holds no measured block (status {directory.manifest['status']})")
+        what = "no block of it counts, all are rejected" if measured and experiment else "holds no measured block"
+        raise ValueError(f"{directory.path}: {what} (status {directory.manifest['status']})")
     return StoredRun(
         name=str(directory.manifest["run_id"]),
         path=directory.path,

@@ -188,6 +188,9 @@ class AcceptanceGate:
             failed.append(f"{value:.3f} is {value / reference:.1%} of {reference:.3f}")
         if failed:
             return GateResult(**common, status=g.FAILED, limit=" and ".join(limit), reason="; ".join(failed))
+        if self.min is None and reference is None and isinstance(self.reference, dict):
+            reason = f"the policy's reference has no figure of this arm, only of {', '.join(self.reference)}"
+            return GateResult(**common, status=g.NO_DATA, limit=" and ".join(limit), reason=reason)
         known = self.min is not None or reference is not None
         status, reason = (g.PASSED, "") if known else (g.SKIPPED, "no reference to compare with")
         return GateResult(**common, status=status, limit=" and ".join(limit), reason=reason)

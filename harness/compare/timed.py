@@ -14,8 +14,7 @@ from specbench.harness.measure.verdict import (
     MIN_EFFECT,
     REGRESSED,
     Comparison,
-    compare,
-    decide,
+    comparison,
     tested,
     untested,
 )
@@ -79,12 +78,9 @@ def _is_testable(pairs: Pairs) -> bool:
 def _compared(one: _Asked, test: Paired, p_holm: float) -> Comparison:
     """The comparison of one figure, with the verdict that all timed gates together leave it."""
     assert one.pairs is not None
-    metric, limit = one.pairs.metric, one.limit
-    shared = {metric: one.pairs.shared} if one.pairs.shared is not None else {}
-    (found,) = compare({metric: one.pairs.values}, limit.min_effect, limit.alpha, shared)
-    verdict = str(decide(test, p_holm, metric.better, limit.min_effect, limit.alpha))
-    more = found.more_pairs if verdict == UNDECIDED else None
-    return replace(found, verdict=verdict, p_holm=p_holm, more_pairs=more)
+    pairs, limit = one.pairs, one.limit
+    is_shared = pairs.shared is not None
+    return comparison(pairs.metric, pairs.values, test, p_holm, limit.min_effect, limit.alpha, is_shared=is_shared)
 
 
 def _arms(checked: Checked) -> list[tuple[str, str | None]]:
@@ -123,7 +119,7 @@ def _result(one: _Asked, found: Comparison) -> GateResult:
     if found.verdict in (NONE, EXPLORATORY):
         status = g.NO_DATA
         too_few = f"{found.num_pairs} {one.pairs.kind}; a verdict takes {LEAST_PAIRS}"
-        reason.append(one.pairs.no_verdict or too_few)
+        reason.append(too_few if not found.num_pairs else one.pairs.no_verdict or too_few)
     elif found.verdict == REGRESSED:
         status = g.FAILED
     elif found.verdict == UNDECIDED:

@@ -1,6 +1,7 @@
 """Where a strategy stops paying: its speed-up by load, and the load at which that falls below 1, by bootstrap.
 
-Shapes: R resamples, B blocks (repeats), P prompts, L loads, in the order of the loads.
+Shapes: R resamples, B blocks (repeats), P prompts, N prompts drawn, C places of requests in flight, L loads, in the
+order of the loads.
 
 Every arm is compared with the baseline of its own run, block by block and prompt by prompt, and a resample takes the
 same blocks and prompts for both. Blocks are resampled, and prompts within them: blocks anew at each load, which was
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from specbench.harness.measure.stats import NUM_RESAMPLES
 
 Array = NDArray[np.float64]
+Order = NDArray[np.int64]
 
 LEVEL = 0.95
 _SEED = 20_078  # fixed: the same raw tables always give the same report
@@ -34,8 +36,10 @@ class PairedBlocks:
 
     log_tpot_BP: ln(baseline TPOT / arm TPOT), nan where a block has no such pair. log_tps_B: ln(arm TPS / baseline TPS)
     of whole blocks. tokens_BP, service_ns_BP: of each prompt's requests, the arm's and the baseline's; 0 where none.
+    load: requests in flight at once.
     """
 
+    load: int
     log_tpot_BP: Array
     log_tps_B: Array
     tokens_BP: tuple[Array, Array]
@@ -48,8 +52,9 @@ class PairedBlocks:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Draws:
-    """How often each resample takes each prompt, and each block of each run (by its id)."""
+    """Which prompts each resample takes, in order, and how often each; how often each block of each run (by its id)."""
 
+    order_RN: Order
     prompts_RP: Array
     blocks_RB: Mapping[str, Array]
 
@@ -93,10 +98,19 @@ def draw(num_blocks: Mapping[str, int], num_prompts: int, num_resamples: int = N
     """Resamples of the blocks of each run, and of the prompts that all runs share."""
     rng = np.random.default_rng(_SEED)
 
-    def counts(n: int) -> Array:
-        return rng.multinomial(max(n - 1, 1), np.full(n, 1 / n), size=num_resamples).astype(float)
+    def taken(n: int) -> Order:
+        return rng.integers(n, size=(num_resamples, max(n - 1, 1)))
 
-    return Draws(prompts_RP=counts(num_prompts), blocks_RB={run: counts(n) for run, n in num_blocks.items()})
+    def counts(order_RN: Order, n: int) -> Array:
+        cells = order_RN + n * np.arange(num_resamples)[:, None]
+        return np.bincount(cells.ravel(), minlength=n * num_resamples).reshape(num_resamples, n).astype(float)
+
+    order_RN = taken(num_prompts)
+    return Draws(
+        order_RN=order_RN,
+        prompts_RP=counts(order_RN, num_prompts),
+        blocks_RB={run: counts(taken(n), n) for run, n in num_blocks.items()},
+    )
 
 
 def once(num_blocks: int, num_prompts: int) -> tuple[Array, Array]:
@@ -115,26 +129,38 @@ def log_tpot(pairs: PairedBlocks, blocks_RB: Array, prompts_RP: Array) -> Array:
         return (weight_RP * mean_RP).sum(axis=1) / weight_RP.sum(axis=1)
 
 
-def log_tps(pairs: PairedBlocks, blocks_RB: Array, prompts_RP: Array) -> Array:
+def log_tps(pairs: PairedBlocks, blocks_RB: Array, order_RN: Order | None = None) -> Array:
     """ln of the ratio of throughputs [R]: the mean over blocks of ln(arm TPS / baseline TPS) within a block.
 
-    A block's window cannot be resampled. What it would have been with other prompts follows from Little's law: with
-    requests in flight held constant, TPS goes as (sum of tokens) / (sum of times in service).
+    A block's window cannot be resampled. What it would have been with other prompts is replayed: requests in the order
+    of the resample, each for its measured time in service in the first of `load` places that is free. So the end of the
+    window counts as well, in which places stand empty: without it, at 2 to 8 prompts a place, 95% intervals held the
+    truth in 48 to 81 of 100 simulated experiments, and replayed in 88 to 92. Of the replay only its spread is taken.
     """
-    shift_RB = _log_rate(pairs, 0, prompts_RP) - _log_rate(pairs, 1, prompts_RP)
-    value_RB = pairs.log_tps_B + shift_RB
-    known_RB = np.isfinite(value_RB)
-    weight_RB = blocks_RB * known_RB
+    known_B = np.isfinite(pairs.log_tps_B)
+    weight_RB = blocks_RB * known_B
     with np.errstate(invalid="ignore", divide="ignore"):
-        return (weight_RB * np.where(known_RB, value_RB, 0.0)).sum(axis=1) / weight_RB.sum(axis=1)
+        value_R = (weight_RB @ np.where(known_B, pairs.log_tps_B, 0.0)) / weight_RB.sum(axis=1)
+    if order_RN is None:
+        return value_R
+    arm, baseline = (_replayed(pairs, side, order_RN) for side in (0, 1))
+    shift_R = arm - baseline
+    known_R = np.isfinite(shift_R)
+    return value_R + shift_R - (shift_R[known_R].mean() if known_R.any() else 0.0)
 
 
-def _log_rate(pairs: PairedBlocks, side: int, prompts_RP: Array) -> Array:
-    """ln of tokens per time in service [R, B] of one side, against the block's own."""
+def _replayed(pairs: PairedBlocks, side: int, order_RN: Order) -> Array:
+    """ln of tokens over the whole time of each resample's requests [R], of one side; a prompt's means over blocks."""
     tokens_BP, service_BP = pairs.tokens_BP[side], pairs.service_ns_BP[side]
+    num_P = np.maximum((service_BP > 0).sum(axis=0), 1)
+    tokens_P, service_P = tokens_BP.sum(axis=0) / num_P, service_BP.sum(axis=0) / num_P
+    num_resamples, num_sent = order_RN.shape
+    free_at_RC = np.zeros((num_resamples, min(pairs.load, num_sent)))  # when each place is free again
+    rows = np.arange(num_resamples)
+    for n in range(num_sent):
+        free_at_RC[rows, free_at_RC.argmin(axis=1)] += service_P[order_RN[:, n]]
     with np.errstate(invalid="ignore", divide="ignore"):
-        own_B = np.log(tokens_BP.sum(axis=1) / service_BP.sum(axis=1))
-        return np.log((prompts_RP @ tokens_BP.T) / (prompts_RP @ service_BP.T)) - own_B
+        return np.log(tokens_P[order_RN].sum(axis=1) / free_at_RC.max(axis=1))
 
 
 def ratio_of(log_value: float, log_R: Array | None) -> Ratio:

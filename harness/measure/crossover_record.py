@@ -29,7 +29,8 @@ from specbench.harness.measure.metrics import BASELINE
 from specbench.harness.measure.stats import NUM_RESAMPLES
 
 SCHEMA = "specbench.crossover/1"
-FIGURES = {"tpot": log_tpot, "tps": log_tps}
+RECORD_FILE = "crossover.json"  # where a sweep stores it
+FIGURES = ("tpot", "tps")
 FEW_BLOCKS = 6
 
 _Curve = dict[int, tuple[float, Array]]  # by load: ln of the speed-up, and of its resamples [R]
@@ -51,7 +52,7 @@ def crossover_record(
         cells, curves[label] = _arm(label, blocks, loads, draws)
         family, num_drafts = (families or {}).get(label, (label, None))
         about = {"label": label, "family": family, "num_drafts": num_drafts, "notes": _notes_of(label, points)}
-        crossing = {**_crossings(curves[label]), "ideal": _ideal_crossing(cells)}
+        crossing = {**_crossings(curves[label], len(prompts)), "ideal": _ideal_crossing(cells)}
         arms.append({**about, "points": cells, "crossing": crossing})
     return to_plain(
         {
@@ -81,14 +82,21 @@ def _arm(
         pairs = _pairs(label, own)
         if pairs is not None and draws is not None:
             num_prompts = draws.prompts_RP.shape[1]
-            for name, figure in FIGURES.items():
-                value = float(figure(pairs, *once(pairs.num_blocks, num_prompts))[0])
+            for name, (value, found) in _figures(pairs, draws, draws.blocks_RB[own.point.run_id]).items():
                 if np.isfinite(value):
-                    found = figure(pairs, draws.blocks_RB[own.point.run_id], draws.prompts_RP)
                     curves[name][load] = (value, found)
                     cell[name] = ratio_of(value, found if num_prompts > 1 else None)
         cells.append(cell)
     return cells, curves
+
+
+def _figures(pairs: PairedBlocks, draws: Draws, blocks_RB: Array) -> dict[str, tuple[float, Array]]:
+    """By name: ln of the speed-up, and of its resamples [R]."""
+    blocks_1B, prompts_1P = once(pairs.num_blocks, draws.prompts_RP.shape[1])
+    return {
+        "tpot": (float(log_tpot(pairs, blocks_1B, prompts_1P)[0]), log_tpot(pairs, blocks_RB, draws.prompts_RP)),
+        "tps": (float(log_tps(pairs, blocks_1B)[0]), log_tps(pairs, blocks_RB, draws.order_RN)),
+    }
 
 
 def _blocks_of(label: str, load: int, blocks: Sequence[PointBlocks]) -> PointBlocks | None:
@@ -102,7 +110,7 @@ def _pairs(label: str, own: PointBlocks) -> PairedBlocks | None:
     baseline = own.baseline(BASELINE)
     if baseline is None or baseline == label or label not in own.arms:
         return None
-    return paired_blocks(own.arms[label], own.arms[baseline])
+    return paired_blocks(own.arms[label], own.arms[baseline], own.point.load)
 
 
 def _cell(label: str, own: PointBlocks) -> dict[str, Any]:
@@ -127,8 +135,8 @@ def _median(values_B: Array) -> float | None:
     return float(np.median(known)) if len(known) else None
 
 
-def _crossings(curves: Mapping[str, _Curve]) -> dict[str, Any]:
-    """By figure; None below two loads, which make no curve."""
+def _crossings(curves: Mapping[str, _Curve], num_prompts: int) -> dict[str, Any]:
+    """By figure; None below two loads, which make no curve. One prompt has no interval, as in the cells."""
     found: dict[str, Any] = {}
     for name, curve in curves.items():
         if len(curve) < 2:
@@ -136,7 +144,7 @@ def _crossings(curves: Mapping[str, _Curve]) -> dict[str, Any]:
             continue
         log_L = np.array([own for own, _ in curve.values()])
         log_RL = np.stack([resampled for _, resampled in curve.values()], axis=1)
-        found[name] = crossing_of(log_L, list(curve), log_RL).to_dict()
+        found[name] = crossing_of(log_L, list(curve), log_RL if num_prompts > 1 else None).to_dict()
     return found
 
 

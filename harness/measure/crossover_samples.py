@@ -77,8 +77,8 @@ def measured(requests: pd.DataFrame) -> pd.DataFrame:
     return requests[requests["request_id"] != FAILED_ARM_REQUEST_ID]
 
 
-def paired_blocks(arm: ArmBlocks, baseline: ArmBlocks) -> PairedBlocks | None:
-    """An arm beside its baseline of the same run; None where no block has both."""
+def paired_blocks(arm: ArmBlocks, baseline: ArmBlocks, load: int) -> PairedBlocks | None:
+    """An arm beside its baseline of the same run, at `load`; None where no block has both."""
     log_tps_B = np.log(arm.tps_B / baseline.tps_B)
     if not np.isfinite(log_tps_B).any():
         return None
@@ -87,6 +87,7 @@ def paired_blocks(arm: ArmBlocks, baseline: ArmBlocks) -> PairedBlocks | None:
     with np.errstate(invalid="ignore"):
         log_tpot_BP = np.where(known_BPO, gained_BPO, 0.0).sum(axis=2) / known_BPO.sum(axis=2)
     return PairedBlocks(
+        load=load,
         log_tpot_BP=log_tpot_BP,
         log_tps_B=log_tps_B,
         tokens_BP=(arm.tokens_BP, baseline.tokens_BP),

@@ -8,6 +8,7 @@ import pandas as pd
 
 KEYS = ("repeat", "prompt_id", "occurrence")
 SUFFIXES = ("_a", "_b")
+FAILED = "error"  # as a finish_reason
 
 
 def pair_requests(a: pd.DataFrame, b: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -23,9 +24,10 @@ def same_output(pairs: pd.DataFrame) -> pd.Series:
 
 
 def count_same_outputs(a: pd.DataFrame, b: pd.DataFrame) -> tuple[int, int]:
-    """(pairs with identical tokens, pairs)."""
-    pairs = pair_requests(a, b, ["output_sha256"])
-    return int(same_output(pairs).sum()), len(pairs)
+    """(pairs with identical tokens, pairs). Requests that failed gave no answer: two such are not the same."""
+    pairs = pair_requests(a, b, ["output_sha256", "finish_reason"])
+    has_failed = (pairs["finish_reason_a"] == FAILED) | (pairs["finish_reason_b"] == FAILED)
+    return int((same_output(pairs) & ~has_failed).sum()), len(pairs)
 
 
 def _numbered(rows: pd.DataFrame) -> pd.DataFrame:

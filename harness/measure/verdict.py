@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -118,8 +118,8 @@ def compare(
             compared.append(untested(metric, found))
             continue
         p_holm = float(adjusted[metric]) if metric in adjusted else None
-        one = _comparison(metric, found, tests[metric], p_holm, min_effect, alpha)
-        compared.append(replace(one, p_signed_rank=None, more_pairs=None) if metric in common else one)
+        is_shared = metric in common
+        compared.append(comparison(metric, found, tests[metric], p_holm, min_effect, alpha, is_shared=is_shared))
     return compared
 
 
@@ -131,18 +131,23 @@ def untested(metric: Metric, pairs: Sequence[tuple[float, float]]) -> Comparison
     return Comparison(metric=metric, verdict=EXPLORATORY, num_pairs=len(pairs), a=a, b=b, change=b / a - 1)
 
 
-def _comparison(
+def comparison(
     metric: Metric,
     found: Sequence[tuple[float, float]],
     test: Paired,
     p_holm: float | None,
-    min_effect: float,
-    alpha: float,
+    min_effect: float = MIN_EFFECT,
+    alpha: float = ALPHA,
+    *,
+    is_shared: bool = False,
 ) -> Comparison:
+    """One metric from its pairs and their test (`tested`). p_holm: among whatever is tested beside it; None for a
+    metric that gets no verdict. is_shared: `test` holds what the pairs have in common."""
     verdict = EXPLORATORY if p_holm is None else str(decide(test, p_holm, metric.better, min_effect, alpha))
     mean, sd, p = float(test.mean), float(test.sd), float(test.p)
     # Holm compares this metric's p with alpha over the metrics not yet decided: what more pairs must reach, too.
     own_alpha = alpha * p / p_holm if p_holm and p else alpha
+    can_say_more = verdict == INCONCLUSIVE and not is_shared
     a = float(np.exp(np.mean(np.log([a for a, _ in found]))))
     return Comparison(
         metric=metric,
@@ -156,9 +161,9 @@ def _comparison(
         least_effect=as_fraction(least_effect_of(float(test.error), test.freedom, alpha)),
         p=p,
         p_holm=p_holm,
-        p_signed_rank=signed_rank_p(log_ratios(found)),
+        p_signed_rank=None if is_shared else signed_rank_p(log_ratios(found)),
         cv=sd / math.sqrt(2),
-        more_pairs=_more_pairs(mean, sd, len(found), min_effect, own_alpha) if verdict == INCONCLUSIVE else None,
+        more_pairs=_more_pairs(mean, sd, len(found), min_effect, own_alpha) if can_say_more else None,
     )
 
 

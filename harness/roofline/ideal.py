@@ -10,13 +10,13 @@ bytes/s read, phi products' FLOP/s, eps seconds a kernel. One pass takes
 
     T = t_target(B, 1 + K) + t_sampling + t_drafter,first + (K - 1) t_drafter(B, 1)
 
-With tau tokens a round the speed-up over decoding without speculation is S = tau (t_target(B, 1) + t_sampling) / T.
-Leviathan et al. 2023 (arXiv 2211.17192) have the case in which verifying costs what one token costs.
+With tau tokens a round the speed-up over decoding without speculation is S = tau (t_target(B, 1) + t_sampling) / T
+(of_run.py, with the tokens that were measured). Leviathan et al. 2023 (arXiv 2211.17192) have the case in which
+verifying costs what one token costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .machine import Machine, is_number
@@ -138,57 +138,6 @@ def round_s(
             machine, drafter, batch=r.batch, rows=r.next_rows, context=r.context, head_rows=r.next_rows
         )
     return phases
-
-
-def tokens_per_round(rates: Sequence[float]) -> float:
-    """tau = 1 + sum of r_i, r_i the share of rounds that accept draft i. ValueError for what are no such rates."""
-    if any(not is_number(rate) or not 0 <= rate <= 1 for rate in rates):
-        raise ValueError(f"rates: {list(rates)} are not allowed; each must lie in 0..1")
-    if any(later > earlier for earlier, later in zip(rates, rates[1:], strict=False)):
-        raise ValueError(f"rates: {list(rates)} are not allowed; a draft is accepted only if all before it are")
-    return 1 + sum(rates)
-
-
-def iid_rates(alpha: float, num_drafts: int) -> tuple[float, ...]:
-    """r_i = alpha^i: every draft is accepted with chance alpha, independently."""
-    if not is_number(alpha) or not 0 <= alpha <= 1:
-        raise ValueError(f"alpha: {alpha!r} is not allowed; must lie in 0..1")
-    return tuple(alpha**i for i in range(1, num_drafts + 1))
-
-
-def speedup(
-    machine: Machine,
-    target: ForwardShape,
-    drafter: ForwardShape | None,
-    r: Round,
-    tokens: float,
-    logit_bytes: float = SAMPLING_BYTES,
-) -> float:
-    """S of a round that makes `tokens` tokens a request, over decoding the same batch without speculation."""
-    if not is_number(tokens) or tokens < 0:
-        raise ValueError(f"tokens: {tokens!r} is not allowed; must be >= 0 and finite")
-    base_s = sum(round_s(machine, target, None, r.without_drafts(), logit_bytes).values())
-    return tokens * base_s / sum(round_s(machine, target, drafter, r, logit_bytes).values())
-
-
-def best_num_drafts(
-    machine: Machine,
-    target: ForwardShape,
-    drafter: ForwardShape | None,
-    *,
-    batch: float,
-    context: float,
-    alpha: float,
-    most: int = 16,
-) -> tuple[int, float]:
-    """(K, S) of the fastest padded chain of 0..`most` drafts, each accepted independently; K = 0: none pays."""
-
-    def gain(k: int) -> float:
-        tokens = tokens_per_round(iid_rates(alpha, k))
-        return speedup(machine, target, drafter, Round.chain(batch, context, k), tokens)
-
-    best = max(range(most + 1), key=gain)
-    return best, gain(best)
 
 
 def free_rows(machine: Machine, shape: ForwardShape) -> float:

@@ -20,11 +20,12 @@ from specbench.harness.measure.record import RunDirectory
 from specbench.harness.measure.schema import Frames
 
 from .forwards import FORWARDS, Forwards
-from .ideal import PHASES, SAMPLING_BYTES, round_s
+from .ideal import PHASES, SAMPLING_BYTES, free_rows, round_s
 from .machine import Machine
 
 OTHER = "other"
 PLAIN, INSTRUMENTED = "plain", "instrumented"
+_DERIVED = ("ideal_round_ms", "measured_round_ms", "efficiency")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +52,8 @@ class MeanRound:
 class IdealArm:
     """An arm's mean round beside the ideal one. `unknown` says why there is no ideal, empty where there is.
 
-    measured is None where no decode round was measured; ideal_ms (by phase, PHASES) is empty where unknown.
+    measured is None where no decode round was measured; ideal_ms (by phase, PHASES) is empty where unknown. free_rows:
+    rows of the target up to which reading its weights takes longer than multiplying by them.
     """
 
     label: str
@@ -60,6 +62,7 @@ class IdealArm:
     ideal_ms: Mapping[str, float] = field(default_factory=dict)
     ideal_speedup: float | None = None
     measured_speedup: float | None = None
+    free_rows: float | None = None
     unknown: str = ""
 
     @property
@@ -77,8 +80,16 @@ class IdealArm:
 
     def to_dict(self) -> dict[str, Any]:
         """For a record: fields, and the figures derived from them."""
-        derived = ("ideal_round_ms", "measured_round_ms", "efficiency")
-        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
+        return {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
+
+    @staticmethod
+    def from_dict(raw: Mapping[str, Any]) -> IdealArm:
+        """What `to_dict` made."""
+        own = {key: value for key, value in raw.items() if key not in _DERIVED}
+        measured = own["measured"]
+        if measured is not None:
+            measured = MeanRound(**{**measured, "rates": tuple(measured["rates"])})
+        return IdealArm(**{**own, "measured": measured})
 
 
 def ideal_arms(run: RunDirectory, machine: Machine) -> list[IdealArm]:
@@ -164,7 +175,8 @@ def _arm(entry: Mapping[str, Any], manifest: Mapping[str, Any], frames: Frames, 
     forwards = Forwards.from_dict(raw)
     if forwards.dtype != machine.dtype:
         return replace(arm, unknown=f"the run is in {forwards.dtype}, the machine's limits are of {machine.dtype}")
-    return replace(arm, ideal_ms=_ideal_ms(forwards, measured, machine, _is_greedy(manifest)))
+    ideal_ms = _ideal_ms(forwards, measured, machine, _is_greedy(manifest))
+    return replace(arm, ideal_ms=ideal_ms, free_rows=free_rows(machine, forwards.target))
 
 
 def _ideal_ms(forwards: Forwards, measured: MeanRound, machine: Machine, is_greedy: bool) -> dict[str, float]:

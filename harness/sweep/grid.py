@@ -67,7 +67,7 @@ def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int |
     if option is None or not num_drafts:
         return [(argument, None)]
     if option in arm.options:
-        return [(argument, int(arm.options[option]) if arm.options[option].isdigit() else None)]
+        return [(argument, int(arm.options[option]) if arm.options[option].isdecimal() else None)]
     _, _, body = argument.partition(":")
     return [(f"{arm.strategy}:{option}={k}" + (f",{body}" if body else ""), k) for k in num_drafts]
 
@@ -108,6 +108,6 @@ def _reason(text: str, error: ValueError) -> str:
 def parse_numbers(option: str, text: str, example: str) -> list[int]:
     """`1,4,16` as different numbers in order. ValueError naming the option for anything else."""
     words = [word.strip() for word in text.split(",")]
-    if any(not word.isdigit() or int(word) < 1 for word in words) or len({*map(int, words)}) < len(words):
+    if any(not word.isdecimal() or int(word) < 1 for word in words) or len({*map(int, words)}) < len(words):
         raise ValueError(f"{option}: {text!r} is not allowed; allowed: different numbers >= 1, as {example}")
     return sorted(map(int, words))

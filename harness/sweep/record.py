@@ -18,13 +18,14 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specbench.harness.measure.files import to_plain, write_json
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.run_config import RunConfig
 
-from .grid import Grid
+if TYPE_CHECKING:
+    from .grid import Grid  # torch, which readers of stored sweeps do not need
 
 SCHEMA = "specbench.sweep/1"
 FILE, RUNS = "sweep.json", "runs"
@@ -120,6 +121,8 @@ class SweepDirectory:
         for child in sorted(self.runs_path.iterdir()) if self.runs_path.is_dir() else ():
             if (child / "run.json").is_file():
                 run = RunDirectory.open(child)
+                if RUN_KEY not in run.manifest:
+                    raise ValueError(f"{child}: a run that is none of this sweep's; move it elsewhere")
                 found[int(run.manifest[RUN_KEY]["max_concurrency"])] = run
         return {load: found[load] for load in self.loads if load in found}
 

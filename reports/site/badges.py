@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from specbench.harness.ab.judge import decisive
 from specbench.harness.measure.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.reports.cells import NOTHING
 from specbench.reports.certificate_marks import all_passed
@@ -29,10 +30,11 @@ def status(run: SiteRun) -> Cell:
 
 
 def verdict(record: Any) -> Cell:
-    """Of an A/B experiment, with its sign."""
-    word = str(record["verdict"])
+    """Of an A/B experiment, with its sign; of one that goes both ways, that of TPOT, which decides."""
+    word = decisive(record)
     sign = "A/A: " if record["is_aa"] else _SIGNS.get(word, "")
-    return Cell(text=f"{sign}{verdict_words(record)}", tone=_VERDICT_TONES.get(word, OPEN))
+    tone = _VERDICT_TONES.get(word, OPEN) if record["same_output"]["is_enough"] else BAD
+    return Cell(text=f"{sign}{verdict_words(record)}", tone=tone)
 
 
 def certificate(run: SiteRun) -> Cell:

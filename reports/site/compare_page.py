@@ -17,7 +17,8 @@ from .predecessors import Follows
 from .run_page import asked_tables
 from .runs import SiteRun
 from .stored_comparison import stored_sections
-from .verdict_charts import caution, verdict_charts
+from .verdict_charts import verdict_charts
+from .verdict_claim import caution, claim_facts, claim_title
 
 PATH = "compare.html"
 MAX_CARDS, MAX_GROUPS, _MAX_ASKED = 20, 12, 8
@@ -65,12 +66,13 @@ def matrix_table(group: Group) -> ResultTable:
 
 def _card(run: SiteRun, n: int) -> Section:
     assert run.ab is not None
-    names = ", ".join(f"{label}: {arm['name'] or arm['strategy']}" for label, arm in run.ab["arms"].items())
+    title = claim_title(run.ab) if run.ab["arms"] else run.run_id
     return Section(
-        title=f"{names or run.run_id} ({run.started_utc[:10]})",
+        title=f"{title} ({run.started_utc[:10]})",
         badge=badges.verdict(run.ab),
         links=(Cell(text=run.run_id, href=run.page),),
         sentences=caution(run.ab),
+        facts=claim_facts(run),
         commands=(Command(name="Command", text=str(run.manifest["command"])),),
         charts=verdict_charts(run.ab, n),
         tables=(verdict_table(run.ab),),

@@ -49,7 +49,7 @@ def crossover_lines(
 ) -> Lines:
     """The chart of one figure."""
     frame = crossover_frame(record, figure, names)
-    dashed = " Dashed: the ideal, what the machine's limits would allow (roofline)." if "dashed" in frame else ""
+    dashed = " Dashed: the ideal of decode rounds, by the machine's limits (roofline)." if "dashed" in frame else ""
     word = FIGURE_NAMES[figure]
     return Lines(
         name=name,

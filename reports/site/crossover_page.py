@@ -8,6 +8,7 @@ from specbench.reports.cells import row_name
 from specbench.reports.crossover_table import crossover_tables
 from specbench.reports.document import Command
 from specbench.reports.result_table import ResultTable
+from specbench.reports.roofline_table import roofline_tables
 
 from .crossover_chart import crossover_lines
 from .crossover_records import StoredSweep, group_record, loads_of, stored_sweeps
@@ -57,7 +58,7 @@ def _sweep_section(sweep: StoredSweep, n: int, styles: Styles) -> Section:
         sentences=(told,),
         commands=(Command(name="Command", text=str(record["command"])),),
         charts=(crossover_lines(record, styles, f"sweep-{n + 1}", names=sweep.names),),
-        tables=tuple(crossover_tables(record, sweep.names)),
+        tables=(*crossover_tables(record, sweep.names), *roofline_tables(record, sweep.names)),
     )
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.crossover_record import SCHEMA, crossover_record
+from specbench.harness.measure.crossover_record import RECORD_FILE, SCHEMA, crossover_record
 from specbench.harness.measure.crossover_samples import LoadPoint
 from specbench.harness.measure.record import RunDirectory
 from specbench.reports.cells import marked_name, row_name
 from specbench.reports.crossover_table import crossover_tables
-from specbench.reports.sweep_report import RECORD_FILE
 
 from .crossover_chart import crossover_frame
 from .groups import Group

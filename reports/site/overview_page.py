@@ -13,13 +13,14 @@ from specbench.reports.result_table import ResultTable
 from . import badges
 from .page import Cell, LinkTable, Page, Section
 from .runs import SiteRun
+from .verdict_claim import claim_sides, claim_words
 
 PATH = "index.html"
 _HEADERS = (
     "run",
     "began (UTC), commit",
     "workload",
-    "best speed-up",
+    "best speed-up, or change",
     "verdict",
     "lossless",
     "graphs",
@@ -38,7 +39,8 @@ def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], title: s
         notes=(
             *([] if are_told else [f"All on {machine}." for machine in machines]),
             "best speed-up: of TPS against no-spec in the same run; arms with forced acceptance or a failed "
-            "certificate are not considered. A dash: nothing was asked.",
+            "certificate are not considered. change: of an A/B experiment, with its 95% interval. A dash: nothing was "
+            "asked, or there is no verdict.",
         ),
     )
     broken = Section(
@@ -70,21 +72,21 @@ def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
     tones = [badges.certificate(run).tone for run in runs]
     experiments = [run.ab["verdict"] for run in runs if run.ab]
     counts = ", ".join(f"{experiments.count(word)} {word}" for word in dict.fromkeys(experiments))
+    num_certified = sum(run.certificate is not None for run in runs)
     return (
         Fact(name="runs", value=str(len(runs)), note=f"newest: {runs[0].started_utc[:10]}" if runs else ""),
         Fact(name="commits", value=str(len({run.commit for run in runs} - {NOTHING}))),
         Fact(name="A/B experiments", value=str(len(experiments)), note=counts),
         Fact(
             name="losslessness certificates",
-            value=f"{tones.count(badges.GOOD)} of {sum(run.certificate is not None for run in runs)}",
-            note="passed",
+            value=f"{tones.count(badges.GOOD)} of {num_certified}" if num_certified else "none",
+            note="passed" if num_certified else "no run was certified",
         ),
         Fact(name="runs with traces", value=str(sum(bool(run.profiles) for run in runs))),
     )
 
 
 def _row(run: SiteRun, hardware: str) -> tuple[Cell, ...]:
-    best = best_speedup(run)
     workload = run.manifest["workload"] or {}
     load = f"{run.concurrency} at once" if run.concurrency else ""
     kind = (_model(run), str(workload.get("name", "no workload")), load, hardware)
@@ -92,12 +94,21 @@ def _row(run: SiteRun, hardware: str) -> tuple[Cell, ...]:
         Cell(text=run.run_id, href=run.page),
         Cell(text=f"{run.started_utc.replace('T', ' ')[:16]} {run.commit}"),
         Cell(text=", ".join(filter(None, kind))),
-        Cell(text=f"{best[0]:.2f}x {best[1]}") if best else badges.NONE,
+        _headline(run),
         badges.verdict(run.ab) if run.ab else badges.NONE,
         badges.certificate(run),
         badges.graph_claim(run),
         badges.status(run),
     )
+
+
+def _headline(run: SiteRun) -> Cell:
+    """The one figure of a run: of an experiment the change, with the sides; else the best speed-up."""
+    if run.ab:
+        words = claim_words(run.ab)
+        return Cell(text=": ".join(filter(None, (words, claim_sides(run.ab))))) if words else badges.NONE
+    best = best_speedup(run)
+    return Cell(text=f"{best[0]:.2f}x {best[1]}") if best else badges.NONE
 
 
 def _hardware(run: SiteRun) -> str:

@@ -32,14 +32,14 @@ class LinkTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """In this order: badge, links, sentences, commands, facts, charts, timelines, tables; empty ones are left out."""
+    """In this order: badge, links, sentences, facts, commands, charts, timelines, tables; empty ones are left out."""
 
     title: str
     badge: Cell | None = None
     links: tuple[Cell, ...] = ()
     sentences: tuple[str, ...] = ()
-    commands: tuple[Command, ...] = ()
     facts: tuple[Fact, ...] = ()
+    commands: tuple[Command, ...] = ()
     charts: tuple[Plot, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     link_tables: tuple[LinkTable, ...] = ()

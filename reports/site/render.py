@@ -37,6 +37,7 @@ _SYMBOLS = {
     "cross": "M15.4 2.6h3.2v2.8h2.8v3.2h-2.8v2.8h-3.2v-2.8h-2.8v-3.2h2.8z",
 }
 _PARTS = re.compile(r"(?<=[,./=_-])(?=[^,./=_-])")
+_LONG_WORD = re.compile(r"\S{25,}")  # names of arms and runs, mostly: may fold where a part ends
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,14 +101,23 @@ def kept_whole(text: str) -> Markup:
     """`text` escaped, and within it what must stay on one line."""
     parts, end = [], 0
     for found in _KEPT_WHOLE.finditer(text):
-        parts += [escape(text[end : found.start()]), Markup('<span class="whole">{}</span>').format(found.group())]
+        before, whole = text[end : found.start()], Markup('<span class="whole">{}</span>').format(found.group())
+        parts += [_long_words_fold(before), whole]
         end = found.end()
-    return Markup("").join([*parts, escape(text[end:])])
+    return Markup("").join([*parts, _long_words_fold(text[end:])])
 
 
 def _whole_rows(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """The first column names the row, and folds where a part of the name ends."""
     return [(*map(_foldable, row[:1]), *map(kept_whole, row[1:])) for row in rows]
+
+
+def _long_words_fold(text: str) -> Markup:
+    found, end = [], 0
+    for word in _LONG_WORD.finditer(text):
+        found += [escape(text[end : word.start()]), _foldable(word.group())]
+        end = word.end()
+    return Markup("").join([*found, escape(text[end:])])
 
 
 def _foldable(name: str) -> Markup:

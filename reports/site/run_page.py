@@ -24,7 +24,8 @@ from .plots import Plot, Styles
 from .predecessors import Follows
 from .raw_files import files_table
 from .runs import WRONG_SHAPE, SiteRun
-from .verdict_charts import caution, verdict_charts
+from .verdict_charts import verdict_charts
+from .verdict_claim import caution, claim_facts, claim_title
 
 
 def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, styles: Styles, whole: bool) -> Page:
@@ -77,10 +78,11 @@ def _verdict(run: SiteRun) -> list[Section]:
     if run.ab is None:
         command = f"specbench ab --resume {shlex.quote(str(run.path))}"
         return [Section(title="Verdict", sentences=(f"Not judged yet: {command}",))]
-    badge, said = badges.verdict(run.ab), caution(run.ab)
+    badge, said = badges.verdict(run.ab), (f"{claim_title(run.ab)}.", *caution(run.ab))
     charts, tables = verdict_charts(run.ab), (verdict_table(run.ab),)
     blocks = Section(title="Blocks", link_tables=(blocks_table(run),))
-    return [Section(title="Verdict", badge=badge, sentences=said, charts=charts, tables=tables), blocks]
+    facts = claim_facts(run)
+    return [Section(title="Verdict", badge=badge, sentences=said, facts=facts, charts=charts, tables=tables), blocks]
 
 
 def _figures(run: SiteRun, whole: bool) -> list[Section]:

@@ -151,7 +151,7 @@ def _read(path: Path) -> SiteRun:
         page="",
         path=directory.path,
         manifest={key: value for key, value in manifest.items() if key != "results"},
-        arms=tuple(replace(a, label=names.get(a.label, a.label)) for a in arms),
+        arms=tuple(_shown(a, names) for a in arms),
         blocks={(names.get(arm, arm), n): figures for (arm, n), figures in blocks.items()},
         certificate=certificate,
         graphs=graphs,
@@ -177,6 +177,12 @@ def shown_labels(manifest: Mapping[str, Any]) -> dict[str, str]:
     """`A: eagle:k=2` for the arm `A`; nothing for runs that are no A/B experiment."""
     names = (manifest.get(_AB_KEY) or {}).get("names") or {}
     return {label: f"{label}: {name}" for label, name in names.items() if name}
+
+
+def _shown(arm: ArmSummary, names: Mapping[str, str]) -> ArmSummary:
+    """With its name of the site, which A/B runs also keep among the marks."""
+    label = names.get(arm.label, arm.label)
+    return replace(arm, label=label, marks=tuple(mark for mark in arm.marks if f"{arm.label}: {mark}" != label))
 
 
 def _ab_record(directory: RunDirectory) -> Mapping[str, Any] | None:

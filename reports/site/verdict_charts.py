@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 
 from specbench.harness.measure.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, REGRESSED
+from specbench.reports.verdict_table import NO_VERDICT
 
 from .plots import Intervals, Plot, Slopes
 
 SIGNS = {IMPROVED: "▲", REGRESSED: "▼", EQUIVALENT: "~", INCONCLUSIVE: "?"}
 _MOST_PAIRS = 40  # of a metric, drawn as lines: prompts can be hundreds
-_NO_VERDICT = ("invalid", "unfinished")  # of the whole experiment, as `specbench ab` writes them
 
 
 def verdict_charts(record: Mapping[str, Any], n: int = 0) -> tuple[Plot, ...]:
@@ -26,7 +26,7 @@ def verdict_charts(record: Mapping[str, Any], n: int = 0) -> tuple[Plot, ...]:
                 name=f"verdict-{n + 1}",
                 title="Change of B against A",
                 description="Diamonds: change with its 95% interval. Grey: changes too small to matter. Short strokes: "
-                "the least effect that so many pairs would have found.",
+                "the least effect, either way, that so many pairs would have found.",
                 frame=changes,
                 x_title="change of B against A",
                 y_title="metric",
@@ -83,19 +83,12 @@ def slope_frame(record: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def caution(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """What must be read before any verdict of a single metric; nothing where the whole experiment has one."""
-    if record["verdict"] not in _NO_VERDICT:
-        return ()
-    return (f"The measurement is {record['verdict']}: what is said of single metrics below is no verdict.",)
-
-
 def signed_word(verdict: str) -> str:
     """`▲ improved`."""
     return f"{SIGNS.get(verdict, '')} {verdict}".strip()
 
 
 def _word(c: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    if record["verdict"] in _NO_VERDICT:
+    if record["verdict"] in NO_VERDICT:
         return str(record["verdict"])
     return signed_word(c["verdict"]) if c["metric"]["gated"] else "exploratory"

@@ -62,6 +62,13 @@ def test_what_is_missing_is_said(record):
         assert words in notes
 
 
+def test_one_error_at_many_loads_names_them_all(record):
+    arms = [dict(arm) for arm in record["arms"]]
+    arms[1]["points"] = [{**cell, "error": "out of memory"} for cell in arms[1]["points"]]
+    notes = crossover_tables({**record, "arms": arms})[0].notes
+    assert sum(note.endswith("1, 8, 64 at once: out of memory") for note in notes) == 1
+
+
 def test_a_dip_before_the_crossing_is_said(record):
     arms = [dict(arm) for arm in record["arms"]]
     cells = [dict(cell) for cell in arms[1]["points"]]
@@ -77,6 +84,7 @@ def test_best_numbers_of_drafts(record):
     ]
     (table,) = [t for t in crossover_tables({**record, "best": best}) if t.title == "Best number of drafts"]
     assert table.rows[0] == ("eagle", "TPOT", "k=2: 1.40x (87%)", "-", "-")
+    assert table.rows[2] == ("eagle", "ideal", "k=1: 3.00x", "k=1: 1.06x", "none pays (k=1: 0.38x)")
 
 
 def test_markdown_holds_the_command_and_escapes_labels(record, tmp_path):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from roofline_samples import BASE, CHAIN, FAILED, MACHINE, roofline_run
+from site_samples import EAGLE
+from sweep_samples import LOADS, sample_record, stored_sweep
 
 from specbench.harness.roofline.forwards import FORWARDS
 from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms, ideal_arms_of
-from specbench.reports.roofline_table import HEADERS, roofline_table
+from specbench.reports.roofline_table import HEADERS, roofline_table, roofline_tables
 from specbench.reports.table import markdown_result, plain_result
 
 
@@ -64,4 +67,16 @@ def test_shares_of_an_instrumented_capture_are_marked(run):
 def test_it_prints(run):
     table = roofline_table(ideal_arms(run, MACHINE), MACHINE)
     for text in (plain_result(table), markdown_result(table)):
-        assert "against the roofline" in text and CHAIN in text
+        assert "Against the roofline" in text and CHAIN in text
+
+
+def test_a_table_for_each_load_of_a_sweep(tmp_path):
+    """From the record alone, as `specbench show` has it."""
+    record = json.loads(json.dumps(sample_record(stored_sweep(tmp_path))))
+    names = {arm["label"]: arm["label"].upper() for arm in record["arms"]}
+    tables = roofline_tables(record, names)
+    assert [table.title for table in tables] == [f"Against the roofline, {load} at once" for load in LOADS]
+    row = dict(zip(HEADERS, tables[1].rows[1], strict=True))
+    assert row["strategy"] == names[EAGLE] and row["efficiency"] == "50%" and row["ideal speed-up"] == "1.06x"
+    assert any(note.startswith("up to 181 rows a round") for note in tables[0].notes)
+    assert roofline_tables({**record, "machine": None}, names) == []

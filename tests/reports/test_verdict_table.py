@@ -7,7 +7,7 @@ from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.ab.judge import judge
 from specbench.reports.table import markdown_result, plain_result
-from specbench.reports.verdict_table import HEADERS, signed, verdict_table
+from specbench.reports.verdict_table import HEADERS, interval, signed, verdict_table
 
 
 def card(*args, **kwargs):
@@ -59,11 +59,14 @@ def test_exploratory_and_invalid(tmp_path):
     table = card(tmp_path, reasons=reasons)
     assert table.title.endswith("invalid") and any("more than 20% of the blocks" in note for note in table.notes)
     assert any(note.endswith("and 3 more)") for note in table.notes)
+    changed = card(tmp_path / "changed", change=0.03, reasons=reasons)
+    assert {cells[5] for cells in changed.rows} == {"no verdict: invalid"}
 
 
 def test_wrong_outputs(tmp_path):
-    notes = card(tmp_path, accepted_b=[4, *ACCEPTED[1:-1], 3], min_same_output=1.0).notes
-    assert any("fewer than the 100% asked for: WRONG" in note for note in notes)
+    table = card(tmp_path, accepted_b=[4, *ACCEPTED[1:-1], 3], min_same_output=1.0)
+    assert any("fewer than the 100% asked for: WRONG" in note for note in table.notes)
+    assert table.title.endswith(", but the answers are WRONG")
 
 
 def test_without_any_block(tmp_path):
@@ -86,3 +89,8 @@ def test_plain_and_markdown(tmp_path):
 )
 def test_signed(value, text):
     assert signed(value) == text
+
+
+def test_ends_of_an_interval_that_differ_read_so():
+    assert interval(-0.2451, -0.1987) == "[-24.5%, -19.9%]" and interval(0.0, 0.0) == "[+0.00%, +0.00%]"
+    assert interval(-0.11234, -0.11187) == "[-11.23%, -11.19%]" and interval(11.0, 12.0) == "[>+1000%, >+1000%]"

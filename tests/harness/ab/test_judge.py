@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from ab_samples import ACCEPTED, experiment
 
+from specbench.harness.ab import judge as judge_module
 from specbench.harness.ab.judge import judge
+from specbench.harness.ab.samples import TPOT
+from specbench.reports.site import badges
+from specbench.reports.site.page import Cell
 from specbench.reports.verdict_table import verdict_table
 
 
@@ -59,6 +63,16 @@ def test_longer_steps_of_more_tokens_go_both_ways_and_tpot_decides(tmp_path, cha
     assert verdicts(record) == ["regressed", "improved", product]
     assert (record["verdict"], record["product"], record["exit_code"]) == ("mixed", product, exit_code)
     assert verdict_table(record).title == f"B against A: mixed, TPOT {product}"
+    tone, sign = {"improved": ("good", "▲"), "regressed": ("bad", "▼")}[product]
+    assert badges.verdict(record) == Cell(text=f"{sign} mixed, TPOT {product}", tone=tone)
+
+
+def test_both_ways_without_a_tpot_is_no_verdict(tmp_path, monkeypatch):
+    """Answers of one token have none: nobody can say what the change is worth."""
+    own = judge_module.metric_pairs
+    monkeypatch.setattr(judge_module, "metric_pairs", lambda *args: {**own(*args), TPOT: []})
+    record = judge(experiment(tmp_path, change=0.6, accepted_b=[j + 1 for j in ACCEPTED]))
+    assert (record["verdict"], record["product"], record["exit_code"]) == ("mixed", "no data", 4)
 
 
 def test_tokens_per_step_by_hand(tmp_path):
@@ -102,6 +116,7 @@ def test_more_than_a_fifth_rejected_is_invalid(tmp_path):
     reasons = {("A", n): ["throttled: hardware slowdown"] for n in (0, 3, 7)}
     record = judge(experiment(tmp_path, change=+0.3, reasons=reasons))
     assert (record["num_rejected"], record["verdict"], record["exit_code"]) == (3, "invalid", 4)
+    assert verdicts(record) == ["exploratory"] * 3, "no metric of an invalid measurement has a verdict"
 
 
 def test_failed_requests_reject_a_block(tmp_path):

@@ -60,7 +60,13 @@ def test_the_outlook_names_what_could_be_shown(floor):
     assert text.startswith("10 blocks could show changes of step time 1.") and "TPOT" in text and "eagle:k=2" in text
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"schema": "specbench.noise/9"}'])
+SCHEMA = '{"schema": "specbench.noise/1"'
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", '{"schema": "specbench.noise/9"}', SCHEMA + "}", SCHEMA + ', "floors": [{"arm": "eagle"}]}'],
+)
 def test_a_damaged_file_is_named(content):
     path = floor_file(ENVIRONMENT)
     path.parent.mkdir(parents=True)

@@ -10,8 +10,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from toy.checkpoints import eagle3_config, llama_config, write_eagle3, write_llama
 from typer.testing import CliRunner
 
+from specbench.harness import runner
+from specbench.harness.cli import sweep_session
 from specbench.harness.cli.main import app
 from specbench.harness.measure.record import RunDirectory
+from specbench.harness.roofline.machine import Machine
+from specbench.harness.sweep.record import SweepDirectory
+from specbench.reports import sweep_report
 
 CHAT_VOCAB = 320
 HEAD = eagle3_config(vocab_size=CHAT_VOCAB)
@@ -108,3 +113,53 @@ def make_head(tmp_path: Path):
         return folder
 
     return make
+
+
+@pytest.fixture
+def machine(monkeypatch) -> Machine:
+    """A machine whose limits are known at once."""
+    known = Machine(
+        device="CPU",
+        dtype="float32",
+        read_bytes_per_s=1e10,
+        matmul_flops_per_s=1e11,
+        attention_flops_per_s=1e11,
+        kernel_launch_s=1e-6,
+    )
+    monkeypatch.setattr(sweep_session, "measure_machine", lambda device, dtype: known)
+    return known
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """They, and the reports of the points, take most of the time of a tiny sweep."""
+    monkeypatch.setattr(sweep_session, "write_reports", lambda run: [])
+    monkeypatch.setattr(sweep_report, "_write_pictures", lambda folder, record: [])
+
+
+@pytest.fixture
+def toy_sweep(toy, machine) -> list[str]:
+    return ["sweep", *toy[1:]]
+
+
+@pytest.fixture
+def only_sweep(runs: Path):
+    def find() -> SweepDirectory:
+        (path,) = runs.iterdir()
+        return SweepDirectory.open(path)
+
+    return find
+
+
+@pytest.fixture
+def blocks(monkeypatch) -> list[str]:
+    """Labels of the blocks that are measured, as they are."""
+    measured: list[str] = []
+
+    def run_block(engine, load, on_finish=None, whole=runner.run_block):
+        rows = whole(engine, load, on_finish)
+        measured.append(f"{engine.strategy.name} {load.max_concurrency}")
+        return rows
+
+    monkeypatch.setattr(runner, "run_block", run_block)
+    return measured

@@ -127,6 +127,15 @@ def test_every_edit_of_the_code_changes_its_state(checkout):
     (checkout / "notes.txt").write_text("x")
     (checkout / "harness" / "__pycache__").mkdir(exist_ok=True)
     (checkout / "harness" / "__pycache__" / "x.pyc").write_text("x")
+    os.utime(engine)
+    for left in (".engine.py.swp", ".#engine.py", "#engine.py#", "engine.py~"):
+        (engine.parent / left).write_text("an editor is open")
+    assert code_state(checkout) == first
+    for left in (".engine.py.swp", ".#engine.py", "#engine.py#", "engine.py~"):
+        (engine.parent / left).unlink()
+    engine.unlink()
+    assert code_state(checkout) != first, "a file that is gone"
+    engine.write_text(text)
     assert code_state(checkout) == first
     with worktree(checkout, resolve_ref(checkout, "fast")) as fast, worktree(checkout, "same") as same:
         assert code_state(fast) == code_state(same) != first

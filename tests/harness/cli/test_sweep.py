@@ -1,86 +1,26 @@
-"""`specbench sweep`: points, resume after a kill at every stage, refused arms, bad input, what it prints again."""
+"""`specbench sweep`: points, refused arms, bad input, what it prints again."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-from pathlib import Path
 
 import pytest
 
-from specbench.harness import prepare, runner
-from specbench.harness.cli import run_session, sweep_session
-from specbench.harness.cli.run_lock import run_lock
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness import prepare
+from specbench.harness.cli import sweep_session
 from specbench.harness.roofline.machine import Machine
-from specbench.harness.sweep.record import SweepDirectory
-from specbench.reports import sweep_report
 
-MACHINE = Machine(
-    device="CPU",
-    dtype="float32",
-    read_bytes_per_s=1e10,
-    matmul_flops_per_s=1e11,
-    attention_flops_per_s=1e11,
-    kernel_launch_s=1e-6,
-)
 GRID = ("-s", "ngram", "--num-drafts", "1,2", "--max-concurrency", "1,2")
-SMALL = ("-s", "ngram:k=1", "--max-concurrency", "1,2", "--num-repeats", 2)  # 8 blocks, 4 of each point
 LABELS = ["no-spec", "ngram:k=1", "ngram:k=2"]
 
 
-class Killed(BaseException):
-    """As SIGKILL: nothing of ours handles it."""
-
-
-@pytest.fixture(autouse=True)
-def machine(monkeypatch):
-    """A machine whose limits are known at once."""
-    monkeypatch.setattr(sweep_session, "measure_machine", lambda device, dtype: MACHINE)
-
-
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """They, and the reports of the points, take most of the time of a tiny sweep."""
-    monkeypatch.setattr(sweep_session, "write_reports", lambda run: [])
-    monkeypatch.setattr(sweep_report, "_write_pictures", lambda folder, record: [])
-
-
-@pytest.fixture
-def toy_sweep(toy) -> list[str]:
-    return ["sweep", *toy[1:]]
-
-
-@pytest.fixture
-def only_sweep(runs: Path):
-    def find() -> SweepDirectory:
-        (path,) = runs.iterdir()
-        return SweepDirectory.open(path)
-
-    return find
-
-
-@pytest.fixture
-def blocks(monkeypatch) -> list[str]:
-    """Labels of the blocks that are measured, as they are."""
-    measured: list[str] = []
-
-    def run_block(engine, load, on_finish=None, whole=runner.run_block):
-        rows = whole(engine, load, on_finish)
-        measured.append(f"{engine.strategy.name} {load.max_concurrency}")
-        return rows
-
-    monkeypatch.setattr(runner, "run_block", run_block)
-    return measured
-
-
-def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep):
+def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
     result = cli(*toy_sweep, *GRID, "--num-repeats", 2)
     assert result.exit_code == 0, result.output
     sweep = only_sweep()
     assert (sweep.manifest["schema"], sweep.manifest["status"]) == ("specbench.sweep/1", "complete")
-    assert sweep.manifest["argv"][0] == "specbench" and Machine.from_dict(sweep.manifest["machine"]) == MACHINE
+    assert sweep.manifest["argv"][0] == "specbench" and Machine.from_dict(sweep.manifest["machine"]) == machine
     assert [p["status"] for p in sweep.manifest["points"]] == ["complete", "complete"]
     runs = sweep.runs()
     assert list(runs) == [1, 2] and [run.manifest["sampling"]["max_concurrency"] for run in runs.values()] == [1, 2]
@@ -188,130 +128,6 @@ def test_bad_input(cli, toy_sweep, runs, case):
     result = cli(*toy_sweep, "-s", "no-spec", "--max-concurrency", "1,2", *words)
     assert result.exit_code == 2 and message in result.stderr.splitlines()[-1], result.output
     assert not runs.exists()
-
-
-def test_resume_of_what_is_no_sweep(cli, tmp_path):
-    result = cli("sweep", "--resume", tmp_path)
-    assert result.exit_code == 2 and "not a sweep (no sweep.json)" in result.stderr
-    (tmp_path / "sweep.json").write_text('{"schema": "specbench.sweep/9"}')
-    assert "this version reads 'specbench.sweep/1'" in cli("sweep", "--resume", tmp_path).stderr
-    (tmp_path / "sweep.json").write_text("{")
-    assert "damaged" in cli("show", tmp_path).stderr
-    (tmp_path / "sweep.json").write_text('{"schema": "specbench.sweep/1"}')
-    assert "half written" in cli("show", tmp_path).stderr
-
-
-def half_made_run(output_dir: Path, *rest, **more):
-    os.makedirs(Path(output_dir) / "20260101T000000Z-b1-00000000")
-    raise Killed
-
-
-def at_call(whole, number: int, how: BaseException, after: bool = False):
-    """`whole`, but its `number`-th call ends in `how`; `after` it has done its work."""
-    calls: list[int] = []
-
-    def call(*words, **named):
-        calls.append(1)
-        if len(calls) == number and not after:
-            raise how
-        found = whole(*words, **named)
-        if len(calls) == number:
-            raise how
-        return found
-
-    return call
-
-
-STAGES = {
-    "limits": (sweep_session, "measure_machine", 1, False),
-    "first preparation": (run_session, "prepare", 1, False),
-    "first block": (runner, "run_block", 1, False),
-    "fourth block, not written": (runner, "run_block", 4, True),
-    "closing the first point": (runner, "close", 1, False),
-    "first point closed": (runner, "close", 1, True),
-    "reports of the first point": (sweep_session, "write_reports", 1, False),
-    "between points": (sweep_session, "write_reports", 1, True),
-    "second preparation": (run_session, "prepare", 2, True),
-    "block of the second point": (runner, "run_block", 6, True),
-    "second point closed": (runner, "close", 2, True),
-    "crossover": (sweep_session, "write_sweep_reports", 1, False),
-}
-
-
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.usefixtures("no_pictures")
-def test_resume_after_a_kill(cli, toy_sweep, only_sweep, blocks, stage):
-    module, name, number, after = STAGES[stage]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, at_call(getattr(module, name), number, Killed(), after))
-        with pytest.raises(Killed):
-            cli(*toy_sweep, *SMALL)
-    before = {run.path.name: run.done_blocks() for run in only_sweep().runs().values()}
-    blocks.clear()
-    result = cli("sweep", "--resume", only_sweep().path)
-    assert result.exit_code == 0, result.output
-    assert len(blocks) == 8 - sum(map(len, before.values())), "a finished block is not measured again"
-    assert_whole(only_sweep())
-    blocks.clear()
-    again = cli("sweep", "--resume", only_sweep().path)
-    assert "nothing to do: all 2 points" in again.stderr and blocks == [] and again.stdout == result.stdout
-
-
-def assert_whole(sweep: SweepDirectory) -> None:
-    assert sweep.manifest["status"] == "complete" and list(sweep.runs()) == [1, 2]
-    assert [p["status"] for p in sweep.manifest["points"]] == ["complete", "complete"]
-    assert all(len(run.done_blocks()) == 4 for run in sweep.runs().values())
-    assert all((run / "run.json").is_file() for run in sweep.runs_path.iterdir())
-    record = json.loads((sweep.path / "crossover.json").read_text())
-    assert all(point["tpot"] for arm in record["arms"][1:] for point in arm["points"])
-    outputs = [{tuple(ids) for ids in run.frames().requests["output_token_ids"]} for run in sweep.runs().values()]
-    assert outputs[0] == outputs[1], "greedy output depends on neither load nor resuming"
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_a_kill_while_a_run_directory_is_made(cli, toy_sweep, only_sweep):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunDirectory, "create", staticmethod(half_made_run))
-        with pytest.raises(Killed):
-            cli(*toy_sweep, *SMALL)
-    assert len(list(only_sweep().runs_path.iterdir())) == 1
-    assert cli("sweep", "--resume", only_sweep().path).exit_code == 0
-    assert_whole(only_sweep())
-
-
-@pytest.mark.parametrize("stage", ["first preparation", "fourth block, not written", "second preparation"])
-@pytest.mark.usefixtures("no_pictures")
-def test_ctrl_c_keeps_everything_and_says_how_to_go_on(cli, toy_sweep, only_sweep, stage):
-    module, name, number, after = STAGES[stage]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, at_call(getattr(module, name), number, KeyboardInterrupt(), after))
-        result = cli(*toy_sweep, *SMALL)
-    assert result.exit_code == 130, result.output
-    sweep = only_sweep()
-    assert result.stderr.splitlines()[-1].endswith(f"Go on with: specbench sweep --resume {sweep.path}")
-    assert sweep.manifest["status"] == "interrupted" and (sweep.path / "crossover.json").is_file()
-    assert cli("sweep", "--resume", sweep.path, "--quiet").exit_code == 0
-    assert_whole(only_sweep())
-    assert len(only_sweep().manifest["resumes"]) == 1
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_one_process_a_sweep(cli, toy_sweep, only_sweep):
-    cli(*toy_sweep, *GRID)
-    before = (only_sweep().path / "sweep.json").read_text()
-    with run_lock(only_sweep().path):
-        result = cli("sweep", "--resume", only_sweep().path)
-    assert result.exit_code == 2 and "is being measured by another process" in result.stderr
-    assert (only_sweep().path / "sweep.json").read_text() == before
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_an_error_between_points_says_how_to_go_on(cli, toy_sweep, only_sweep, monkeypatch):
-    monkeypatch.setattr(run_session, "prepare", at_call(run_session.prepare, 2, ValueError("the model is gone")))
-    result = cli(*toy_sweep, *GRID)
-    assert result.exit_code == 2 and "the model is gone" in result.stderr.splitlines()[-1]
-    assert f"go on with: specbench sweep --resume {only_sweep().path}" in result.stderr
-    assert only_sweep().manifest["status"] == "interrupted" and list(only_sweep().runs()) == [1]
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from ab_samples import ACCEPTED, experiment
 
+from specbench.harness.ab.blocks import add_record, read_records
 from specbench.harness.ab.judge import judge
 from specbench.harness.compare.comparison import compare_runs
 from specbench.harness.compare.gate import run_gates
@@ -91,6 +92,29 @@ def test_more_than_a_fifth_rejected_is_invalid(tmp_path, change):
     compared = compare_runs([run])
     assert {c.verdict for c in compared.rows[1].comparisons.values()} == {"exploratory"}
     assert any("more than 20%" in note for note in compared.notes)
+
+
+def test_a_run_of_rejected_blocks_only_is_named(tmp_path):
+    reasons = {("A", n): ["throttled: hardware slowdown"] for n in range(10)}
+    with pytest.raises(ValueError, match="no block of it counts, all are rejected"):
+        read_run(experiment(tmp_path, reasons=reasons).path)
+
+
+@pytest.mark.parametrize("entry", [None, {}, {"plan": None}, {"plan": {"sides": 3}}])
+def test_a_damaged_plan_is_named(tmp_path, entry):
+    run = experiment(tmp_path, num_blocks=1)
+    run.note(ab=entry)
+    with pytest.raises(ValueError, match="run.json"):
+        read_run(run.path)
+
+
+def test_a_record_after_one_that_was_cut_off_is_kept(tmp_path):
+    """A full disk or a kill leaves half a line; what comes next says why a block is rejected, and must not be lost."""
+    with (tmp_path / "blocks.jsonl").open("w") as stream:
+        stream.write('{"arm": "A", "bl')
+    add_record(tmp_path, "A", 0, 0, reasons=["throttled"])
+    add_record(tmp_path, "B", 0, 1, reasons=[])
+    assert {key: r["reasons"] for key, r in read_records(tmp_path).items()} == {("A", 0): ["throttled"], ("B", 0): []}
 
 
 def test_too_few_blocks_and_blocks_to_come(tmp_path):

@@ -95,6 +95,24 @@ def test_a_direction_of_scores_that_are_no_0_or_1(tmp_path, drop):
     assert result.status == (PASSED if drop > 0 else FAILED)
 
 
+def test_the_baseline_arm_of_the_run_is_the_reference(tmp_path):
+    path = make_run(tmp_path, Machine(), arms=("no-spec", "ngram", "eagle:k=4"))
+    good, bad = [True] * 400, [n >= 100 for n in range(400)]
+    tables = [scores("no-spec", bad), scores("ngram", good), scores("eagle:k=4", bad)]
+    pd.concat(tables).to_parquet(path / "accuracy.parquet")
+    for baseline, status in (("no-spec", PASSED), ("ngram", FAILED)):
+        policy = parse_policy({"baseline": baseline, "gate": {"accuracy": {}}})
+        found = {r.arm: r.status for r in run_gates(policy, read_run(path)).results if r.gate == "accuracy"}
+        assert found["eagle:k=4"] == status
+
+
+def test_a_table_of_other_columns_is_named(tmp_path):
+    path = make_run(tmp_path, Machine())
+    pd.DataFrame({"x": [1]}).to_parquet(path / "accuracy.parquet")
+    with pytest.raises(ValueError, match="accuracy.parquet: damaged"):
+        judged(read_run(path), accuracy={})
+
+
 def test_scores_from_before_directions_were_recorded_have_no_verdict(tmp_path):
     path = make_run(tmp_path, Machine())
     tables = [scores(arm, [True] * 50).drop(columns="higher_is_better") for arm in ARMS]

@@ -183,6 +183,14 @@ def test_other_outputs_come_before_everything(tmp_path, baseline):
     assert [r.reason for r in report.with_status(FAILED) if r.gate == "same_output"] == ["3 of 72 outputs differ"]
 
 
+def test_outputs_without_a_reference_are_no_pass(tmp_path):
+    """A run of one arm has nothing to be the same as; `no-spec` itself needs none."""
+    for arm, status, code in (("eagle:k=4", NO_DATA, 4), ("no-spec", SKIPPED, 0)):
+        report = judged(read_run(make_run(tmp_path, Machine(), arms=(arm,), label=arm[:2])), gates={"same_output": {}})
+        (found,) = [r for r in report.results if r.gate == "same_output"]
+        assert (found.status, report.exit_code) == (status, code)
+
+
 def _write(path, table):
     import pyarrow as pa
     import pyarrow.parquet as pq

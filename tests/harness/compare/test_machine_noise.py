@@ -133,6 +133,9 @@ def test_the_floor_of_the_same_arm_comes_first():
     assert fitting_floor(floors, manifest, "eagle:k=4") is floors[1]
     assert fitting_floor(floors, manifest, "no-spec") is floors[0]
     assert fitting_floor(floors, {}, "no-spec") is None
+    few = floor(0.001, num_blocks=2)
+    assert fitting_floor([few, *floors], manifest, "eagle:k=4") is floors[1], "two blocks say little, also of the arm"
+    assert fitting_floor([few], manifest, "eagle:k=4") is few
     assert between_runs(floors[0], "tokens per step") is None and between_runs(floors[0], "nothing") is None
 
 

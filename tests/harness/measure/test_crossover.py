@@ -16,7 +16,6 @@ from specbench.harness.measure.crossover import (
     crossings,
     draw,
     log_tpot,
-    log_tps,
     once,
     ratio_of,
     shares_best,
@@ -35,6 +34,7 @@ def pairs_of(log_ratio_BP: np.ndarray) -> PairedBlocks:
         log_tps_B=np.zeros(len(ones)),
         tokens_BP=(ones, ones),
         service_ns_BP=(ones, ones),
+        load=1,
     )
 
 
@@ -136,25 +136,6 @@ def test_the_spread_of_few_blocks_is_that_of_their_mean():
     assert np.std(found) == pytest.approx(values.std(ddof=1) / math.sqrt(3), rel=0.05)
 
 
-def test_the_throughput_of_resampled_prompts_follows_from_their_times_in_service():
-    """All requests one after the other: TPS of any choice of prompts is its tokens over its times, exactly."""
-    rng = np.random.default_rng(4)
-    tokens, service = rng.integers(5, 50, (2, 6)).astype(float), rng.uniform(1, 3, (2, 6))
-    base = np.full((2, 6), 10.0), np.full((2, 6), 2.0)
-    tps = tokens.sum(axis=1) / service.sum(axis=1)
-    pairs = PairedBlocks(
-        log_tpot_BP=np.zeros((2, 6)),
-        log_tps_B=np.log(tps / 5.0),
-        tokens_BP=(tokens, base[0]),
-        service_ns_BP=(service, base[1]),
-    )
-    chosen = np.array([[2.0, 0, 1, 0, 3, 0]])
-    only_second = np.array([[0.0, 1.0]])
-    expected = (tokens[1] @ chosen[0]) / (service[1] @ chosen[0]) / 5.0
-    assert np.exp(log_tps(pairs, only_second, chosen))[0] == pytest.approx(expected)
-    assert np.exp(log_tps(pairs, *once(2, 6)))[0] == pytest.approx(math.sqrt(tps.prod()) / 5.0)
-
-
 def test_shares_of_the_best():
     log_RA = np.array([[0.1, 0.2], [0.3, 0.2], [0.0, 0.5], [0.1, np.nan]])
     assert shares_best(log_RA).tolist() == pytest.approx([1 / 3, 2 / 3])
@@ -185,7 +166,7 @@ def test_the_point_is_what_every_other_table_says():
     requests = requests[~((requests["arm"] == "eagle") & (requests["repeat"] == 1) & (requests["prompt_id"] == "p3"))]
     prompts = sorted(set(requests["prompt_id"]))
     arms = point_blocks(point(1, requests), prompts).arms
-    pairs = paired_blocks(arms["eagle"], arms["no-spec"])
+    pairs = paired_blocks(arms["eagle"], arms["no-spec"], 1)
     expected = speedup("eagle", "no-spec", {("no-spec", 0): {"tps": 1.0}, ("eagle", 0): {"tps": 1.0}}, requests)
     assert np.exp(log_tpot(pairs, *once(3, len(prompts))))[0] == pytest.approx(expected.tpot_ratio)
 
@@ -197,7 +178,7 @@ def test_the_runs_of_a_prompt_pair_one_by_one():
     cut = (requests["arm"] == "eagle") & (requests["request_id"] == 1) & (requests["repeat"] == 0)
     requests.loc[cut, "finish_reason"] = "abort"
     arms = point_blocks(point(1, requests), ["p0", "p1", "p2"]).arms
-    found = log_tpot(paired_blocks(arms["eagle"], arms["no-spec"]), *once(2, 3))[0]
+    found = log_tpot(paired_blocks(arms["eagle"], arms["no-spec"], 1), *once(2, 3))[0]
     expected = speedup("eagle", "no-spec", {("no-spec", 0): {"tps": 1.0}, ("eagle", 0): {"tps": 1.0}}, requests)
     by_cell = np.log(arms["no-spec"].tpot_ms_B / arms["eagle"].tpot_ms_B)
     assert found == pytest.approx(math.log(expected.tpot_ratio), abs=0.02) and np.isfinite(by_cell).all()
@@ -220,6 +201,14 @@ def test_a_record_says_where_each_arm_stops_paying_and_which_is_best():
     best = {b["load"]: (b["label"], b["share"]) for b in record["best"] if (b["family"], b["figure"]) == ("k", "tpot")}
     assert best == {1: ("k2", 1.0), 4: ("k1", 1.0), 16: ("k1", 1.0)}
     assert "blocks=4, 12 prompts" in record["method"] and "below 6 blocks" in record["method"]
+
+
+def test_one_prompt_has_no_interval_anywhere():
+    rng = np.random.default_rng(10)
+    points = [point(load, requests_of({"no-spec": 10.0, "a": 5.0 * load}, 3, 1, rng)) for load in (1, 4)]
+    (_, arm) = crossover_record(points)["arms"]
+    assert arm["points"][0]["tpot"]["low"] is None and arm["crossing"]["tpot"]["low_side"] is None
+    assert 1 < arm["crossing"]["tpot"]["value"] < 4
 
 
 def test_an_arm_that_failed_at_a_load_has_the_others():

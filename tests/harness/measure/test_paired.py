@@ -81,7 +81,13 @@ def test_widened_intervals_hold_what_pairs_share():
     found = paired(np.log([1.01, 1.02, 1.03, 1.02, 1.01, 1.03]))
     wide = widened(found, Shared(variance=1e-4, freedom=3))
     assert wide.error == pytest.approx(np.sqrt(found.sd**2 / 6 + 1e-4)) and wide.freedom == 3
-    assert wide.high - wide.mean == pytest.approx(stats.t.ppf(0.975, 3) * wide.error) and wide.p > found.p
+    half = float(wide.high - wide.mean)
+    assert half == pytest.approx(float(wide.mean - wide.low)) and wide.p > found.p
+    # The quantile from the table, and what it means: scipy's own one is found by iteration, to its tolerance.
+    assert half / wide.error == pytest.approx(3.18245, rel=1e-4)
+    assert stats.t.cdf(half / wide.error, 3) == pytest.approx(0.975, abs=1e-5)
+    many = widened(paired(np.log([1.01, 1.02, 1.03, 1.02, 1.01, 1.03])), Shared(variance=1e-4, freedom=30))
+    assert many.freedom == 5 and many.error == wide.error, "the fewer of both"
     none = widened(paired(np.zeros(6)), Shared(variance=0.0, freedom=9))
     assert none.p == 1 and none.low == none.high == 0
     exact = widened(paired(np.full(6, 0.01)), Shared(variance=0.0, freedom=9))

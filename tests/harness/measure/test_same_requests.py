@@ -8,8 +8,9 @@ from specbench.harness.measure.same_requests import count_same_outputs, pair_req
 
 
 def rows(*requests) -> pd.DataFrame:
-    """(repeat, request id, prompt, output) each."""
-    return pd.DataFrame(requests, columns=["repeat", "request_id", "prompt_id", "output_sha256"])
+    """(repeat, request id, prompt, output) each; of an output "" the request failed."""
+    found = pd.DataFrame(requests, columns=["repeat", "request_id", "prompt_id", "output_sha256"])
+    return found.assign(finish_reason=["length" if output else "error" for output in found["output_sha256"]])
 
 
 def test_the_nth_run_of_a_prompt_meets_the_nth():
@@ -23,3 +24,8 @@ def test_the_nth_run_of_a_prompt_meets_the_nth():
 def test_nothing_in_common():
     assert count_same_outputs(rows((0, 0, "p", "x")), rows((1, 0, "p", "x"))) == (0, 0)
     assert count_same_outputs(rows(), rows((1, 0, "p", "x"))) == (0, 0)
+
+
+def test_failed_requests_are_not_the_same_answer():
+    a = rows((0, 0, "p", ""), (0, 1, "q", "y"))
+    assert count_same_outputs(a, a) == (1, 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specbench.harness.measure.paired import paired
-from specbench.harness.measure.verdict import Metric, compare, decide
+from specbench.harness.measure.verdict import Metric, compare, comparison, decide, tested
 
 TIME = Metric(name="step time", unit="ms", better="lower", pairs="blocks")
 TOKENS = Metric(name="tokens per step", better="higher", pairs="prompts")
@@ -85,6 +85,16 @@ def test_a_difference_that_only_counts_alone():
     assert 0.05 / 3 < compare({TIME: border})[0].p < 0.05 and verdict(TIME, border) == "improved"
     others = {Metric(name=str(i), better="lower", pairs="blocks"): pairs(0.0, 0.03) for i in range(2)}
     assert compare({TIME: border, **others})[0].verdict == "inconclusive"
+
+
+def test_what_only_holm_leaves_open_says_how_many_more():
+    """A metric that counts alone and not beside others is not "too noisy"."""
+    found = pairs(-0.021, 0.027)
+    test = tested(found)
+    alone, beside = (comparison(TIME, found, test, p_holm) for p_holm in (float(test.p), 0.06))
+    assert (alone.verdict, alone.more_pairs) == ("improved", None)
+    assert beside.verdict == "inconclusive" and beside.more_pairs > 0
+    assert comparison(TIME, found, test, 0.06, is_shared=True).more_pairs is None
 
 
 def test_how_many_more():

@@ -21,7 +21,8 @@ from specbench.reports.site.plots import Styles
 from specbench.reports.site.raw_files import files_table
 from specbench.reports.site.run_page import run_page
 from specbench.reports.site.runs import read_site_runs
-from specbench.reports.site.verdict_charts import caution, interval_frame
+from specbench.reports.site.verdict_charts import interval_frame
+from specbench.reports.site.verdict_claim import caution
 
 BEGAN = "2026-02-01T00:00:00Z"
 REASONS = {("A", 2): ["load average 3.1 above 2"], ("B", 5): ["throttled: <thermal>"]}

@@ -1,0 +1,192 @@
+"""`specbench sweep --resume`: after a kill at every stage nothing is measured again, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from specbench.harness import runner
+from specbench.harness.cli import run_session, sweep_session
+from specbench.harness.cli.run_lock import run_lock
+from specbench.harness.measure.record import RunDirectory
+from specbench.harness.sweep.record import SweepDirectory
+
+GRID = ("-s", "ngram", "--num-drafts", "1,2", "--max-concurrency", "1,2")
+SMALL = ("-s", "ngram:k=1", "--max-concurrency", "1,2", "--num-repeats", 2)  # 8 blocks, 4 of each point
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing of ours handles it."""
+
+
+def test_resume_of_what_is_no_sweep(cli, tmp_path):
+    result = cli("sweep", "--resume", tmp_path)
+    assert result.exit_code == 2 and "not a sweep (no sweep.json)" in result.stderr
+    (tmp_path / "sweep.json").write_text('{"schema": "specbench.sweep/9"}')
+    assert "this version reads 'specbench.sweep/1'" in cli("sweep", "--resume", tmp_path).stderr
+    (tmp_path / "sweep.json").write_text("{")
+    assert "damaged" in cli("show", tmp_path).stderr
+    (tmp_path / "sweep.json").write_text('{"schema": "specbench.sweep/1"}')
+    assert "half written" in cli("show", tmp_path).stderr
+
+
+def half_made_run(output_dir: Path, *rest, **more):
+    os.makedirs(Path(output_dir) / "20260101T000000Z-b1-00000000")
+    raise Killed
+
+
+def at_call(whole, number: int, how: BaseException, after: bool = False):
+    """`whole`, but its `number`-th call ends in `how`; `after` it has done its work."""
+    calls: list[int] = []
+
+    def call(*words, **named):
+        calls.append(1)
+        if len(calls) == number and not after:
+            raise how
+        found = whole(*words, **named)
+        if len(calls) == number:
+            raise how
+        return found
+
+    return call
+
+
+STAGES = {
+    "limits": (sweep_session, "measure_machine", 1, False),
+    "first preparation": (run_session, "prepare", 1, False),
+    "first block": (runner, "run_block", 1, False),
+    "fourth block, not written": (runner, "run_block", 4, True),
+    "closing the first point": (runner, "close", 1, False),
+    "first point closed": (runner, "close", 1, True),
+    "reports of the first point": (sweep_session, "write_reports", 1, False),
+    "between points": (sweep_session, "write_reports", 1, True),
+    "second preparation": (run_session, "prepare", 2, True),
+    "block of the second point": (runner, "run_block", 6, True),
+    "second point closed": (runner, "close", 2, True),
+    "crossover": (sweep_session, "write_sweep_reports", 1, False),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.usefixtures("no_pictures")
+def test_resume_after_a_kill(cli, toy_sweep, only_sweep, blocks, stage):
+    module, name, number, after = STAGES[stage]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, at_call(getattr(module, name), number, Killed(), after))
+        with pytest.raises(Killed):
+            cli(*toy_sweep, *SMALL)
+    before = {run.path.name: run.done_blocks() for run in only_sweep().runs().values()}
+    blocks.clear()
+    result = cli("sweep", "--resume", only_sweep().path)
+    assert result.exit_code == 0, result.output
+    assert len(blocks) == 8 - sum(map(len, before.values())), "a finished block is not measured again"
+    assert_whole(only_sweep())
+    blocks.clear()
+    again = cli("sweep", "--resume", only_sweep().path)
+    assert "nothing to do: all 2 points" in again.stderr and blocks == [] and again.stdout == result.stdout
+
+
+def assert_whole(sweep: SweepDirectory) -> None:
+    assert sweep.manifest["status"] == "complete" and list(sweep.runs()) == [1, 2]
+    assert [p["status"] for p in sweep.manifest["points"]] == ["complete", "complete"]
+    assert all(len(run.done_blocks()) == 4 for run in sweep.runs().values())
+    assert all((run / "run.json").is_file() for run in sweep.runs_path.iterdir())
+    record = json.loads((sweep.path / "crossover.json").read_text())
+    assert all(point["tpot"] for arm in record["arms"][1:] for point in arm["points"])
+    outputs = [{tuple(ids) for ids in run.frames().requests["output_token_ids"]} for run in sweep.runs().values()]
+    assert outputs[0] == outputs[1], "greedy output depends on neither load nor resuming"
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_kill_while_a_run_directory_is_made(cli, toy_sweep, only_sweep):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunDirectory, "create", staticmethod(half_made_run))
+        with pytest.raises(Killed):
+            cli(*toy_sweep, *SMALL)
+    assert len(list(only_sweep().runs_path.iterdir())) == 1
+    assert cli("sweep", "--resume", only_sweep().path).exit_code == 0
+    assert_whole(only_sweep())
+
+
+@pytest.mark.parametrize("stage", ["first preparation", "fourth block, not written", "second preparation"])
+@pytest.mark.usefixtures("no_pictures")
+def test_ctrl_c_keeps_everything_and_says_how_to_go_on(cli, toy_sweep, only_sweep, stage):
+    module, name, number, after = STAGES[stage]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, at_call(getattr(module, name), number, KeyboardInterrupt(), after))
+        result = cli(*toy_sweep, *SMALL)
+    assert result.exit_code == 130, result.output
+    sweep = only_sweep()
+    assert result.stderr.splitlines()[-1].endswith(f"Go on with: specbench sweep --resume {sweep.path}")
+    assert sweep.manifest["status"] == "interrupted" and (sweep.path / "crossover.json").is_file()
+    assert cli("sweep", "--resume", sweep.path, "--quiet").exit_code == 0
+    assert_whole(only_sweep())
+    assert len(only_sweep().manifest["resumes"]) == 1
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_one_process_a_sweep(cli, toy_sweep, only_sweep):
+    cli(*toy_sweep, *GRID)
+    before = (only_sweep().path / "sweep.json").read_text()
+    with run_lock(only_sweep().path):
+        result = cli("sweep", "--resume", only_sweep().path)
+    assert result.exit_code == 2 and "is being measured by another process" in result.stderr
+    assert (only_sweep().path / "sweep.json").read_text() == before
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_an_error_between_points_says_how_to_go_on(cli, toy_sweep, only_sweep, monkeypatch):
+    monkeypatch.setattr(run_session, "prepare", at_call(run_session.prepare, 2, ValueError("the model is gone")))
+    result = cli(*toy_sweep, *GRID)
+    assert result.exit_code == 2 and "the model is gone" in result.stderr.splitlines()[-1]
+    assert f"go on with: specbench sweep --resume {only_sweep().path}" in result.stderr
+    assert only_sweep().manifest["status"] == "interrupted" and list(only_sweep().runs()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("stored", "words"),
+    [
+        (("environment", {"hardware": {"cpu": {"model": "another"}}}), "was measured on another"),
+        (("workload", {"sha256": "0" * 64}), "was measured on prompts 000000000000"),
+    ],
+)
+@pytest.mark.usefixtures("no_pictures")
+def test_a_curve_is_of_one_machine_and_one_set_of_prompts(cli, toy_sweep, only_sweep, blocks, stored, words):
+    """The first point is over, the second not begun: nothing else would compare them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep_session, "write_reports", at_call(sweep_session.write_reports, 1, Killed(), after=True))
+        with pytest.raises(Killed):
+            cli(*toy_sweep, *SMALL)
+    (run,) = only_sweep().runs().values()
+    key, change = stored
+    run.note(**{key: {**run.manifest[key], **change}})
+    blocks.clear()
+    result = cli("sweep", "--resume", only_sweep().path)
+    assert result.exit_code == 2 and words in result.stderr.splitlines()[-1], result.output
+    assert blocks == [] and list(only_sweep().runs()) == [1]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_arms_that_failed_stay_and_it_is_said_how_to_try_them_again(cli, toy_sweep, only_sweep, blocks):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "run_block", at_call(runner.run_block, 2, RuntimeError("out of memory")))
+        assert cli(*toy_sweep, *SMALL).exit_code == 1
+    (failed, _), sweep = only_sweep().runs().values(), only_sweep()
+    blocks.clear()
+    result = cli("sweep", "--resume", sweep.path)
+    assert result.exit_code == 1 and blocks == [] and f"specbench run --resume {failed.path}, then" in result.stderr
+    assert cli("run", "--resume", failed.path).exit_code == 0
+    assert cli("sweep", "--resume", sweep.path).exit_code == 0
+    assert_whole(only_sweep())
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_run_of_something_else_in_its_folder_is_named(cli, toy, toy_sweep, only_sweep):
+    cli(*toy_sweep, *SMALL)
+    sweep = only_sweep()
+    cli(*toy, "-s", "no-spec", "--output-dir", sweep.runs_path)
+    result = cli("show", sweep.path)
+    assert result.exit_code == 2 and "is none of this sweep's" in result.stderr
