@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specbench.harness.ab.experiment import MOST_REJECTED
-from specbench.harness.ab.judge import MIXED, UNFINISHED, decisive
+from specbench.harness.measure.overall import INVALID, MIXED, MOST_REJECTED, UNFINISHED, decisive
 from specbench.harness.measure.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, LEAST_PAIRS, NO_DATA
 from specbench.reports.cells import NOTHING, milliseconds, number
 from specbench.reports.result_table import ResultTable
 
 HEADERS = ("metric", "A", "B", "change [95% CI]", "least effect", "verdict", "p (Holm)", "p (signed rank)", "n")
-NO_VERDICT = ("invalid", UNFINISHED)  # of a whole experiment: then no metric has one either
+NO_VERDICT = (INVALID, UNFINISHED)  # of a whole experiment: then no metric has one either
 FORCED, RANDOM_WEIGHTS = "synthetic acceptance", "synthetic weights"  # how the notes of an arm begin that say so
 _MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
 _MOST_REASONS = 5

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specbench.harness.measure.overall import MOST_REJECTED
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.measure.verdict import LEAST_PAIRS
 
@@ -16,8 +17,6 @@ from .blocks import read_records
 from .plan import LABELS, MANIFEST_KEY, AbPlan
 
 Block = tuple[str, int]
-MOST_REJECTED = 0.2
-"""Share of rejected blocks beyond which the whole measurement is invalid."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from specbench.harness.measure.block_figures import block_figures
 from specbench.harness.measure.files import to_plain
+from specbench.harness.measure.overall import INVALID, MIXED, UNFINISHED, decisive
 from specbench.harness.measure.power import ALPHA
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.measure.verdict import (
@@ -30,7 +31,6 @@ from .plan import MANIFEST_KEY
 from .samples import TPOT, metric_pairs, same_outputs
 
 AB_SCHEMA = "specbench.ab/1"
-INVALID, UNFINISHED, MIXED = "invalid", "unfinished", "mixed"
 
 EXIT_OK, EXIT_REGRESSED, EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_NOT_COMPARABLE, EXIT_WRONG = 0, 1, 3, 4, 5, 6
 
@@ -56,6 +56,7 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
         compared = [c if c.verdict == NO_DATA else replace(c, verdict=EXPLORATORY, more_pairs=None) for c in compared]
     verdict = _overall(compared, found) if found.is_whole else UNFINISHED
     product = next(c.verdict for c in compared if c.metric == TPOT)
+    counts = decisive({"verdict": verdict, "product": product})
     num_same, num_outputs = same_outputs(frames.requests, found.kept)
     # A share that was asked for and cannot be told is no pass. The ratio, not the product: 11 of 20 are 55 %.
     is_told = num_outputs > 0 or plan.min_same_output == 0
@@ -79,18 +80,9 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
             "same_output": {"num_same": num_same, "num_pairs": num_outputs, "is_enough": is_told and not wrong},
             "verdict": verdict,
             "product": product,
-            "exit_code": EXIT_WRONG if wrong else _exit_code(_decisive(verdict, product)) if is_told else EXIT_INVALID,
+            "exit_code": EXIT_WRONG if wrong else _exit_code(counts) if is_told else EXIT_INVALID,
         }
     )
-
-
-def decisive(record: Mapping[str, Any]) -> str:
-    """The verdict that counts, of `ab.json`: that of the whole; of one that goes both ways, TPOT's."""
-    return _decisive(record["verdict"], record.get("product", ""))
-
-
-def _decisive(verdict: str, product: str) -> str:
-    return product if verdict == MIXED else verdict
 
 
 def _arm(arm: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -110,8 +110,8 @@ def fitting_floor(
     floors: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any], arm: str
 ) -> Mapping[str, Any] | None:
     """Of a hardware's floors, newest first, one that was measured as the run of `manifest` was: the same model, number
-    format, device and concurrency, in fresh processes. Rather of blocks enough for a verdict, then of the same arm, then
-    the newest: few blocks say little of the noise, however much of the arm."""
+    format, device and concurrency, in fresh processes. Of these one with blocks enough for a verdict, as few say little
+    of the noise; then one of the same arm; then the newest."""
     model = manifest.get("model") or {}
     asked = [{key: model.get(key) for key in _MODEL}, (manifest.get("sampling") or {}).get("max_concurrency")]
     fits = [f for f in floors if [f["model"], f["max_concurrency"]] == asked and not f["in_process"]]

@@ -164,7 +164,8 @@ def _finish(directory: RunDirectory, *, as_json: bool, strict: bool) -> None:
     """Prints the verdict, and ends with its exit code."""
     from rich.console import Console
 
-    from specbench.harness.ab.judge import EXIT_INCONCLUSIVE, decisive
+    from specbench.harness.ab.judge import EXIT_INCONCLUSIVE
+    from specbench.harness.measure.overall import decisive
     from specbench.harness.measure.verdict import INCONCLUSIVE
     from specbench.reports.table import print_result
     from specbench.reports.verdict_table import verdict_table

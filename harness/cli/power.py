@@ -100,9 +100,10 @@ def _two_sides(directory: Any) -> ValueError:
 
 
 def _floor_of(directory: Any, as_json: bool) -> None:
-    from specbench.harness.ab.judge import EXIT_INVALID, INVALID
+    from specbench.harness.ab.judge import EXIT_INVALID
     from specbench.harness.ab.noise import noise_floor, store_floor
     from specbench.harness.measure.files import write_json
+    from specbench.harness.measure.overall import INVALID
 
     from .ab_session import report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specbench.harness.ab.experiment import MOST_REJECTED
+from specbench.harness.measure.overall import MOST_REJECTED
 from specbench.harness.measure.verdict import IMPROVED, REGRESSED
 
 from . import gate_result as g

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from specbench.harness.ab.judge import decisive
+from specbench.harness.measure.overall import INVALID, decisive
 from specbench.harness.measure.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.reports.cells import NOTHING
 from specbench.reports.certificate_marks import all_passed
@@ -15,7 +15,7 @@ from .page import Cell
 from .runs import SiteRun
 
 GOOD, BAD, OPEN = "good", "bad", "open"
-_VERDICT_TONES = {IMPROVED: GOOD, EQUIVALENT: GOOD, REGRESSED: BAD, "invalid": BAD}
+_VERDICT_TONES = {IMPROVED: GOOD, EQUIVALENT: GOOD, REGRESSED: BAD, INVALID: BAD}
 _SIGNS = {IMPROVED: "▲ ", REGRESSED: "▼ ", EQUIVALENT: "~ ", "inconclusive": "? "}
 NONE = Cell(text=NOTHING)
 

@@ -1,0 +1,18 @@
+"""What is said of a whole A/B experiment, beyond the verdicts of its metrics (verdict.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+INVALID = "invalid"  # rejected blocks, or a change between equal sides
+UNFINISHED = "unfinished"
+MIXED = "mixed"  # a metric improved and another regressed: TPOT decides
+
+MOST_REJECTED = 0.2
+"""Share of rejected blocks beyond which the whole measurement is invalid."""
+
+
+def decisive(record: Mapping[str, Any]) -> str:
+    """The verdict that counts, of `ab.json`: that of the whole; of one that goes both ways, TPOT's."""
+    return str(record["product"] if record["verdict"] == MIXED else record["verdict"])
