@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.harness.compare.keys import GROUPS, comparison_keys
@@ -10,6 +10,7 @@ from specbench.harness.measure.environment import hardware_line
 
 from .page import Section
 from .runs import SiteRun
+from .verdict_claim import claim_title
 
 _LOAD = ("max concurrency", "request rate")
 _OF_PROMPTS = ("prompts sha256", "number of prompts")
@@ -28,8 +29,9 @@ class Group:
 
 
 def by_case(runs: Iterable[SiteRun]) -> list[Group]:
-    """Everything alike, the load included; in the order of their newest runs."""
-    return _grouped(runs, ())
+    """Everything alike, the load included; in the order of their newest runs. Experiments on the same prompts ask
+    different things: only those of the same sides are one case."""
+    return _grouped(runs, (), kind=lambda run: str(run.is_experiment and [arm.label for arm in run.arms]))
 
 
 def by_load(runs: Iterable[SiteRun]) -> list[Group]:
@@ -50,12 +52,17 @@ def left_out(num_groups: int, most: int) -> list[Section]:
     return [Section(title="Older workloads", sentences=(told,))]
 
 
-def _grouped(runs: Iterable[SiteRun], without: tuple[str, ...], among: Sequence[str] = GROUPS) -> list[Group]:
+def _grouped(
+    runs: Iterable[SiteRun],
+    without: tuple[str, ...],
+    among: Sequence[str] = GROUPS,
+    kind: Callable[[SiteRun], str] = lambda run: str(run.is_experiment),
+) -> list[Group]:
     groups: dict[tuple[str, ...], list[SiteRun]] = {}
     for run in runs:
         keys = comparison_keys(run.manifest)
         alike = (
-            str(run.is_experiment),
+            kind(run),
             *(f"{g}.{k}={v}" for g in among for k, v in keys[g].items() if k not in without),
         )
         groups.setdefault(alike, []).append(run)
@@ -67,7 +74,8 @@ def _title(run: SiteRun, without: tuple[str, ...]) -> str:
     words = [keys["model"], keys["name"], hardware_line(run.manifest.get("environment") or {}), _sampling(run.manifest)]
     if _LOAD[0] not in without:
         words += [_load(keys), f"{keys['number of prompts']} prompts"]
-    return ", ".join(word for word in [*["A/B"] * run.is_experiment, *words] if word)
+    sides = f"A/B of {claim_title(run.ab)}" if run.ab is not None else "A/B" if run.is_experiment else ""
+    return ", ".join(word for word in [sides, *words] if word)
 
 
 def _load(keys: Mapping[str, str]) -> str:
