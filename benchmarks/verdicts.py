@@ -1,7 +1,7 @@
 """verdicts.md from the experiments in runs/: `PYTHONPATH=.ns python benchmarks/verdicts.py > benchmarks/verdicts.md`.
 
 Every experiment is judged again, by the code at hand, from its raw tables; `ab.json` and `ab.md` beside them are
-written anew. `specbench report benchmarks/runs -o site/` shows the same as pages.
+written anew. `specbench report benchmarks/runs/* -o site/` shows the same as pages.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _command(command: str, path: Path, commit: str) -> str:
 
 HEAD = """# Verdicts on real machines
 
-Made by `verdicts.py` from the raw tables in `runs/`; `specbench report benchmarks/runs -o site/` draws the same. Shared
-machines, 2026-11-21: compare within an experiment, not across. What the tables below say:
+Made by `verdicts.py` from the raw tables in `runs/`; `specbench report benchmarks/runs/* -o site/` draws the same.
+Shared machines, 2026-11-21: compare within an experiment, not across. What the tables below say:
 
 * `state_update=fused` against `torch` on the H200 (vLLM PR 20078's change): steps 22 % shorter [19.9, 24.5] where they
   are launched piece by piece, 18.6 % where they are graphs; all answers the same. On the CPU ten blocks cannot tell

@@ -34,16 +34,20 @@ _LEFT_OUT = (
 
 
 def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list[ResultTable]:
-    """A table for each load of a crossover that has ideals. `names`: what to call the arms, by label."""
+    """A table for each load of a crossover that has ideals, notes under the first that needs them. `names`: what to
+    call the arms, by label."""
     if not record.get("machine"):
         return []
     machine = Machine.from_dict({key: value for key, value in record["machine"].items() if key != "described"})
-    tables = []
+    tables: list[ResultTable] = []
+    said: set[str] = set()
     for load in record["loads"]:
         at = [cell["ideal"] for arm in record["arms"] for cell in arm["points"] if cell["load"] == load]
         arms = [replace(arm, label=names[arm.label]) for arm in map(IdealArm.from_dict, filter(None, at))]
         if arms:
-            tables.append(roofline_table(arms, machine, f"Against the roofline, {load} at once"))
+            table = roofline_table(arms, machine, f"Against the roofline, {load} at once")
+            tables.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
+            said.update(table.notes)
     return tables
 
 
