@@ -24,7 +24,9 @@ SHAPE = dict(
     torch_dtype="bfloat16", bos_token_id=1, eos_token_id=2, hidden_act="silu",
 )  # fmt: skip
 TARGET = dict(architectures=["LlamaForCausalLM"], num_hidden_layers=30, tie_word_embeddings=True)
-DRAFT = dict(architectures=["LlamaForCausalLMEagle3"], num_hidden_layers=1, draft_vocab_size=16384)
+DRAFT = dict(
+    architectures=["LlamaForCausalLMEagle3"], num_hidden_layers=1, draft_vocab_size=16384, tie_word_embeddings=False
+)
 
 
 def main(runner: str, tool: str) -> None:
@@ -32,10 +34,13 @@ def main(runner: str, tool: str) -> None:
     folder = Path(f"traces/runner{runner}").absolute()
     os.environ.update(
         VLLM_ENABLE_V1_MULTIPROCESSING="0",
+        VLLM_USE_FLASHINFER_SAMPLER="0",
+        VLLM_LOGGING_LEVEL="WARNING",
         VLLM_USE_V2_MODEL_RUNNER=str(int(runner == "2")),
         VLLM_NVTX_SCOPES_FOR_PROFILING=str(int(tool == "cuda")),
         VLLM_CUSTOM_SCOPES_FOR_PROFILING=str(int(tool == "torch")),
     )
+    import torch
     from vllm import LLM, SamplingParams
 
     own = {"torch_profiler_dir": str(folder), "torch_profiler_with_stack": False} if tool == "torch" else {}
@@ -43,11 +48,16 @@ def main(runner: str, tool: str) -> None:
         model=_model(folder / "target", TARGET),
         skip_tokenizer_init=True,
         load_format="dummy",
+        dtype="bfloat16",
+        seed=0,
         max_model_len=1024,
         gpu_memory_utilization=0.2,
         max_num_seqs=1,
         enable_prefix_caching=False,
-        compilation_config={"cudagraph_capture_sizes": [1, 1 + NUM_DRAFTS]},
+        compilation_config={
+            "cudagraph_capture_sizes": [1, 1 + NUM_DRAFTS],
+            "max_cudagraph_capture_size": 1 + NUM_DRAFTS,
+        },
         speculative_config={
             "method": "eagle3",
             "model": _model(folder / "draft", DRAFT),
@@ -66,8 +76,10 @@ def main(runner: str, tool: str) -> None:
 
     generate()
     generate()
+    torch.cuda.synchronize()
     llm.start_profile()
     generate()
+    torch.cuda.synchronize()
     llm.stop_profile()
 
 
