@@ -15,7 +15,6 @@ from specbench.harness.measure.verdict import (
     REGRESSED,
     Comparison,
     comparison,
-    tested,
     untested,
 )
 from specbench.harness.measure.verdict import INCONCLUSIVE as UNDECIDED
@@ -60,7 +59,7 @@ def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) ->
         for name, limit in limits
         for arm, base in _arms(checked)
     ]
-    tests = {n: tested(p.values, p.shared) for n, p in enumerate(a.pairs for a in asked) if p and _is_testable(p)}
+    tests = {n: ratio_test(p.values, p.shared) for n, p in enumerate(a.pairs for a in asked) if p and _is_testable(p)}
     adjusted = dict(zip(tests, holm([float(t.p) for t in tests.values()]), strict=True)) if tests else {}
     for n, one in enumerate(asked):
         if one.pairs is None:

@@ -91,7 +91,7 @@ def log_ratios(pairs: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
     return np.asarray(values[:, 1] - values[:, 0])
 
 
-def tested(pairs: Sequence[tuple[float, float]], shared: Shared | None = None) -> Paired:
+def ratio_test(pairs: Sequence[tuple[float, float]], shared: Shared | None = None) -> Paired:
     """The paired test of two pairs or more, with what they share where that is known."""
     found = paired(log_ratios(pairs))
     return found if shared is None else widened(found, shared)
@@ -109,7 +109,7 @@ def compare(
     something in common that their spread does not show.
     """
     common = shared or {}
-    tests = {m: tested(found, common.get(m)) for m, found in pairs.items() if len(found) >= 2}
+    tests = {m: ratio_test(found, common.get(m)) for m, found in pairs.items() if len(found) >= 2}
     gated = [m for m in tests if m.gated]
     adjusted = dict(zip(gated, holm([float(tests[m].p) for m in gated]), strict=True)) if gated else {}
     compared = []

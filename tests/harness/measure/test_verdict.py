@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specbench.harness.measure.paired import paired
-from specbench.harness.measure.verdict import Metric, compare, comparison, decide, tested
+from specbench.harness.measure.verdict import Metric, compare, comparison, decide, ratio_test
 
 TIME = Metric(name="step time", unit="ms", better="lower", pairs="blocks")
 TOKENS = Metric(name="tokens per step", better="higher", pairs="prompts")
@@ -90,7 +90,7 @@ def test_a_difference_that_only_counts_alone():
 def test_what_only_holm_leaves_open_says_how_many_more():
     """A metric that counts alone and not beside others is not "too noisy"."""
     found = pairs(-0.021, 0.027)
-    test = tested(found)
+    test = ratio_test(found)
     alone, beside = (comparison(TIME, found, test, p_holm) for p_holm in (float(test.p), 0.06))
     assert (alone.verdict, alone.more_pairs) == ("improved", None)
     assert beside.verdict == "inconclusive" and beside.more_pairs > 0
