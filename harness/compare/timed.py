@@ -15,6 +15,7 @@ from specbench.harness.measure.verdict import (
     REGRESSED,
     Comparison,
     comparison,
+    ratio_test,
     untested,
 )
 from specbench.harness.measure.verdict import INCONCLUSIVE as UNDECIDED
