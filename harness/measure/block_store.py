@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from specbench.harness.measure.directories import slug
 from specbench.harness.measure.files import write_parquet
 from specbench.harness.measure.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
 
@@ -95,11 +95,6 @@ class BlockStore:
             tables.append(whole)
         tables += [_guarded(pq.read_table, self._part(name, arm, repeat)) for arm, repeat in parts]
         return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
-
-
-def slug(text: str) -> str:
-    """`text` as a word in a file's name."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:60] or "run"
 
 
 def _guarded(read: Any, path: Path) -> Any:

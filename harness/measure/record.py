@@ -10,9 +10,7 @@ How blocks are stored so that a kill loses at most one: block_store.py.
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,7 +18,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.block_store import Block, BlockStore, slug
+from specbench.harness.measure.block_store import Block, BlockStore
+from specbench.harness.measure.directories import directory_name, read_manifest, utc
 from specbench.harness.measure.environment import collect_environment
 from specbench.harness.measure.files import sha256_file, to_plain, write_json
 from specbench.harness.measure.schema import (
@@ -62,7 +61,7 @@ class RunDirectory:
         if None in labels or len(set(labels)) < len(labels):
             raise ValueError(f"manifest.arms: every arm needs a label of its own, got {labels}")
         now = datetime.now(timezone.utc)
-        run_id = f"{now:%Y%m%dT%H%M%SZ}-{slug(label)}-{secrets.token_hex(4)}"
+        run_id = directory_name(label, now)
         environment = dict(manifest.get("environment") or collect_environment())
         git = environment.pop("git", None)
         path = Path(output_dir).expanduser() / run_id
@@ -74,7 +73,7 @@ class RunDirectory:
             "status": "running",
             "argv": list(manifest["argv"]),
             "command": shlex.join(str(word) for word in manifest["argv"]),
-            "started_utc": _utc(now),
+            "started_utc": utc(now),
             "ended_utc": None,
             "git": git,
             "environment": environment,
@@ -97,21 +96,12 @@ class RunDirectory:
         file = directory / "run.json"
         if not file.is_file():
             raise ValueError(f"{directory}: not a run directory (no run.json); give the directory a run printed")
-        try:
-            manifest = json.loads(file.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file}: damaged ({error}); restore it from a copy, or measure again") from error
-        schema = manifest.get("schema") if isinstance(manifest, dict) else None
-        if schema != RUN_SCHEMA:
-            raise ValueError(
-                f"{file}: schema {schema!r}, this version reads {RUN_SCHEMA!r}; use the specbench that wrote it"
-            )
-        return cls(directory, manifest)
+        return cls(directory, read_manifest(file, RUN_SCHEMA))
 
     def resume(self, argv: Iterable[str] | None = None) -> None:
         """Set the status back to `running` and note when and by which command the run goes on."""
         words = [str(word) for word in (sys.argv if argv is None else argv)]
-        self.manifest["resumes"].append({"resumed_utc": _utc(), "argv": words})
+        self.manifest["resumes"].append({"resumed_utc": utc(), "argv": words})
         self.manifest.update(status="running", ended_utc=None)
         self._write_manifest()
 
@@ -165,7 +155,7 @@ class RunDirectory:
 
     def end_without_tables(self, status: str) -> None:
         """Close a run of profiles, which never supplies figures of speed."""
-        self.note(status=status, ended_utc=_utc())
+        self.note(status=status, ended_utc=utc())
 
     def check_has_tables(self) -> None:
         """ValueError for a run of profiles, before anything reads it as measured or begins to measure in it."""
@@ -194,7 +184,7 @@ class RunDirectory:
         if status not in STATUSES[1:]:
             raise ValueError(f"status: {status!r} not allowed; allowed: {list(STATUSES[1:])}")
         files = {name: {"sha256": sha256_file(self.path / name)} for name in self._store.consolidate()}
-        self.manifest.update(status=status, ended_utc=_utc(), results=to_plain(results), files=files)
+        self.manifest.update(status=status, ended_utc=utc(), results=to_plain(results), files=files)
         self._write_manifest()
         self._store.drop_parts()
 
@@ -224,7 +214,3 @@ def _arm_status(num_blocks: int, num_failed: int) -> str:
     if num_failed == 0:
         return "ok"
     return "failed" if num_failed == num_blocks else "partial"
-
-
-def _utc(now: datetime | None = None) -> str:
-    return (now or datetime.now(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ")

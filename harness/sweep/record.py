@@ -10,16 +10,14 @@ Which loads are measured is read from the runs themselves: a kill between two wr
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import secrets
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specbench.harness.measure.directories import directory_name, read_manifest, utc
 from specbench.harness.measure.files import to_plain, write_json
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.run_config import RunConfig
@@ -55,8 +53,7 @@ class SweepDirectory:
     ) -> SweepDirectory:
         """Makes `<output_dir>/<UTC>-<label>-<8 hex>/` with its first `sweep.json`. `record` goes into every run."""
         now = datetime.now(timezone.utc)
-        slug = re.sub(r"[^A-Za-z0-9._=-]+", "-", label).strip("-.")[:60] or "sweep"
-        path = output_dir.expanduser() / f"{now:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(4)}"
+        path = output_dir.expanduser() / directory_name(label, now)
         (path / RUNS).mkdir(parents=True)
         manifest = {
             "schema": SCHEMA,
@@ -65,7 +62,7 @@ class SweepDirectory:
             "status": "running",
             "argv": list(argv),
             "command": shlex.join(argv),
-            "started_utc": _utc(now),
+            "started_utc": utc(now),
             "ended_utc": None,
             "resumes": [],
             "config": config.to_dict(),
@@ -91,13 +88,7 @@ class SweepDirectory:
         file = directory / FILE
         if not file.is_file():
             raise ValueError(f"{directory}: not a sweep (no {FILE}); give the directory a sweep printed")
-        try:
-            manifest = json.loads(file.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file}: damaged ({error}); restore it from a copy, or measure again") from error
-        schema = manifest.get("schema") if isinstance(manifest, dict) else None
-        if schema != SCHEMA:
-            raise ValueError(f"{file}: schema {schema!r}, this version reads {SCHEMA!r}; use the specbench of then")
+        manifest = read_manifest(file, SCHEMA)
         missing = [key for key in _REQUIRED if key not in manifest]
         if missing:
             raise ValueError(f"{file}: lacks {', '.join(missing)}: half written, or by another program")
@@ -140,7 +131,7 @@ class SweepDirectory:
         for child in self.runs_path.iterdir() if self.runs_path.is_dir() else ():
             if child.is_dir() and not any(child.iterdir()):
                 child.rmdir()
-        self.manifest["resumes"].append({"resumed_utc": _utc(), "argv": [str(word) for word in argv]})
+        self.manifest["resumes"].append({"resumed_utc": utc(), "argv": [str(word) for word in argv]})
         self.note(status="running", ended_utc=None)
 
     def close(self, status: str | None = None) -> None:
@@ -149,7 +140,7 @@ class SweepDirectory:
         if status is None:
             status = "complete" if any(run.done_blocks() for run in runs.values()) else "failed"
         assert status in STATUSES, status
-        self.note(status=status, ended_utc=None if status == "running" else _utc(), points=self._points(runs))
+        self.note(status=status, ended_utc=None if status == "running" else utc(), points=self._points(runs))
 
     def write(self) -> None:
         write_json(self.path / FILE, self.manifest)
@@ -168,7 +159,3 @@ class SweepDirectory:
 def is_sweep(path: Path) -> bool:
     """Whether a path names a sweep rather than a run."""
     return path.name == FILE or (path.expanduser() / FILE).is_file()
-
-
-def _utc(now: datetime | None = None) -> str:
-    return (now or datetime.now(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ")
