@@ -9,6 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+SWEEP_KEY = "sweep"  # in the run.json of each point of a sweep
+
 
 def slug(text: str) -> str:
     """`text` as a word in a file's name."""

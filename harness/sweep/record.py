@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.harness.measure.directories import directory_name, read_manifest, utc
+from specbench.harness.measure.directories import SWEEP_KEY, directory_name, read_manifest, utc
 from specbench.harness.measure.files import to_plain, write_json
 from specbench.harness.measure.record import RunDirectory
 from specbench.harness.run_config import RunConfig
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "specbench.sweep/1"
 FILE, RUNS = "sweep.json", "runs"
-RUN_KEY = "sweep"  # in the run.json of each point
 STATUSES = ("running", "complete", "interrupted", "failed")
 _REQUIRED = ("sweep_id", "status", "argv", "config", "loads", "arms", "record", "points")
 
@@ -112,15 +111,15 @@ class SweepDirectory:
         for child in sorted(self.runs_path.iterdir()) if self.runs_path.is_dir() else ():
             if (child / "run.json").is_file():
                 run = RunDirectory.open(child)
-                if RUN_KEY not in run.manifest:
+                if SWEEP_KEY not in run.manifest:
                     raise ValueError(f"{child}: a run that is none of this sweep's; move it elsewhere")
-                found[int(run.manifest[RUN_KEY]["max_concurrency"])] = run
+                found[int(run.manifest[SWEEP_KEY]["max_concurrency"])] = run
         return {load: found[load] for load in self.loads if load in found}
 
     def run_record(self, load: int) -> dict[str, Any]:
         """What the run.json of a point holds beside what every run.json does."""
         of = {"sweep_id": self.manifest["sweep_id"], "max_concurrency": load, "num_points": len(self.loads)}
-        return {**self.manifest["record"], RUN_KEY: of}
+        return {**self.manifest["record"], SWEEP_KEY: of}
 
     def note(self, **values: Any) -> None:
         self.manifest.update(to_plain(values))

@@ -10,6 +10,7 @@ from typing import Any
 
 from specbench.harness.measure.crossover_record import RECORD_FILE, SCHEMA, crossover_record
 from specbench.harness.measure.crossover_samples import LoadPoint
+from specbench.harness.measure.directories import SWEEP_KEY
 from specbench.harness.measure.record import RunDirectory
 from specbench.reports.cells import marked_name, row_name
 from specbench.reports.crossover_table import crossover_tables
@@ -17,8 +18,6 @@ from specbench.reports.crossover_table import crossover_tables
 from .crossover_chart import crossover_frame
 from .groups import Group
 from .runs import WRONG_SHAPE, SiteRun
-
-_RUN_KEY = "sweep"  # in the run.json of a sweep's points
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -37,7 +36,7 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
     by_folder: dict[Path, list[SiteRun]] = {}
     for run in runs:
         folder = run.path.parent.parent
-        if _RUN_KEY in run.manifest and (folder / RECORD_FILE).is_file():
+        if SWEEP_KEY in run.manifest and (folder / RECORD_FILE).is_file():
             by_folder.setdefault(folder, []).append(run)
     found, problems = [], []
     for folder, own in by_folder.items():
