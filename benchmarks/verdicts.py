@@ -13,8 +13,8 @@ from pathlib import Path
 
 from specbench.harness.ab.judge import judge
 from specbench.harness.ab.noise import noise_floor
-from specbench.harness.measure.files import write_json
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.files import write_json
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.crossover_table import crossover_tables, display_names
 from specbench.reports.noise_table import noise_table
 from specbench.reports.result_table import ResultTable

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.harness.measure.acceptance import acceptance_metrics
-from specbench.harness.measure.accuracy import ACCURACY_SCHEMA, accuracy_figures
-from specbench.harness.measure.latency import tpot_by_request_ms
-from specbench.harness.measure.metrics import BASELINE
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.schema import FAILED_ARM_REQUEST_ID, Frames
-from specbench.harness.measure.stats import mean_interval
+from specbench.harness.metrics.acceptance import acceptance_metrics
+from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, accuracy_figures
+from specbench.harness.metrics.latency import tpot_by_request_ms
+from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.stats.spread import mean_interval
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 TABLE = "accuracy.parquet"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from specbench.harness.measure.metrics import ArmSummary
+from specbench.harness.metrics.metrics import ArmSummary
 from specbench.reports.accuracy_columns import accuracy_columns
 from specbench.reports.certificate_marks import NOT_LOSSLESS
 from specbench.reports.graph_columns import VOID, graph_columns

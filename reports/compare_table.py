@@ -11,8 +11,8 @@ from typing import Any
 
 from specbench.harness.compare.comparison import ComparedRuns, Row
 from specbench.harness.compare.figures import FIGURES, Figure
-from specbench.harness.measure.files import to_plain
-from specbench.harness.measure.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
+from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
+from specbench.harness.store.files import to_plain
 from specbench.reports.cells import NOTHING, number
 from specbench.reports.result_table import ResultTable
 

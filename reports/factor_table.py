@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specbench.harness.measure.metrics import ArmSummary
+from specbench.harness.metrics.metrics import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, tps_spread
 from specbench.reports.result_table import ResultTable, against, block_ratio, change, factor, tpot_delta
 from specbench.reports.view import RunView

@@ -23,7 +23,7 @@ from specbench.harness.compare.gate_result import (
     GateReport,
     GateResult,
 )
-from specbench.harness.measure.files import to_plain
+from specbench.harness.store.files import to_plain
 from specbench.reports.cells import NOTHING, number
 from specbench.reports.compare_table import change_cell, signed
 from specbench.reports.result_table import ResultTable

@@ -10,7 +10,7 @@ from specbench.harness.compare.stored import Problem
 from specbench.harness.history.points import Series
 from specbench.harness.history.rerun import rerun_command
 from specbench.harness.history.steps import MACHINE, DatedStep, Segment, Suspect
-from specbench.harness.measure.files import to_plain
+from specbench.harness.store.files import to_plain
 from specbench.reports.cells import number
 from specbench.reports.compare_table import signed
 from specbench.reports.result_table import ResultTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specbench.harness.measure.files import to_plain
+from specbench.harness.store.files import to_plain
 from specbench.reports.graph_columns import graph_json
 from specbench.reports.table import asked_tables
 from specbench.reports.view import RunView

@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from specbench.harness.compare.gate_result import ERROR, NO_DATA, PASSED, GateReport, GateResult
-from specbench.harness.measure.files import write_atomically
+from specbench.harness.store.files import write_atomically
 
 # Characters that XML 1.0 has no way to write.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

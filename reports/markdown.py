@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specbench.harness.measure.metrics import ArmSummary
+from specbench.harness.metrics.metrics import ArmSummary
 from specbench.reports.cells import milliseconds, number, percent, rates, row_name
 from specbench.reports.table import (
     asked_tables,

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from specbench.harness.measure.metrics import ArmSummary
+from specbench.harness.metrics.metrics import ArmSummary
 from specbench.reports.cells import row_name
 from specbench.reports.view import RunView
 

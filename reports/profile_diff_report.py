@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 
-from specbench.harness.measure.files import to_plain
 from specbench.harness.profiling.record import PhaseFigures, Profile
+from specbench.harness.store.files import to_plain
 from specbench.reports.cells import NOTHING
 from specbench.reports.document import Command, Document, Section
 from specbench.reports.profile_cells import count, kernel_name, microseconds, phase_name, points, ratio, share

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from specbench.harness.measure.files import write_atomically
 from specbench.harness.profiling.record import FILE, Profile, read_profile, to_json
+from specbench.harness.store.files import write_atomically
 from specbench.reports.document import Document
 from specbench.reports.document_text import markdown_document
 from specbench.reports.profile_html import html_page

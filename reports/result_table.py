@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specbench.harness.measure.metrics import ArmSummary
-from specbench.harness.measure.speedup import Speedup, speedup
+from specbench.harness.metrics.metrics import ArmSummary
+from specbench.harness.metrics.speedup import Speedup, speedup
 from specbench.reports.cells import NOTHING, percent
 from specbench.reports.view import RunView
 

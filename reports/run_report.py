@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from specbench.harness.measure.files import write_atomically, write_json
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.files import write_atomically, write_json
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.json_report import json_report
 from specbench.reports.markdown import markdown_report
 from specbench.reports.plots import write_plots

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specbench.harness.measure.metrics import ArmSummary
-from specbench.harness.measure.speedup import Speedup
+from specbench.harness.metrics.metrics import ArmSummary
+from specbench.harness.metrics.speedup import Speedup
 from specbench.reports.cells import NOTHING, milliseconds, number, row_name, tps_spread, with_interval
 from specbench.reports.result_table import ResultTable, against, block_ratio, factor, tpot_delta
 from specbench.reports.view import RunView

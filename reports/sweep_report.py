@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.crossover_record import RECORD_FILE
-from specbench.harness.measure.files import write_atomically, write_json
+from specbench.harness.judge.crossover_record import RECORD_FILE
+from specbench.harness.store.files import write_atomically, write_json
 from specbench.reports.crossover_table import FIGURE_NAMES, crossover_tables, display_names
 from specbench.reports.roofline_table import roofline_tables
 from specbench.reports.site.crossover_chart import crossover_frame, crossover_lines

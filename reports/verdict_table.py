@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specbench.harness.measure.overall import INVALID, MIXED, MOST_REJECTED, UNFINISHED, decisive
-from specbench.harness.measure.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, LEAST_PAIRS, NO_DATA
+from specbench.harness.judge.overall import INVALID, MIXED, MOST_REJECTED, UNFINISHED, decisive
+from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, LEAST_PAIRS, NO_DATA
 from specbench.reports.cells import NOTHING, milliseconds, number
 from specbench.reports.result_table import ResultTable
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.harness.measure.environment import hardware_line
-from specbench.harness.measure.metrics import ArmSummary, measure_blocks, summarise
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.metrics.metrics import ArmSummary, measure_blocks, summarise
+from specbench.harness.store.environment import hardware_line
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.accuracy_columns import accuracy_conventions
 from specbench.reports.accuracy_view import AccuracyView, view_accuracy
 from specbench.reports.certificate_marks import failed_marks

@@ -11,7 +11,7 @@ from run_samples import chain_block, manifest
 
 from specbench.harness.ab.blocks import add_record
 from specbench.harness.ab.plan import MANIFEST_KEY, AbPlan, Side
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.run_directory import RunDirectory
 
 ACCEPTED = (4, 0, 2, 1, 3, 0, 2, 2)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from run_samples import ENVIRONMENT, manifest
 
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.run_directory import RunDirectory
 
 K = 4
 _PREFILL_NS, _ROUND_NS = 20_000_000, 10_000_000

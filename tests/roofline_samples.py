@@ -8,10 +8,10 @@ from typing import Any
 
 from run_samples import manifest, phase, prefill, request, step
 
-from specbench.harness.measure.record import RunDirectory
 from specbench.harness.roofline.forwards import FORWARDS, Forwards
 from specbench.harness.roofline.machine import Machine
 from specbench.harness.roofline.shape import ForwardShape
+from specbench.harness.store.run_directory import RunDirectory
 
 # Reads 1 MB a ms; so many FLOP/s that nothing but reading counts.
 MACHINE = Machine(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.schema import build_table
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import build_table
 
 MS = 1_000_000
 

@@ -15,11 +15,11 @@ from profile_samples import eagle_profile
 from run_samples import chain_block, manifest
 
 from specbench.harness.ab.judge import judge
-from specbench.harness.measure.accuracy import ACCURACY_SCHEMA
-from specbench.harness.measure.files import write_json
-from specbench.harness.measure.metrics import results
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA
+from specbench.harness.metrics.metrics import results
 from specbench.harness.profiling.record import write_profile
+from specbench.harness.store.files import write_json
+from specbench.harness.store.run_directory import RunDirectory
 
 HOSTILE = "ngram:n=3,</script><img src=x onerror=alert(1)>"
 EAGLE = "eagle:k=4"

@@ -11,12 +11,12 @@ from roofline_samples import MACHINE
 from run_samples import chain_block, manifest
 from site_samples import EAGLE, HOSTILE
 
-from specbench.harness.measure.crossover_record import crossover_record
-from specbench.harness.measure.crossover_samples import LoadPoint
-from specbench.harness.measure.metrics import results
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.judge.crossover_record import crossover_record
+from specbench.harness.judge.crossover_samples import LoadPoint
+from specbench.harness.metrics.metrics import results
 from specbench.harness.roofline.of_run import IdealArm, MeanRound
 from specbench.harness.run_config import ArmConfig, RunConfig
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.grid import Grid, GridArm
 from specbench.harness.sweep.record import SweepDirectory
 from specbench.reports.sweep_report import write_sweep_reports

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.files import to_plain
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.files import to_plain
+from specbench.harness.store.run_directory import RunDirectory
 
 from .plan import LABELS, AbPlan
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.environment import git_state
+from specbench.harness.store.environment import git_state
 
 NAMESPACE = ".ns"  # symlinks in the checkout through which `specbench.*` is imported without an installation
 

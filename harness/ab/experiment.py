@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specbench.harness.measure.overall import MOST_REJECTED
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.verdict import LEAST_PAIRS
+from specbench.harness.judge.overall import MOST_REJECTED
+from specbench.harness.stats.verdict import LEAST_PAIRS
+from specbench.harness.store.run_directory import RunDirectory
 
 from .blocks import read_records
 from .plan import LABELS, MANIFEST_KEY, AbPlan

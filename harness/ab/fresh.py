@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.run_directory import RunDirectory
 
 from .blocks import add_record, missing_blocks
 from .code import code_state, environment_of, own_checkout

@@ -10,9 +10,9 @@ import torch
 
 from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.request import Request
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.prepare import PreparedRun, Progress
-from specbench.harness.runner import Arms, deferred_interrupt, try_block
+from specbench.harness.run.prepare import PreparedRun, Progress
+from specbench.harness.run.runner import Arms, deferred_interrupt, try_block
+from specbench.harness.store.run_directory import RunDirectory
 
 from .blocks import add_record, missing_blocks
 from .code import code_state, own_checkout

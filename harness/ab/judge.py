@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specbench.harness.measure.block_figures import block_figures
-from specbench.harness.measure.files import to_plain
-from specbench.harness.measure.overall import INVALID, MIXED, UNFINISHED, decisive
-from specbench.harness.measure.power import ALPHA
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.verdict import (
+from specbench.harness.judge.overall import INVALID, MIXED, UNFINISHED, decisive
+from specbench.harness.metrics.block_figures import block_figures
+from specbench.harness.stats.power import ALPHA
+from specbench.harness.stats.verdict import (
     EQUIVALENT,
     EXPLORATORY,
     IMPROVED,
@@ -24,6 +22,8 @@ from specbench.harness.measure.verdict import (
     Comparison,
     compare,
 )
+from specbench.harness.store.files import to_plain
+from specbench.harness.store.run_directory import RunDirectory
 
 from .blocks import read_records
 from .experiment import Experiment, read_experiment

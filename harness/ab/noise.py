@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from specbench.harness.measure.environment import hardware_line
-from specbench.harness.measure.files import write_json
-from specbench.harness.measure.paired import Shared, paired
-from specbench.harness.measure.power import as_fraction, least_effect, pairs_needed
-from specbench.harness.measure.verdict import IMPROVED, LEAST_PAIRS, MIN_EFFECT, REGRESSED, decide
+from specbench.harness.stats.paired import Shared, paired
+from specbench.harness.stats.power import as_fraction, least_effect, pairs_needed
+from specbench.harness.stats.verdict import IMPROVED, LEAST_PAIRS, MIN_EFFECT, REGRESSED, decide
+from specbench.harness.store.environment import hardware_line
+from specbench.harness.store.files import write_json
 from specbench.workloads.asset_cache import cache_root
 
 NOISE_SCHEMA = "specbench.noise/1"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.harness.measure.block_figures import figure_at
-from specbench.harness.measure.same_requests import count_same_outputs
-from specbench.harness.measure.schema import Frames
-from specbench.harness.measure.verdict import Metric
+from specbench.harness.metrics.block_figures import figure_at
+from specbench.harness.metrics.same_requests import count_same_outputs
+from specbench.harness.stats.verdict import Metric
+from specbench.harness.store.schema import Frames
 
 from .plan import LABELS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.run_config import ArmConfig
 
 _PLAIN = {"graph": "none", "sync": "single", "state_update": "torch"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.engine.request import SamplingParams
-from specbench.harness.measure.files import to_plain, write_json
+from specbench.harness.store.files import to_plain, write_json
 
 from .certify import Certificate, Generated
 from .certify_acceptance import Round

@@ -14,9 +14,9 @@ import torch
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.models.llama import LlamaModel
-from specbench.harness.prepare import PreparedRun, Progress, first_line
+from specbench.harness.run.prepare import PreparedRun, Progress, first_line
 
 from .certify import Generated, Judge, generate
 from .certify_distribution import DistributionJudge, DistributionTest

@@ -13,14 +13,14 @@ import torch
 
 from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.engine import Engine
-from specbench.harness.measure.accuracy import accuracy_figures
-from specbench.harness.measure.files import sha256_file, write_json
-from specbench.harness.measure.metrics import BASELINE, results
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.prepare import Progress, first_line
+from specbench.harness.metrics.accuracy import accuracy_figures
+from specbench.harness.metrics.metrics import BASELINE, results
+from specbench.harness.run.prepare import Progress, first_line
+from specbench.harness.run.runner import ERROR_LOG, deferred_interrupt
+from specbench.harness.run.target import Target
 from specbench.harness.run_config import ArmConfig, RunConfig
-from specbench.harness.runner import ERROR_LOG, deferred_interrupt
-from specbench.harness.targets import Target
+from specbench.harness.store.files import sha256_file, write_json
+from specbench.harness.store.run_directory import RunDirectory
 
 from .eval_config import EvalConfig
 from .generation import TextRequest

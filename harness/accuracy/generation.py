@@ -13,7 +13,7 @@ import torch
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.measure.drive import request_row, settle
+from specbench.harness.run.drive import request_row, settle
 
 Decode = Callable[[list[int]], str]
 

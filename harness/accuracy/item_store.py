@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 
 from specbench.harness.engine.request import Request
-from specbench.harness.measure.accuracy import ACCURACY_SCHEMA, with_direction
-from specbench.harness.measure.files import write_parquet
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.prepare import Progress
-from specbench.harness.runner import deferred_interrupt
+from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, with_direction
+from specbench.harness.run.prepare import Progress
+from specbench.harness.run.runner import deferred_interrupt
+from specbench.harness.store.files import write_parquet
+from specbench.harness.store.run_directory import RunDirectory
 
 from .generation import GeneratedBlock
 

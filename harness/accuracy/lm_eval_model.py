@@ -22,7 +22,7 @@ from tqdm import tqdm
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import SamplingParams
 from specbench.harness.models.score import last_logits
-from specbench.harness.targets import Target
+from specbench.harness.run.target import Target
 
 from .generation import TextRequest, cut_at_stop, generate
 from .open_arm import arm_config, open_arm

@@ -9,9 +9,9 @@ import torch
 
 from specbench.harness.arms import build_engine
 from specbench.harness.engine.engine import Engine
-from specbench.harness.prepare import load_arms
+from specbench.harness.run.prepare import load_arms
+from specbench.harness.run.target import Target
 from specbench.harness.run_config import RunConfig, parse_arm
-from specbench.harness.targets import Target
 from specbench.workloads.base import WorkloadRequest
 
 DEFAULT_MAX_MODEL_LEN = 2048  # tokens of prompt and output; five GSM8K examples take about 900

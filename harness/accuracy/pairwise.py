@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from specbench.harness.arms import resolve_arm
 from specbench.harness.engine.legality import ALLOWED
 from specbench.harness.engine.plans import PLANS
-from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.run_config import parse_arm
 
 MOST_CELLS = 30

@@ -8,8 +8,8 @@ import torch
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.measure.drive import Load, warm_up
-from specbench.harness.measure.warmup import WarmUp
+from specbench.harness.run.drive import Load, warm_up
+from specbench.harness.run.warmup import WarmUp
 from specbench.harness.run_config import RunConfig
 from specbench.workloads.base import Prompt
 

@@ -15,7 +15,7 @@ from .run_plan import is_typed
 
 if TYPE_CHECKING:
     from specbench.harness.ab.plan import AbPlan
-    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.store.run_directory import RunDirectory
 
 EXIT_INTERRUPTED = 130
 _WITH_RESUME = ("resume", "as_json", "quiet", "strict")
@@ -165,8 +165,8 @@ def _finish(directory: RunDirectory, *, as_json: bool, strict: bool) -> None:
     from rich.console import Console
 
     from specbench.harness.ab.judge import EXIT_INCONCLUSIVE
-    from specbench.harness.measure.overall import decisive
-    from specbench.harness.measure.verdict import INCONCLUSIVE
+    from specbench.harness.judge.overall import decisive
+    from specbench.harness.stats.verdict import INCONCLUSIVE
     from specbench.reports.table import print_result
     from specbench.reports.verdict_table import verdict_table
 

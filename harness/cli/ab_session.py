@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from specbench.harness import runner
 from specbench.harness.ab.code import code_identity, find_checkout, own_checkout, worktree
 from specbench.harness.ab.comparable import arm_name, differences, same_arm
 from specbench.harness.ab.fresh import FreshBlocks
@@ -20,12 +19,13 @@ from specbench.harness.ab.noise import outlook, read_floors
 from specbench.harness.ab.plan import LABELS, MANIFEST_KEY, AbPlan, NotComparableError
 from specbench.harness.ab.watch import find_probe
 from specbench.harness.arms import resolve_arm
-from specbench.harness.measure.files import write_atomically, write_json
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.verdict import LEAST_PAIRS
-from specbench.harness.prepare import PreparedRun, manifest, prepare
+from specbench.harness.run import runner
+from specbench.harness.run.prepare import PreparedRun, manifest, prepare
+from specbench.harness.run.target import pick_device
 from specbench.harness.run_config import RunConfig
-from specbench.harness.targets import pick_device
+from specbench.harness.stats.verdict import LEAST_PAIRS
+from specbench.harness.store.files import write_atomically, write_json
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.run_report import write_reports
 from specbench.reports.table import markdown_result
 from specbench.reports.verdict_table import verdict_table

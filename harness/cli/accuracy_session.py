@@ -19,10 +19,10 @@ from specbench.harness.accuracy.task_sources import (
     find_sources,
     stored_sources,
 )
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.prepare import load_arms
+from specbench.harness.run.prepare import load_arms
+from specbench.harness.run.target import Target
 from specbench.harness.run_config import RunConfig
-from specbench.harness.targets import Target
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.accuracy_table import accuracy_tables
 from specbench.reports.run_report import write_reports
 from specbench.reports.table import print_result

@@ -16,8 +16,8 @@ from .run_plan import is_typed
 
 if TYPE_CHECKING:
     from specbench.harness.accuracy.certify_record import CertifySettings
-    from specbench.harness.measure.record import RunDirectory
     from specbench.harness.run_config import RunConfig
+    from specbench.harness.store.run_directory import RunDirectory
 
 EXIT_INTERRUPTED = 130
 EXIT_NOT_LOSSLESS = 6
@@ -92,8 +92,8 @@ def certify(
     """
     from specbench.harness.accuracy.certify_plain import with_references
     from specbench.harness.accuracy.certify_record import CertifySettings, read, settings_of
-    from specbench.harness.measure.record import RunDirectory
     from specbench.harness.run_config import RunConfig, parse_arm
+    from specbench.harness.store.run_directory import RunDirectory
     from specbench.workloads.base import WorkloadRequest
 
     settings = CertifySettings(
@@ -145,7 +145,7 @@ def _asked_arms(strategy: list[str] | None, cover: str | None, attention: str | 
         if value:
             raise ValueError(f"cover: it chooses every arm's switches itself; drop --{name}")
     from specbench.harness.accuracy.pairwise import pairwise_cover
-    from specbench.harness.targets import pick_device
+    from specbench.harness.run.target import pick_device
 
     return [cell.text() for cell in pairwise_cover(pick_device(device).type)]
 
@@ -166,12 +166,12 @@ def _certify(
     """`where`: a stored run, or the folder and label of a new one."""
     from dataclasses import replace
 
-    from specbench.harness import runner
     from specbench.harness.accuracy.certify_plain import with_references
     from specbench.harness.accuracy.certify_record import CertificateFile
     from specbench.harness.accuracy.certify_session import Session
-    from specbench.harness.measure.record import RunDirectory
-    from specbench.harness.prepare import all_blocks, manifest, prepare
+    from specbench.harness.run import runner
+    from specbench.harness.run.prepare import all_blocks, manifest, prepare
+    from specbench.harness.store.run_directory import RunDirectory
 
     from .progress import RunProgress
     from .run_lock import run_lock
@@ -205,7 +205,7 @@ def _certify(
 
 
 def _report(directory: RunDirectory, as_json: bool, interrupted: bool) -> None:
-    from specbench.harness.measure.files import write_atomically
+    from specbench.harness.store.files import write_atomically
     from specbench.reports.certificate import certificate_table
     from specbench.reports.certificate_marks import all_passed, read_certificate
     from specbench.reports.table import markdown_result, plain_result

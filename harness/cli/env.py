@@ -20,7 +20,7 @@ def env(json: Annotated[bool, typer.Option("--json", help="Print JSON, as run.js
 
       specbench env --json
     """
-    from specbench.harness.measure.environment import collect_environment
+    from specbench.harness.store.environment import collect_environment
 
     environment = collect_environment()
     if json:

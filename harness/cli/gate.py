@@ -93,7 +93,7 @@ def _write(report: GateReport, junit: Path | None, comment: Path | None) -> None
         junit.parent.mkdir(parents=True, exist_ok=True)
         write_junit(report, junit)
     if comment is not None:
-        from specbench.harness.measure.files import write_atomically
+        from specbench.harness.store.files import write_atomically
         from specbench.reports.gate_report import comment as comment_text
 
         comment.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ def power(
       specbench power
     """
     from specbench.harness.ab.noise import read_floors
-    from specbench.harness.measure.environment import collect_environment
+    from specbench.harness.store.environment import collect_environment
 
     from .ab_session import new_experiment, resume_experiment
 
@@ -84,7 +84,7 @@ def power(
 def _check_is_aa(path: Path) -> None:
     """ValueError before hours are measured that are no A/A: the sides are known to be the same, or asked to be."""
     from specbench.harness.ab.plan import MANIFEST_KEY, AbPlan
-    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.store.run_directory import RunDirectory
 
     directory = RunDirectory.open(path)
     stored = directory.manifest.get(MANIFEST_KEY)
@@ -102,8 +102,8 @@ def _two_sides(directory: Any) -> ValueError:
 def _floor_of(directory: Any, as_json: bool) -> None:
     from specbench.harness.ab.judge import EXIT_INVALID
     from specbench.harness.ab.noise import noise_floor, store_floor
-    from specbench.harness.measure.files import write_json
-    from specbench.harness.measure.overall import INVALID
+    from specbench.harness.judge.overall import INVALID
+    from specbench.harness.store.files import write_json
 
     from .ab_session import report
 

@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 
 from specbench.harness.arms import resolve_arm
-from specbench.harness.measure.record import PROFILES, RunDirectory
 from specbench.harness.profiling.profile_run import (
     FOLDER,
     NO_GPU,
@@ -28,8 +27,9 @@ from specbench.harness.profiling.profile_run import (
 from specbench.harness.profiling.record import SlowDown
 from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.registry import STRATEGIES, lookup
+from specbench.harness.run.target import pick_device
 from specbench.harness.run_config import RunConfig
-from specbench.harness.targets import pick_device
+from specbench.harness.store.run_directory import PROFILES, RunDirectory
 from specbench.reports.document_text import print_document
 from specbench.reports.profile_files import profiles_json, write_profile_reports
 from specbench.reports.profile_report import profiles_document

@@ -15,9 +15,9 @@ from specbench.harness.accuracy.extra import require_lm_eval
 
 if TYPE_CHECKING:
     from specbench.harness.engine.engine import Engine
-    from specbench.harness.measure.record import RunDirectory
-    from specbench.harness.prepare import PreparedRun
+    from specbench.harness.run.prepare import PreparedRun
     from specbench.harness.run_config import ArmConfig, RunConfig
+    from specbench.harness.store.run_directory import RunDirectory
 
     from .progress import RunProgress
 
@@ -111,7 +111,7 @@ def has_failed(directory: RunDirectory) -> bool:
 
 def _items(directory: RunDirectory) -> RunDirectory:
     """The folder of the items, made at first use: renamed into place whole, so that a kill leaves none or all of it."""
-    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.store.run_directory import RunDirectory
 
     path = directory.path / FOLDER
     if not path.exists():

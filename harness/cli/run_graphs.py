@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specbench.harness.arms import ResolvedArm
-    from specbench.harness.measure.record import RunDirectory
-    from specbench.harness.prepare import PreparedRun
+    from specbench.harness.run.prepare import PreparedRun
     from specbench.harness.run_config import RunConfig
+    from specbench.harness.store.run_directory import RunDirectory
 
     from .progress import RunProgress
 
@@ -30,7 +30,7 @@ def graph_record(asked: bool, config: RunConfig) -> dict[str, Any]:
     if not asked:
         return {}
     from specbench.harness.profiling.certify_graphs import NUM_ROUNDS
-    from specbench.harness.targets import pick_device
+    from specbench.harness.run.target import pick_device
 
     device = pick_device(config.device).type
     if device != "cuda":
@@ -65,8 +65,8 @@ def has_failed(directory: RunDirectory) -> bool:
 
 
 def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: RunProgress) -> None:
-    from specbench.harness.prepare import first_line
     from specbench.harness.profiling.certify_graphs import certify_arm, write_failure
+    from specbench.harness.run.prepare import first_line
 
     label = arm.config.label
     progress.say(f"{label}: certifying graphs")

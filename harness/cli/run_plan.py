@@ -180,7 +180,7 @@ def _rows_of(strategies: Sequence[str]) -> list[ArmRow]:
 def _base_plan(ctx: typer.Context, name: str) -> RunPlan:
     from specbench.harness.base_files import load_base
     from specbench.harness.factors import factor_rows, parse_factors
-    from specbench.harness.targets import pick_device
+    from specbench.harness.run.target import pick_device
 
     from .run import run
 

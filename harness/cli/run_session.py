@@ -14,11 +14,11 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from specbench.harness import runner
 from specbench.harness.accuracy.eval_config import EvalConfig
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.prepare import PreparedRun, all_blocks, manifest, prepare
+from specbench.harness.run import runner
+from specbench.harness.run.prepare import PreparedRun, all_blocks, manifest, prepare
 from specbench.harness.run_config import RunConfig
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.json_report import json_text
 from specbench.reports.run_report import write_reports
 from specbench.reports.table import print_comparison, print_joined

@@ -29,7 +29,7 @@ def show(
 
       specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --markdown > report.md
     """
-    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.store.run_directory import RunDirectory
     from specbench.harness.sweep.record import is_sweep
     from specbench.reports.view import view_run
 

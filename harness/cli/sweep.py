@@ -120,9 +120,9 @@ def sweep(
 
 def _grid(ctx: typer.Context, strategies: list[str] | None, num_drafts: list[int]) -> tuple[Grid, dict[str, Any]]:
     """The arms, and what run.json says of them beside that."""
+    from specbench.harness.run.target import pick_device
     from specbench.harness.run_config import ArmConfig
     from specbench.harness.sweep.grid import make_grid
-    from specbench.harness.targets import pick_device
 
     from .run import with_head
     from .run_plan import default_strategies, plain_plan

@@ -15,16 +15,16 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from specbench.harness import runner
-from specbench.harness.measure.files import to_plain
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.prepare import PreparedRun, first_line
 from specbench.harness.roofline.machine import measure_machine
+from specbench.harness.run import runner
+from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.target import pick_device, pick_dtype
 from specbench.harness.run_config import RunConfig
+from specbench.harness.store.files import to_plain
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.figures import sweep_record
 from specbench.harness.sweep.grid import Grid
 from specbench.harness.sweep.record import SweepDirectory
-from specbench.harness.targets import pick_device, pick_dtype
 from specbench.reports.crossover_table import crossover_tables, plan_table
 from specbench.reports.run_report import write_reports
 from specbench.reports.sweep_report import markdown_sweep, write_sweep_reports

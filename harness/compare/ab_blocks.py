@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specbench.harness.measure.overall import MOST_REJECTED
-from specbench.harness.measure.verdict import IMPROVED, REGRESSED
+from specbench.harness.judge.overall import MOST_REJECTED
+from specbench.harness.stats.verdict import IMPROVED, REGRESSED
 
 from . import gate_result as g
 from .comparison import FALSE_CHANGE

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from specbench.harness.measure.accuracy import ACCURACY_SCHEMA, DIRECTION, paired, with_direction
-from specbench.harness.measure.metrics import BASELINE
-from specbench.harness.measure.paired import holm
-from specbench.harness.measure.power import ALPHA
+from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, DIRECTION, paired, with_direction
+from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.stats.paired import holm
+from specbench.harness.stats.power import ALPHA
 
 from . import gate_result as g
 from .gate_result import Checked, GateResult

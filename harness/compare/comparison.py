@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specbench.harness.ab.plan import LABELS
-from specbench.harness.measure.metrics import BASELINE
-from specbench.harness.measure.verdict import (
+from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.stats.verdict import (
     EXPLORATORY,
     IMPROVED,
     MIN_EFFECT,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.metrics.metrics import BASELINE
 
 from . import gate_result as g
 from .figures import Side

@@ -12,11 +12,11 @@ import pandas as pd
 from specbench.harness.ab.experiment import Experiment
 from specbench.harness.ab.plan import LABELS
 from specbench.harness.ab.samples import METRICS, pairs_of
-from specbench.harness.measure.accounting import step_table
-from specbench.harness.measure.block_figures import figure_at
-from specbench.harness.measure.latency import served, tpot_by_request_ms
-from specbench.harness.measure.paired import Shared
-from specbench.harness.measure.verdict import LEAST_PAIRS, Metric
+from specbench.harness.metrics.accounting import step_table
+from specbench.harness.metrics.block_figures import figure_at
+from specbench.harness.metrics.latency import served, tpot_by_request_ms
+from specbench.harness.stats.paired import Shared
+from specbench.harness.stats.verdict import LEAST_PAIRS, Metric
 
 from .keys import same_prompts
 from .machine_noise import ADVICE, NoiseFloors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specbench.harness.measure.verdict import Comparison
+from specbench.harness.stats.verdict import Comparison
 
 from .keys import Mismatch
 from .stored import StoredRun

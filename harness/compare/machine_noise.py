@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.ab.noise import between_runs, fitting_floor, floor_file, read_floors
-from specbench.harness.measure.paired import Shared
+from specbench.harness.stats.paired import Shared
 
 from .stored import StoredRun
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specbench.harness.measure.same_requests import count_same_outputs
+from specbench.harness.metrics.same_requests import count_same_outputs
 
 from .figures import Side
 from .keys import same_prompts

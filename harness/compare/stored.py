@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from specbench.harness.ab.experiment import Experiment, read_experiment
 from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
-from specbench.harness.measure.block_figures import block_figures
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.schema import FAILED_ARM_REQUEST_ID, Frames
+from specbench.harness.metrics.block_figures import block_figures
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 Block = tuple[str, int]
 _NEEDED = ("run_id", "status", "arms", "workload", "environment")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from specbench.harness.measure.acceptance import acceptance_metrics
+from specbench.harness.metrics.acceptance import acceptance_metrics
 from specbench.harness.profiling.record import FILE, Profile, read_profile
 
 from . import gate_result as g

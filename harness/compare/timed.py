@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specbench.harness.measure.paired import Paired, holm
-from specbench.harness.measure.power import ALPHA
-from specbench.harness.measure.verdict import (
+from specbench.harness.stats.paired import Paired, holm
+from specbench.harness.stats.power import ALPHA
+from specbench.harness.stats.verdict import (
     EXPLORATORY,
     LEAST_PAIRS,
     MIN_EFFECT,
@@ -18,8 +18,8 @@ from specbench.harness.measure.verdict import (
     ratio_test,
     untested,
 )
-from specbench.harness.measure.verdict import INCONCLUSIVE as UNDECIDED
-from specbench.harness.measure.verdict import NO_DATA as NONE
+from specbench.harness.stats.verdict import INCONCLUSIVE as UNDECIDED
+from specbench.harness.stats.verdict import NO_DATA as NONE
 
 from . import gate_result as g
 from .figures import FIGURES, Figure, Pairs, Side, pair

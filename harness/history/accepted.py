@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from specbench.harness.compare.limits import key, read_table, text, unknown
-from specbench.harness.measure.files import write_atomically
+from specbench.harness.store.files import write_atomically
 
 from .adding import one_at_a_time
 from .points import METRICS, Point

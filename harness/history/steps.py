@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from specbench.harness.measure.verdict import IMPROVED, MIN_EFFECT, REGRESSED
+from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, REGRESSED
 
 from .points import METRICS, Commit, Series
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from specbench.harness.compare.stored import Problem, read_run
-from specbench.harness.measure.files import write_json
+from specbench.harness.store.files import write_json
 
 from .adding import RUNS
 from .points import Point, points_of

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from specbench.harness.measure.files import sha256_file
-from specbench.harness.measure.metrics import results
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.metrics.metrics import results
+from specbench.harness.store.files import sha256_file
+from specbench.harness.store.run_directory import RunDirectory
 
 from .fields import counts, is_number, optional, seconds
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specbench.harness.measure.files import sha256_file
+from specbench.harness.store.files import sha256_file
 
 from .attribution import Attribution, attribute
 from .graph_certificate import graph_certificate

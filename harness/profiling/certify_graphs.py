@@ -15,7 +15,7 @@ import torch
 from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.measure.drive import Load
+from specbench.harness.run.drive import Load
 
 from .analysis import analyse_trace
 from .child import write_nodes

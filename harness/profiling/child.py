@@ -14,9 +14,9 @@ import torch
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.measure.drive import warm_up
-from specbench.harness.measure.warmup import WarmUp
-from specbench.harness.prepare import PreparedRun, manifest, prepare
+from specbench.harness.run.drive import warm_up
+from specbench.harness.run.prepare import PreparedRun, manifest, prepare
+from specbench.harness.run.warmup import WarmUp
 
 from .job import ChildReport, Job, write_error
 from .node_map import FILE as NODES

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.files import to_plain
 from specbench.harness.run_config import RunConfig
+from specbench.harness.store.files import to_plain
 
 TOOLS = ("nsys", "torch", "none")
 REPORT = "engine.json"

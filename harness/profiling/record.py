@@ -193,7 +193,7 @@ def to_json(profile: Profile) -> str:
 
 
 def write_profile(profile: Profile, directory: Path) -> Path:
-    from specbench.harness.measure.files import write_json
+    from specbench.harness.store.files import write_json
 
     path = directory / FILE
     write_json(path, dataclasses.asdict(profile))

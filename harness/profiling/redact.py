@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from specbench.harness.measure.files import write_atomically
+from specbench.harness.store.files import write_atomically
 
 from .chrome_json import ChromeTrace
 from .masking import HOME, MASK, SECRET, masked

@@ -14,7 +14,7 @@ from statistics import median
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request
-from specbench.harness.measure.drive import Load, settle
+from specbench.harness.run.drive import Load, settle
 
 from .tracers import Tracer
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.harness.measure.accounting import step_table
-from specbench.harness.measure.metrics import BASELINE
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.schema import Frames
+from specbench.harness.metrics.accounting import step_table
+from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import Frames
 
 from .forwards import FORWARDS, Forwards
 from .ideal import PHASES, SAMPLING_BYTES, free_rows, round_s

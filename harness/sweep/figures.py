@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from specbench.harness.measure.crossover_record import crossover_record
-from specbench.harness.measure.crossover_samples import LoadPoint
-from specbench.harness.measure.environment import hardware_line
-from specbench.harness.measure.files import to_plain
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.judge.crossover_record import crossover_record
+from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.roofline.machine import Machine
 from specbench.harness.roofline.of_run import ideal_arms_of
+from specbench.harness.store.environment import hardware_line
+from specbench.harness.store.files import to_plain
+from specbench.harness.store.run_directory import RunDirectory
 
 from .record import SweepDirectory
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from specbench.harness.arms import resolve_arm
-from specbench.harness.measure.metrics import BASELINE
+from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.registry import STRATEGIES, lookup
 from specbench.harness.run_config import ArmConfig, parse_arm
 

@@ -17,10 +17,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.harness.measure.directories import SWEEP_KEY, directory_name, read_manifest, utc
-from specbench.harness.measure.files import to_plain, write_json
-from specbench.harness.measure.record import RunDirectory
 from specbench.harness.run_config import RunConfig
+from specbench.harness.store.directories import SWEEP_KEY, directory_name, read_manifest, utc
+from specbench.harness.store.files import to_plain, write_json
+from specbench.harness.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from .grid import Grid  # torch, which readers of stored sweeps do not need

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.measure.stats import ratio_interval
 from specbench.harness.models.llama import LlamaModel
+from specbench.harness.stats.spread import ratio_interval
 from specbench.workloads.base import Workload
 
 from .engines import throughput_engine

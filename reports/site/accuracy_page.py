@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from specbench.harness.measure.verdict import MIN_EFFECT
+from specbench.harness.stats.verdict import MIN_EFFECT
 from specbench.reports.accuracy_table import accuracy_tables
 from specbench.reports.certificate import certificate_table
 

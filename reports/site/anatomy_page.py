@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from specbench.harness.measure.metrics import ArmSummary
+from specbench.harness.metrics.metrics import ArmSummary
 from specbench.harness.profiling.record import Profile
 from specbench.reports.cells import NOTHING, milliseconds, number, row_name
 from specbench.reports.profile_cells import count, microseconds, phase_name, share

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from specbench.harness.measure.overall import INVALID, decisive
-from specbench.harness.measure.verdict import EQUIVALENT, IMPROVED, REGRESSED
+from specbench.harness.judge.overall import INVALID, decisive
+from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.reports.cells import NOTHING
 from specbench.reports.certificate_marks import all_passed
 from specbench.reports.verdict_table import verdict_words

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from specbench.harness.measure.environment import hardware_line
+from specbench.harness.store.environment import hardware_line
 from specbench.reports.result_table import ResultTable
 
 from .groups import by_kind

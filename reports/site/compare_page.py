@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specbench.harness.measure.metrics import ArmSummary
+from specbench.harness.metrics.metrics import ArmSummary
 from specbench.reports.cells import NOTHING, comparison, number, row_name
 from specbench.reports.document import Command
 from specbench.reports.result_table import ResultTable

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.crossover_record import RECORD_FILE, SCHEMA, crossover_record
-from specbench.harness.measure.crossover_samples import LoadPoint
-from specbench.harness.measure.directories import SWEEP_KEY
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.judge.crossover_record import RECORD_FILE, SCHEMA, crossover_record
+from specbench.harness.judge.crossover_samples import LoadPoint
+from specbench.harness.store.directories import SWEEP_KEY
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.cells import marked_name, row_name
 from specbench.reports.crossover_table import crossover_tables
 

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from specbench.harness.measure.latency import tpot_by_request_ms
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.schema import Frames
+from specbench.harness.metrics.latency import tpot_by_request_ms
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import Frames
 from specbench.reports.cells import row_name
 
 from .plots import Lines, Plot, Styles

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specbench.harness.compare.figures import STEP_MS, TPOT_MS, Figure
-from specbench.harness.measure.block_figures import figure_at
+from specbench.harness.metrics.block_figures import figure_at
 from specbench.reports.cells import NOTHING, milliseconds
 from specbench.reports.verdict_table import signed
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.harness.compare.keys import GROUPS, comparison_keys
-from specbench.harness.measure.environment import hardware_line
+from specbench.harness.store.environment import hardware_line
 
 from .page import Section
 from .runs import SiteRun

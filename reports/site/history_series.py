@@ -20,7 +20,7 @@ from specbench.harness.history.steps import (
     find_segments,
     find_suspects,
 )
-from specbench.harness.measure.schema import Frames
+from specbench.harness.store.schema import Frames
 from specbench.reports.cells import row_name
 
 from .runs import SiteRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.harness.compare.stored import Problem
-from specbench.harness.measure.environment import hardware_line
+from specbench.harness.store.environment import hardware_line
 from specbench.reports.cells import NOTHING, row_name
 from specbench.reports.document import Fact
 from specbench.reports.result_table import ResultTable

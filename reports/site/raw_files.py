@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.measure.files import sha256_file
+from specbench.harness.store.files import sha256_file
 from specbench.reports.result_table import ResultTable
 
 from .runs import SiteRun

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from specbench.harness.compare.keys import comparison_keys
 from specbench.harness.compare.stored import Problem
-from specbench.harness.measure.files import to_plain
-from specbench.harness.measure.metrics import ArmSummary
-from specbench.harness.measure.record import PROFILES, RunDirectory
+from specbench.harness.metrics.metrics import ArmSummary
 from specbench.harness.profiling.record import Profile
+from specbench.harness.store.files import to_plain
+from specbench.harness.store.run_directory import PROFILES, RunDirectory
 from specbench.reports.accuracy_view import AccuracyView, view_accuracy
 from specbench.reports.cells import comparison
 from specbench.reports.certificate import certificate_table

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specbench.harness.measure.files import sha256_file
-from specbench.harness.measure.metrics import ArmSummary, measure_blocks, summarise
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.speedup import Speedup
-from specbench.harness.measure.stats import Spread
+from specbench.harness.metrics.metrics import ArmSummary, measure_blocks, summarise
+from specbench.harness.metrics.speedup import Speedup
+from specbench.harness.stats.spread import Spread
+from specbench.harness.store.files import sha256_file
+from specbench.harness.store.run_directory import RunDirectory
 
 Blocks = Mapping[tuple[str, int], Mapping[str, Any]]
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import altair as alt
 import pandas as pd
 
-from specbench.harness.measure.files import to_plain
+from specbench.harness.store.files import to_plain
 
 from .plots import Bars, Intervals, Lines, Plot, Slopes, Stacks, Style
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.harness.measure.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, REGRESSED
+from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, REGRESSED
 from specbench.reports.verdict_table import NO_VERDICT
 
 from .plots import Intervals, Plot, Slopes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from run_samples import chain_block, manifest
 
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.factor_table import factor_table
 from specbench.reports.json_report import json_report
 from specbench.reports.markdown import markdown_report

@@ -7,7 +7,7 @@ import math
 import pytest
 from sweep_samples import sample_record, stored_sweep
 
-from specbench.harness.measure.crossover import Crossing
+from specbench.harness.stats.crossover import Crossing
 from specbench.reports.crossover_table import crossing_text, crossover_tables, interval_text, ratio_text
 from specbench.reports.sweep_report import markdown_sweep, write_sweep_reports
 

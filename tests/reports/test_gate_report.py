@@ -24,7 +24,7 @@ from specbench.harness.compare.gate_result import (
     GateResult,
     exit_code,
 )
-from specbench.harness.measure.verdict import Metric, compare
+from specbench.harness.stats.verdict import Metric, compare
 from specbench.reports.gate_report import MOST_CHARACTERS, comment, gate_json, gate_table, marker
 from specbench.reports.github import escape_data, escape_property, workflow_commands, write_summary
 from specbench.reports.junit import junit_xml, write_junit

@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 from run_samples import chain_block, manifest, sample_run
 
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.measure.schema import RUN_SCHEMA
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import RUN_SCHEMA
 from specbench.reports.cells import HEADERS, milliseconds, number, percent, rates
 from specbench.reports.json_report import json_report, json_text
 from specbench.reports.markdown import markdown_report

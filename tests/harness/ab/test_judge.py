@@ -195,7 +195,7 @@ def test_the_minimum_effect_is_the_plan_s(tmp_path):
 def test_figures_are_those_of_the_blocks(tmp_path):
     run = experiment(tmp_path, change=-0.03)
     pairs = np.array(by_name(judge(run))["TPOT"]["pairs"])
-    from specbench.harness.measure.metrics import measure_blocks
+    from specbench.harness.metrics.metrics import measure_blocks
 
     blocks = measure_blocks(run.frames())
     expected = [[blocks[label, n]["tpot_ms"]["mean"] for label in "AB"] for n in range(10)]

@@ -27,7 +27,7 @@ from specbench.harness.accuracy.certify_scores import fp32_twin
 from specbench.harness.accuracy.certify_tolerance import measure_tolerance
 from specbench.harness.engine import round as engine_round
 from specbench.harness.engine.engine import Engine
-from specbench.harness.measure.accuracy import mcnemar
+from specbench.harness.metrics.accuracy import mcnemar
 from specbench.harness.models.loader import load_target
 
 FILE = Path(__file__).parents[3] / "benchmarks" / "results" / "planted-faults.md"

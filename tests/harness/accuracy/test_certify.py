@@ -19,9 +19,9 @@ from specbench.harness.accuracy.certify_scores import fp32_twin, output_logits
 from specbench.harness.accuracy.certify_tolerance import FP32_TOLERANCE, measure_tolerance
 from specbench.harness.cli.main import app
 from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.measure.record import RunDirectory
 from specbench.harness.models.loader import dummy_target
 from specbench.harness.run_config import parse_arm
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.table import plain_comparison
 from specbench.reports.view import view_run
 

@@ -10,11 +10,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from toy.checkpoints import eagle3_config, llama_config, write_eagle3, write_llama
 from typer.testing import CliRunner
 
-from specbench.harness import runner
 from specbench.harness.cli import sweep_session
 from specbench.harness.cli.main import app
-from specbench.harness.measure.record import RunDirectory
 from specbench.harness.roofline.machine import Machine
+from specbench.harness.run import runner
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.record import SweepDirectory
 from specbench.reports import sweep_report
 

@@ -21,8 +21,8 @@ from specbench.harness.cli.ab_sides import parse_side, side_config
 from specbench.harness.cli.main import app
 from specbench.harness.cli.percent import parse_percent
 from specbench.harness.engine.engine import Engine
-from specbench.harness.measure.record import RunDirectory
 from specbench.harness.run_config import RunConfig
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.strategies.no_spec import NoSpec
 
 SLEEP_S = 0.01  # many times a toy step, so that a busy machine does not hide it

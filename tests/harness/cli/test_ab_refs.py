@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from specbench.harness.ab.code import code_identity, code_state, environment_of, find_checkout, resolve_ref, worktree
-from specbench.harness.measure.environment import git_state
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.environment import git_state
+from specbench.harness.store.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("harness", "kernels", "reports", "strategies", "workloads")

@@ -20,7 +20,7 @@ from specbench.harness.accuracy.gsm8k_task import EXEMPLARS, find_rows, read_row
 from specbench.harness.accuracy.lm_eval_cli import register  # noqa: E402
 from specbench.harness.accuracy.lm_eval_model import SpecbenchLM  # noqa: E402
 from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise  # noqa: E402
-from specbench.harness.measure.record import RunDirectory  # noqa: E402
+from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 WARM = ["--warmup-max-s", "0.02"]
 

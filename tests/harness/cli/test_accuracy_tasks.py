@@ -16,7 +16,7 @@ from lm_eval.api.instance import Instance  # noqa: E402
 
 from specbench.harness.accuracy.item_store import read_accuracy  # noqa: E402
 from specbench.harness.accuracy.lm_eval_model import EngineLM, SpecbenchLM  # noqa: E402
-from specbench.harness.measure.record import RunDirectory  # noqa: E402
+from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]
 

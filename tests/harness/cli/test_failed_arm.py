@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness import arms, prepare, runner
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness import arms
+from specbench.harness.run import prepare, runner
+from specbench.harness.store.run_directory import RunDirectory
 
 ARMS = ("-s", "no-spec", "-s", "ngram:k=2")
 

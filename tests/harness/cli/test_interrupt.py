@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from specbench.harness.cli.run_lock import run_lock
-from specbench.harness.measure.record import RunDirectory
-from specbench.harness.runner import deferred_interrupt
+from specbench.harness.run.runner import deferred_interrupt
+from specbench.harness.store.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
 # Blocks of about half a second, so that the signal falls into one.

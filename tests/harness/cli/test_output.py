@@ -39,7 +39,7 @@ def test_a_data_set_is_fetched_where_somebody_watches(cli, chat_model, runs, mon
         progress(asset, 30_000_000, 120_000_000)
         raise AssetError("no network")
 
-    monkeypatch.setattr("specbench.harness.prepare.resolve", no_network)
+    monkeypatch.setattr("specbench.harness.run.prepare.resolve", no_network)
     result = cli("run", "--model", chat_model, "--max-model-len", 64, "--dataset-name", name, "--output-dir", runs)
     assert result.exit_code == 2 and "error: no network" in result.stderr
     assert "specbench: fetching sharegpt: 25% of 120 MB" in result.stderr

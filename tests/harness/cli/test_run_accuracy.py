@@ -13,7 +13,7 @@ from toy.interrupts import interrupted
 pytest.importorskip("lm_eval")
 
 from specbench.harness.accuracy.item_store import TABLE, read_accuracy  # noqa: E402
-from specbench.harness.measure.record import RunDirectory  # noqa: E402
+from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]
 TIMES = re.compile(r"(?<![\w.])\d+\.?\d*(?:e[+-]\d+)? \(\d+\.\d+x(?: \[[\d., ]+\])?\)")

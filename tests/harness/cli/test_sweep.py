@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from specbench.harness import prepare
 from specbench.harness.cli import sweep_session
 from specbench.harness.roofline.machine import Machine
+from specbench.harness.run import prepare
 
 GRID = ("-s", "ngram", "--num-drafts", "1,2", "--max-concurrency", "1,2")
 LABELS = ["no-spec", "ngram:k=1", "ngram:k=2"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness import runner
 from specbench.harness.cli import run_session, sweep_session
 from specbench.harness.cli.run_lock import run_lock
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.run import runner
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.record import SweepDirectory
 
 GRID = ("-s", "ngram", "--num-drafts", "1,2", "--max-concurrency", "1,2")

@@ -11,7 +11,7 @@ from specbench.harness.compare.gate import run_gates
 from specbench.harness.compare.gate_result import FAILED, INCONCLUSIVE, NO_DATA, PASSED
 from specbench.harness.compare.policy import parse_policy
 from specbench.harness.compare.stored import read_run
-from specbench.harness.measure.accuracy import ACCURACY_SCHEMA
+from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA
 
 ARMS = ("no-spec", "eagle:k=4")
 

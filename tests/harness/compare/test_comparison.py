@@ -14,8 +14,8 @@ from run_samples import manifest as made
 from specbench.harness.compare.comparison import compare_runs
 from specbench.harness.compare.keys import comparison_keys
 from specbench.harness.compare.stored import read_run, read_runs
-from specbench.harness.measure.metrics import measure_blocks
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.metrics.metrics import measure_blocks
+from specbench.harness.store.run_directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)

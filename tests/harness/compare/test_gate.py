@@ -161,7 +161,7 @@ def test_an_arm_that_vanished_and_a_new_arm(tmp_path, baseline):
 
 
 def test_failed_blocks_and_requests_invalidate(tmp_path, baseline):
-    from specbench.harness.measure.record import RunDirectory
+    from specbench.harness.store.run_directory import RunDirectory
 
     path = make_run(tmp_path, Machine())
     directory = RunDirectory.open(path)

@@ -13,8 +13,8 @@ from specbench.harness.compare.gate import run_gates
 from specbench.harness.compare.gate_result import NO_DATA, PASSED
 from specbench.harness.compare.policy import parse_policy
 from specbench.harness.compare.stored import read_run, read_runs
-from specbench.harness.measure.paired import Shared, paired, widened
-from specbench.harness.measure.verdict import decide
+from specbench.harness.stats.paired import Shared, paired, widened
+from specbench.harness.stats.verdict import decide
 
 TIMES = ("step_ms", "tpot_ms", "tps", "ttft_ms")
 NUM_EXPERIMENTS, NUM_PROMPTS, NUM_BLOCKS = 2000, 24, 10

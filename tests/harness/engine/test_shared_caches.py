@@ -9,7 +9,7 @@ from toy.engines import generate, named_strategy, request, toy_target
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.target_cache import CachePool, OwnMemory
-from specbench.harness.prepare import prepare
+from specbench.harness.run.prepare import prepare
 from specbench.harness.run_config import ArmConfig, RunConfig
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.workloads.base import WorkloadRequest

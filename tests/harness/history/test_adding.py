@@ -14,7 +14,7 @@ from compare_samples import ARMS, Machine, make_run
 
 from specbench.harness.history.adding import ADDED, ALREADY, REPLACED, add_run
 from specbench.harness.history.store import read_history
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.run_directory import RunDirectory
 
 SMALL = Machine(num_prompts=3, num_rounds=4, num_repeats=2)
 

@@ -7,7 +7,7 @@ import pytest
 
 from specbench.harness.compare.stored import read_run
 from specbench.harness.importers.vllm_serve import import_result, read_results
-from specbench.harness.measure.metrics import measure_blocks, summarise
+from specbench.harness.metrics.metrics import measure_blocks, summarise
 
 
 def result(num=6, tokens=9, chunks=4, **changes):

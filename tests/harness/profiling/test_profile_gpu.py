@@ -18,7 +18,6 @@ from toy.prompts import text_prompt
 
 from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.measure.drive import Load
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.graph_nodes import GraphOperations
 from specbench.harness.profiling.node_map import NodeMap, record_node_maps
@@ -28,6 +27,7 @@ from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.profiling.steady import SteadyRounds, trace_rounds
 from specbench.harness.profiling.subject import subject_of
 from specbench.harness.profiling.tracers import TorchTracer
+from specbench.harness.run.drive import Load
 from specbench.workloads.base import Prompt
 
 pytestmark = pytest.mark.gpu

@@ -8,9 +8,9 @@ import pytest
 from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, forwards, roofline_run, rounds
 from run_samples import manifest, phase
 
-from specbench.harness.measure.record import RunDirectory
 from specbench.harness.roofline.forwards import FORWARDS
 from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, IdealArm, ideal_arms, ideal_arms_of
+from specbench.harness.store.run_directory import RunDirectory
 
 # Logits of a row: 1,000 of 2 bytes, written and read once.
 ROW_MS = 0.004

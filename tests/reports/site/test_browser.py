@@ -9,7 +9,7 @@ from site_samples import ARMS, EAGLE, HOSTILE, broken_runs, whole_sample
 
 from specbench.harness.compare.comparison import compare_runs
 from specbench.harness.compare.stored import read_run
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.site.acceptance_page import histogram_frame, position_frame
 from specbench.reports.site.anatomy_page import phase_frame
 from specbench.reports.site.build import build_site

@@ -24,7 +24,7 @@ from site_samples import (
 from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
-from specbench.harness.measure.files import write_parquet
+from specbench.harness.store.files import write_parquet
 from specbench.reports.site import render
 from specbench.reports.site.build import build_site
 from specbench.reports.site.find import find_runs

@@ -11,7 +11,7 @@ import pytest
 from site_samples import EAGLE, HOSTILE, copied, finished_run
 from sweep_samples import LOADS, stored_sweep
 
-from specbench.harness.measure import crossover_record as derived
+from specbench.harness.judge import crossover_record as derived
 from specbench.reports.site.build import build_site
 from specbench.reports.site.crossover_chart import crossover_frame
 from specbench.reports.site.crossover_page import crossover_page

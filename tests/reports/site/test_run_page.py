@@ -10,9 +10,9 @@ import pytest
 from run_samples import request, step
 from site_samples import ARMS, EAGLE, HOSTILE, copied, experiment_run, finished_run
 
-from specbench.harness.measure.files import sha256_file
-from specbench.harness.measure.latency import tpot_by_request_ms
-from specbench.harness.measure.record import RunDirectory
+from specbench.harness.metrics.latency import tpot_by_request_ms
+from specbench.harness.store.files import sha256_file
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.site.build import build_site
 from specbench.reports.site.changes import difference_table
 from specbench.reports.site.distributions import distribution_charts, length_frame, tpot_frame

@@ -1,0 +1,132 @@
+"""Acceptance figures from the step log, under one definition each, and the numbers vLLM and SGLang would print.
+
+Notation, over rows of requests that were not in prefill: k drafts offered along the longest path (`draft_depth`), j
+accepted of them before truncation at a stop token or limit (`num_accepted`), e tokens kept (`num_emitted`). A row with
+k >= 1 is a verification; a row with k = 0 is a forward without draft.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.harness.stats.spread import ratio_interval
+
+
+def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str = "request_id") -> dict[str, Any]:
+    """Acceptance of one block, or of several blocks of one arm pooled.
+
+    cluster: column of `steps` whose values are resampled for the interval (`request_id` inside a block; pooled blocks
+    need `prompt_id`, since a prompt's repeats are not independent).
+
+    * acceptance_length: 1 + sum(j) / #{k >= 1}, pooled; `acceptance_length_interval` its 95 % cluster bootstrap;
+      `acceptance_length_by_request` the mean over requests of the same ratio. None without any draft.
+    * tokens_per_forward: sum(e) / number of rows, forwards without draft included: what speed follows.
+    * marginal[i]: #{j >= i} / #{k >= i}; conditional[i]: #{j >= i} / #{j >= i-1, k >= i}, i from 1.
+    * draft_acceptance_rate: sum(j) / sum(k), chains only (None for trees); accepted_depth_rate: the same over path
+      depth; accepted_per_verified: sum(j + 1) / sum(nodes + 1).
+    * accepted_histogram[j]: number of verifications that accepted j.
+    * num_truncated_tokens: sum(j + 1 - e) over truncated rows.
+    * peers.vllm: 1 + sum(j) / #{k >= 1}; sum(j) / sum(nodes); per position #{j >= i} / #{k >= 1}, whatever k.
+    * peers.sglang: `accept_length` of its log, sum(j + 1) / forwards; `accept_rate`, sum(j) / (forwards x most nodes);
+      `avg_spec_accept_length`, the mean over requests of output tokens / forwards, prefill token and truncation
+      included.
+    """
+    rows = steps[~steps["is_prefill"].astype(bool)]
+    verified = rows[rows["draft_depth"] >= 1]
+    depth, accepted = verified["draft_depth"].to_numpy(), verified["num_accepted"].to_numpy()
+    num_accepted, num_verified = int(accepted.sum()), len(verified)
+    truncated = rows[rows["truncated"].astype(bool)]
+    return {
+        "acceptance_length": 1 + num_accepted / num_verified if num_verified else None,
+        "acceptance_length_by_request": _by_request(verified),
+        "acceptance_length_interval": _interval(verified, cluster),
+        "tokens_per_forward": rows["num_emitted"].sum() / len(rows) if len(rows) else None,
+        **_rates(verified),
+        "marginal": _marginal(depth, accepted),
+        "conditional": _conditional(depth, accepted),
+        "accepted_histogram": np.bincount(accepted).tolist() if num_verified else [],
+        "num_verifications": num_verified,
+        "num_forwards_without_draft": len(rows) - num_verified,
+        "num_truncated_tokens": int((truncated["num_accepted"] + 1 - truncated["num_emitted"]).sum()),
+        "peers": {"vllm": _vllm(verified), "sglang": _sglang(requests, rows)},
+    }
+
+
+def _by_request(verified: pd.DataFrame) -> float | None:
+    if verified.empty:
+        return None
+    keys = [name for name in ("repeat", "request_id") if name in verified]
+    return float(1 + verified.groupby(keys)["num_accepted"].mean().mean())
+
+
+def _interval(verified: pd.DataFrame, cluster: str) -> dict[str, Any] | None:
+    if verified.empty:
+        return None
+    sums = verified.groupby(cluster)["num_accepted"].agg(["sum", "count"])
+    interval = ratio_interval(sums["sum"], sums["count"])
+    if interval is None:
+        return None
+    return {
+        "low": 1 + interval.low,
+        "high": 1 + interval.high,
+        "num_clusters": interval.num_clusters,
+        "method": interval.describe({"request_id": "requests", "prompt_id": "prompts"}.get(cluster, cluster)),
+    }
+
+
+def _rates(verified: pd.DataFrame) -> dict[str, float | None]:
+    accepted, nodes = verified["num_accepted"].sum(), verified["num_proposed"].sum()
+    is_chain = bool((verified["num_proposed"] == verified["draft_depth"]).all())
+    if verified.empty:
+        return {"draft_acceptance_rate": None, "accepted_depth_rate": None, "accepted_per_verified": None}
+    return {
+        "draft_acceptance_rate": accepted / nodes if is_chain else None,
+        "accepted_depth_rate": accepted / verified["draft_depth"].sum(),
+        "accepted_per_verified": (accepted + len(verified)) / (nodes + len(verified)),
+    }
+
+
+def _marginal(depth: np.ndarray, accepted: np.ndarray) -> list[float]:
+    positions = range(1, int(depth.max(initial=0)) + 1)
+    return [float((accepted >= i).sum() / (depth >= i).sum()) for i in positions]
+
+
+def _conditional(depth: np.ndarray, accepted: np.ndarray) -> list[float | None]:
+    """None at a position that no draft reached."""
+    rates: list[float | None] = []
+    for i in range(1, int(depth.max(initial=0)) + 1):
+        reached = int(((accepted >= i - 1) & (depth >= i)).sum())
+        rates.append(float((accepted >= i).sum() / reached) if reached else None)
+    return rates
+
+
+def _vllm(verified: pd.DataFrame) -> dict[str, Any]:
+    """vLLM v1/spec_decode/metrics.py: counters over requests and steps that had drafts."""
+    if verified.empty:
+        return {"mean_acceptance_length": None, "draft_acceptance_rate": None, "per_position": []}
+    accepted = verified["num_accepted"].to_numpy()
+    positions = range(1, int(verified["draft_depth"].max()) + 1)
+    return {
+        "mean_acceptance_length": 1 + accepted.sum() / len(accepted),
+        "draft_acceptance_rate": accepted.sum() / verified["num_proposed"].sum(),
+        "per_position": [float((accepted >= i).mean()) for i in positions],
+    }
+
+
+def _sglang(requests: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Any]:
+    """SGLang's scheduler log and per-request meta info (spec_verify_ct, avg_spec_accept_length)."""
+    if rows.empty:
+        return {"accept_length": None, "accept_rate": None, "avg_spec_accept_length": None}
+    keys = [name for name in ("repeat", "request_id") if name in rows and name in requests]
+    forwards = rows.groupby(keys).size()
+    tokens = requests.set_index(keys)["num_output_tokens"].reindex(forwards.index).dropna()
+    most_nodes = int(rows["num_proposed"].max())
+    per_request = tokens / forwards.reindex(tokens.index)
+    return {
+        "accept_length": (rows["num_accepted"].sum() + len(rows)) / len(rows),
+        "accept_rate": rows["num_accepted"].sum() / (len(rows) * most_nodes) if most_nodes else None,
+        "avg_spec_accept_length": float(per_request.mean()) if len(per_request) else None,
+    }

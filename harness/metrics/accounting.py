@@ -1,0 +1,163 @@
+"""Where the time of a block went: rounds, phases, host synchronisations, and whether the parts add up to TPOT.
+
+A decode round is a step of kind `decode`; decode figures come from those, and mixed steps are counted beside them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from specbench.harness.stats.spread import percentiles
+
+RESIDUAL_LIMIT = 0.03
+"""A residual beyond this fraction of TPOT means that the phases do not explain the speed."""
+
+_NS_PER_MS = 1e6
+_GAP = "gap"
+
+
+def step_table(steps: pd.DataFrame) -> pd.DataFrame:
+    """One row a step, by step number: the shared columns, `emitted` tokens of the step, and three durations.
+
+    round_ns: from the completion of the step before (of the launch, for the first) to this one's, on the device: the
+    gap in front is inside, and the rounds of a block add up. host_ns: the same as the host saw it. gap_ns: from the
+    moment the host had the previous result to this launch, 0 where launches overlap, nan for the first.
+    """
+    shared = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size"]
+    shared += ["num_rows", "num_padded_rows", "num_draft_rows"]
+    table = steps.groupby("step", sort=True)[[*shared, "graph", "num_syncs"]].first()
+    table["emitted"] = steps.groupby("step")["num_emitted"].sum()
+    table["num_decoding"] = (~steps["is_prefill"].astype(bool)).groupby(steps["step"]).sum()
+    for name, column in (("round_ns", "t_device_ns"), ("host_ns", "t_host_ns")):
+        before = table[column].shift().fillna(table["t_start_ns"])
+        table[name] = (table[column] - before).clip(lower=0)
+    table["gap_ns"] = (table["t_start_ns"] - table["t_host_ns"].shift()).clip(lower=0)
+    return table
+
+
+def round_metrics(table: pd.DataFrame) -> dict[str, Any]:
+    """Figures of the decode rounds of a `step_table`; None without any.
+
+    decode_tps: tokens of the decode rounds / time in them, gaps in front included. round_ms: their duration.
+    syncs_per_round: blocking host synchronisations a round. rows_per_round, draft_rows_per_round: rows of the target's
+    forward, padding included, and of the first drafter pass. row_padding: share of the target's rows that is padding.
+    """
+    rounds = table[table["kind"] == "decode"]
+    total_s = rounds["round_ns"].sum() / 1e9
+    padded = rounds["num_padded_rows"].sum()
+    return {
+        "decode_tps": rounds["emitted"].sum() / total_s if total_s > 0 else None,
+        "round_ms": _round_ms(rounds),
+        "gap_ms": {"mean": _mean_ms(rounds["gap_ns"]), **percentiles(rounds["gap_ns"].dropna() / _NS_PER_MS, 50)},
+        "syncs_per_round": float(rounds["num_syncs"].mean()) if len(rounds) else None,
+        "mean_batch_size": float(rounds["batch_size"].mean()) if len(rounds) else None,
+        "rows_per_round": float(rounds["num_padded_rows"].mean()) if len(rounds) else None,
+        "draft_rows_per_round": float(rounds["num_draft_rows"].mean()) if len(rounds) else None,
+        "row_padding": 1 - rounds["num_rows"].sum() / padded if padded else None,
+        "num_decode_rounds": len(rounds),
+        "num_mixed_steps": int((table["kind"] == "mixed").sum()),
+        "rounds_by_graph": rounds["graph"].value_counts().to_dict(),
+    }
+
+
+def phase_metrics(phases: pd.DataFrame, table: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Median ms a decode round spends in each phase, `plain` and `instrumented` apart."""
+    return {
+        "plain": _medians(_by_round(phases, table, instrumented=False)),
+        "instrumented": _medians(_by_round(phases, table, instrumented=True)),
+    }
+
+
+def accounting_identity(
+    requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFrame, table: pd.DataFrame, tpot_ms: float | None
+) -> dict[str, Any]:
+    """TPOT against what independently measured parts predict.
+
+    predicted = (sum of phase means + mean gap) / tokens per forward, plus the time requests spent in or waiting for
+    mixed steps, per token. Means are over the forwards of requests (a round of B requests counts B times), since that
+    is what a token waits for. The gap is the recorded phase `gap`, else the host's time between steps. tpot_ms is the
+    token-weighted TPOT; residual = (tpot_ms - predicted) / tpot_ms. Plain phases are used where there are any; those of
+    an instrumented capture, which is slower, give `residual_instrumented` instead. No residual without phases.
+    """
+    rows = steps[~steps["is_prefill"].astype(bool)]
+    num_tokens = rows["num_emitted"].sum()
+    num_forwards = int((rows["kind"] == "decode").sum())
+    source, wide = _phases_for_identity(phases, table)
+    parts_ms = _parts_ms(wide, table)
+    if not parts_ms or not num_tokens or not tpot_ms:
+        return {"source": source, "tpot_ms": tpot_ms, "predicted_tpot_ms": None}
+    mixed_ms = _mixed_request_ms(requests, table) / num_tokens
+    predicted_ms = num_forwards * sum(parts_ms.values()) / num_tokens + mixed_ms
+    return {
+        "source": source,
+        "tpot_ms": tpot_ms,
+        "predicted_tpot_ms": predicted_ms,
+        "residual" if source == "plain" else "residual_instrumented": (tpot_ms - predicted_ms) / tpot_ms,
+        "parts_ms": parts_ms,
+        "tokens_per_decode_forward": num_tokens / num_forwards if num_forwards else None,
+        "mixed_ms_per_token": mixed_ms,
+    }
+
+
+def _by_round(phases: pd.DataFrame, table: pd.DataFrame, instrumented: bool) -> pd.DataFrame:
+    """ms by decode round (rows) and phase (columns); repeated occurrences in a round add up.
+
+    An instrumented capture may run outside the timed steps; its rounds are kept although the step log lacks them.
+    """
+    chosen = phases[phases["instrumented"].astype(bool) == instrumented]
+    kinds = chosen["step"].map(table["kind"])
+    chosen = chosen[(kinds == "decode") | (kinds.isna() & instrumented)]
+    wide = chosen.groupby(["step", "phase"])["duration_ns"].sum().unstack() / _NS_PER_MS
+    return wide[list(chosen["phase"].unique())]  # in the order in which they ran, not by name
+
+
+def _medians(wide: pd.DataFrame) -> dict[str, float]:
+    return {str(name): float(wide[name].median()) for name in wide}
+
+
+def _phases_for_identity(phases: pd.DataFrame, table: pd.DataFrame) -> tuple[str | None, pd.DataFrame]:
+    for source, instrumented in (("plain", False), ("instrumented", True)):
+        wide = _by_round(phases, table, instrumented)
+        if not wide.drop(columns=_GAP, errors="ignore").empty:
+            return source, wide
+    return None, pd.DataFrame()
+
+
+def _parts_ms(wide: pd.DataFrame, table: pd.DataFrame) -> dict[str, float]:
+    """Mean ms of each phase and of the gap, weighted by the requests in the round."""
+    if wide.empty:
+        return {}
+    weights = table["num_decoding"].reindex(wide.index).fillna(1)
+    work = wide.drop(columns=_GAP, errors="ignore").dropna(how="all").fillna(0.0)
+    parts = {str(name): _weighted(work[name], weights) for name in work}
+    rounds = table[table["kind"] == "decode"]
+    gaps = wide[_GAP].dropna() if _GAP in wide else rounds["gap_ns"].dropna() / _NS_PER_MS
+    if len(gaps):
+        parts[_GAP] = _weighted(gaps, table["num_decoding"].reindex(gaps.index).fillna(1))
+    return parts
+
+
+def _weighted(values: pd.Series, weights: pd.Series) -> float:
+    weights = weights.reindex(values.index)
+    return float((values * weights).sum() / weights.sum())
+
+
+def _mixed_request_ms(requests: pd.DataFrame, table: pd.DataFrame) -> float:
+    """Time that decoding requests spent in mixed steps or stalled by them, summed over requests."""
+    first_ns = requests.loc[requests["num_output_tokens"] >= 1, "t_first_ns"].sort_values()
+    last_ns = requests.loc[requests["num_output_tokens"] >= 1, "t_last_ns"].sort_values()
+    mixed = table[table["kind"] == "mixed"]
+    begun = first_ns.searchsorted(mixed["t_start_ns"], side="right")
+    ended = last_ns.searchsorted(mixed["t_host_ns"], side="left")
+    num_waiting = (begun - ended).clip(min=0)
+    return float((mixed["host_ns"] * num_waiting).sum() / _NS_PER_MS)
+
+
+def _round_ms(rounds: pd.DataFrame) -> dict[str, float | None]:
+    return {"mean": _mean_ms(rounds["round_ns"]), **percentiles(rounds["round_ns"] / _NS_PER_MS, 50, 99)}
+
+
+def _mean_ms(durations_ns: pd.Series) -> float | None:
+    return float(durations_ns.mean() / _NS_PER_MS) if durations_ns.notna().any() else None

@@ -1,0 +1,116 @@
+"""Latency and throughput of one block, from its requests and its step log. Times in ms, rates per second.
+
+`requests` and `steps` hold the columns of `schema.py` for one arm and one repeat. Host-visible times unless a name
+says `device`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.harness.stats.spread import percentiles
+
+_NS_PER_MS = 1e6
+_NS_PER_S = 1e9
+
+
+def served(requests: pd.DataFrame) -> pd.DataFrame:
+    """Requests that produced output and were not cut off: finish reason stop or length, at least one token."""
+    return requests[requests["finish_reason"].isin(["stop", "length"]) & (requests["num_output_tokens"] >= 1)]
+
+
+def tpot_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
+    """TPOT of each served request of two tokens or more: (t_last - t_first) / (n_out - 1); others are left out.
+
+    `clock` is empty for host-visible times and `_device` for completion on the device.
+    """
+    long = served(requests)
+    long = long[long["num_output_tokens"] >= 2]
+    return (long[f"t_last{clock}_ns"] - long[f"t_first{clock}_ns"]) / (long["num_output_tokens"] - 1) / _NS_PER_MS
+
+
+def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
+    """Times as users feel them; absent figures (no such request) are None.
+
+    ttft_ms: first token - submit. tpot_ms: see tpot_by_request_ms; `mean` over requests, `weighted` over tokens
+    (sum of decode times / sum of (n_out - 1)), and percentiles over requests. e2e_per_token_ms: mean over requests of
+    (t_last - submit) / n_out, never called TPOT. itl_ms: burst ITL, a chunk of m tokens is one gap and m - 1 zeros, so
+    its mean is the weighted TPOT and its tail the real stall. icl_ms: gaps between chunks, where a chunk is all that
+    became visible at one moment. tps_per_user: 1 / mean TPOT.
+    """
+    done = served(requests)
+    tokens = done["num_output_tokens"]
+    tpot = tpot_by_request_ms(requests)
+    tpot_device = tpot_by_request_ms(requests, "_device")
+    ttft = (done["t_first_ns"] - done["t_submit_ns"]) / _NS_PER_MS
+    ttft_device = (done["t_first_device_ns"] - done["t_submit_ns"]) / _NS_PER_MS
+    burst, chunks = _gaps_ms(steps, done)
+    return {
+        "ttft_ms": {"mean": _mean(ttft), **percentiles(ttft, 50, 90, 99)},
+        "ttft_device_ms": {"mean": _mean(ttft_device)},
+        "tpot_ms": {"mean": _mean(tpot), "weighted": _weighted_tpot_ms(done), **percentiles(tpot, 50, 90, 99)},
+        "tpot_device_ms": {"mean": _mean(tpot_device)},
+        "e2e_per_token_ms": _mean((done["t_last_ns"] - done["t_submit_ns"]) / tokens / _NS_PER_MS),
+        "itl_ms": {"mean": _mean(burst), **percentiles(burst, 99)},
+        "icl_ms": {"mean": _mean(chunks), **percentiles(chunks, 50, 99)},
+        "tps_per_user": 1e3 / tpot.mean() if len(tpot) and tpot.mean() > 0 else None,
+    }
+
+
+def throughput_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
+    """Tokens and requests per second.
+
+    tps: output tokens of all requests / window, the window from the first submit to the last token. requests_per_s:
+    served requests / window. steady_tps: tokens that became visible between the first and the last moment at which the
+    number of requests in service was at its maximum, / that time; a request is in service from the launch of its first
+    step to its last token. None where the step log is empty.
+    """
+    alive = requests[requests["num_output_tokens"] >= 1]
+    window_s = (alive["t_last_ns"].max() - requests["t_submit_ns"].min()) / _NS_PER_S if len(alive) else 0.0
+    return {
+        "window_s": window_s,
+        "tps": alive["num_output_tokens"].sum() / window_s if window_s > 0 else None,
+        "requests_per_s": len(served(requests)) / window_s if window_s > 0 else None,
+        **_steady(alive, steps),
+    }
+
+
+def _weighted_tpot_ms(done: pd.DataFrame) -> float | None:
+    num_gaps = (done["num_output_tokens"] - 1).sum()
+    total_ms = (done["t_last_ns"] - done["t_first_ns"]).sum() / _NS_PER_MS
+    return total_ms / num_gaps if num_gaps else None
+
+
+def _gaps_ms(steps: pd.DataFrame, done: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Burst ITL and ICL samples, pooled over served requests."""
+    rows = steps[(steps["num_emitted"] > 0) & steps["request_id"].isin(done["request_id"])]
+    chunks = rows.groupby(["request_id", "t_host_ns"], sort=True)["num_emitted"].sum().reset_index()
+    gaps = chunks.groupby("request_id")["t_host_ns"].diff().dropna().to_numpy() / _NS_PER_MS
+    num_zeros = int(chunks["num_emitted"].sum() - len(chunks))
+    return np.concatenate([gaps, np.zeros(num_zeros)]), gaps
+
+
+def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
+    if steps.empty or alive.empty:
+        return {"steady_tps": None, "max_in_flight": None}
+    start_ns = steps.groupby("request_id")["t_start_ns"].min().reindex(alive["request_id"]).to_numpy()
+    end_ns = alive["t_last_ns"].to_numpy()
+    known = ~np.isnan(start_ns.astype(float))
+    times = np.concatenate([start_ns[known], end_ns[known]])
+    changes = np.repeat([1, -1], known.sum())
+    order = np.lexsort((changes, times))  # at one moment, ends before starts
+    in_flight = np.cumsum(changes[order])
+    if not in_flight.size:
+        return {"steady_tps": None, "max_in_flight": None}
+    at_max = np.flatnonzero(in_flight == in_flight.max())
+    first_ns, last_ns = times[order][at_max[0]], times[order][at_max[-1] + 1]
+    visible = steps.loc[(steps["t_host_ns"] > first_ns) & (steps["t_host_ns"] <= last_ns), "num_emitted"].sum()
+    duration_s = (last_ns - first_ns) / _NS_PER_S
+    return {"steady_tps": visible / duration_s if duration_s > 0 else None, "max_in_flight": int(in_flight.max())}
+
+
+def _mean(values: Any) -> float | None:
+    return float(np.mean(values)) if len(values) else None

@@ -1,0 +1,105 @@
+"""Loading what a run names: device, dtype, target model, tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+
+from specbench.harness.models.config import ModelConfig, read_config
+from specbench.harness.models.llama import LlamaModel
+from specbench.harness.models.loader import dummy_target, load_target
+from specbench.harness.models.shapes import published_shape
+from specbench.harness.run_config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A loaded target and where it came from. `tokenizer` is None for random weights."""
+
+    model: LlamaModel
+    tokenizer: Any
+    eos_token_ids: tuple[int, ...]
+    described: dict[str, Any]
+
+
+def pick_device(name: str) -> torch.device:
+    """Raises ValueError if a GPU was asked for and there is none."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            "device: 'cuda' was asked for but torch sees no CUDA device; use --device cpu or fix the driver"
+        )
+    return torch.device(name)
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it: any CUDA device, CPUs with AVX512-BF16 or AMX."""
+    if name == "auto":
+        fast = device.type == "cuda" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        name = "bfloat16" if fast else "float32"
+    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
+
+
+def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, name: str) -> None:
+    """Refuses weights that cannot fit, before the system starts to swap or kills the process."""
+    needed_bytes = num_weights(shape) * dtype.itemsize
+    on_gpu = device.type == "cuda"
+    free_bytes = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
+    if needed_bytes > free_bytes:
+        raise ValueError(
+            f"model: {name} needs {needed_bytes / 1e9:.1f} GB for its weights in {str(dtype).removeprefix('torch.')}, "
+            f"the {'GPU' if on_gpu else 'machine'} has {free_bytes / 1e9:.1f} GB free; use a smaller model, or fewer "
+            "layers of random weights (--load-format dummy --num-layers N)"
+        )
+
+
+def num_weights(shape: ModelConfig) -> int:
+    """Elements of all matrices."""
+    q, kv = shape.num_q_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    layer = shape.hidden_size * (2 * q + 2 * kv + 3 * shape.intermediate_size)
+    embeddings = 1 if shape.tie_word_embeddings else 2
+    return shape.num_layers * layer + embeddings * shape.vocab_size * shape.hidden_size
+
+
+def _dummy_shape(config: RunConfig) -> ModelConfig:
+    shape = published_shape(config.model).config
+    if config.num_layers is None:
+        return shape
+    if config.num_layers > shape.num_layers:
+        raise ValueError(f"num_layers: {config.num_layers} is not allowed; {config.model} has {shape.num_layers}")
+    return shape.with_layers(config.num_layers)
+
+
+def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = None) -> Target:
+    """Resolves, converts if need be, and loads the target. Raises ValueError naming what does not fit."""
+    device = pick_device(config.device)
+    dtype = pick_dtype(config.dtype, device)
+    described: dict[str, Any] = {
+        "name": config.model,
+        "dtype": str(dtype).removeprefix("torch."),
+        "device": str(device),
+    }
+    if config.load_format == "dummy":
+        check_memory(_dummy_shape(config), dtype, device, config.model)
+        model = dummy_target(config.model, dtype, device, num_layers=config.num_layers)
+        hub_name = published_shape(config.model).hub_name
+        described |= {"source": f"random weights of the shape of {hub_name}", "sha256": "", "synthetic": True}
+        described["num_layers"] = model.config.num_layers
+        return Target(model, None, (), described)
+    from specbench.harness.models.source import (
+        resolve_model,  # the GGUF reader and the hub client, which random weights do not need
+    )
+    from specbench.workloads.tokenizer import load_tokenizer
+
+    source = resolve_model(config.model, progress=progress)
+    tokenizer = load_tokenizer(source.path)
+    check_memory(read_config(source.path)[0], dtype, device, config.model)
+    model = load_target(source.path, dtype, device)
+    described |= {"source": source.source, "sha256": source.sha256, "synthetic": False}
+    described["num_layers"] = model.config.num_layers
+    return Target(model, tokenizer, tokenizer.eos_ids or model.config.eos_token_ids, described)

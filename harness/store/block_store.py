@@ -1,0 +1,106 @@
+"""Raw tables on disk, block by block: a kill loses at most the block that was being measured.
+
+    parts/{requests,steps,phases}-<arm>-<n>.parquet   one set a measured block, until they are consolidated
+    requests.parquet steps.parquet phases.parquet     all blocks
+
+A block (one arm, one repeat) is committed by its requests part, which is written last. A part that is there supersedes
+the same block of the consolidated tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from specbench.harness.store.directories import slug
+from specbench.harness.store.files import write_parquet
+from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
+
+Block = tuple[str, int]
+_REQUESTS_LAST = ("steps", "phases", "requests")
+
+
+class BlockStore:
+    """The tables of one run directory. ValueError names a file that is damaged or missing, and what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parts = path / "parts"
+
+    def write(self, arm: str, repeat: int, tables: Mapping[str, pa.Table], error: str | None) -> None:
+        """Stores one block as parts; `error`: why it failed."""
+        self._parts.mkdir(exist_ok=True)
+        tag = json.dumps({"arm": arm, "repeat": repeat, "error": error})
+        for name in _REQUESTS_LAST:
+            write_parquet(self._part(name, arm, repeat), tables[name].replace_schema_metadata({"specbench.block": tag}))
+
+    def blocks(self) -> dict[Block, str | None]:
+        """Error, or None, of every stored block."""
+        blocks: dict[Block, str | None] = {}
+        path = self._path / "requests.parquet"
+        if path.exists():
+            table = _guarded(pq.read_table, path).select(["arm", "repeat", "request_id", "error"])
+            for row in table.group_by(["arm", "repeat", "request_id"]).aggregate([("error", "max")]).to_pylist():
+                failed = row["request_id"] == FAILED_ARM_REQUEST_ID
+                blocks[row["arm"], row["repeat"]] = row["error_max"] if failed else None
+        return blocks | self._part_blocks()
+
+    def tables(self) -> dict[str, pa.Table]:
+        """All rows so far, from parts and consolidated tables alike."""
+        parts = sorted(self._part_blocks())
+        return {name: self._table(name, parts) for name in TABLES}
+
+    def consolidate(self) -> list[str]:
+        """Writes the tables of all blocks; the names of their files. The parts stay until `drop_parts`."""
+        for name, table in self.tables().items():
+            write_parquet(self._path / f"{name}.parquet", table)
+        return [f"{name}.parquet" for name in TABLES]
+
+    def drop_parts(self) -> None:
+        """Rename first: a kill half way through the deletion must not leave a block without its steps."""
+        if self._parts.exists():
+            trash = self._path / f".parts-{secrets.token_hex(4)}"
+            self._parts.rename(trash)
+            shutil.rmtree(trash)
+
+    def _part(self, name: str, arm: str, repeat: int) -> Path:
+        """A file name for any label: readable, and distinct for labels that differ only in odd characters."""
+        digest = hashlib.sha256(arm.encode()).hexdigest()[:8]
+        return self._parts / f"{name}-{slug(arm)}-{digest}-{repeat}.parquet"
+
+    def _part_blocks(self) -> dict[Block, str | None]:
+        blocks: dict[Block, str | None] = {}
+        for path in sorted(self._parts.glob("requests-*.parquet")):
+            tag = json.loads(_guarded(pq.read_schema, path).metadata[b"specbench.block"])
+            blocks[tag["arm"], tag["repeat"]] = tag["error"]
+        return blocks
+
+    def _table(self, name: str, parts: list[Block]) -> pa.Table:
+        tables = [arrow_schema(name).empty_table()]
+        path = self._path / f"{name}.parquet"
+        if path.exists():
+            whole = _guarded(pq.read_table, path)
+            for arm, repeat in parts:
+                superseded = pc.and_(pc.equal(whole["arm"], arm), pc.equal(whole["repeat"], repeat))
+                whole = whole.filter(pc.invert(superseded))
+            tables.append(whole)
+        tables += [_guarded(pq.read_table, self._part(name, arm, repeat)) for arm, repeat in parts]
+        return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+
+
+def _guarded(read: Any, path: Path) -> Any:
+    try:
+        return read(path)
+    except FileNotFoundError as error:
+        raise ValueError(f"{path}: missing; the block is incomplete: remove its requests part and resume") from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: damaged ({error}); remove the file and resume the run") from error

@@ -1,0 +1,142 @@
+import json
+
+import pytest
+from run_samples import chain_block, frame, manifest, phase, prefill, request, sample_run, step
+
+from specbench.harness.metrics.metrics import block_metrics, results, summarise
+from specbench.harness.store.files import to_plain
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import Frames
+
+
+def test_every_figure_of_a_block_of_one_arm_by_hand():
+    block = chain_block([4, 0, 2], num_requests=1, round_ms=10.0)
+    figures = block_metrics(*(frame(name, rows) for name, rows in block.items()))
+    assert figures["num_output_tokens"] == 1 + 5 + 1 + 3
+    assert figures["tpot_ms"]["mean"] == pytest.approx(30 / 9)
+    assert figures["tps"] == pytest.approx(10 / 0.050)
+    assert figures["decode_tps"] == pytest.approx(9 / 0.030)
+    assert figures["phases_ms"]["plain"] == pytest.approx({"gap": 1, "verify": 6.75, "draft_first": 2.25})
+    assert figures["accounting"]["residual"] == pytest.approx(0, abs=1e-9)
+    assert figures["acceptance"]["acceptance_length"] == pytest.approx(3)
+
+
+def test_summary_holds_medians_and_extremes_over_repeats(tmp_path):
+    run = RunDirectory.create(tmp_path, "x", manifest("no-spec"))
+    for repeat, round_ms in enumerate((10.0, 20.0, 12.0)):
+        run.append("no-spec", repeat, **chain_block([0] * 10, k=0, round_ms=round_ms))
+    tpot = summarise(run.frames())[0].spreads["tpot_ms.mean"]
+    assert (tpot.median, tpot.min, tpot.max, tpot.n) == (12, 10, 20, 3)
+
+
+def test_failed_arm_is_a_row_with_its_error(tmp_path):
+    baseline, eagle, failed = summarise(sample_run(tmp_path).frames())
+    assert failed.status == "failed" and failed.num_repeats == 0 and failed.spreads == {}
+    assert failed.error == "RuntimeError: graph `one` refused | no GPU"
+    assert failed.marks == (f"failed: {failed.error}",)
+    assert eagle.marks == ("synthetic",) and baseline.speedup is None and failed.speedup is None
+
+
+def test_a_repeat_that_failed_marks_the_arm_and_keeps_the_others(tmp_path):
+    run = RunDirectory.create(tmp_path, "x", manifest("no-spec"))
+    run.append("no-spec", 0, **chain_block([0] * 4, k=0))
+    run.fail_arm("no-spec", 1, "out of memory")
+    (arm,) = summarise(run.frames())
+    assert arm.status == "partial" and arm.num_repeats == 1 and arm.num_requests == 4
+    assert arm.marks == ("1 of 2 repeats failed",)
+
+
+def test_arm_that_never_ran(tmp_path):
+    run = RunDirectory.create(tmp_path, "x", manifest("no-spec", "eagle"))
+    assert [(arm.status, arm.marks) for arm in summarise(run.frames())] == [("pending", ("not run",))] * 2
+
+
+def test_failed_requests_and_large_residuals_are_marked():
+    requests = [
+        request(0, first_ms=10, last_ms=30, num_output_tokens=3),
+        request(1, first_ms=0, last_ms=0, num_output_tokens=0, finish_reason="error", error="boom"),
+    ]
+    steps = [prefill(0, 0, 0, 10), step(1, 0, 10, 20), step(2, 0, 20, 30)]
+    phases = [phase(1, "verify", 9), phase(2, "verify", 9)]
+    (arm,) = summarise(
+        Frames(requests=frame("requests", requests), steps=frame("steps", steps), phases=frame("phases", phases))
+    )
+    assert arm.marks == ("1 of 2 requests failed", "residual +10.0%")
+    assert arm.error == "boom"
+
+
+def paired(tpots_ms, arm, repeat=0, prompt_ids=("a", "b", "c", "d"), first_id=0):
+    return frame(
+        "requests",
+        [
+            request(first_id + i, first_ms=0, last_ms=10 * tpot, num_output_tokens=11, prompt_id=prompt)
+            for i, (tpot, prompt) in enumerate(zip(tpots_ms, prompt_ids, strict=True))
+        ],
+        arm=arm,
+        repeat=repeat,
+    )
+
+
+def frames_of(*requests, arms):
+    import pandas as pd
+
+    described = tuple({"label": label, "strategy": strategy} for label, strategy in arms)
+    empty = {"steps": frame("steps", []), "phases": frame("phases", [])}
+    return Frames(requests=pd.concat(requests, ignore_index=True), **empty, arms=described)
+
+
+def test_speed_up_is_the_geometric_mean_of_paired_ratios():
+    frames = frames_of(
+        paired([8, 8, 8, 8], "fast"),
+        paired([8, 16, 32, 64], "base", first_id=100),
+        arms=(("fast", "eagle"), ("base", "no_spec")),
+    )
+    fast, base = summarise(frames)
+    assert base.speedup is None and fast.speedup is not None
+    assert fast.speedup.baseline == "base"
+    assert fast.speedup.tpot_ratio == pytest.approx((1 * 2 * 4 * 8) ** 0.25)
+    assert fast.speedup.num_prompts == 4 and fast.speedup.num_pairs == 4
+    assert 1 <= fast.speedup.tpot_ratio_low < fast.speedup.tpot_ratio < fast.speedup.tpot_ratio_high <= 8
+    assert fast.speedup.same_output_rate == 1
+    assert fast.speedup.tps_ratio == pytest.approx((44 / 0.080) / (44 / 0.640))
+
+
+def test_speed_up_pairs_within_a_repeat_and_clusters_by_prompt():
+    frames = frames_of(
+        paired([10, 10], "base", repeat=0, prompt_ids=("a", "b")),
+        paired([5, 10], "fast", repeat=0, prompt_ids=("a", "b")),
+        paired([40, 40], "base", repeat=1, prompt_ids=("a", "b")),
+        paired([5, 40], "fast", repeat=1, prompt_ids=("a", "b")),
+        arms=(("base", "no-spec"), ("fast", "eagle")),
+    )
+    speedup = summarise(frames)[1].speedup
+    assert speedup is not None
+    assert (speedup.num_prompts, speedup.num_pairs) == (2, 4)
+    assert speedup.tpot_ratio == pytest.approx((2 * 8) ** 0.25)  # prompt a: sqrt(2 * 8); prompt b: 1
+    assert (speedup.tpot_ratio_low, speedup.tpot_ratio_high) == pytest.approx((1, 4))
+
+
+def test_other_prompts_do_not_pair():
+    frames = frames_of(
+        paired([10, 10], "base", prompt_ids=("a", "b")),
+        paired([5, 5], "fast", prompt_ids=("c", "d")),
+        arms=(("base", "no-spec"), ("fast", "eagle")),
+    )
+    speedup = summarise(frames)[1].speedup
+    assert speedup is not None and speedup.tpot_ratio is None and speedup.num_pairs == 0
+
+
+def test_without_a_baseline_arm_there_is_no_speed_up():
+    frames = frames_of(paired([1, 2, 3, 4], "eagle"), arms=(("eagle", "eagle"),))
+    assert summarise(frames)[0].speedup is None
+
+
+def test_results_are_plain_and_cover_every_measured_block(tmp_path):
+    found = json.loads(json.dumps(to_plain(results(sample_run(tmp_path).frames())), allow_nan=False))
+    assert len(found["arms"]) == 3
+    assert sorted((b["arm"].split(":")[0], b["repeat"]) for b in found["blocks"]) == [
+        ("eagle", 0),
+        ("eagle", 1),
+        ("no-spec", 0),
+        ("no-spec", 1),
+    ]

@@ -1,0 +1,230 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_samples import ENVIRONMENT, chain_block, manifest, request, step
+
+from specbench.harness.store.files import sha256_file
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import RUN_SCHEMA, arrow_schema, build_table, hash_token_ids
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def new_run(tmp_path, *labels):
+    return RunDirectory.create(tmp_path, "test", manifest(*(labels or ("no-spec", "eagle:k=4"))))
+
+
+def test_create_writes_a_whole_manifest(tmp_path):
+    run = RunDirectory.create(tmp_path / "deep" / "er", "my run/x", manifest("no-spec"))
+    assert re.fullmatch(r"\d{8}T\d{6}Z-my-run-x-[0-9a-f]{8}", run.path.name)
+    stored = json.loads((run.path / "run.json").read_text())
+    assert stored["schema"] == RUN_SCHEMA and stored["status"] == "running" and stored["run_id"] == run.path.name
+    assert stored["command"] == "specbench run --strategy no-spec --label 'it'\"'\"'s'"
+    assert stored["git"] == ENVIRONMENT["git"] and "git" not in stored["environment"]
+    assert stored["arms"] == [
+        {"label": "no-spec", "strategy": "no-spec", "config": {}, "notes": [], "status": "pending", "error": ""}
+    ]
+
+
+@pytest.mark.parametrize("change", [{"arms": [{"label": "a"}, {"label": "a"}]}, {"arms": [{"strategy": "x"}]}])
+def test_arms_need_labels_of_their_own(tmp_path, change):
+    with pytest.raises(ValueError, match="label"):
+        RunDirectory.create(tmp_path, "x", manifest("a") | change)
+
+
+def test_manifest_keys_are_required(tmp_path):
+    with pytest.raises(ValueError, match="workload"):
+        RunDirectory.create(tmp_path, "x", {"argv": [], "config": {}, "arms": []})
+
+
+def test_blocks_are_readable_at_once_and_after_finishing(tmp_path):
+    run = new_run(tmp_path)
+    run.append("no-spec", 0, **chain_block([0, 0], k=0))
+    run.append("eagle:k=4", 0, **chain_block([1, 2]))
+    before = RunDirectory.open(run.path)
+    assert before.done_blocks() == {("no-spec", 0), ("eagle:k=4", 0)}
+    frames = before.frames()
+    run.finish({"tps": float("nan")})
+    after = RunDirectory.open(run.path)
+    assert not (run.path / "parts").exists()
+    assert after.manifest["status"] == "complete" and after.manifest["results"] == {"tps": None}
+    assert after.done_blocks() == before.done_blocks()
+    for name in ("requests", "steps", "phases"):
+        assert getattr(after.frames(), name).equals(getattr(frames, name))
+        path = run.path / f"{name}.parquet"
+        assert after.manifest["files"][path.name] == {"sha256": sha256_file(path)}
+
+
+def test_failed_block_is_a_row_and_is_tried_again(tmp_path):
+    run = new_run(tmp_path)
+    run.fail_arm("eagle:k=4", 0, ValueError("no such head"))
+    run.finish({})
+    again = RunDirectory.open(run.path)
+    assert again.manifest["status"] == "failed"
+    assert again.failed_blocks() == {("eagle:k=4", 0): "ValueError: no such head"} and again.done_blocks() == set()
+    assert [(arm["status"], arm["error"]) for arm in again.manifest["arms"]] == [
+        ("pending", ""),
+        ("failed", "ValueError: no such head"),
+    ]
+    again.resume(["specbench", "run", "--resume", str(run.path)])
+    assert RunDirectory.open(run.path).manifest["status"] == "running"
+    again.append("eagle:k=4", 0, **chain_block([1]))
+    assert again.failed_blocks() == {} and again.done_blocks() == {("eagle:k=4", 0)}
+    again.finish({})
+    frames = RunDirectory.open(run.path).frames()
+    assert len(frames.requests) == 4 and set(frames.requests["finish_reason"]) == {"length"}
+    assert len(again.manifest["resumes"]) == 1
+
+
+def test_interrupted_run_keeps_its_blocks_and_goes_on(tmp_path):
+    run = new_run(tmp_path)
+    run.append("no-spec", 0, **chain_block([0], k=0))
+    run.finish({}, status="interrupted")
+    again = RunDirectory.open(run.path)
+    assert again.manifest["status"] == "interrupted" and again.manifest["ended_utc"]
+    again.resume([])
+    again.append("eagle:k=4", 0, **chain_block([1]))
+    assert RunDirectory.open(run.path).done_blocks() == {("no-spec", 0), ("eagle:k=4", 0)}
+    again.finish({})
+    assert len(RunDirectory.open(run.path).frames().requests) == 8
+    with pytest.raises(ValueError, match="status: 'done' not allowed"):
+        again.finish({}, status="done")
+
+
+def test_labels_that_look_alike_in_file_names_stay_apart(tmp_path):
+    labels = ("a|b", "a/b", "a<b>")
+    run = new_run(tmp_path, *labels)
+    for n, label in enumerate(labels):
+        run.append(label, 0, **chain_block([0] * (n + 1), num_requests=1))
+    assert run.done_blocks() == {(label, 0) for label in labels}
+    counts = run.frames().requests.set_index("arm")["num_output_tokens"].to_dict()
+    assert counts == {"a|b": 2, "a/b": 3, "a<b>": 4}
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = {paths}
+from run_samples import chain_block, manifest
+from specbench.harness.store import block_store
+from specbench.harness.store import run_directory as record
+run = record.RunDirectory.create(sys.argv[1], "killed", manifest("no-spec", "eagle"))
+run.append("no-spec", 0, **chain_block([0, 0], k=0))
+write = block_store.write_parquet
+def write_then_die(path, table):
+    write(path, table)
+    if path.name.startswith({fatal!r}):
+        os.kill(os.getpid(), signal.SIGKILL)
+block_store.write_parquet = write_then_die
+run.append("eagle", 0, **chain_block([1, 1]))
+run.finish({{}})
+"""
+
+
+@pytest.mark.parametrize("fatal", ["steps-", "phases-", "requests-", "requests.parquet", "phases.parquet"])
+def test_a_kill_loses_at_most_the_block_being_written(tmp_path, fatal):
+    code = KILLED.format(paths=[str(ROOT / ".ns"), str(ROOT / "tests")], fatal=fatal)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    (path,) = tmp_path.iterdir()
+    run = RunDirectory.open(path)
+    lost = fatal in ("steps-", "phases-")
+    assert run.manifest["status"] == "running"
+    assert run.done_blocks() == {("no-spec", 0)} | (set() if lost else {("eagle", 0)})
+    assert set(run.frames().steps["arm"]) == {arm for arm, _ in run.done_blocks()}
+    run.append("eagle", 0, **chain_block([1, 1]))
+    run.finish({})
+    frames = RunDirectory.open(path).frames()
+    assert len(frames.requests) == 2 * 4 and len(frames.steps) == 2 * (3 + 2 + 1 + 3)
+    assert frames.steps.groupby(["arm", "step"]).size().max() == 1
+
+
+def test_open_refuses_what_is_no_run(tmp_path):
+    with pytest.raises(ValueError, match="not a run directory"):
+        RunDirectory.open(tmp_path)
+
+
+def test_open_refuses_another_schema(tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"schema": "specbench.run/99"}))
+    with pytest.raises(ValueError, match=r"run.json: schema 'specbench.run/99'.*specbench.run/1"):
+        RunDirectory.open(tmp_path)
+
+
+def test_open_refuses_a_half_written_manifest(tmp_path):
+    run = new_run(tmp_path)
+    file = run.path / "run.json"
+    file.write_text(file.read_text()[:100])
+    with pytest.raises(ValueError, match="run.json: damaged"):
+        RunDirectory.open(run.path)
+
+
+def test_a_damaged_part_is_named(tmp_path):
+    run = new_run(tmp_path)
+    run.append("no-spec", 0, **chain_block([0]))
+    (part,) = (run.path / "parts").glob("steps-*.parquet")
+    part.write_bytes(part.read_bytes()[:50])
+    with pytest.raises(ValueError, match=re.escape(str(part))):
+        run.frames()
+    part.unlink()
+    with pytest.raises(ValueError, match="missing"):
+        run.frames()
+
+
+def test_unknown_arm_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="'medusa'.*no-spec"):
+        new_run(tmp_path).append("medusa", 0, [])
+
+
+def test_notes_and_late_configuration(tmp_path):
+    run = new_run(tmp_path)
+    run.describe_arm("no-spec", config={"graph": "full"}, notes=["graph: full instead of one"])
+    run.describe_arm("no-spec", notes=["graph: full instead of one"])
+    arm = RunDirectory.open(run.path).manifest["arms"][0]
+    assert arm["config"] == {"graph": "full"} and arm["notes"] == ["graph: full instead of one"]
+
+
+GOOD = request(0, first_ms=1, last_ms=2, num_output_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({k: v for k, v in GOOD.items() if k != "t_first_ns"}, "requests.t_first_ns: missing"),
+        (GOOD | {"tpot": 1}, "unknown columns"),
+        (GOOD | {"finish_reason": "eos"}, r"requests.finish_reason: \['eos'\] not allowed"),
+        (GOOD | {"num_output_tokens": None}, "requests.num_output_tokens: 1 values are missing"),
+        (GOOD | {"num_output_tokens": "two"}, "requests.num_output_tokens: not int32"),
+        (GOOD | {"arm": "b"}, "requests.arm: rows of another block"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(row, message):
+    with pytest.raises(ValueError, match=message):
+        build_table("requests", "a", 0, [row])
+
+
+def test_rows_of_different_shape_are_refused():
+    with pytest.raises(ValueError, match="same columns"):
+        build_table("requests", "a", 0, [GOOD, GOOD | {"num_preemptions": 1}])
+
+
+def test_columns_and_rows_give_the_same_table():
+    rows = [step(0, 0, 0, 1, k=4, j=2), step(1, 0, 1, 2, k=4, j=1)]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    assert build_table("steps", "a", 0, rows).equals(build_table("steps", "a", 0, columns))
+
+
+def test_defaults_are_filled_in():
+    given = {k: v for k, v in step(0, 0, 0, 1, k=4, j=2).items() if k not in ("draft_depth", "num_syncs")}
+    (row,) = build_table("steps", "a", 3, [given]).to_pylist()
+    assert (row["arm"], row["repeat"]) == ("a", 3)
+    assert (row["draft_depth"], row["num_padded_rows"], row["num_syncs"], row["graph"]) == (4, 5, 0, "none")
+    (row,) = build_table("requests", "a", 0, [GOOD]).to_pylist()
+    assert row["output_sha256"] == hash_token_ids([7, 7]) and row["error"] == ""
+
+
+def test_every_column_says_what_it_is():
+    for table in ("requests", "steps", "phases"):
+        assert all(field.metadata[b"doc"] for field in arrow_schema(table))
