@@ -8,12 +8,6 @@ from collections.abc import Sequence
 
 from specbench.harness.compare.gate_result import (
     ERROR,
-    EXIT_INCONCLUSIVE,
-    EXIT_INVALID,
-    EXIT_NOT_COMPARABLE,
-    EXIT_PASSED,
-    EXIT_REGRESSED,
-    EXIT_WRONG,
     FAILED,
     INCONCLUSIVE,
     NO_DATA,
@@ -23,6 +17,7 @@ from specbench.harness.compare.gate_result import (
     GateReport,
     GateResult,
 )
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.store.files import to_plain
 from specbench.reports.cells import NOTHING, number
 from specbench.reports.compare_table import change_cell, signed
@@ -35,12 +30,12 @@ MOST_CHARACTERS = 65_536  # of a comment on GitHub
 _SHORT = HEADERS[:8]
 _ORDER = (FAILED, NOT_COMPARABLE, NO_DATA, INCONCLUSIVE, PASSED, SKIPPED)
 _WORDS = {
-    EXIT_PASSED: "passed",
-    EXIT_REGRESSED: "regressed",
-    EXIT_INCONCLUSIVE: "inconclusive",
-    EXIT_INVALID: "invalid measurement",
-    EXIT_NOT_COMPARABLE: "not comparable",
-    EXIT_WRONG: "wrong outputs",
+    ExitCode.PASSED: "passed",
+    ExitCode.FAILED: "regressed",
+    ExitCode.INCONCLUSIVE: "inconclusive",
+    ExitCode.INVALID: "invalid measurement",
+    ExitCode.NOT_COMPARABLE: "not comparable",
+    ExitCode.WRONG: "wrong outputs",
 }
 _CUT = "\n\n(cut: GitHub takes no longer comments; the whole report is in the artefact)\n"
 
@@ -62,7 +57,7 @@ def headline(report: GateReport) -> str:
 
 def sentence(report: GateReport) -> str:
     """The verdict in one line, with what to do."""
-    if report.exit_code == EXIT_PASSED:
+    if report.exit_code == ExitCode.PASSED:
         open_ = report.with_status(INCONCLUSIVE, NO_DATA)
         rest = f"; {_count(len(open_), 'gate')} without a verdict" if open_ else ""
         return f"{_count(len(report.with_status(PASSED)), 'gate')} passed{rest}: no action needed."
@@ -82,7 +77,7 @@ def comment(report: GateReport) -> str:
     results = _sorted(report.results)
     shown = [r for r in results if r.status not in (PASSED, SKIPPED) or r.comparison is not None]
     rest = [r for r in results if r not in shown]
-    passed = report.exit_code == EXIT_PASSED
+    passed = report.exit_code == ExitCode.PASSED
     head = [
         marker(report.suite),
         f"## {'✅' if passed else '❌'} specbench {escape_markdown(report.suite)}: {headline(report)}",

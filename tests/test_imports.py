@@ -41,6 +41,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.store",
         "harness.profiling.record",
         "harness.compare",
+        "harness.exit_codes",
         "harness.history",
         "harness.roofline.machine",
         "harness.roofline.of_run",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.store.run_directory import RunDirectory
 
 from .blocks import add_record, missing_blocks
@@ -23,8 +24,6 @@ from .comparable import arm_name, differences
 from .plan import LABELS, MANIFEST_KEY, AbPlan, NotComparableError, Side
 from .watch import GpuProbe, Watch
 
-_EXIT_USAGE = 2
-_EXIT_ARM_FAILED = 1
 _ADVICE = "start a new experiment, or name revisions with --ref-a and --ref-b"
 _CHILDREN, _LOGS = "children", "log"
 _PLAIN = ("workload", "model", "sampling")  # of a child's manifest, for the manifest that joins them
@@ -66,12 +65,12 @@ class FreshBlocks:
         facts["code_state"] = state
         if side.sha is None and state is None:
             facts["unchecked"] = [*facts["unchecked"], "local edits of the code between blocks (no git checkout)"]
-        if code == _EXIT_USAGE:
+        if code == ExitCode.BAD_INPUT:
             raise ValueError(f"{side.label}: {_last_line(log)}")
         found = sorted(folder.glob("*/run.json"))
         if len(found) > 1:
             raise ValueError(f"{side.label}: made {len(found)} runs; a side is one arm at one batch size")
-        if code not in (0, _EXIT_ARM_FAILED) or not found:
+        if code not in (0, ExitCode.FAILED) or not found:
             add_record(self.directory.path, side.label, block, position, **facts)
             self._failed(side.label, block, f"exit code {code}: {_last_line(log)}")
             return

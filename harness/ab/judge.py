@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.judge.overall import INVALID, MIXED, UNFINISHED, decisive
 from specbench.harness.metrics.block_figures import block_figures
 from specbench.harness.stats.power import ALPHA
@@ -31,8 +32,6 @@ from .plan import MANIFEST_KEY
 from .samples import TPOT, metric_pairs, same_outputs
 
 AB_SCHEMA = "specbench.ab/1"
-
-EXIT_OK, EXIT_REGRESSED, EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_NOT_COMPARABLE, EXIT_WRONG = 0, 1, 3, 4, 5, 6
 
 
 def judge(directory: RunDirectory) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def judge(directory: RunDirectory) -> dict[str, Any]:
             "same_output": {"num_same": num_same, "num_pairs": num_outputs, "is_enough": is_told and not wrong},
             "verdict": verdict,
             "product": product,
-            "exit_code": EXIT_WRONG if wrong else _exit_code(counts) if is_told else EXIT_INVALID,
+            "exit_code": ExitCode.WRONG if wrong else _exit_code(counts) if is_told else ExitCode.INVALID,
         }
     )
 
@@ -109,7 +108,7 @@ def _overall(compared: list[Comparison], found: Experiment) -> str:
     return next(word for word in (REGRESSED, INCONCLUSIVE, IMPROVED, EQUIVALENT) if word in verdicts)
 
 
-def _exit_code(verdict: str) -> int:
+def _exit_code(verdict: str) -> ExitCode:
     if verdict in (INVALID, UNFINISHED, EXPLORATORY, NO_DATA):
-        return EXIT_INVALID
-    return EXIT_REGRESSED if verdict == REGRESSED else EXIT_OK
+        return ExitCode.INVALID
+    return ExitCode.FAILED if verdict == REGRESSED else ExitCode.PASSED

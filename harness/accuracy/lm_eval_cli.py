@@ -20,10 +20,11 @@ from __future__ import annotations
 import os
 import sys
 
+from specbench.harness.exit_codes import ExitCode
+
 from .extra import require_lm_eval
 
 MODEL_NAME = "specbench"
-EXIT_USAGE = 2
 _TARGET = "specbench.harness.accuracy.lm_eval_model:SpecbenchLM"
 
 
@@ -59,7 +60,7 @@ def main() -> None:
             cli_evaluate()
     except ValueError as error:
         print(f"specbench: error: {error}", file=sys.stderr)
-        sys.exit(EXIT_USAGE)
+        sys.exit(ExitCode.BAD_INPUT)
 
 
 def _asks_for_gsm8k(argv: list[str]) -> bool:

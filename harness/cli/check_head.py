@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specbench.harness.exit_codes import ExitCode
+
 if TYPE_CHECKING:
     from specbench.harness.training.check import HeadReport
     from specbench.harness.training.evaluate import HeadEvaluation
 
     from .progress import RunProgress
 
-EXIT_PROBLEMS = 1
 _PROMPTS = (
     "What is the capital of France, and what is it known for?",
     "Write a short story about a lighthouse keeper who finds a letter.",
@@ -92,7 +93,7 @@ def check_head(
     else:
         _print(report, evaluations)
     if not report.ok:
-        raise typer.Exit(EXIT_PROBLEMS)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _fetch(name: str, progress: RunProgress) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specbench.harness.exit_codes import ExitCode
+
 from .percent import parse_effect
 
 if TYPE_CHECKING:
     from specbench.harness.compare.comparison import ComparedRuns
 
 FORMATS = ("table", "md", "json", "csv")
-EXIT_USAGE, EXIT_NOT_COMPARABLE = 2, 5
 
 
 def compare(
@@ -67,10 +68,10 @@ def compare(
         for mismatch in compared.mismatches:
             typer.echo(f"specbench: not comparable: {mismatch.run} differs in {mismatch.describe()}", err=True)
         typer.echo("specbench: compare them nevertheless with --allow-mismatch", err=True)
-        raise typer.Exit(EXIT_NOT_COMPARABLE)
+        raise typer.Exit(ExitCode.NOT_COMPARABLE)
     _print(compared, format)
     if len(found) == 1 and len(runs) > 1 and len({p.resolve() for p in runs}) > 1:
-        raise typer.Exit(EXIT_USAGE)  # shown, but not what was asked for
+        raise typer.Exit(ExitCode.BAD_INPUT)  # shown, but not what was asked for
 
 
 def _print(compared: ComparedRuns, format: str) -> None:

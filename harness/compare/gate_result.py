@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.stats.verdict import Comparison
 
 from .keys import Mismatch
@@ -16,8 +17,6 @@ NO_DATA, NOT_COMPARABLE, SKIPPED = "no data", "not comparable", "not applicable"
 ERROR, WARNING, NOTHING = "error", "warning", "nothing"
 
 VALIDITY, STRUCTURAL, CORRECTNESS, TIMED = "validity", "structural", "correctness", "timed"
-
-EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_NOT_COMPARABLE, EXIT_WRONG = 0, 1, 3, 4, 5, 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,17 +98,17 @@ def severity(status: str, *, inconclusive: str, missing: str) -> str:
     return NOTHING
 
 
-def exit_code(results: Sequence[GateResult], *, inconclusive: str, missing: str) -> int:
+def exit_code(results: Sequence[GateResult], *, inconclusive: str, missing: str) -> ExitCode:
     """0 passed; 6 correctness, before everything; 5 not comparable; 4 invalid measurement; 1 regressed; 3 inconclusive
     where the policy says `fail`. The policy's `missing = "warn"` lets gates without data pass."""
     errors = [r for r in results if severity(r.status, inconclusive=inconclusive, missing=missing) == ERROR]
     found, statuses = {(r.kind, r.status) for r in errors}, {r.status for r in errors}
     if (CORRECTNESS, FAILED) in found:
-        return EXIT_WRONG
+        return ExitCode.WRONG
     if NOT_COMPARABLE in statuses:
-        return EXIT_NOT_COMPARABLE
+        return ExitCode.NOT_COMPARABLE
     if (VALIDITY, FAILED) in found or NO_DATA in statuses:
-        return EXIT_INVALID
+        return ExitCode.INVALID
     if FAILED in statuses:
-        return EXIT_REGRESSED
-    return EXIT_INCONCLUSIVE if INCONCLUSIVE in statuses else EXIT_PASSED
+        return ExitCode.FAILED
+    return ExitCode.INCONCLUSIVE if INCONCLUSIVE in statuses else ExitCode.PASSED

@@ -14,6 +14,7 @@ import torch
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.drive import warm_up
 from specbench.harness.run.prepare import PreparedRun, manifest, prepare
 from specbench.harness.run.warmup import WarmUp
@@ -24,9 +25,6 @@ from .node_map import NodeMap, record_node_maps, write_node_maps
 from .steady import IGNORED_STOPS, trace_rounds
 from .subject import subject_of
 from .tracers import NoTracer, NsysRange, TorchTracer, Tracer
-
-EXIT_FAILED = 1
-EXIT_INPUT = 2
 
 
 class _Lines:
@@ -101,11 +99,11 @@ def main(words: list[str]) -> int:
     except ValueError as error:
         write_error(job.folder, error)
         print(f"specbench: error: {error}", file=sys.stderr)
-        return EXIT_INPUT
+        return ExitCode.BAD_INPUT
     except Exception as error:  # whoever started the process reads it in error.json
         write_error(job.folder, error)
         traceback.print_exc()
-        return EXIT_FAILED
+        return ExitCode.FAILED
     return 0
 
 

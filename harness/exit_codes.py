@@ -1,0 +1,16 @@
+"""What a command's exit code says, the same in every command and in the processes that it starts."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    PASSED = 0
+    FAILED = 1  # an arm failed, or what was compared regressed
+    BAD_INPUT = 2
+    INCONCLUSIVE = 3  # where that was asked to count
+    INVALID = 4  # what was measured allows no verdict
+    NOT_COMPARABLE = 5
+    WRONG = 6  # outputs that must not differ do
+    INTERRUPTED = 130
