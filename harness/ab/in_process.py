@@ -11,7 +11,8 @@ import torch
 from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.request import Request
 from specbench.harness.run.prepare import PreparedRun, Progress
-from specbench.harness.run.runner import Arms, deferred_interrupt, try_block
+from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.run.runner import Arms, try_block
 from specbench.harness.store.run_directory import RunDirectory
 
 from .blocks import add_record, missing_blocks

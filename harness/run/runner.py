@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import gc
-import signal
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -18,6 +14,7 @@ from specbench.harness.metrics.metrics import results
 from specbench.harness.roofline.forwards import FORWARDS
 from specbench.harness.roofline.of_engine import forwards_of
 from specbench.harness.run.drive import BlockRows, run_block, warm_up
+from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.instrument import instrumented_phases
 from specbench.harness.run.prepare import PreparedRun, Progress, first_line
 from specbench.harness.run.warmup import WarmUp
@@ -50,22 +47,6 @@ def check_same_inputs(directory: RunDirectory, run: PreparedRun) -> None:
                 f"resume: {directory.path} was measured with the model's {key} {model.get(key)!r}, it is now "
                 f"{run.target.described.get(key)!r}; start a new run"
             )
-
-
-@contextmanager
-def deferred_interrupt() -> Iterator[None]:
-    """Ctrl-C waits until the writing in here is done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets KeyboardInterrupt
-        return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
 
 
 class Arms:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specbench.harness.cli import run_session, sweep_session
-from specbench.harness.cli.run_lock import run_lock
+from specbench.harness.run.run_lock import run_lock
 from specbench.harness.run import runner
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.record import SweepDirectory
