@@ -10,8 +10,9 @@ import torch
 
 from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.request import Request
-from specbench.harness.run.prepare import PreparedRun, Progress
 from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.run.prepare import PreparedRun
+from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import Arms, try_block
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -26,6 +27,7 @@ class BlockProgress:
 
     def __init__(self, inner: Progress, num_blocks: int):
         self._inner, self._num_blocks = inner, num_blocks
+        self.is_quiet = inner.is_quiet
 
     def say(self, text: str) -> None:
         self._inner.say(text)

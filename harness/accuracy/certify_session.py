@@ -16,7 +16,8 @@ from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.models.llama import LlamaModel
-from specbench.harness.run.prepare import PreparedRun, Progress, first_line
+from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.progress import Progress
 
 from .certify import Generated, Judge, generate
 from .certify_distribution import DistributionJudge, DistributionTest

@@ -15,8 +15,9 @@ from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.engine import Engine
 from specbench.harness.metrics.accuracy import accuracy_figures
 from specbench.harness.metrics.metrics import BASELINE, results
-from specbench.harness.run.prepare import Progress, first_line
 from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.run.prepare import first_line
+from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import ERROR_LOG
 from specbench.harness.run.target import Target
 from specbench.harness.run_config import ArmConfig, RunConfig

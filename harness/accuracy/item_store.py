@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from specbench.harness.engine.request import Request
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, with_direction
-from specbench.harness.run.prepare import Progress
 from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.run.prepare import Progress
 from specbench.harness.store.files import write_parquet
 from specbench.harness.store.run_directory import RunDirectory
 

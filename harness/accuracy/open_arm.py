@@ -10,6 +10,7 @@ import torch
 from specbench.harness.arms import build_engine
 from specbench.harness.engine.engine import Engine
 from specbench.harness.run.prepare import load_arms
+from specbench.harness.run.progress import NullProgress
 from specbench.harness.run.target import Target
 from specbench.harness.run_config import RunConfig, parse_arm
 from specbench.workloads.base import WorkloadRequest
@@ -17,18 +18,6 @@ from specbench.workloads.base import WorkloadRequest
 DEFAULT_MAX_MODEL_LEN = 2048  # tokens of prompt and output; five GSM8K examples take about 900
 _NUMBERS = ("max_num_batched_tokens", "page_size", "num_pages", "seed", "max_concurrency")
 _WORDS = ("model", "dtype", "device")
-
-
-class Silent:
-    """Progress for somebody who wants none; lm-eval draws its own."""
-
-    def say(self, text: str) -> None: ...
-
-    def asset(self, name: str, done: int, total: int) -> None: ...
-
-    def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
-
-    def request_done(self, request: Any) -> None: ...
 
 
 def arm_config(strategy: str, options: dict[str, Any]) -> RunConfig:
@@ -54,7 +43,7 @@ def _whole(key: str, value: Any) -> int:
 @torch.inference_mode()
 def open_arm(config: RunConfig) -> tuple[Target, Engine]:
     """Loads the target and builds the engine of the run's only arm. Raises ValueError naming what does not fit."""
-    target, (arm,) = load_arms(config, Silent())
+    target, (arm,) = load_arms(config, NullProgress())
     if target.tokenizer is None:
         raise ValueError("load_format: dummy weights have no tokenizer; accuracy needs a real model")
     return target, build_engine(arm, config, target.model)

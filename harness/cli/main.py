@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from specbench.harness.exit_codes import ExitCode
+from specbench.harness.run.interrupts import StoppedAtOnce
+
 from .ab import PASS_THROUGH, ab
 from .accuracy import accuracy
 from .certify import certify
@@ -28,9 +31,6 @@ from .show import show
 from .sweep import sweep
 from .train_head import train_head
 
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-
 
 class _Root(TyperGroup):
     """Bad input ends in one line that says what is allowed, and exit code 2."""
@@ -39,17 +39,19 @@ class _Root(TyperGroup):
         try:
             return super().invoke(ctx)
         except ValueError as error:
-            _end(f"error: {error}", EXIT_USAGE)
+            _end(f"error: {error}", ExitCode.BAD_INPUT)
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # not the user's doing, or a reader that has seen enough
                 raise
             where = f" ({error.filename})" if error.filename else ""
-            _end(f"error: {error.strerror}{where}", EXIT_USAGE)
+            _end(f"error: {error.strerror}{where}", ExitCode.BAD_INPUT)
         except KeyboardInterrupt:
-            _end("interrupted", EXIT_INTERRUPTED)
+            _end("interrupted", ExitCode.INTERRUPTED)
+        except StoppedAtOnce as stop:
+            _end(f"stopped at once; {stop.advice}", ExitCode.INTERRUPTED)
 
 
-def _end(text: str, code: int) -> NoReturn:
+def _end(text: str, code: ExitCode) -> NoReturn:
     typer.echo(f"specbench: {' '.join(text.split())}", err=True)
     raise typer.Exit(code)
 

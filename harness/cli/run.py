@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from specbench.harness.engine.legality import ALLOWED, PART_MODES
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.registry import HEAD_STRATEGIES
 
 from .option_groups import grouped
@@ -197,22 +198,37 @@ def run(
 
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """
-    from .run_accuracy import parse_accuracy
-    from .run_graphs import graph_record
+    from specbench.harness.experiments.run import by_batch_size, new_run, record_of_further_work, resume_run
+    from specbench.harness.experiments.run_accuracy import parse_accuracy
+    from specbench.harness.experiments.session import Output, check_writable
+
+    from .ending import end
+    from .progress import RunProgress
     from .run_options import requested
-    from .run_session import new_runs, resume_run
+    from .run_output import print_batch_sizes, print_run
 
     if resume is not None:
         check_alone(ctx, _WITH_RESUME, "a run")
-        resume_run(resume, typed_command(), as_json=as_json, quiet=quiet)
+        with RunProgress(quiet) as progress:
+            directory = resume_run(resume, typed_command(), progress)
+        end(print_run(directory, as_json=as_json))
         return
     asked = requested(ctx)
     scored = parse_accuracy(accuracy, accuracy_num_fewshot, accuracy_include_path, load_format, asked.config.arms)
-    sizes = asked.batch_sizes
-    record = {**asked.record, **graph_record(certify_graphs, asked.config)}
-    new_runs(
-        asked.config, sizes, record, output_dir, label, typed_command(), as_json=as_json, quiet=quiet, accuracy=scored
-    )
+    check_writable(output_dir)
+    with RunProgress(quiet) as progress:
+        record = {**asked.record, **record_of_further_work(asked.config, certify_graphs, scored, progress)}
+    directories, code = [], ExitCode.PASSED
+    for config, name in by_batch_size(asked.config, asked.batch_sizes, label):
+        with RunProgress(quiet) as progress:
+            directory = new_run(config, record, Output(output_dir, name, tuple(typed_command())), progress)
+        directories.append(directory)
+        code = max(code, print_run(directory, as_json=as_json))
+        if code == ExitCode.INTERRUPTED:
+            break
+    if len(asked.batch_sizes) > 1 and not as_json:
+        print_batch_sizes(directories)
+    end(code)
 
 
 def typed_command() -> list[str]:

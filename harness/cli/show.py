@@ -36,7 +36,7 @@ def show(
     if json and markdown:
         raise typer.BadParameter("--json and --markdown exclude each other")
     if is_sweep(run):
-        from .sweep_session import show_sweep
+        from .sweep_output import show_sweep
 
         show_sweep(run, as_json=json, markdown=markdown, write=write)
         return

@@ -86,16 +86,24 @@ def sweep(
 
       specbench sweep --resume runs/20260101T000000Z-sweep-1a2b3c4d
     """
+    from specbench.harness.experiments.run import record_of_further_work
+    from specbench.harness.experiments.run_accuracy import parse_accuracy
+    from specbench.harness.experiments.session import Output
+    from specbench.harness.experiments.sweep import new_sweep, resume_sweep
     from specbench.harness.sweep.grid import parse_numbers
 
+    from .ending import end
+    from .progress import RunProgress
     from .run import typed_command
+    from .run_options import run_config
     from .run_plan import check_alone
+    from .sweep_output import print_plan, print_sweep, write_reports
 
     if resume is not None:
-        from .sweep_session import resume_sweep
-
         check_alone(ctx, _WITH_RESUME, "a sweep")
-        _end(resume_sweep(resume, typed_command(), as_json=as_json, quiet=quiet))
+        with RunProgress(quiet) as progress:
+            found = resume_sweep(resume, typed_command(), progress, write_reports)
+        end(print_sweep(found, as_json=as_json))
         return
     asked = parse_numbers("max_concurrency", loads, "1,4,16")
     if len(asked) < _LEAST_LOADS:
@@ -106,16 +114,20 @@ def sweep(
             f"--num-prompts {asked[-1]} or more (twice as many fill the batch for longer), or lower --max-concurrency"
         )
     grid, record = _grid(ctx, strategy, parse_numbers("num_drafts", num_drafts, "1,2,4"))
-    from .run_options import run_config
-
     config = run_config(ctx, grid.arms)
-    from .sweep_session import new_sweep, print_plan, record_of_run
-
-    record |= record_of_run(config, of_run, quiet=quiet)
+    scored = parse_accuracy(
+        *(of_run[name] for name in ("accuracy", "accuracy_num_fewshot", "accuracy_include_path", "load_format")),
+        config.arms,
+    )
+    with RunProgress(quiet) as progress:
+        record |= record_of_further_work(config, of_run["certify_graphs"], scored, progress)
     if dry_run:
         print_plan(grid, asked, config, as_json=as_json)
         return
-    _end(new_sweep(config, asked, grid, record, output_dir, label, typed_command(), as_json=as_json, quiet=quiet))
+    output = Output(output_dir, label, tuple(typed_command()))
+    with RunProgress(quiet) as progress:
+        found = new_sweep(config, asked, grid, record, output, progress, write_reports)
+    end(print_sweep(found, as_json=as_json))
 
 
 def _grid(ctx: typer.Context, strategies: list[str] | None, num_drafts: list[int]) -> tuple[Grid, dict[str, Any]]:
@@ -139,8 +151,3 @@ def _grid(ctx: typer.Context, strategies: list[str] | None, num_drafts: list[int
     device = pick_device(given["device"]).type
     grid = make_grid(strategies or defaults, num_drafts, make, device, given["load_format"] == "dummy")
     return grid, record
-
-
-def _end(code: int) -> None:
-    if code:
-        raise typer.Exit(code)

@@ -16,10 +16,9 @@ from specbench.harness.accuracy.extra import require_lm_eval
 if TYPE_CHECKING:
     from specbench.harness.engine.engine import Engine
     from specbench.harness.run.prepare import PreparedRun
+    from specbench.harness.run.progress import Progress
     from specbench.harness.run_config import ArmConfig, RunConfig
     from specbench.harness.store.run_directory import RunDirectory
-
-    from .progress import RunProgress
 
 FOLDER = "accuracy"
 
@@ -39,7 +38,7 @@ def parse_accuracy(
     return EvalConfig(tasks=parse_tasks(text), num_fewshot=num_fewshot, include_path=include_path)
 
 
-def find_items(asked: EvalConfig, config: RunConfig, progress: RunProgress) -> dict[str, Any]:
+def find_items(asked: EvalConfig, config: RunConfig, progress: Progress) -> dict[str, Any]:
     """Finds the tasks and their rows before anything is measured; what run.json says of them. Or ValueError."""
     from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
     from specbench.harness.accuracy.task_sources import check_tasks, evaluation_record, find_sources
@@ -63,7 +62,7 @@ def is_missing(directory: RunDirectory, config: RunConfig) -> bool:
     return not scored_arms(directory.path).issuperset(arm.label for arm in config.arms)
 
 
-def score(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -> None:
+def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
     """Scores the arms that have no scores yet, by the engines that were timed where they are still there."""
     if not is_missing(directory, run.config):
         return

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from specbench.harness.arms import ResolvedArm
     from specbench.harness.run.prepare import PreparedRun
+    from specbench.harness.run.progress import Progress
     from specbench.harness.run_config import RunConfig
     from specbench.harness.store.run_directory import RunDirectory
 
-    from .progress import RunProgress
 
 RECORD = "certify_graphs"  # in run.json
 
@@ -43,7 +43,7 @@ def is_missing(directory: RunDirectory) -> bool:
     return bool(_missing(directory))
 
 
-def certify(run: PreparedRun, directory: RunDirectory, progress: RunProgress) -> None:
+def certify(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
     """Certifies the measured arms that are not, by the engines that were timed where they are still there."""
     missing = _missing(directory)
     for arm in run.arms:
@@ -64,7 +64,7 @@ def has_failed(directory: RunDirectory) -> bool:
     return any(read_profile(_folder(directory, label) / FILE).graph.verdict == VOID for label in sorted(certified))
 
 
-def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: RunProgress) -> None:
+def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: Progress) -> None:
     from specbench.harness.profiling.certify_graphs import certify_arm, write_failure
     from specbench.harness.run.prepare import first_line
 

@@ -17,6 +17,7 @@ from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.drive import warm_up
 from specbench.harness.run.prepare import PreparedRun, manifest, prepare
+from specbench.harness.run.progress import NullProgress
 from specbench.harness.run.warmup import WarmUp
 
 from .job import ChildReport, Job, write_error
@@ -27,17 +28,11 @@ from .subject import subject_of
 from .tracers import NoTracer, NsysRange, TorchTracer, Tracer
 
 
-class _Lines:
-    """Progress as lines on stderr, which whoever started the process keeps."""
+class _Lines(NullProgress):
+    """Progress as lines on stderr, which the process that started this one keeps."""
 
     def say(self, text: str) -> None:
         print(f"specbench: {text}", file=sys.stderr, flush=True)
-
-    def asset(self, name: str, done: int, total: int) -> None: ...
-
-    def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
-
-    def request_done(self, request: object) -> None: ...
 
 
 @torch.inference_mode()

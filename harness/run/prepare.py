@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -17,12 +17,12 @@ from specbench.harness.arms import ResolvedArm, build_engine, check_requests, re
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.lookahead import Lookahead
 from specbench.harness.engine.plans import PARTS
-from specbench.harness.engine.request import Request
 from specbench.harness.engine.target_cache import CachePool
 from specbench.harness.models.shipped_heads import PREFIX, shipped_head, shipped_head_for
 from specbench.harness.registry import HEAD_STRATEGIES, WORKLOADS, lookup
 from specbench.harness.run import target as targets
 from specbench.harness.run.drive import Load
+from specbench.harness.run.progress import Progress
 from specbench.harness.run_config import ArmConfig, RunConfig
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.asset_table import asset_of_workload
@@ -31,18 +31,6 @@ from specbench.workloads.base import Workload
 
 Block = tuple[str, int]  # arm, repeat
 _RANDOM_IDS = ("random", "sharegpt-lengths")  # workloads that need no tokenizer
-
-
-class Progress(Protocol):
-    """What a run tells whoever watches it."""
-
-    def say(self, text: str) -> None: ...
-
-    def asset(self, name: str, done: int, total: int) -> None: ...
-
-    def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
-
-    def request_done(self, request: Request) -> None: ...
 
 
 @dataclass(slots=True)

@@ -14,9 +14,10 @@ from specbench.harness.metrics.metrics import results
 from specbench.harness.roofline.forwards import FORWARDS
 from specbench.harness.roofline.of_engine import forwards_of
 from specbench.harness.run.drive import BlockRows, run_block, warm_up
-from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.instrument import instrumented_phases
-from specbench.harness.run.prepare import PreparedRun, Progress, first_line
+from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.progress import Progress
 from specbench.harness.run.warmup import WarmUp
 from specbench.harness.store.environment import collect_environment, hardware_line
 from specbench.harness.store.run_directory import RunDirectory

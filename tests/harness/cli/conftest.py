@@ -10,8 +10,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from toy.checkpoints import eagle3_config, llama_config, write_eagle3, write_llama
 from typer.testing import CliRunner
 
-from specbench.harness.cli import sweep_session
+from specbench.harness.cli import sweep_output
 from specbench.harness.cli.main import app
+from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.roofline.machine import Machine
 from specbench.harness.run import runner
 from specbench.harness.store.run_directory import RunDirectory
@@ -126,14 +127,14 @@ def machine(monkeypatch) -> Machine:
         attention_flops_per_s=1e11,
         kernel_launch_s=1e-6,
     )
-    monkeypatch.setattr(sweep_session, "measure_machine", lambda device, dtype: known)
+    monkeypatch.setattr(sweep_experiment, "measure_machine", lambda device, dtype: known)
     return known
 
 
 @pytest.fixture
 def no_pictures(monkeypatch):
     """They, and the reports of the points, take most of the time of a tiny sweep."""
-    monkeypatch.setattr(sweep_session, "write_reports", lambda run: [])
+    monkeypatch.setattr(sweep_output, "write_reports", lambda run: [])
     monkeypatch.setattr(sweep_report, "_write_pictures", lambda folder, record: [])
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness.run.run_lock import run_lock
 from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.run.run_lock import run_lock
 from specbench.harness.store.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]

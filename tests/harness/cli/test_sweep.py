@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from specbench.harness.cli import sweep_session
+from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.roofline.machine import Machine
 from specbench.harness.run import prepare
 
@@ -135,7 +135,7 @@ def test_without_the_machines_limits_there_is_no_ideal(cli, toy_sweep, monkeypat
     def fails(device, dtype):
         raise RuntimeError("no memory for the probe")
 
-    monkeypatch.setattr(sweep_session, "measure_machine", fails)
+    monkeypatch.setattr(sweep_experiment, "measure_machine", fails)
     result = cli(*toy_sweep, *GRID)
     assert result.exit_code == 0 and "no ideal speed-ups: the machine's limits" in result.stderr
     assert "Ideal" not in result.stdout

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness.cli import run_session, sweep_session
-from specbench.harness.run.run_lock import run_lock
+from specbench.harness.cli import sweep_output
+from specbench.harness.experiments import run as run_experiment
+from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.run import runner
+from specbench.harness.run.run_lock import run_lock
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.record import SweepDirectory
 
@@ -55,18 +57,18 @@ def at_call(whole, number: int, how: BaseException, after: bool = False):
 
 
 STAGES = {
-    "limits": (sweep_session, "measure_machine", 1, False),
-    "first preparation": (run_session, "prepare", 1, False),
+    "limits": (sweep_experiment, "measure_machine", 1, False),
+    "first preparation": (run_experiment, "prepare", 1, False),
     "first block": (runner, "run_block", 1, False),
     "fourth block, not written": (runner, "run_block", 4, True),
     "closing the first point": (runner, "close", 1, False),
     "first point closed": (runner, "close", 1, True),
-    "reports of the first point": (sweep_session, "write_reports", 1, False),
-    "between points": (sweep_session, "write_reports", 1, True),
-    "second preparation": (run_session, "prepare", 2, True),
+    "reports of the first point": (sweep_output, "write_reports", 1, False),
+    "between points": (sweep_output, "write_reports", 1, True),
+    "second preparation": (run_experiment, "prepare", 2, True),
     "block of the second point": (runner, "run_block", 6, True),
     "second point closed": (runner, "close", 2, True),
-    "crossover": (sweep_session, "write_sweep_reports", 1, False),
+    "crossover": (sweep_output, "write_sweep_reports", 1, False),
 }
 
 
@@ -139,7 +141,7 @@ def test_one_process_a_sweep(cli, toy_sweep, only_sweep):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_an_error_between_points_says_how_to_go_on(cli, toy_sweep, only_sweep, monkeypatch):
-    monkeypatch.setattr(run_session, "prepare", at_call(run_session.prepare, 2, ValueError("the model is gone")))
+    monkeypatch.setattr(run_experiment, "prepare", at_call(run_experiment.prepare, 2, ValueError("the model is gone")))
     result = cli(*toy_sweep, *GRID)
     assert result.exit_code == 2 and "the model is gone" in result.stderr.splitlines()[-1]
     assert f"go on with: specbench sweep --resume {only_sweep().path}" in result.stderr
@@ -157,7 +159,7 @@ def test_an_error_between_points_says_how_to_go_on(cli, toy_sweep, only_sweep, m
 def test_a_curve_is_of_one_machine_and_one_set_of_prompts(cli, toy_sweep, only_sweep, blocks, stored, words):
     """The first point is over, the second not begun: nothing else would compare them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_session, "write_reports", at_call(sweep_session.write_reports, 1, Killed(), after=True))
+        patch.setattr(sweep_output, "write_reports", at_call(sweep_output.write_reports, 1, Killed(), after=True))
         with pytest.raises(Killed):
             cli(*toy_sweep, *SMALL)
     (run,) = only_sweep().runs().values()

@@ -10,6 +10,7 @@ from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.target_cache import CachePool, OwnMemory
 from specbench.harness.run.prepare import prepare
+from specbench.harness.run.progress import NullProgress
 from specbench.harness.run_config import ArmConfig, RunConfig
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.workloads.base import WorkloadRequest
@@ -20,14 +21,6 @@ STRATEGIES = {
     "eagle-topk": {"num_steps": 2, "topk": 2, "num_draft_tokens": 4, "head": "random"},
     "draft-model": {"k": 2, "draft": "self:1"},
 }
-
-
-class Silent:
-    """Progress that nobody watches."""
-
-    def say(self, text: str) -> None: ...
-
-    def asset(self, name: str, done: int, total: int) -> None: ...
 
 
 def engine(name: str, memory) -> Engine:
@@ -61,6 +54,6 @@ def test_arms_are_built_so_that_each_cache_has_one_memory(monkeypatch):
     config = RunConfig(arms=arms, workload=workload, model="toy", load_format="dummy", device="cpu", page_size=4)
     taken = []
     monkeypatch.setattr(OwnMemory, "take", lambda self, shape, *rest: taken.append(shape) or torch.zeros(shape))
-    run = prepare(config, Silent())
+    run = prepare(config, NullProgress())
     assert set(run.engines) == set(STRATEGIES)
     assert len(taken) == 4, "keys and values of the target and of one drafter layer, each once"

@@ -1,0 +1,161 @@
+"""One measurement, from an empty folder to an exit code: its directory, lock, signals, full disk and status."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+from specbench.harness.exit_codes import ExitCode
+from specbench.harness.run.interrupts import StoppedAtOnce, interruptible
+from specbench.harness.run.progress import Progress
+from specbench.harness.run.run_lock import run_lock
+
+INTERRUPTED = "interrupted"
+
+
+class Directory(Protocol):
+    """What a session measures into: a run's or a sweep's."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    def resume(self, argv: Sequence[str]) -> None: ...
+
+
+D = TypeVar("D", bound=Directory)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a new directory goes, the word in its name, and the command that makes it."""
+
+    folder: Path
+    label: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The command that goes on with a directory. `path`: another than the one measured into, as a sweep's for a run."""
+
+    command: str
+    path: Path | None = None
+
+    def text(self, path: Path) -> str:
+        return f"{self.command} {shlex.quote(str(self.path or path))}"
+
+
+class Session(Generic[D]):
+    """`with Session(...) as session`: prepare in it, then `create` or `reopen` a directory, then measure.
+
+    However the block ends, what was measured is kept and `close(directory, status)` closes it: with None after the
+    last block; with `interrupted` on the first Ctrl-C or SIGTERM, which ends here and is not an error. A second one
+    raises StoppedAtOnce and closes nothing. A full disk is a ValueError that says how to go on. Other errors leave
+    the directory interrupted; one that was made here and in which nothing `is_worth_keeping` is removed.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        resume: Resume,
+        close: Callable[[D, str | None], object],
+        *,
+        is_worth_keeping: Callable[[D], bool] = lambda directory: True,
+    ):
+        self._progress, self._resume, self._close = progress, resume, close
+        self._is_worth_keeping = is_worth_keeping
+        self._directory: D | None = None
+        self._is_new = self._has_begun = False
+        self._held = ExitStack()
+
+    def __enter__(self) -> Session[D]:
+        self._held.enter_context(interruptible())
+        return self
+
+    def create(self, make: Callable[[], D], folder: Path) -> D:
+        """Makes and holds the directory, in which measuring begins. ValueError where `folder` cannot be written."""
+        try:
+            directory = make()
+        except OSError as error:
+            raise ValueError(f"output_dir: cannot write to {folder}: {error.strerror or error}") from error
+        self._is_new = True
+        self.reopen(directory)
+        self._begin()
+        return directory
+
+    def reopen(self, directory: D) -> None:
+        """Holds a stored directory, unchanged so far. ValueError where another process measures into it."""
+        self._held.enter_context(run_lock(directory.path))
+        self._directory = directory
+
+    def go_on(self, argv: Sequence[str]) -> None:
+        """There is something left to measure in the directory that was reopened."""
+        assert self._directory is not None
+        self._directory.resume(argv)
+        self._begin()
+
+    def _begin(self) -> None:
+        assert self._directory is not None
+        self._has_begun = True
+        self._progress.say(f"writing to {self._directory.path}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        with self._held:
+            if self._directory is None or not self._has_begun:
+                return False
+            try:
+                return self._end(self._directory, error)
+            except OSError as full:
+                raise self._cannot_write(self._directory, full) from full
+            except StoppedAtOnce as stop:
+                stop.advice = self._advice(self._directory)
+                raise
+
+    def _end(self, directory: D, error: BaseException | None) -> bool:
+        """Closes the directory as its measurement ended. Whether that is all there is to say of `error`."""
+        if isinstance(error, (OSError, StoppedAtOnce)):
+            raise error
+        if error is None:
+            self._close(directory, None)
+        elif isinstance(error, KeyboardInterrupt):
+            self._progress.say("interrupted")
+            self._close(directory, INTERRUPTED)
+        elif self._is_new and isinstance(error, ValueError) and not self._is_worth_keeping(directory):
+            shutil.rmtree(directory.path)
+        elif isinstance(error, Exception):
+            self._progress.say(f"stopped; {self._advice(directory)}")
+            self._close(directory, INTERRUPTED)
+        return isinstance(error, KeyboardInterrupt)
+
+    def _cannot_write(self, directory: D, error: OSError) -> ValueError:
+        reason = f"cannot write {directory.path}: {error.strerror or error}; measured blocks are kept"
+        return ValueError(f"{reason}. Make room, then: {self._resume.text(directory.path)}")
+
+    def _advice(self, directory: D) -> str:
+        return f"go on with: {self._resume.text(directory.path)}"
+
+
+def check_writable(folder: Path) -> None:
+    """Before a model is loaded for minutes. Creates nothing."""
+    whole = folder.expanduser().absolute()
+    existing = next(path for path in (whole, *whole.parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"output_dir: {existing} is not a directory; give one with --output-dir")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"output_dir: cannot write to {existing}; give a directory you can write with --output-dir")
+
+
+def exit_code(status: str, *, has_failed: bool) -> ExitCode:
+    """Of a directory that was closed: interrupted, something in it failed, or all is measured."""
+    if status == INTERRUPTED:
+        return ExitCode.INTERRUPTED
+    return ExitCode.FAILED if has_failed else ExitCode.PASSED

@@ -1,0 +1,68 @@
+"""Ctrl-C and SIGTERM: the first lets a measurement close what it has, the second stops at once, a third kills."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_Handler = Callable[[int, FrameType | None], object]
+
+
+class StoppedAtOnce(BaseException):
+    """The user asked a second time: nothing more is derived or closed. `advice`: how to go on later."""
+
+    advice = ""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within it a first signal raises KeyboardInterrupt, a second StoppedAtOnce. Nested uses count together."""
+    # A signal that is ignored stays ignored: so it is in the background jobs of a script.
+    kept = (signal.SIG_IGN, None, _first, _second)
+    before = {n: handler for n in SIGNALS if (handler := signal.getsignal(n)) not in kept}
+    _handle(dict.fromkeys(before, _first))
+    try:
+        yield
+    finally:
+        _handle(before)
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[None]:
+    """A first signal waits until the writing in here is done; a second one does not."""
+    before = {n: handler for n in SIGNALS if callable(handler := signal.getsignal(n)) and handler is not _second}
+    pressed: list[int] = []
+
+    def later(number: int, frame: FrameType | None) -> None:
+        if pressed:
+            _second(number, frame)
+        pressed.append(number)
+
+    _handle(dict.fromkeys(before, later))
+    try:
+        yield
+    finally:
+        _handle({n: handler for n, handler in before.items() if signal.getsignal(n) is later})
+    if pressed:
+        before[pressed[0]](pressed[0], None)
+
+
+def _first(number: int, frame: FrameType | None) -> None:
+    _handle({n: _second for n in SIGNALS if signal.getsignal(n) is _first})
+    raise KeyboardInterrupt
+
+
+def _second(number: int, frame: FrameType | None) -> None:
+    _handle(dict.fromkeys(SIGNALS, signal.SIG_DFL))
+    raise StoppedAtOnce
+
+
+def _handle(handlers: Mapping[int, _Handler | int]) -> None:
+    """Only the main thread may handle signals, and only it is interrupted by them."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,35 @@
+"""What a measurement tells the person who watches it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from specbench.harness.engine.request import Request
+
+
+class Progress(Protocol):
+    @property
+    def is_quiet(self) -> bool: ...
+
+    def say(self, text: str) -> None: ...
+
+    def asset(self, name: str, done: int, total: int) -> None:
+        """Bytes of a download: `done` of `total` (0: unknown)."""
+
+    def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
+
+    def request_done(self, request: Request) -> None: ...
+
+
+class NullProgress:
+    """For callers that show nothing."""
+
+    is_quiet = True
+
+    def say(self, text: str) -> None: ...
+
+    def asset(self, name: str, done: int, total: int) -> None: ...
+
+    def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
+
+    def request_done(self, request: Request) -> None: ...
