@@ -112,3 +112,10 @@ def _exit_code(verdict: str) -> ExitCode:
     if verdict in (INVALID, UNFINISHED, EXPLORATORY, NO_DATA):
         return ExitCode.INVALID
     return ExitCode.FAILED if verdict == REGRESSED else ExitCode.PASSED
+
+
+def exit_code(record: Mapping[str, Any], *, strict: bool) -> ExitCode:
+    """Of a judged experiment; `strict`: an inconclusive one did not pass."""
+    code = ExitCode(record["exit_code"])
+    is_open = code == ExitCode.PASSED and decisive(record) == INCONCLUSIVE
+    return ExitCode.INCONCLUSIVE if strict and is_open else code

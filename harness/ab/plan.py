@@ -12,7 +12,7 @@ LABELS = ("A", "B")
 MANIFEST_KEY = "ab"
 
 
-class NotComparableError(Exception):
+class NotComparableError(ValueError):
     """The sides differ in what must be the same for their figures to be compared."""
 
 

@@ -38,7 +38,7 @@ class _JudgeAt:
     seeds: DistributionJudge | None
 
 
-class Session:
+class Certifier:
     """One certificate in the making. `references`: by label, the arm whose rounds an arm must repeat."""
 
     def __init__(

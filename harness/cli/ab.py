@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +14,7 @@ from .run_plan import is_typed
 
 if TYPE_CHECKING:
     from specbench.harness.ab.plan import AbPlan
-    from specbench.harness.store.run_directory import RunDirectory
 
-EXIT_INTERRUPTED = 130
 _WITH_RESUME = ("resume", "as_json", "quiet", "strict")
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -82,16 +79,19 @@ def ab(
 
       specbench ab -A ref:main -B ref:my-branch -s eagle:k=4 --blocks 10 --strict
     """
-    from .ab_session import new_experiment, resume_experiment
+    from specbench.harness.experiments.ab import new_experiment, resume_experiment
+    from specbench.harness.experiments.session import Output
+
+    from .ab_output import print_verdict
+    from .ab_sides import configs_of
+    from .ending import end
+    from .progress import RunProgress
 
     if resume is not None:
-        given = ["--" + n.replace("_", "-") for n in ctx.params if n not in _WITH_RESUME and is_typed(ctx, n)]
-        if given or ctx.args:
-            raise ValueError(
-                f"resume: an experiment goes on with its own options; drop {' '.join([*given, *ctx.args])}"
-            )
-        directory = finish_directory(lambda: resume_experiment(resume, typed_command(), quiet=quiet))
-        _finish(directory, as_json=as_json, strict=strict)
+        check_only_resumed(ctx, _WITH_RESUME)
+        with RunProgress(quiet) as progress:
+            directory = resume_experiment(resume, typed_command(), progress)
+        end(print_verdict(directory, as_json=as_json, strict=strict))
         return
     if not any((a, b, ref_a, ref_b)):
         raise ValueError("a: name the sides with -A and -B, as -A eagle:k=2 -B eagle:k=4; for A/A use specbench power")
@@ -107,8 +107,17 @@ def ab(
         allow_mismatch=allow_mismatch,
         checkout=checkout,
     )
-    directory = finish_directory(lambda: new_experiment(plan, output_dir, label, typed_command(), quiet=quiet))
-    _finish(directory, as_json=as_json, strict=strict)
+    output = Output(output_dir, label, tuple(typed_command()))
+    with RunProgress(quiet) as progress:
+        directory = new_experiment(plan, configs_of(plan), output, progress)
+    end(print_verdict(directory, as_json=as_json, strict=strict))
+
+
+def check_only_resumed(ctx: typer.Context, kept: Sequence[str]) -> None:
+    """An experiment has its own options: any other beside --resume would be ignored, so it is refused."""
+    given = ["--" + n.replace("_", "-") for n in ctx.params if n not in kept and is_typed(ctx, n)]
+    if given or ctx.args:
+        raise ValueError(f"resume: an experiment goes on with its own options; drop {' '.join([*given, *ctx.args])}")
 
 
 def make_plan(
@@ -146,50 +155,3 @@ def make_plan(
         checkout=str(root) if root is not None else None,
         **rest,
     )
-
-
-def finish_directory(measure: Callable[[], RunDirectory]) -> RunDirectory:
-    """The measured run directory; ends with exit code 5 where the sides turn out not to be comparable."""
-    from specbench.harness.ab.judge import EXIT_NOT_COMPARABLE
-    from specbench.harness.ab.plan import NotComparableError
-
-    try:
-        return measure()
-    except NotComparableError as error:
-        typer.echo(f"specbench: error: {error}; make them equal, or compare with --allow-mismatch", err=True)
-        raise typer.Exit(EXIT_NOT_COMPARABLE) from error
-
-
-def _finish(directory: RunDirectory, *, as_json: bool, strict: bool) -> None:
-    """Prints the verdict, and ends with its exit code."""
-    from rich.console import Console
-
-    from specbench.harness.ab.judge import EXIT_INCONCLUSIVE
-    from specbench.harness.judge.overall import decisive
-    from specbench.harness.stats.verdict import INCONCLUSIVE
-    from specbench.reports.table import print_result
-    from specbench.reports.verdict_table import verdict_table
-
-    from .ab_session import report
-
-    record = report(directory)
-    if as_json:
-        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
-    else:
-        print_result(verdict_table(record), Console())
-        typer.echo(f"run directory: {directory.path}")
-    stop_if_interrupted(directory)
-    code = record["exit_code"]
-    if code == 0 and strict and decisive(record) == INCONCLUSIVE:
-        code = EXIT_INCONCLUSIVE
-    if code:
-        raise typer.Exit(code)
-
-
-def stop_if_interrupted(directory: RunDirectory) -> None:
-    from .ab_session import resume_command
-
-    if directory.manifest["status"] == "interrupted":
-        command = resume_command(directory)
-        typer.echo(f"specbench: interrupted; measured blocks are kept. Go on with: {command}", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED)

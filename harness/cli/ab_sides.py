@@ -9,27 +9,15 @@ from typing import Any
 
 import typer
 
-from specbench.harness.ab.plan import NotComparableError, Side
+from specbench.harness.ab.plan import AbPlan, Side
+from specbench.harness.experiments.ab import Configs
 from specbench.harness.run_config import RunConfig
-from specbench.workloads.base import WorkloadRequest
 
 from .run_options import requested
 from .run_plan import is_typed
 
 _UsageError: Any = typer.BadParameter.__base__  # click's, or the copy of it that newer versions of typer hold
 _REF = "ref:"
-_LOAD = (
-    "model",
-    "max_concurrency",
-    "request_rate",
-    "burstiness",
-    "temperature",
-    "top_k",
-    "top_p",
-    "ignore_eos",
-    "seed",
-)
-_PROMPTS = dataclasses.fields(WorkloadRequest)
 # Options of `run` that the experiment itself decides.
 _OWN = ("num_repeats", "resume", "batch_sizes", "output_dir", "label", "as_json", "quiet")
 _BESIDE = ("accuracy", "certify_graphs")  # what `run` does after its blocks; here it would be done again in each
@@ -81,25 +69,7 @@ def side_config(side: Side) -> RunConfig:
     return dataclasses.replace(config, arms=(dataclasses.replace(arm, label=side.label),), num_repeats=1)
 
 
-def check_same_load(a: RunConfig, b: RunConfig) -> None:
-    """NotComparableError where the sides ask for other prompts, sampling or load: before minutes are measured."""
-    found = {name: (getattr(a, name), getattr(b, name)) for name in _LOAD}
-    found |= {f"dataset {f.name}": (getattr(a.workload, f.name), getattr(b.workload, f.name)) for f in _PROMPTS}
-    different = [f"{name}: {one} and {other}" for name, (one, other) in found.items() if one != other]
-    if different:
-        raise NotComparableError(f"A and B differ in {'; '.join(different)}")
-
-
-def joined_config(a: RunConfig, b: RunConfig, num_blocks: int) -> RunConfig:
-    """Both arms in one run; ValueError where the sides differ in more than the arm."""
-    different = [
-        field.name
-        for field in dataclasses.fields(RunConfig)
-        if field.name != "arms" and getattr(a, field.name) != getattr(b, field.name)
-    ]
-    if different:
-        raise ValueError(
-            f"in_process: the sides must differ in nothing but their arm, but they do in {', '.join(different)}; "
-            "leave --in-process out"
-        )
-    return dataclasses.replace(a, arms=(*a.arms, *b.arms), num_repeats=num_blocks)
+def configs_of(plan: AbPlan) -> Configs:
+    """Of both sides; a side with a revision is read by that revision."""
+    a, b = (side_config(side) if side.ref is None else None for side in plan.sides)
+    return a, b

@@ -75,14 +75,20 @@ def accuracy(
     """
     require_lm_eval()
     from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, parse_tasks
+    from specbench.harness.experiments.accuracy import new_evaluation, resume_evaluation
+    from specbench.harness.experiments.session import Output
     from specbench.harness.run_config import RunConfig, parse_arm
     from specbench.workloads.base import WorkloadRequest
 
-    from .accuracy_session import new_evaluation, resume_evaluation
+    from .accuracy_output import print_evaluation
+    from .ending import end
+    from .progress import RunProgress
 
     if resume is not None:
         check_alone(ctx, ("resume", "quiet"), "an evaluation")
-        resume_evaluation(resume, typed_command(), quiet=quiet)
+        with RunProgress(quiet) as progress:
+            directory = resume_evaluation(resume, typed_command(), progress)
+        end(print_evaluation(directory))
         return
     check_gen_kwargs(gen_kwargs)
     asked = EvalConfig(
@@ -104,4 +110,7 @@ def accuracy(
         warmup_max_s=warmup_max_s,
     )
     check_real_text(config.arms)
-    new_evaluation(config, asked, (gsm8k_path, fewshot_path), output_dir, label, typed_command(), quiet=quiet)
+    output = Output(output_dir, label, tuple(typed_command()))
+    with RunProgress(quiet) as progress:
+        directory = new_evaluation(config, asked, (gsm8k_path, fewshot_path), output, progress)
+    end(print_evaluation(directory))

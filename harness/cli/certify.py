@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,14 +12,6 @@ from specbench.harness.engine.legality import ALLOWED
 from .run import typed_command, with_head
 from .run_plan import is_typed
 
-if TYPE_CHECKING:
-    from specbench.harness.accuracy.certify_record import CertifySettings
-    from specbench.harness.run_config import RunConfig
-    from specbench.harness.store.run_directory import RunDirectory
-
-EXIT_INTERRUPTED = 130
-EXIT_NOT_LOSSLESS = 6
-_MOST_BUILT = 12  # engines that are built before the first is needed
 _WITH_RUN = ("run", "as_json", "quiet", "temperature", "num_seeds")
 
 
@@ -92,9 +82,15 @@ def certify(
     """
     from specbench.harness.accuracy.certify_plain import with_references
     from specbench.harness.accuracy.certify_record import CertifySettings, read, settings_of
+    from specbench.harness.experiments.certify import certify as certify_arms
+    from specbench.harness.experiments.session import Output
     from specbench.harness.run_config import RunConfig, parse_arm
     from specbench.harness.store.run_directory import RunDirectory
     from specbench.workloads.base import WorkloadRequest
+
+    from .certify_output import print_certificate
+    from .ending import end
+    from .progress import RunProgress
 
     settings = CertifySettings(
         temperatures=tuple([0.0, 0.8] if temperature is None else temperature), num_seeds=num_seeds
@@ -107,7 +103,10 @@ def certify(
             if is_typed(ctx, "temperature") or is_typed(ctx, "num_seeds"):
                 raise ValueError("run: a certificate goes on with its own settings; drop --temperature and --num-seeds")
             settings = settings_of(stored)
-        _certify(RunConfig.from_dict(directory.manifest["config"]), settings, directory, as_json, quiet)
+        config = RunConfig.from_dict(directory.manifest["config"])
+        with RunProgress(quiet) as progress:
+            directory, is_whole = certify_arms(config, settings, directory, progress)
+        end(print_certificate(directory, is_whole=is_whole, as_json=as_json))
         return
     texts = _asked_arms(strategy, cover, attention, device)
     defaults = {} if attention is None else {"attention": attention}
@@ -130,7 +129,10 @@ def certify(
         seed=seed,
         num_repeats=1,
     )
-    _certify(config, settings, (output_dir, label), as_json, quiet)
+    output = Output(output_dir, label, tuple(typed_command()))
+    with RunProgress(quiet) as progress:
+        directory, is_whole = certify_arms(config, settings, output, progress)
+    end(print_certificate(directory, is_whole=is_whole, as_json=as_json))
 
 
 def _asked_arms(strategy: list[str] | None, cover: str | None, attention: str | None, device: str) -> list[str]:
@@ -154,77 +156,3 @@ def _check_alone(ctx: typer.Context) -> None:
     given = ["--" + name.replace("_", "-") for name in ctx.params if name not in _WITH_RUN and is_typed(ctx, name)]
     if given:
         raise ValueError(f"run: a stored run has its own options; drop {', '.join(given)}")
-
-
-def _certify(
-    config: RunConfig,
-    settings: CertifySettings,
-    where: RunDirectory | tuple[Path, str],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """`where`: a stored run, or the folder and label of a new one."""
-    from dataclasses import replace
-
-    from specbench.harness.accuracy.certify_plain import with_references
-    from specbench.harness.accuracy.certify_record import CertificateFile
-    from specbench.harness.accuracy.certify_session import Session
-    from specbench.harness.run import runner
-    from specbench.harness.run.prepare import all_blocks, manifest, prepare
-    from specbench.harness.store.run_directory import RunDirectory
-
-    from .progress import RunProgress
-    from .run_lock import run_lock
-
-    arms, references = with_references(config.arms)
-    with RunProgress(quiet) as progress:
-        config = replace(config, arms=arms)
-        # Few arms are built here, where a head that does not fit is bad input; many, or those of a run that has begun,
-        # only at their turn: the memory need not hold them all.
-        at_their_turn = len(arms) > _MOST_BUILT or not isinstance(where, tuple)
-        run = prepare(config, progress, all_blocks(config) if at_their_turn else ())
-        progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
-        if isinstance(where, tuple):
-            directory = RunDirectory.create(where[0], where[1], manifest(run, typed_command()))
-        else:
-            directory = where
-            runner.check_same_inputs(directory, run)
-        progress.say(f"writing to {directory.path}")
-        with run_lock(directory.path):
-            described = run.target.described
-            inputs = {"workload": run.workload.sha256, **{k: described.get(k) for k in ("sha256", "dtype", "device")}}
-            file = CertificateFile(directory.path, settings, inputs)
-            interrupted = False
-            try:
-                Session(run, references, settings, file, progress).certify()
-            except KeyboardInterrupt:
-                interrupted = True
-            if not directory.done_blocks():  # made for the certificate: it measured nothing of its own
-                directory.finish({}, "interrupted" if interrupted else "complete")
-    _report(directory, as_json, interrupted)
-
-
-def _report(directory: RunDirectory, as_json: bool, interrupted: bool) -> None:
-    from specbench.harness.store.files import write_atomically
-    from specbench.reports.certificate import certificate_table
-    from specbench.reports.certificate_marks import all_passed, read_certificate
-    from specbench.reports.table import markdown_result, plain_result
-
-    certificate = read_certificate(directory.path)
-    if certificate is not None:
-        table = certificate_table(certificate)
-        text = markdown_result(table)
-        write_atomically(directory.path / "certificate.md", lambda path: path.write_text(text, encoding="utf-8"))
-        if as_json:
-            typer.echo(json.dumps(certificate, indent=2))
-        else:
-            typer.echo(plain_result(table))
-            typer.echo(f"run directory: {directory.path}")
-    if interrupted:
-        words = shlex.quote(str(directory.path))
-        typer.echo(
-            f"specbench: interrupted; judged arms are kept. Go on with: specbench certify --run {words}", err=True
-        )
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if certificate is None or not all_passed(certificate):
-        raise typer.Exit(EXIT_NOT_LOSSLESS)

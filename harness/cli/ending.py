@@ -24,5 +24,5 @@ def say_if_interrupted(directory: Directory, resume: Resume, kept: str = "measur
 
     sys.stdout.flush()
     if directory.manifest["status"] == INTERRUPTED:
-        command = resume.text(directory.path)
+        command = resume(directory.path)
         typer.echo(f"specbench: interrupted; {kept} are kept. Go on with: {command}", err=True)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from specbench.harness.ab.plan import NotComparableError
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.interrupts import StoppedAtOnce
 
@@ -38,6 +39,8 @@ class _Root(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except NotComparableError as error:
+            _end(f"error: {error}; make them equal, or compare with --allow-mismatch", ExitCode.NOT_COMPARABLE)
         except ValueError as error:
             _end(f"error: {error}", ExitCode.BAD_INPUT)
         except OSError as error:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .ab import finish_directory, make_plan, stop_if_interrupted
+from .ab import check_only_resumed, make_plan
 from .run import typed_command
-from .run_plan import is_typed
 
 _WITH_RESUME = ("resume", "as_json", "quiet")
 
@@ -44,18 +42,22 @@ def power(
       specbench power
     """
     from specbench.harness.ab.noise import read_floors
+    from specbench.harness.experiments.ab import new_experiment, resume_experiment
+    from specbench.harness.experiments.power import check_is_aa
+    from specbench.harness.experiments.session import Output
     from specbench.harness.store.environment import collect_environment
 
-    from .ab_session import new_experiment, resume_experiment
+    from .ab_output import print_floor, print_learnt_floor
+    from .ab_sides import configs_of
+    from .ending import end
+    from .progress import RunProgress
 
     if resume is not None:
-        given = ["--" + n.replace("_", "-") for n in ctx.params if n not in _WITH_RESUME and is_typed(ctx, n)]
-        if given or ctx.args:
-            raise ValueError(
-                f"resume: an experiment goes on with its own options; drop {' '.join([*given, *ctx.args])}"
-            )
-        _check_is_aa(resume)
-        _floor_of(finish_directory(lambda: resume_experiment(resume, typed_command(), quiet=quiet)), as_json)
+        check_only_resumed(ctx, _WITH_RESUME)
+        check_is_aa(resume)
+        with RunProgress(quiet) as progress:
+            directory = resume_experiment(resume, typed_command(), progress)
+        end(print_learnt_floor(directory, as_json=as_json))
         return
     if aa is None:
         if ctx.args:
@@ -63,7 +65,7 @@ def power(
         floors = read_floors(collect_environment())
         if not floors:
             raise ValueError("aa: nothing is stored for this hardware; measure it with --aa 10 and options of a run")
-        _print(floors[0], as_json)
+        print_floor(floors[0], as_json=as_json)
         return
     if aa < 2:
         raise ValueError(f"aa: {aa} is not allowed; must be >= 2 (10 or more tell well)")
@@ -78,58 +80,7 @@ def power(
         in_process=in_process,
         checkout=None,
     )
-    _floor_of(finish_directory(lambda: new_experiment(plan, output_dir, label, typed_command(), quiet=quiet)), as_json)
-
-
-def _check_is_aa(path: Path) -> None:
-    """ValueError before hours are measured that are no A/A: the sides are known to be the same, or asked to be."""
-    from specbench.harness.ab.plan import MANIFEST_KEY, AbPlan
-    from specbench.harness.store.run_directory import RunDirectory
-
-    directory = RunDirectory.open(path)
-    stored = directory.manifest.get(MANIFEST_KEY)
-    if stored is None:
-        raise ValueError(f"resume: {directory.path} is not an A/A run; go on with: specbench run --resume")
-    a, b = AbPlan.from_dict(stored["plan"]).sides
-    if not stored.get("is_aa", (a.words, a.sha) == (b.words, b.sha)):
-        raise _two_sides(directory)
-
-
-def _two_sides(directory: Any) -> ValueError:
-    return ValueError(f"resume: {directory.path} compares two different sides; go on with: specbench ab --resume")
-
-
-def _floor_of(directory: Any, as_json: bool) -> None:
-    from specbench.harness.ab.judge import EXIT_INVALID
-    from specbench.harness.ab.noise import noise_floor, store_floor
-    from specbench.harness.judge.overall import INVALID
-    from specbench.harness.store.files import write_json
-
-    from .ab_session import report
-
-    record = report(directory)
-    stop_if_interrupted(directory)
-    if not record["is_aa"]:
-        raise _two_sides(directory)
-    floor = noise_floor(record, directory.manifest)
-    write_json(directory.path / "noise.json", floor)
-    _print(floor, as_json)
-    if record["verdict"] == INVALID:
-        typer.echo("specbench: the A/A is invalid and is not stored; see ab.md in the run directory", err=True)
-    else:
-        typer.echo(f"specbench: stored in {store_floor(floor, directory.manifest['environment'])}", err=True)
-    typer.echo(f"specbench: run directory: {directory.path}", err=True)
-    if record["verdict"] == INVALID:
-        raise typer.Exit(EXIT_INVALID)
-
-
-def _print(floor: dict[str, Any], as_json: bool) -> None:
-    from rich.console import Console
-
-    from specbench.reports.noise_table import noise_table
-    from specbench.reports.table import print_result
-
-    if as_json:
-        typer.echo(json.dumps(floor, indent=2, ensure_ascii=False))
-    else:
-        print_result(noise_table(floor), Console())
+    output = Output(output_dir, label, tuple(typed_command()))
+    with RunProgress(quiet) as progress:
+        directory = new_experiment(plan, configs_of(plan), output, progress)
+    end(print_learnt_floor(directory, as_json=as_json))

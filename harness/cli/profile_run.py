@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from .like_run import like_run
-
-if TYPE_CHECKING:
-    from specbench.harness.run_config import RunConfig
 
 RulesFile = Annotated[
     Path | None,
@@ -54,35 +51,32 @@ def profile_run(
 
       specbench profile run -s eagle:k=4 --rules my-kernels.toml
     """
+    from specbench.harness.exit_codes import ExitCode
+    from specbench.harness.experiments.profile import ProfileOptions, commands, profile
+    from specbench.harness.experiments.run import by_batch_size
+    from specbench.harness.experiments.session import Output
     from specbench.harness.profiling.rules import PhaseRules
 
-    from .profile_session import ProfileCommand, print_commands
+    from .ending import end
+    from .profile_output import print_profiles
+    from .progress import RunProgress
     from .run import typed_command
     from .run_options import requested
 
     asked = requested(ctx)
-    configs = _by_batch_size(asked.config, asked.batch_sizes, of_run["label"])
+    configs = by_batch_size(asked.config, asked.batch_sizes, of_run["label"])
     phase_rules = PhaseRules.shipped().with_file(rules)
     if print_command:
-        print_commands(configs, tool, rounds)
+        for line in commands([config for config, _ in configs], tool, rounds):
+            typer.echo(line)
         return
-    command = ProfileCommand(
-        tool=tool,
-        num_rounds=rounds,
-        rules=phase_rules,
-        twin=not no_twin,
-        output_dir=of_run["output_dir"],
-        argv=tuple(typed_command()),
-        as_json=of_run["as_json"],
-        quiet=of_run["quiet"],
-    )
-    code = command.run(configs, asked.record)
-    if code:
-        raise typer.Exit(code)
-
-
-def _by_batch_size(config: RunConfig, sizes: tuple[int, ...], label: str) -> list[tuple[str, RunConfig]]:
-    from dataclasses import replace
-
-    many = len(sizes) > 1
-    return [(f"{label}-b{size}" if many else label, replace(config, max_concurrency=size)) for size in sizes]
+    options = ProfileOptions(tool=tool, num_rounds=rounds, rules=phase_rules, twin=not no_twin)
+    code = ExitCode.PASSED
+    for config, name in configs:
+        output = Output(of_run["output_dir"], name, tuple(typed_command()))
+        with RunProgress(of_run["quiet"]) as progress:
+            profiled = profile(config, options, asked.record, output, progress)
+        code = max(code, print_profiles(profiled, as_json=of_run["as_json"]))
+        if code == ExitCode.INTERRUPTED:
+            break
+    end(code)

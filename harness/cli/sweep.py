@@ -97,12 +97,12 @@ def sweep(
     from .run import typed_command
     from .run_options import run_config
     from .run_plan import check_alone
-    from .sweep_output import print_plan, print_sweep, write_reports
+    from .sweep_output import print_plan, print_sweep, report_point
 
     if resume is not None:
         check_alone(ctx, _WITH_RESUME, "a sweep")
         with RunProgress(quiet) as progress:
-            found = resume_sweep(resume, typed_command(), progress, write_reports)
+            found = resume_sweep(resume, typed_command(), progress, report_point)
         end(print_sweep(found, as_json=as_json))
         return
     asked = parse_numbers("max_concurrency", loads, "1,4,16")
@@ -126,7 +126,7 @@ def sweep(
         return
     output = Output(output_dir, label, tuple(typed_command()))
     with RunProgress(quiet) as progress:
-        found = new_sweep(config, asked, grid, record, output, progress, write_reports)
+        found = new_sweep(config, asked, grid, record, output, progress, report_point)
     end(print_sweep(found, as_json=as_json))
 
 

@@ -15,10 +15,12 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.sweep import RESUME, exit_code
 from specbench.harness.run_config import RunConfig
 from specbench.harness.store.files import to_plain
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.figures import sweep_record
 from specbench.harness.sweep.grid import Grid
 from specbench.harness.sweep.record import SweepDirectory
 from specbench.reports.crossover_table import crossover_tables, plan_table
+from specbench.reports.run_report import write_reports
 from specbench.reports.sweep_report import markdown_sweep, write_sweep_reports
 from specbench.reports.table import print_result
 
@@ -38,6 +40,11 @@ def print_plan(grid: Grid, loads: Sequence[int], config: RunConfig, *, as_json: 
         typer.echo(json.dumps(plan, indent=2, ensure_ascii=False))
     else:
         print_result(plan_table(plan), Console())
+
+
+def report_point(run: RunDirectory) -> None:
+    """While the other points are still to come."""
+    write_reports(run)
 
 
 def print_sweep(sweep: SweepDirectory, *, as_json: bool) -> ExitCode:

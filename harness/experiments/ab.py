@@ -1,117 +1,113 @@
-"""What `specbench ab` and `specbench power` do with a plan: measure, close, judge; keep what was measured."""
+"""An A/B experiment: both sides in interleaved blocks, in this process or each in one of its own."""
 
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from specbench.harness.ab.code import code_identity, find_checkout, own_checkout, worktree
-from specbench.harness.ab.comparable import arm_name, differences, same_arm
+from specbench.harness.ab.comparable import arm_name, check_same_load, differences, joined_config, same_arm
 from specbench.harness.ab.fresh import FreshBlocks
 from specbench.harness.ab.in_process import measure_in_process
-from specbench.harness.ab.judge import judge
 from specbench.harness.ab.noise import outlook, read_floors
-from specbench.harness.ab.plan import LABELS, MANIFEST_KEY, AbPlan, NotComparableError
-from specbench.harness.ab.watch import find_probe
+from specbench.harness.ab.plan import LABELS, MANIFEST_KEY, AbPlan
+from specbench.harness.ab.watch import GpuProbe, find_probe
 from specbench.harness.arms import resolve_arm
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, manifest, prepare
+from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import pick_device
 from specbench.harness.run_config import RunConfig
 from specbench.harness.stats.verdict import LEAST_PAIRS
-from specbench.harness.store.files import write_atomically, write_json
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.run_report import write_reports
-from specbench.reports.table import markdown_result
-from specbench.reports.verdict_table import verdict_table
 
-from .ab_sides import check_same_load, joined_config, side_config
-from .progress import RunProgress
-from .run_lock import run_lock
-from .run_session import check_writable
+from .session import Output, Session, check_writable, resume_by
 
-RECORD_FILE, TABLE_FILE = "ab.json", "ab.md"
+RESUME = resume_by("specbench ab --resume")
 _MEASURED_BY = "measured_by"  # keeps `specbench run --resume` from going on with blocks it knows nothing of
 
+# The configuration of each side; None for one that another revision reads.
+Configs = tuple[RunConfig | None, RunConfig | None]
 
-def new_experiment(plan: AbPlan, output_dir: Path, label: str, argv: list[str], *, quiet: bool) -> RunDirectory:
+
+def new_experiment(plan: AbPlan, configs: Configs, output: Output, progress: Progress) -> RunDirectory:
     """Measures a plan from its first block; the directory is closed, complete or interrupted.
 
     Raises ValueError for bad input and NotComparableError for sides that do not match; nothing is left behind then.
     """
-    check_writable(output_dir)
-    a, b = (side_config(side) if side.ref is None else None for side in plan.sides)
-    for config in (a, b):
+    check_writable(output.folder)
+    a, b = configs
+    for config in configs:
         if config is not None:  # B's mistake must not come to light after a block of A; a revision judges its own
             _check_arm(config)
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
-    with RunProgress(quiet) as progress:
+    with _session(plan, progress) as held:
+        run, found, names = None, _empty_manifest(output.argv), {}
         if plan.in_process:
             assert a is not None and b is not None, "refs in one process"
             run = prepare(joined_config(a, b, plan.num_blocks), progress)
-            found = manifest(run, argv)
-            names = {arm["label"]: arm_name(arm) for arm in found["config"]["arms"]}
-            found["config"] = {**found["config"], _MEASURED_BY: "specbench ab"}
-            found["arms"] = [{**arm, "notes": [names[arm["label"]], *arm["notes"]]} for arm in found["arms"]]
-        else:
-            run, found, names = None, _empty_manifest(argv), {}
+            found, names = _joined_manifest(run, output.argv)
         probe, unchecked = find_probe(_device(plan), os.environ)
         found[MANIFEST_KEY] = {"plan": plan.to_dict(), "unchecked": unchecked, "names": names}
-        directory = RunDirectory.create(output_dir, label, found)
-        try:
-            _say_outlook(plan, directory, progress)
-            with run_lock(directory.path):
-                _measure(run, plan, directory, probe, progress)
-        except (ValueError, NotComparableError):
-            if not any(all((side, n) in directory.done_blocks() for side in LABELS) for n in range(plan.num_blocks)):
-                shutil.rmtree(directory.path)
-            raise
-    return directory
-
-
-def resume_experiment(path: Path, argv: list[str], *, quiet: bool) -> RunDirectory:
-    """Measures what a stored experiment has not yet, with its own plan. ValueError for what is none."""
-    directory = RunDirectory.open(path)
-    if MANIFEST_KEY not in directory.manifest:
-        raise ValueError(f"resume: {directory.path} is not an A/B run; go on with: specbench run --resume")
-    plan = AbPlan.from_dict(directory.manifest[MANIFEST_KEY]["plan"])
-    with RunProgress(quiet) as progress, run_lock(directory.path):
-        if not _pending(plan, directory):
-            progress.say(f"nothing to do: all {plan.num_blocks} blocks of {directory.path} are measured")
-            if directory.manifest["status"] != "complete":
-                _settle(plan, directory)
-                runner.close(directory)
-            return directory
-        runner.check_same_machine(directory)
-        run = None
-        if plan.in_process:
-            stored = {k: v for k, v in directory.manifest["config"].items() if k != _MEASURED_BY}
-            run = prepare(RunConfig.from_dict(stored), progress)
-            runner.check_same_inputs(directory, run)
-        probe, _ = find_probe(_device(plan), os.environ)
-        directory.resume(argv)
+        directory = held.create(lambda: RunDirectory.create(output.folder, output.label, found), output.folder)
+        _say_outlook(plan, directory, progress)
         _measure(run, plan, directory, probe, progress)
     return directory
 
 
-def report(directory: RunDirectory) -> dict[str, Any]:
-    """Judges a stored experiment and writes ab.json, ab.md and the reports that every run has."""
-    record = judge(directory)
-    write_json(directory.path / RECORD_FILE, record)
-    text = markdown_result(verdict_table(record))
-    write_atomically(directory.path / TABLE_FILE, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-    write_reports(directory)
-    return record
+def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:
+    """Measures what a stored experiment has not yet, with its own plan. ValueError for what is not one."""
+    directory = RunDirectory.open(path)
+    if MANIFEST_KEY not in directory.manifest:
+        raise ValueError(f"resume: {directory.path} is not an A/B run; go on with: specbench run --resume")
+    plan = AbPlan.from_dict(directory.manifest[MANIFEST_KEY]["plan"])
+    with _session(plan, progress) as held:
+        held.reopen(directory)
+        if _pending(plan, directory):
+            runner.check_same_machine(directory)
+            run = None
+            if plan.in_process:
+                stored = {k: v for k, v in directory.manifest["config"].items() if k != _MEASURED_BY}
+                run = prepare(RunConfig.from_dict(stored), progress)
+                runner.check_same_inputs(directory, run)
+            probe, _ = find_probe(_device(plan), os.environ)
+            held.go_on(argv)
+            _measure(run, plan, directory, probe, progress)
+        else:
+            progress.say(f"nothing to do: all {plan.num_blocks} blocks of {directory.path} are measured")
+            if directory.manifest["status"] != "complete":
+                _closing(plan, progress)(directory, None)
+    return directory
 
 
-def resume_command(directory: RunDirectory) -> str:
-    return f"specbench ab --resume {shlex.quote(str(directory.path))}"
+def _session(plan: AbPlan, progress: Progress) -> Session[RunDirectory]:
+    def has_a_pair(directory: RunDirectory) -> bool:
+        done = directory.done_blocks()
+        return any(all((side, n) in done for side in LABELS) for n in range(plan.num_blocks))
+
+    return Session(progress, RESUME, _closing(plan, progress), is_worth_keeping=has_a_pair)
+
+
+def _closing(plan: AbPlan, progress: Progress) -> Callable[[RunDirectory, str | None], None]:
+    def close(directory: RunDirectory, status: str | None) -> None:
+        progress.say("deriving figures")
+        _settle(plan, directory)
+        runner.close(directory, status)
+
+    return close
+
+
+def _joined_manifest(run: PreparedRun, argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The first run.json of blocks in one process, and what its sides are called."""
+    found = manifest(run, argv)
+    names = {arm["label"]: arm_name(arm) for arm in found["config"]["arms"]}
+    found["config"] = {**found["config"], _MEASURED_BY: "specbench ab"}
+    found["arms"] = [{**arm, "notes": [names[arm["label"]], *arm["notes"]]} for arm in found["arms"]]
+    return found, names
 
 
 def _check_arm(config: RunConfig) -> None:
@@ -122,7 +118,7 @@ def _check_arm(config: RunConfig) -> None:
         raise ValueError(f"{arm.label}: {error}") from error
 
 
-def _say_outlook(plan: AbPlan, directory: RunDirectory, progress: RunProgress) -> None:
+def _say_outlook(plan: AbPlan, directory: RunDirectory, progress: Progress) -> None:
     """What the experiment may hope to show, where this machine's noise is known."""
     floors = [f for f in read_floors(directory.manifest["environment"]) if f["in_process"] == plan.in_process]
     if floors and plan.num_blocks >= LEAST_PAIRS:
@@ -147,25 +143,15 @@ def _pending(plan: AbPlan, directory: RunDirectory) -> bool:
     return any((label, n) not in done for label in LABELS for n in range(plan.num_blocks))
 
 
-def _measure(run: PreparedRun | None, plan: AbPlan, directory: RunDirectory, probe: Any, progress: RunProgress) -> None:
-    """Leaves the directory closed. `run`: the prepared engines of blocks in this process; None for fresh processes."""
-    progress.say(f"writing to {directory.path}")
-    status = None
-    try:
-        if run is not None:
-            measure_in_process(run, plan, directory, progress, probe)
-        else:
-            with _roots(plan) as roots:
-                FreshBlocks(plan, directory, roots, probe, progress.say).measure()
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        status = "interrupted"
-    except OSError as error:
-        reason = f"cannot write {directory.path}: {error.strerror or error}; measured blocks are kept"
-        raise ValueError(f"{reason}. Make room, then: {resume_command(directory)}") from error
-    progress.say("deriving figures")
-    _settle(plan, directory)
-    runner.close(directory, status)
+def _measure(
+    run: PreparedRun | None, plan: AbPlan, directory: RunDirectory, probe: GpuProbe | None, progress: Progress
+) -> None:
+    """`run`: the prepared engines of blocks in this process; None for fresh processes."""
+    if run is not None:
+        measure_in_process(run, plan, directory, progress, probe)
+        return
+    with _roots(plan) as roots:
+        FreshBlocks(plan, directory, roots, probe, progress.say).measure()
 
 
 @contextmanager

@@ -1,12 +1,10 @@
-"""What `specbench accuracy` does with its options: load, score, report; keep what was generated, come what may."""
+"""An evaluation: the arms scored on the same items by lm-eval; what was generated is kept, come what may."""
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import typer
-from rich.console import Console
+from typing import Any
 
 from specbench.harness import arms
 from specbench.harness.accuracy.eval_config import EvalConfig
@@ -19,19 +17,17 @@ from specbench.harness.accuracy.task_sources import (
     find_sources,
     stored_sources,
 )
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.prepare import load_arms
+from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import Target
 from specbench.harness.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.accuracy_table import accuracy_tables
-from specbench.reports.run_report import write_reports
-from specbench.reports.table import print_result
-from specbench.reports.view import view_run
 
-from .progress import RunProgress
-from .run_lock import run_lock
-from .run_session import EXIT_ARM_FAILED, EXIT_INTERRUPTED, check_writable
+from . import session
+from .session import Output, Session, check_writable, resume_by
 
+RESUME = resume_by("specbench accuracy --resume")
 ITEMS_HERE = "."  # an evaluation's items are its run directory's own tables
 
 
@@ -39,58 +35,65 @@ def new_evaluation(
     config: RunConfig,
     asked: EvalConfig,
     gsm8k_files: tuple[str | None, str | None],
-    output_dir: Path,
-    label: str,
-    argv: list[str],
-    *,
-    quiet: bool,
-) -> None:
-    """Scores the arms in a run directory of their own and reports. `gsm8k_files`: the user's test and train rows.
+    output: Output,
+    progress: Progress,
+) -> RunDirectory:
+    """Scores the arms in a run directory of their own. `gsm8k_files`: the user's test and train rows.
 
     Raises ValueError for bad input, before anything is written.
     """
-    check_writable(output_dir)
-    with RunProgress(quiet) as progress:
-        with lm_eval_noise(is_heard=not quiet):
+    check_writable(output.folder)
+    with Session(progress, RESUME, _closing(config)) as held:
+        with lm_eval_noise(is_heard=not progress.is_quiet):
             sources = find_sources(asked, *gsm8k_files, progress.asset)
             notes = check_tasks(asked, sources, config.workload.max_model_len)
         target, resolved = _load(config, asked, progress)
-        manifest = {
-            "argv": argv,
-            "config": config.to_dict(),
-            "workload": {
-                "name": ", ".join(asked.names),
-                "rule": f"lm-eval, {asked.num_fewshot if asked.num_fewshot is not None else 'default'}-shot",
-                "source": sources.source,
-                "sha256": sources.sha256,
-                "num_prompts": ", ".join(str(task.limit or "all") for task in asked.tasks),
-            },
-            "arms": [{"label": a.label, "strategy": a.strategy, "config": {}} for a in config.arms],
-            "evaluation": evaluation_record(asked, sources, notes, ITEMS_HERE),
-        }
-        directory = RunDirectory.create(output_dir, label, manifest)
-        _score(_evaluation(config, asked, sources, target, resolved, directory, progress), quiet)
-    _report(directory)
+        manifest = _manifest(config, asked, sources, output.argv)
+        manifest["evaluation"] = evaluation_record(asked, sources, notes, ITEMS_HERE)
+        directory = held.create(lambda: RunDirectory.create(output.folder, output.label, manifest), output.folder)
+        _score(_evaluation(config, asked, sources, target, resolved, directory, progress))
+    return directory
 
 
-def resume_evaluation(path: Path, argv: list[str], *, quiet: bool) -> None:
-    """Goes on where an evaluation ended. ValueError for what is none, or where its rows or model have changed."""
+def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:
+    """Goes on where an evaluation ended. ValueError for what is not one, or where its rows or model have changed."""
     directory = RunDirectory.open(path)
     record = directory.manifest.get("evaluation")
     if record is None or record["items"] != ITEMS_HERE:
         raise ValueError(f"resume: {path} is a run, no evaluation alone; use specbench run --resume")
     config = RunConfig.from_dict(directory.manifest["config"])
     asked, sources = EvalConfig.from_dict(record["asked"]), stored_sources(record)
-    with RunProgress(quiet) as progress:
+    with Session(progress, RESUME, _closing(config)) as held:
+        held.reopen(directory)
         target, resolved = _load(config, asked, progress)
         evaluation = _evaluation(config, asked, sources, target, resolved, directory, progress)
         evaluation.check_same_model()
-        directory.resume(argv)
-        _score(evaluation, quiet)
-    _report(directory)
+        held.go_on(argv)
+        _score(evaluation)
+    return directory
 
 
-def _load(config: RunConfig, asked: EvalConfig, progress: RunProgress) -> tuple[Target, list[arms.ResolvedArm]]:
+def exit_code(directory: RunDirectory) -> ExitCode:
+    has_failed = any(arm["error"] for arm in directory.manifest["arms"])
+    return session.exit_code(directory.manifest["status"], has_failed=has_failed)
+
+
+def _manifest(config: RunConfig, asked: EvalConfig, sources: TaskSources, argv: Sequence[str]) -> dict[str, Any]:
+    return {
+        "argv": list(argv),
+        "config": config.to_dict(),
+        "workload": {
+            "name": ", ".join(asked.names),
+            "rule": f"lm-eval, {asked.num_fewshot if asked.num_fewshot is not None else 'default'}-shot",
+            "source": sources.source,
+            "sha256": sources.sha256,
+            "num_prompts": ", ".join(str(task.limit or "all") for task in asked.tasks),
+        },
+        "arms": [{"label": a.label, "strategy": a.strategy, "config": {}} for a in config.arms],
+    }
+
+
+def _load(config: RunConfig, asked: EvalConfig, progress: Progress) -> tuple[Target, list[arms.ResolvedArm]]:
     target, resolved = load_arms(config, progress)
     if asked.apply_chat_template and not target.tokenizer.has_chat_template:
         raise ValueError(f"apply_chat_template: {config.model} has no chat template; drop it, or use an instruct model")
@@ -104,7 +107,7 @@ def _evaluation(
     target: Target,
     resolved: list[arms.ResolvedArm],
     directory: RunDirectory,
-    progress: RunProgress,
+    progress: Progress,
 ) -> Evaluation:
     return Evaluation(
         config=config,
@@ -119,30 +122,14 @@ def _evaluation(
     )
 
 
-def _score(evaluation: Evaluation, quiet: bool) -> None:
-    """Leaves the directory closed, interrupted or complete."""
-    directory = evaluation.items
-    with run_lock(directory.path), lm_eval_noise(is_heard=not quiet):
-        evaluation.progress.say(f"writing to {directory.path}")
-        status = None
-        try:
-            evaluation.score_all()
-        except KeyboardInterrupt:
-            evaluation.progress.say("interrupted")
-            status = "interrupted"
+def _score(evaluation: Evaluation) -> None:
+    with lm_eval_noise(is_heard=not evaluation.progress.is_quiet):
+        evaluation.score_all()
+
+
+def _closing(config: RunConfig) -> Callable[[RunDirectory, str | None], None]:
+    def close(directory: RunDirectory, status: str | None) -> None:
         close_items(directory, status)
-        close_scores(directory, evaluation.config.arms)
+        close_scores(directory, config.arms)
 
-
-def _report(directory: RunDirectory) -> None:
-    """Reports and tables. Raises typer.Exit with the code that the evaluation deserves, unless that is 0."""
-    write_reports(directory)
-    for table in accuracy_tables(view_run(directory)):
-        print_result(table, Console())
-    typer.echo(f"run directory: {directory.path}")
-    if directory.manifest["status"] == "interrupted":
-        again = f"specbench accuracy --resume {shlex.quote(str(directory.path))}"
-        typer.echo(f"specbench: interrupted; outputs are kept. Go on with: {again}", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if any(arm["error"] for arm in directory.manifest["arms"]):
-        raise typer.Exit(EXIT_ARM_FAILED)
+    return close

@@ -17,9 +17,9 @@ from specbench.harness.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 
 from . import run_accuracy, run_graphs, session
-from .session import Output, Resume, Session, check_writable
+from .session import Output, Resume, Session, check_writable, resume_by
 
-RESUME = Resume("specbench run --resume")
+RESUME = resume_by("specbench run --resume")
 
 
 def by_batch_size(config: RunConfig, sizes: Sequence[int], label: str) -> list[tuple[RunConfig, str]]:

@@ -41,15 +41,12 @@ class Output:
     argv: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """The command that goes on with a directory. `path`: another than the one measured into, as a sweep's for a run."""
+# From a directory to the command that goes on with it.
+Resume = Callable[[Path], str]
 
-    command: str
-    path: Path | None = None
 
-    def text(self, path: Path) -> str:
-        return f"{self.command} {shlex.quote(str(self.path or path))}"
+def resume_by(command: str) -> Resume:
+    return lambda path: f"{command} {shlex.quote(str(path))}"
 
 
 class Session(Generic[D]):
@@ -73,6 +70,7 @@ class Session(Generic[D]):
         self._is_worth_keeping = is_worth_keeping
         self._directory: D | None = None
         self._is_new = self._has_begun = False
+        self.is_interrupted = False
         self._held = ExitStack()
 
     def __enter__(self) -> Session[D]:
@@ -87,7 +85,7 @@ class Session(Generic[D]):
             raise ValueError(f"output_dir: cannot write to {folder}: {error.strerror or error}") from error
         self._is_new = True
         self.reopen(directory)
-        self._begin()
+        self.begin()
         return directory
 
     def reopen(self, directory: D) -> None:
@@ -99,9 +97,10 @@ class Session(Generic[D]):
         """There is something left to measure in the directory that was reopened."""
         assert self._directory is not None
         self._directory.resume(argv)
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """From here on the directory is closed at the end, and every error says how to go on."""
         assert self._directory is not None
         self._has_begun = True
         self._progress.say(f"writing to {self._directory.path}")
@@ -128,6 +127,7 @@ class Session(Generic[D]):
             self._close(directory, None)
         elif isinstance(error, KeyboardInterrupt):
             self._progress.say("interrupted")
+            self.is_interrupted = True
             self._close(directory, INTERRUPTED)
         elif self._is_new and isinstance(error, ValueError) and not self._is_worth_keeping(directory):
             shutil.rmtree(directory.path)
@@ -138,10 +138,10 @@ class Session(Generic[D]):
 
     def _cannot_write(self, directory: D, error: OSError) -> ValueError:
         reason = f"cannot write {directory.path}: {error.strerror or error}; measured blocks are kept"
-        return ValueError(f"{reason}. Make room, then: {self._resume.text(directory.path)}")
+        return ValueError(f"{reason}. Make room, then: {self._resume(directory.path)}")
 
     def _advice(self, directory: D) -> str:
-        return f"go on with: {self._resume.text(directory.path)}"
+        return f"go on with: {self._resume(directory.path)}"
 
 
 def check_writable(folder: Path) -> None:

@@ -20,9 +20,9 @@ from specbench.harness.sweep.grid import Grid
 from specbench.harness.sweep.record import SweepDirectory
 
 from . import run as runs
-from .session import INTERRUPTED, Output, Resume, Session, check_writable
+from .session import INTERRUPTED, Output, Resume, Session, check_writable, resume_by
 
-RESUME = Resume("specbench sweep --resume")
+RESUME = resume_by("specbench sweep --resume")
 _OVER = ("complete", "failed")  # of a run: nothing is left to measure in it
 OnPoint = Callable[[RunDirectory], object]
 
@@ -85,14 +85,17 @@ def _say_nothing_to_do(sweep: SweepDirectory, progress: Progress) -> None:
     progress.say(f"nothing to do: all {len(sweep.loads)} points of {sweep.path} are measured")
     for run in sweep.runs().values():
         if run.failed_blocks():
-            again = runs.RESUME.text(run.path)
+            again = runs.RESUME(run.path)
             progress.say(f"arms failed in {run.path.name}; to try them again: {again}, then this command")
 
 
 def _measure(sweep: SweepDirectory, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> None:
     """Raises KeyboardInterrupt where the user stopped a point, which is closed then."""
     num_points, num_arms = len(sweep.loads), len(sweep.config.arms)
-    resume = Resume(RESUME.command, sweep.path)
+
+    def resume(point: Path) -> str:
+        return RESUME(sweep.path)
+
     _measure_machine(sweep, progress)
     for n, load in enumerate(sweep.loads):
         run = sweep.runs().get(load)

@@ -67,7 +67,7 @@ def test_an_experiment_of_two_sides_is_refused_before_it_is_measured(cli, small,
     if not is_told:
         del manifest["ab"]["is_aa"]
     (run / "run.json").write_text(json.dumps(manifest))
-    monkeypatch.setattr("specbench.harness.cli.ab_session.resume_experiment", None)  # must not be reached
+    monkeypatch.setattr("specbench.harness.experiments.ab.resume_experiment", None)  # must not be reached
     result = cli("power", "--resume", run)
     assert result.exit_code == 2 and "compares two different sides" in result.stderr
     assert not (run / "noise.json").exists()

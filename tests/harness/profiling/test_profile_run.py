@@ -12,8 +12,8 @@ import pytest
 from harness.profiling.synthetic import Synth, write_nsys
 from typer.testing import CliRunner
 
-from specbench.harness.cli import profile_session
 from specbench.harness.cli.main import app
+from specbench.harness.experiments import profile as profile_experiment
 from specbench.harness.profiling.profile_run import arm_folder
 from specbench.harness.profiling.record import read_profile
 
@@ -79,7 +79,7 @@ def nsys(tmp_path, monkeypatch):
             "FAKE_TRACE": str(trace),
         }.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(profile_session, "pick_device", lambda name: type("Device", (), {"type": "cuda"}))
+        monkeypatch.setattr(profile_experiment, "pick_device", lambda name: type("Device", (), {"type": "cuda"}))
         return tmp_path / "argv.json"
 
     return install

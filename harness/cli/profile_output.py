@@ -1,0 +1,60 @@
+"""What `specbench profile run` prints of the arms it profiled, and the reports it writes."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+
+from specbench.harness.exit_codes import ExitCode
+from specbench.harness.experiments.profile import Profiled
+from specbench.harness.experiments.session import INTERRUPTED
+from specbench.harness.profiling.profile_run import NO_GPU, ArmProfile
+from specbench.harness.profiling.record import SlowDown
+from specbench.reports.document_text import print_document
+from specbench.reports.profile_files import profiles_json, write_profile_reports
+from specbench.reports.profile_report import profiles_document
+from specbench.reports.result_table import ResultTable
+from specbench.reports.table import print_result
+
+
+def print_profiles(profiled: Profiled, *, as_json: bool) -> ExitCode:
+    """Reports, tables or JSON; the exit code that the profiles deserve."""
+    directory = profiled.directory
+    profiles = {label: arm.profile for label, arm in profiled.arms.items() if arm.profile is not None}
+    title = f"Profiles of {directory.path.name}"
+    if profiles:
+        write_profile_reports(profiles, directory.path, title)
+    if as_json:
+        typer.echo(profiles_json(profiles))
+    else:
+        console = Console()
+        if profiles:
+            print_document(profiles_document(profiles, title), console)
+        for label, arm in profiled.arms.items():
+            if arm.profile is None:
+                print_result(_host_table(label, arm), console)
+        typer.echo(f"run directory: {directory.path}")
+    if directory.manifest["status"] == INTERRUPTED:
+        typer.echo("specbench: interrupted; the arms profiled so far are kept", err=True)
+    return profiled.exit_code
+
+
+def _host_table(label: str, arm: ArmProfile) -> ResultTable:
+    """What there is to say without a GPU: the host's time by phase, by its own clock, and the profiler's slow-down."""
+    rounds = arm.report.rounds
+    rows = [(name, f"{ns / 1e3:.1f}") for name, ns in rounds["host_phases_ns"].items()]
+    notes = [NO_GPU, f"synchronisations a round, the engine's count: {rounds['syncs_per_round']:g}"]
+    notes += [_slow_down_text(arm.slow_down)] if arm.slow_down else []
+    return ResultTable(
+        title=f"Profile: {label}",
+        headers=("phase", "host us (median)"),
+        rows=tuple(rows),
+        notes=(*notes, *arm.report.notes),
+    )
+
+
+def _slow_down_text(slow_down: SlowDown) -> str:
+    return (
+        f"profiler slow-down: {slow_down.ratio:.2f}x ({slow_down.profiled_round_ns / 1e3:.0f} us a round, "
+        f"{slow_down.unprofiled_round_ns / 1e3:.0f} without)"
+    )

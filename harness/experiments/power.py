@@ -1,0 +1,41 @@
+"""The noise floor of a machine: what A/A blocks say of the effects that it can show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specbench.harness.ab.noise import noise_floor, store_floor
+from specbench.harness.ab.plan import MANIFEST_KEY, AbPlan
+from specbench.harness.judge.overall import INVALID
+from specbench.harness.store.files import write_json
+from specbench.harness.store.run_directory import RunDirectory
+
+FLOOR_FILE = "noise.json"
+
+
+def check_is_aa(path: Path) -> None:
+    """ValueError before hours are measured that are not an A/A: the sides are known to be the same, or asked to be."""
+    directory = RunDirectory.open(path)
+    stored = directory.manifest.get(MANIFEST_KEY)
+    if stored is None:
+        raise ValueError(f"resume: {directory.path} is not an A/A run; go on with: specbench run --resume")
+    a, b = AbPlan.from_dict(stored["plan"]).sides
+    if not stored.get("is_aa", (a.words, a.sha) == (b.words, b.sha)):
+        raise _two_sides(directory)
+
+
+def learn_floor(record: Mapping[str, Any], directory: RunDirectory) -> tuple[dict[str, Any], Path | None]:
+    """The floor of a judged A/A, and where it was stored for this hardware: None where the A/A is invalid."""
+    if not record["is_aa"]:
+        raise _two_sides(directory)
+    floor = noise_floor(record, directory.manifest)
+    write_json(directory.path / FLOOR_FILE, floor)
+    if record["verdict"] == INVALID:
+        return floor, None
+    return floor, store_floor(floor, directory.manifest["environment"])
+
+
+def _two_sides(directory: RunDirectory) -> ValueError:
+    return ValueError(f"resume: {directory.path} compares two different sides; go on with: specbench ab --resume")
