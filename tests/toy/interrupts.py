@@ -1,4 +1,4 @@
-"""A command in a process of its own that gets a real SIGINT."""
+"""Real signals: to a command in a process of its own, and to the tests' own process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -34,3 +35,16 @@ def interrupted(words: Sequence[object], line: str) -> tuple[int, str]:
             break
     _, rest = process.communicate(timeout=300)
     return process.returncode, "".join(seen) + rest
+
+
+@contextmanager
+def terminal_signals() -> Iterator[None]:
+    """Handlers as in a terminal, whatever the tests run under; the same must stand there at the end."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    try:
+        yield
+        assert {number: signal.getsignal(number) for number in usual} == usual
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

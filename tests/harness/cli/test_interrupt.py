@@ -67,8 +67,9 @@ def assert_as_uninterrupted(cli, toy, run: RunDirectory, uninterrupted: dict, tm
     assert outputs(run) == uninterrupted and len(uninterrupted) == 4 * 8
 
 
-def test_ctrl_c_keeps_what_was_measured(cli, toy, only_run, uninterrupted, tmp_path):
-    code, out, err = signalled([*toy, *LONG], signal.SIGINT, block=3)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_was_measured(cli, toy, only_run, uninterrupted, tmp_path, number):
+    code, out, err = signalled([*toy, *LONG], number, block=3)
     assert code == 130 and "Traceback" not in err, err
     run = only_run()
     assert err.splitlines()[-1].endswith(f"Go on with: specbench run --resume {run.path}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy.interrupts import terminal_signals
 
 from specbench.harness.experiments.session import Session, resume_by
 from specbench.harness.run.interrupts import StoppedAtOnce, deferred_interrupt, interruptible
@@ -47,15 +48,8 @@ class Lines(NullProgress):
 
 @pytest.fixture
 def python_signals():
-    """Handlers as in a terminal, whatever the tests run under; they must be the same afterwards."""
-    before = {
-        n: signal.signal(n, h) for n, h in zip(SIGNALS, (signal.default_int_handler, signal.SIG_DFL), strict=True)
-    }
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with terminal_signals():
+        yield
 
 
 @pytest.fixture
