@@ -115,10 +115,8 @@ def sweep(
         )
     grid, record = _grid(ctx, strategy, parse_numbers("num_drafts", num_drafts, "1,2,4"))
     config = run_config(ctx, grid.arms)
-    scored = parse_accuracy(
-        *(of_run[name] for name in ("accuracy", "accuracy_num_fewshot", "accuracy_include_path", "load_format")),
-        config.arms,
-    )
+    tasks, num_fewshot, include_path = (of_run[f"accuracy{name}"] for name in ("", "_num_fewshot", "_include_path"))
+    scored = parse_accuracy(tasks, num_fewshot, include_path, of_run["load_format"], config.arms)
     with RunProgress(quiet) as progress:
         record |= record_of_further_work(config, of_run["certify_graphs"], scored, progress)
     if dry_run:

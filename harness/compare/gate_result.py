@@ -72,7 +72,7 @@ class GateReport:
     mismatches: tuple[Mismatch, ...]
     notes: tuple[str, ...]
     commands: Mapping[str, str]
-    exit_code: int
+    exit_code: ExitCode
     inconclusive: str = "warn"
     missing: str = "fail"
 

@@ -46,7 +46,8 @@ def new_experiment(plan: AbPlan, configs: Configs, output: Output, progress: Pro
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
     with _session(plan, progress) as held:
-        run, found, names = None, _empty_manifest(output.argv), {}
+        run, found = None, _empty_manifest(output.argv)
+        names: dict[str, str] = {}
         if plan.in_process:
             assert a is not None and b is not None, "refs in one process"
             run = prepare(joined_config(a, b, plan.num_blocks), progress)

@@ -94,7 +94,7 @@ def profile(
         return shlex.join(output.argv)  # profiles of one command belong together: all are made anew
 
     with Session(progress, again, close, is_worth_keeping=lambda directory: bool(found)) as held:
-        manifest = _manifest(config, options, output.argv) | record
+        manifest = {**_manifest(config, options, output.argv), **record}
         directory = held.create(lambda: RunDirectory.create(output.folder, output.label, manifest), output.folder)
         for arm in config.arms:
             profiled = _try_arm(directory, replace(config, arms=(arm,)), settings, progress)

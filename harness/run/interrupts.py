@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_Handler = Callable[[int, FrameType | None], object]
+_Handler = Callable[[int, FrameType | None], object] | int
 
 
 class StoppedAtOnce(BaseException):
@@ -21,9 +21,7 @@ class StoppedAtOnce(BaseException):
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Within it a first signal raises KeyboardInterrupt, a second StoppedAtOnce. Nested uses count together."""
-    # A signal that is ignored stays ignored: so it is in the background jobs of a script.
-    kept = (signal.SIG_IGN, None, _first, _second)
-    before = {n: handler for n in SIGNALS if (handler := signal.getsignal(n)) not in kept}
+    before = {n: handler for n, handler in _handlers().items() if handler not in (_first, _second)}
     _handle(dict.fromkeys(before, _first))
     try:
         yield
@@ -34,7 +32,7 @@ def interruptible() -> Iterator[None]:
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
     """A first signal waits until the writing in here is done; a second one does not."""
-    before = {n: handler for n in SIGNALS if callable(handler := signal.getsignal(n)) and handler is not _second}
+    before = {n: handler for n, handler in _handlers().items() if callable(handler) and handler is not _second}
     pressed: list[int] = []
 
     def later(number: int, frame: FrameType | None) -> None:
@@ -48,7 +46,7 @@ def deferred_interrupt() -> Iterator[None]:
     finally:
         _handle({n: handler for n, handler in before.items() if signal.getsignal(n) is later})
     if pressed:
-        before[pressed[0]](pressed[0], None)
+        signal.raise_signal(pressed[0])
 
 
 def _first(number: int, frame: FrameType | None) -> None:
@@ -61,7 +59,13 @@ def _second(number: int, frame: FrameType | None) -> None:
     raise StoppedAtOnce
 
 
-def _handle(handlers: Mapping[int, _Handler | int]) -> None:
+def _handlers() -> dict[int, _Handler]:
+    """A signal that is ignored stays ignored: so it is in the background jobs of a script."""
+    found = {n: signal.getsignal(n) for n in SIGNALS}
+    return {n: handler for n, handler in found.items() if handler not in (signal.SIG_IGN, None)}
+
+
+def _handle(handlers: Mapping[int, _Handler]) -> None:
     """Only the main thread may handle signals, and only it is interrupted by them."""
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():
