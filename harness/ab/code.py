@@ -74,7 +74,10 @@ def code_identity(git: Mapping[str, Any] | None, checkout: Path | None) -> str:
     sha = str(git["sha"])
     if git.get("dirty") or checkout is None:
         return f"{sha}{' with local changes' if git.get('dirty') else ''}"
-    return _git(checkout, "rev-parse", f"{sha}^{{tree}}")
+    try:
+        return _git(checkout, "rev-parse", f"{sha}^{{tree}}")
+    except subprocess.CalledProcessError:  # a commit of another clone
+        return sha
 
 
 def code_state(checkout: Path | None) -> str | None:
