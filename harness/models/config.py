@@ -85,12 +85,25 @@ def _eos_ids(raw: dict[str, Any], model_dir: Path) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(i) for i in ids))
 
 
+def _check_not_quantized(raw: dict[str, Any], model_dir: Path) -> None:
+    for key in ("quantization_config", "compression_config"):  # the second: compressed-tensors before it was merged
+        found = raw.get(key)
+        if found is None:
+            continue
+        method = found.get("quant_method") if isinstance(found, dict) else found
+        raise ValueError(
+            f"{model_dir / 'config.json'}: {key} with quant_method {method!r} is not supported; "
+            "allowed: unquantized weights (float32, float16, bfloat16), or a .gguf file, which is dequantized"
+        )
+
+
 def config_from_dict(raw: dict[str, Any], model_dir: Path) -> ModelConfig:
-    """Raises ValueError for an architecture that the engine does not run, and for a size that is not there."""
+    """Raises ValueError for an architecture that the engine does not run, quantized weights, and a missing size."""
     architecture = (raw.get("architectures") or ["LlamaForCausalLM"])[0]
     allowed = ("LlamaForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLMEagle3")
     if architecture not in allowed:
         raise ValueError(f"{model_dir}: architecture {architecture!r} is not supported; allowed: {', '.join(allowed)}")
+    _check_not_quantized(raw, model_dir)
     missing = [key for key in _REQUIRED_KEYS if not isinstance(raw.get(key), int)]
     if missing:
         raise ValueError(f"{model_dir}: config.json has no whole number under {', '.join(missing)}; is it complete?")

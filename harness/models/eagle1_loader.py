@@ -13,7 +13,7 @@ from .eagle1 import Eagle1Head, Eagle1Weights
 from .fused_weights import attention_output, down, gate_up, qkv, single
 from .linear import Linear
 from .llama import LlamaModel
-from .weights import CheckpointWeights, RandomWeights, WeightSource
+from .weights import UNREAD_EAGLE1, CheckpointWeights, RandomWeights, WeightSource
 
 _LAYER = "layers.0."
 
@@ -35,7 +35,7 @@ def _build(
         gate_up=gate_up(source, _LAYER, config),
         down=down(source, _LAYER, config),
         lm_head=lm_head,
-        embed_VH=target.embed_VH,  # the file's embedding is a copy of the target's
+        embed_VH=target.embed_VH,
         d2t_Vd=d2t_Vd,
     )
     return Eagle1Head(config, weights)
@@ -82,7 +82,9 @@ def load_eagle1(head_dir: Path, target: LlamaModel) -> Eagle1Head:
     has_bias = source.has(f"{_LAYER}self_attn.q_proj.bias")
     config = replace(config, num_layers=1, qkv_bias=has_bias)
     lm_head, d2t_Vd = _lm_head(raw, source, target, head_dir)
-    return _build(config, source, target, _fc_bias(raw, source, head_dir), lm_head, d2t_Vd)
+    head = _build(config, source, target, _fc_bias(raw, source, head_dir), lm_head, d2t_Vd)
+    source.check_all_read(UNREAD_EAGLE1)
+    return head
 
 
 def dummy_eagle1(target: LlamaModel, seed: int = 1) -> Eagle1Head:

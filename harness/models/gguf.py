@@ -233,14 +233,15 @@ def write_weights(directory: Path, reader: Any, meta: GgufMetadata) -> None:
     from gguf.quants import dequantize
     from safetensors.torch import save_file
 
+    names = [hf_name(tensor.name, meta.source) for tensor in reader.tensors]  # refused before the work begins
     weights = {}
-    for tensor in reader.tensors:
+    for name, tensor in zip(names, reader.tensors, strict=True):
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
         if meta.architecture.permuted_qk and ".attn_q." in tensor.name:
             values = unpermute(values, meta.num_heads)
         elif meta.architecture.permuted_qk and ".attn_k." in tensor.name:
             values = unpermute(values, meta.num_kv_heads)
-        weights[hf_name(tensor.name)] = torch.from_numpy(np.array(values)).to(torch.bfloat16)
+        weights[name] = torch.from_numpy(np.array(values)).to(torch.bfloat16)
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -250,13 +251,14 @@ def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
-def hf_name(name: str) -> str:
+def hf_name(name: str, source: Path) -> str:
     """Hugging Face's name of a GGUF tensor, ``blk.3.attn_q.weight`` to ``model.layers.3.self_attn.q_proj.weight``."""
     if name in TOP_NAMES:
         return TOP_NAMES[name]
     parts = name.split(".")
-    if len(parts) != 4 or parts[0] != "blk" or parts[2] not in LAYER_NAMES:
+    if len(parts) != 4 or parts[0] != "blk" or parts[2] not in LAYER_NAMES or parts[3] not in ("weight", "bias"):
         raise ValueError(
-            f"GGUF tensor {name!r} is not known; allowed: {', '.join(TOP_NAMES)}, blk.N.{{{', '.join(LAYER_NAMES)}}}"
+            f"{source}: GGUF tensor {name!r} is not known; "
+            f"allowed: {', '.join(TOP_NAMES)}, blk.N.{{{', '.join(LAYER_NAMES)}}}"
         )
     return f"model.layers.{parts[1]}.{LAYER_NAMES[parts[2]]}.{parts[3]}"

@@ -34,22 +34,33 @@ def _build_target(config: ModelConfig, source: WeightSource) -> LlamaModel:
     embed_VH = source.get("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
     layers = [_decoder_layer(source, i, config) for i in range(config.num_layers)]
     norm_H = source.get("model.norm.weight", (config.hidden_size,))
-    tied = config.tie_word_embeddings or not source.has("lm_head.weight")
-    head_VH = embed_VH if tied else source.get("lm_head.weight", (config.vocab_size, config.hidden_size))
+    head_VH = embed_VH
+    if not config.tie_word_embeddings:
+        head_VH = source.get("lm_head.weight", (config.vocab_size, config.hidden_size))
     return LlamaModel(config, embed_VH, layers, norm_H, Linear(head_VH))
+
+
+def _check_tied(source: CheckpointWeights) -> None:
+    """A tied model's own lm_head may only be a copy: engines differ in which of two they would use."""
+    if not source.has("lm_head.weight"):
+        return
+    lm_head_VH, embed_VH = source.raw("lm_head.weight"), source.raw("model.embed_tokens.weight")
+    if lm_head_VH.dtype != embed_VH.dtype or not torch.equal(lm_head_VH, embed_VH):
+        raise ValueError(
+            f"checkpoint: lm_head.weight in {source.model_dir} is not model.embed_tokens.weight, although config.json "
+            "says tie_word_embeddings true; set it to false if lm_head.weight is right, or remove that tensor"
+        )
 
 
 def load_target(model_dir: Path, dtype: torch.dtype, device: torch.device) -> LlamaModel:
     """A Hugging Face directory of a Llama or Qwen2 model. Raises ValueError naming what does not fit."""
     config, _ = read_config(model_dir)
-    return _build_target(config, CheckpointWeights(model_dir, dtype, device))
-
-
-class _UntiedRandom(RandomWeights):
-    """Random weights that bring their own lm_head, as an untied model does."""
-
-    def has(self, name: str) -> bool:
-        return True
+    source = CheckpointWeights(model_dir, dtype, device)
+    model = _build_target(config, source)
+    if config.tie_word_embeddings:
+        _check_tied(source)
+    source.check_all_read()
+    return model
 
 
 def dummy_target(
@@ -59,8 +70,7 @@ def dummy_target(
     config = published_shape(name).config
     if num_layers is not None:
         config = config.with_layers(num_layers)
-    kind = RandomWeights if config.tie_word_embeddings else _UntiedRandom
-    return _build_target(config, kind(seed, dtype, device))
+    return _build_target(config, RandomWeights(seed, dtype, device))
 
 
 def _fc_norms(source: WeightSource, raw: dict, num_aux: int, target_hidden: int) -> tuple[Tensor, ...]:
@@ -74,7 +84,7 @@ def _fc_norms(source: WeightSource, raw: dict, num_aux: int, target_hidden: int)
 
 def _layer_prefix(source: WeightSource) -> str:
     """Published heads name the layer `midlayer.`; some converters write `layers.0.`."""
-    return "midlayer." if source.has("midlayer.self_attn.q_proj.weight") else "layers.0."
+    return "layers.0." if source.has("layers.0.self_attn.q_proj.weight") else "midlayer."
 
 
 def _build_head(
@@ -85,9 +95,13 @@ def _build_head(
     num_aux = int(raw.get("num_aux_hidden_states") or 3)
     draft_vocab = int(raw.get("draft_vocab_size") or target.config.vocab_size)
     prefix = _layer_prefix(source)
-    own_embed = source.has("embed_tokens.weight")
+    # The target's own are shared only where they fit.
+    own_embed = source.has("embed_tokens.weight") or h != target.config.hidden_size
     embed_VH = source.get("embed_tokens.weight", (target.config.vocab_size, h)) if own_embed else target.embed_VH
-    own_lm_head = source.has("lm_head.weight")
+    own_lm_head = source.has("lm_head.weight") or (draft_vocab, h) != (
+        target.lm_head.out_features,
+        target.lm_head.in_features,
+    )
     lm_head = single(source, "lm_head", draft_vocab, h) if own_lm_head else target.lm_head
     weights = Eagle3Weights(
         fc=single(source, "fc", h, num_aux * target_hidden),
@@ -144,7 +158,9 @@ def load_eagle3(head_dir: Path, target: LlamaModel) -> Eagle3Head:
         raise ValueError(f"head: {head_dir} has no tensor fc.weight; is it an EAGLE-3 head?")
     draft_vocab = int(raw.get("draft_vocab_size") or config.vocab_size)
     d2t = read_d2t(source, draft_vocab, config.vocab_size, head_dir)
-    return _build_head(config, raw, source, target, d2t)
+    head = _build_head(config, raw, source, target, d2t)
+    source.check_all_read()
+    return head
 
 
 def dummy_eagle3(target: LlamaModel, draft_vocab_size: int, seed: int = 1) -> Eagle3Head:
@@ -153,15 +169,8 @@ def dummy_eagle3(target: LlamaModel, draft_vocab_size: int, seed: int = 1) -> Ea
     raw = {"draft_vocab_size": draft_vocab_size}
     config = replace(c, num_layers=1, qkv_bias=False, o_bias=False)
     d2t = torch.zeros(draft_vocab_size, dtype=torch.int64, device=target.device)
-    source = _DummyHeadWeights(seed, target.dtype, target.device)
+    source = RandomWeights(seed, target.dtype, target.device)
     return _build_head(config, raw, source, target, d2t if draft_vocab_size < c.vocab_size else None)
-
-
-class _DummyHeadWeights(RandomWeights):
-    """Own lm_head, shared embedding, the published layer name."""
-
-    def has(self, name: str) -> bool:
-        return name != "embed_tokens.weight"
 
 
 def dummy_draft_vocab(target_name: str) -> int:

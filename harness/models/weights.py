@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+# Tensors that may stay unread, by the last parts of their names, and why nothing is lost without them.
+UNREAD = {
+    "rotary_emb.inv_freq": "a buffer of older transformers, computed from rope_theta and rope_scaling of config.json",
+    "t2d": "which target ids a head's reduced vocabulary holds, for training; drafting maps by d2t alone",
+}
+UNREAD_EAGLE1 = {
+    **UNREAD,
+    "embed_tokens.weight": "a copy of the target's, which is used",
+    "lm_head.weight": "a copy of the target's, which is used unless the head's vocabulary is reduced",
+}
+_MAX_NAMES = 5
 
 
 class WeightSource(Protocol):
@@ -40,6 +52,7 @@ class CheckpointWeights:
         self.device = device
         self._files: dict[str, Path] = {}
         self._tensors: dict[str, Tensor] = {}
+        self._read: set[str] = set()
         for path in sorted(model_dir.glob("*.safetensors")):
             try:
                 with safe_open(path, framework="pt") as handle:
@@ -62,6 +75,7 @@ class CheckpointWeights:
 
     def raw(self, name: str) -> Tensor:
         """The tensor as stored, on the CPU."""
+        self._read.add(name)
         if name in self._tensors:
             return self._tensors[name]
         if name not in self._files:
@@ -82,7 +96,23 @@ class CheckpointWeights:
                 f"checkpoint: {name} in {self.model_dir} has shape {tuple(tensor.shape)}, the config needs "
                 f"{tuple(shape)}"
             )
+        if not tensor.is_floating_point() or tensor.itemsize < 2:
+            raise ValueError(
+                f"checkpoint: {name} in {self.model_dir} is stored as {tensor.dtype}, which needs scales; "
+                "allowed: float16, bfloat16, float32, float64"
+            )
         return tensor.to(device=self.device, dtype=self.dtype)
+
+    def check_all_read(self, unread: Mapping[str, str] = UNREAD) -> None:
+        """Raises ValueError naming tensors that nobody has read: the model would run without a part of itself."""
+        known = tuple(f".{name}" for name in unread)
+        left = sorted(name for name in self.names() if name not in self._read and not f".{name}".endswith(known))
+        if left:
+            more = f" and {len(left) - _MAX_NAMES} more" if len(left) > _MAX_NAMES else ""
+            raise ValueError(
+                f"checkpoint: {self.model_dir} holds tensors that this model does not use ({len(left)}): "
+                f"{', '.join(left[:_MAX_NAMES])}{more}; allowed unused: {', '.join(unread)}"
+            )
 
 
 def checkpoint_shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
@@ -100,9 +130,7 @@ class RandomWeights:
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
     def has(self, name: str) -> bool:
-        return (
-            not name.endswith(("lm_head.weight", "d2t", "embed_tokens.weight")) or name == "model.embed_tokens.weight"
-        )
+        return name != "embed_tokens.weight"  # a random head shares the target's
 
     def get(self, name: str, shape: Sequence[int]) -> Tensor:
         if len(shape) == 1 and name.endswith("weight"):

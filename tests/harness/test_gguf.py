@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 
 from specbench.harness.models import gguf as converter
 from specbench.harness.models.gguf import convert_gguf
+from specbench.harness.models.loader import load_target
 from specbench.harness.models.source import resolve_model
 from specbench.workloads.tokenizer import load_tokenizer, read_eos_ids
 
@@ -267,6 +268,36 @@ def test_what_is_not_supported_says_what_is(tmp_path):
     writer.close()
     with pytest.raises(ValueError, match="architecture is 'bert'; allowed: llama, qwen2, qwen3"):
         convert_gguf(tmp_path / "bert.gguf", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("blk.0.attn_q.scale", "m.gguf: GGUF tensor 'blk.0.attn_q.scale' is not known; allowed: token_embd.weight"),
+        ("rope_factors.weight", "m.gguf: GGUF tensor 'rope_factors.weight' is not known"),
+    ],
+)
+def test_tensors_without_a_place_are_refused_before_the_work(tmp_path, monkeypatch, name, message):
+    rename = gguf_name
+    monkeypatch.setitem(globals(), "gguf_name", lambda n: name if n == "model.norm.weight" else rename(n))
+    path = write_gguf(tmp_path / "m.gguf", "llama", tiny_model("llama", tied=True))
+    monkeypatch.setattr(gguf.quants, "dequantize", lambda *words: pytest.fail("dequantized before the check"))
+    with pytest.raises(ValueError, match=message):
+        convert_gguf(path, tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_tensors_that_the_converted_model_does_not_use_are_refused(tmp_path, monkeypatch):
+    """A layer beyond block_count, and a bias that the architecture lacks: the conversion knows their names."""
+    rename = gguf_name
+    for name, left in [
+        ("blk.2.ffn_up.weight", "model.layers.2.mlp.up_proj.weight"),
+        ("blk.0.attn_output.bias", "model.layers.0.self_attn.o_proj.bias"),
+    ]:
+        monkeypatch.setitem(globals(), "gguf_name", lambda n, to=name: to if n == "lm_head.weight" else rename(n))
+        out = convert_gguf(write_gguf(tmp_path / "m.gguf", "llama", tiny_model("llama", tied=False)), tmp_path / left)
+        with pytest.raises(ValueError, match=rf"does not use \(1\): {left}"):
+            load_target(out, torch.float32, torch.device("cpu"))
 
 
 def test_no_disk_is_refused_before_writing(llama, tmp_path, monkeypatch):

@@ -183,7 +183,6 @@ def spoilt(head, folder, change) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda t: t.update(extra=torch.zeros(2)), "nobody reads: extra"),
         (lambda t: t["norm.weight"].fill_(torch.nan), "norm.weight has values that are not finite"),
         (lambda t: t["t2d"].fill_(True), "t2d does not mark"),
         (lambda t: t["d2t"].copy_(-torch.arange(96)), "d2t maps two draft ids"),
@@ -201,3 +200,6 @@ def test_check_refuses_what_cannot_be_loaded(head, target, tmp_path):
     spoilt(head[0], tmp_path / "bad", lambda t: t.pop("fc.weight"))
     with pytest.raises(ValueError, match="fc.weight"):
         check_files(tmp_path / "bad", target.model)
+    spoilt(head[0], tmp_path / "worse", lambda t: t.update(extra=torch.zeros(2)))
+    with pytest.raises(ValueError, match=r"tensors that this model does not use \(1\): extra"):
+        check_files(tmp_path / "worse", target.model)
