@@ -65,7 +65,7 @@ def main() -> None:
     result = dict(threads=torch.get_num_threads(), torch=torch.__version__, workload_sha256=workload.sha256, dtypes={})
     for name in args.dtypes:
         dtype = getattr(torch, name)
-        model = AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype)
+        model = AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype, trust_remote_code=False)
         config = EngineConfig(max_model_len=2048, max_num_seqs=1, page_size=128)
         with torch.inference_mode():
             engine = Engine(config, load_target(source.path, dtype, torch.device("cpu")), NoSpec({}), TorchAttention())

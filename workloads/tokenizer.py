@@ -69,9 +69,11 @@ def load_tokenizer(model_dir: str | Path) -> ModelTokenizer:
     if not path.is_dir():
         raise ValueError(f"tokenizer directory {path} does not exist; allowed: a Hugging Face model directory")
     try:
-        inner = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        inner = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"no usable tokenizer in {path} (expected tokenizer.json): {error}") from error
+        own_code = "it is Python code of the model's own, which is never run"
+        reason = own_code if "trust_remote_code" in str(error) else str(error)
+        raise ValueError(f"no usable tokenizer in {path} (expected tokenizer.json): {reason}") from error
     return ModelTokenizer(inner, read_eos_ids(path, inner.eos_token_id), path)
 
 

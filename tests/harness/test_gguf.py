@@ -154,7 +154,7 @@ def llama(tmp_path_factory) -> Path:
 def test_converted_model_is_the_written_model(tmp_path, architecture, tied):
     model = tiny_model(architecture, tied)
     out = convert_gguf(write_gguf(tmp_path / "m.gguf", architecture, model), tmp_path / "out")
-    loaded = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    loaded = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, trust_remote_code=False)
     assert type(loaded) is type(model)
     assert loaded.config.tie_word_embeddings is tied
     assert {tensor.dtype for tensor in load_file(out / "model.safetensors").values()} == {torch.bfloat16}
@@ -320,6 +320,19 @@ def test_resolve_model_takes_files_and_directories(llama, tmp_path):
     (tmp_path / "x.jsonl").write_text("{}\n")
     with pytest.raises(ValueError, match="is a file; allowed: a .gguf file"):
         resolve_model(tmp_path / "x.jsonl")
+
+
+def test_python_code_of_a_model_is_never_run(tmp_path, monkeypatch):
+    """transformers would ask on stdin, where a script may answer `y`."""
+    code = f"open({str(tmp_path / 'was_run')!r}, 'w')\nclass EvilTok: pass\n"
+    (tmp_path / "evil.py").write_text(code)
+    (tmp_path / "config.json").write_text("{}")
+    tokenizer = {"tokenizer_class": "EvilTok", "auto_map": {"AutoTokenizer": ["evil.EvilTok", None]}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    monkeypatch.setattr("builtins.input", lambda *words: "y")
+    with pytest.raises(ValueError, match="Python code of the model's own, which is never run"):
+        load_tokenizer(tmp_path)
+    assert not (tmp_path / "was_run").exists()
 
 
 def test_a_model_without_template_says_so(llama, tmp_path):

@@ -48,7 +48,7 @@ def target_folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def features(target_folder):
     """Features of a context's tokens: transformers' states entering layers 2, N//2 and N-3."""
-    model = LlamaForCausalLM.from_pretrained(target_folder, dtype=torch.float32).eval()
+    model = LlamaForCausalLM.from_pretrained(target_folder, dtype=torch.float32, trust_remote_code=False).eval()
 
     def of(ids: list[int]) -> torch.Tensor:
         with torch.no_grad():

@@ -64,7 +64,7 @@ def target_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def features(target_folder):
-    model = LlamaForCausalLM.from_pretrained(target_folder, dtype=torch.float32).eval()
+    model = LlamaForCausalLM.from_pretrained(target_folder, dtype=torch.float32, trust_remote_code=False).eval()
 
     def of(ids: list[int]) -> Tensor:
         with torch.no_grad():

@@ -52,7 +52,7 @@ def test_all_three_calls_agree_with_lm_evals_hf(chat_model, arm):
     pytest.importorskip("accelerate")  # lm-eval's `hf` needs it
     from lm_eval.models.huggingface import HFLM
 
-    hf = HFLM(pretrained=str(chat_model), dtype="float32", device="cpu", batch_size=1)
+    hf = HFLM(pretrained=str(chat_model), dtype="float32", device="cpu", batch_size=1, trust_remote_code=False)
     own = SpecbenchLM(**arm, batch_size=2, pretrained=str(chat_model), dtype="float32", max_model_len=256)
     settings = {"until": ["\n\n", "zz"], "max_gen_toks": 12, "do_sample": False}
     prompts = [("hello there hello there", settings), ("a b a b a b", settings), ("x", {**settings, "max_gen_toks": 5})]

@@ -87,6 +87,13 @@ def test_a_wrong_key_is_one_line(command, words, capsys):
     assert ended.value.code == 2 and said.startswith("specbench: error: ngram:") and "kk" in said
 
 
+def test_code_of_a_model_is_never_trusted(command, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command("run", *words, "--trust_remote_code")
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 2 and said.startswith("specbench: error:") and "trust_remote_code" in said
+
+
 @pytest.mark.parametrize(("key", "value"), [("device", "cpu"), ("batch_size", "4")])
 @pytest.mark.parametrize("has_option", [True, False], ids=["beside lm-eval's option", "beside its default"])
 def test_an_option_of_lm_evals_among_the_keys_is_one_line(command, words, capsys, key, value, has_option):

@@ -61,7 +61,9 @@ def folder(request, tmp_path_factory) -> Path:
 
 
 def _theirs(folder: Path, ids: list[int]) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
+    ).eval()
     out = model(torch.tensor([ids]), output_hidden_states=True)
     return out.logits[0], out.hidden_states
 
@@ -94,7 +96,7 @@ def test_c62_features_are_the_states_entering_the_aux_layers(folder):
 
 @pytest.mark.parametrize("strategy", ["no-spec", "ngram", "eagle"])
 def test_c63_the_engine_says_what_transformers_generate(folder, main_plan: Plan, strategy):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False).eval()
     target = load_target(folder, torch.float32, main_plan.torch_device)
     options = {"no-spec": {}, "ngram": dict(k=3, min_n=1), "eagle": dict(k=3, head="random")}[strategy]
     engine = make_engine(main_plan, named_strategy(strategy, **options), target=target, page_size=16)
