@@ -16,6 +16,7 @@ from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.spread import mean_interval
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.safe_paths import path_inside
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 TABLE = "accuracy.parquet"
@@ -53,7 +54,7 @@ def view_accuracy(directory: RunDirectory) -> AccuracyView | None:
     record = directory.manifest.get("evaluation")
     if record is None:
         return None
-    folder = directory.path / record["items"]
+    folder = path_inside(directory.path, record["items"], f"{directory.path / 'run.json'}: evaluation.items")
     if not (folder / "run.json").exists():
         return None
     items = RunDirectory.open(folder)

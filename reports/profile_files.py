@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specbench.harness.profiling.record import FILE, Profile, read_profile, to_json
 from specbench.harness.store.files import write_atomically
+from specbench.harness.store.safe_paths import path_inside
 from specbench.reports.document import Document
 from specbench.reports.document_text import markdown_document
 from specbench.reports.profile_html import html_page
@@ -32,7 +33,7 @@ def read_profiles(path: Path) -> dict[str, Profile]:
         raise ValueError(
             f"profile: {path} holds no {FILE}; make one with `specbench profile run` on a GPU, or `profile import`"
         )
-    found = {folder: _read(folder / FILE) for folder in folders}
+    found = {f: _read(path_inside(path, (f / FILE).relative_to(path).as_posix(), "profile")) for f in folders}
     names = [profile_name(profile) for profile in found.values()]
     unique = len(set(names)) == len(names)
     return {name if unique else folder.name: found[folder] for folder, name in zip(folders, names, strict=True)}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from specbench.harness.compare.limits import key, read_table, text, unknown
 from specbench.harness.store.files import write_atomically
+from specbench.harness.store.safe_paths import path_inside
 
 from .adding import one_at_a_time
 from .points import METRICS, Point
@@ -58,7 +59,7 @@ class Accepted:
 
 def read_accepted(history: Path) -> list[Accepted]:
     """What has been accepted; ValueError naming the file for what it cannot be read as."""
-    path = history / FILE
+    path = path_inside(history, FILE, "history")
     if not path.is_file():
         return []
     try:

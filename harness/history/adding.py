@@ -20,6 +20,7 @@ import pandas as pd
 
 from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
 from specbench.harness.compare.stored import StoredRun, read_run
+from specbench.harness.store.safe_paths import path_inside
 
 RUNS = "runs"
 ADDED, REPLACED, ALREADY = "added", "replaced, it has gone on since", "already there"
@@ -44,9 +45,9 @@ def add_run(history: Path, run: Path) -> Added:
     """Copies a run into the history. ValueError for a run that cannot be read or compared later, for one that changes
     while it is copied, and for another run of the same id."""
     given = read_run(run)
-    folder = history / RUNS
+    folder = path_inside(history, RUNS, "history")
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / given.run_id
+    target = path_inside(folder, given.run_id, "run_id")
     outcome = ADDED
     if target.exists():
         with one_at_a_time(history):
@@ -71,7 +72,7 @@ def one_at_a_time(history: Path) -> Iterator[None]:
         return
     import fcntl
 
-    file = os.open(history / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    file = os.open(path_inside(history, _LOCK, "history"), os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -114,7 +115,8 @@ def _took(temporary: Path, target: Path) -> bool:
 
 def _copy(run: Path, temporary: Path) -> None:
     try:
-        shutil.copytree(run, temporary, ignore=_LEFT_BEHIND)
+        # A link that appears now is copied as a link, and refused in the copy.
+        shutil.copytree(run, temporary, symlinks=True, ignore=_LEFT_BEHIND)
         read_run(temporary)
     except (shutil.Error, FileNotFoundError, ValueError) as error:
         raise ValueError(f"run: {run} changed while it was copied; add it when it has ended ({error})") from error

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from specbench.harness.compare.stored import Problem, read_run
 from specbench.harness.store.files import write_json
+from specbench.harness.store.safe_paths import path_inside
 
 from .adding import RUNS
 from .points import Point, points_of
@@ -36,7 +37,7 @@ def read_history(history: Path) -> History:
     if not history.is_dir():
         raise ValueError(f"history: {history} does not exist; make it with `specbench history add {history} RUN`")
     directories, problems = _directories(history)
-    cache, kept, points = _read_index(history / INDEX), {}, []
+    cache, kept, points = _read_index(history), {}, []
     for directory in directories:
         signature = _signature(directory)
         entry = cache.get(str(directory.relative_to(history)))
@@ -58,11 +59,13 @@ def read_history(history: Path) -> History:
 def _directories(history: Path) -> tuple[list[Path], list[Problem]]:
     """Run directories, in `runs/` and directly below; what looks like a run and has no run.json is named."""
     found, problems = [], []
-    for parent in (history / RUNS, history):
+    for parent in (path_inside(history, RUNS, "history"), history):
         for path in sorted(parent.iterdir()) if parent.is_dir() else ():
             if path.name.startswith(".") or not path.is_dir() or path == history / RUNS:
                 continue
-            if (path / "run.json").is_file():
+            if path.is_symlink():
+                problems.append(Problem(path=str(path), reason=f"{path}: is a symbolic link, and none is followed"))
+            elif (path / "run.json").is_file():
                 found.append(path)
             else:
                 problems.append(Problem(path=str(path), reason=f"{path}: no run.json: half written, or no run"))
@@ -76,10 +79,10 @@ def _signature(directory: Path) -> str:
     return json.dumps(list(stats))
 
 
-def _read_index(path: Path) -> dict[str, dict]:
+def _read_index(history: Path) -> dict[str, dict]:
     """Empty for a missing, damaged or older cache: it is written anew."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(path_inside(history, INDEX, "history").read_text(encoding="utf-8"))
         return raw["runs"] if raw["schema"] == _INDEX_SCHEMA else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -81,6 +81,8 @@ class BlockStore:
         blocks: dict[Block, str | None] = {}
         for path in sorted(self._parts.glob("requests-*.parquet")):
             tag = json.loads(_guarded(pq.read_schema, path).metadata[b"specbench.block"])
+            if not isinstance(tag["repeat"], int):  # it becomes part of a path
+                raise ValueError(f"{path}: its repeat is {tag['repeat']!r}; allowed: a whole number")
             blocks[tag["arm"], tag["repeat"]] = tag["error"]
         return blocks
 

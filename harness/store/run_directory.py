@@ -22,6 +22,7 @@ from specbench.harness.store.block_store import Block, BlockStore
 from specbench.harness.store.directories import directory_name, read_manifest, utc
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.files import sha256_file, to_plain, write_json
+from specbench.harness.store.safe_paths import check_name, path_inside, refuse_links
 from specbench.harness.store.schema import (
     FAILED_ARM_REQUEST_ID,
     RUN_SCHEMA,
@@ -96,7 +97,10 @@ class RunDirectory:
         file = directory / "run.json"
         if not file.is_file():
             raise ValueError(f"{directory}: not a run directory (no run.json); give the directory a run printed")
-        return cls(directory, read_manifest(file, RUN_SCHEMA))
+        refuse_links(directory)
+        manifest = read_manifest(file, RUN_SCHEMA)
+        _check_paths(manifest, file)
+        return cls(directory, manifest)
 
     def resume(self, argv: Iterable[str] | None = None) -> None:
         """Set the status back to `running` and note when and by which command the run goes on."""
@@ -206,6 +210,17 @@ class RunDirectory:
             entry["status"] = _arm_status(len(errors), len(failures))
             entry["error"] = failures[-1] if failures else ""
         self._write_manifest()
+
+
+def _check_paths(manifest: Mapping[str, Any], file: Path) -> None:
+    """ValueError for what leads out of the directory of `file`: others copy it by these names and read them."""
+    if "run_id" in manifest:
+        check_name(manifest["run_id"], f"{file}: run_id")
+    files = manifest.get("files") or {}
+    if not isinstance(files, Mapping):
+        raise ValueError(f"{file}: files: {files!r} is not allowed; allowed: an object with a sha256 for each file")
+    for name in files:
+        path_inside(file.parent, name, f"{file}: files")
 
 
 def _arm_status(num_blocks: int, num_failed: int) -> str:

@@ -21,6 +21,7 @@ from specbench.harness.run_config import RunConfig
 from specbench.harness.store.directories import SWEEP_KEY, directory_name, read_manifest, utc
 from specbench.harness.store.files import to_plain, write_json
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.safe_paths import refuse_links
 
 if TYPE_CHECKING:
     from .grid import Grid  # torch, which readers of stored sweeps do not need
@@ -87,6 +88,7 @@ class SweepDirectory:
         file = directory / FILE
         if not file.is_file():
             raise ValueError(f"{directory}: not a sweep (no {FILE}); give the directory a sweep printed")
+        refuse_links(directory)
         manifest = read_manifest(file, SCHEMA)
         missing = [key for key in _REQUIRED if key not in manifest]
         if missing:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from specbench.harness.compare.stored import Problem
 from specbench.harness.history.accepted import Accepted, read_accepted
+from specbench.harness.store.safe_paths import path_inside, refuse_links
 from specbench.reports.profile_html import html_page
 from specbench.reports.profile_report import profiles_document
 
@@ -118,6 +119,7 @@ def _check_output(output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     if not (output / MARKER).is_file():
         _mark(output, [])  # a site that is cut short may be built again
+    refuse_links(output)
 
 
 def _write(path: Path, text: str) -> Path:
@@ -135,8 +137,8 @@ def _remove_stale(output: Path, files: Iterable[Path]) -> None:
     """Files of an earlier site that this one has not written: a page of a run that is gone must not stay."""
     kept = {path.resolve() for path in files}
     for path in _earlier(output):
-        if path.resolve() not in kept:
-            path.unlink(missing_ok=True)
+        if path.resolve() not in kept and path.is_file():
+            path.unlink()
 
 
 def _earlier(output: Path) -> Iterator[Path]:
@@ -145,6 +147,4 @@ def _earlier(output: Path) -> Iterator[Path]:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{output / MARKER}: damaged ({error}); remove the directory and build again") from error
     for name in names:
-        path = output / name
-        if output.resolve() in path.resolve().parents:  # whatever the file says, nothing outside is removed
-            yield path
+        yield path_inside(output, name, f"{output / MARKER}: files")

@@ -43,7 +43,9 @@ def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
     is named."""
     found, problems = [], []
     for child in _folders(folder):
-        if (child / "run.json").is_file():
+        if child.is_symlink():
+            problems.append(Problem(path=str(child), reason=f"{child}: is a symbolic link, and none is followed"))
+        elif (child / "run.json").is_file():
             found.append(child.resolve())
         elif (child / _SWEEP).is_file():
             inside, broken = _inside(child)
@@ -56,6 +58,8 @@ def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
 
 def _folders(folder: Path) -> Iterator[Path]:
     for parent in (folder, folder / _RUNS):
-        for child in sorted(parent.iterdir()) if parent.is_dir() else ():
+        if not parent.is_dir() or (parent != folder and parent.is_symlink()):  # a link is among the children
+            continue
+        for child in sorted(parent.iterdir()):
             if child.is_dir() and not child.name.startswith("."):
                 yield child

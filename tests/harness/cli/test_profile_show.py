@@ -100,3 +100,11 @@ def test_a_damaged_profile(cli, tmp_path, case):
     text, *words = DAMAGED[case]
     (tmp_path / "profile.json").write_text(text)
     refused(cli("profile", "show", tmp_path), *words)
+
+
+@pytest.mark.parametrize("linked", ["profile", "profile/fused", "profile/fused/profile.json"])
+def test_links_in_a_run_directory_are_not_followed(cli, stored, tmp_path, linked):
+    (stored / linked).rename(tmp_path / "away")
+    (stored / linked).symlink_to(tmp_path / "away")
+    result = cli("profile", "show", stored)
+    assert result.exit_code == 2 and f"{stored / linked}: is a symbolic link" in result.stderr

@@ -12,6 +12,7 @@ import pytest
 from ab_samples import experiment
 from compare_samples import ARMS, Machine, make_run
 
+from specbench.harness.history.accepted import read_accepted
 from specbench.harness.history.adding import ADDED, ALREADY, REPLACED, add_run
 from specbench.harness.history.store import read_history
 from specbench.harness.store.run_directory import RunDirectory
@@ -122,3 +123,77 @@ def test_jobs_with_one_run_in_two_states_at_once(tmp_path, unfinished, finished)
             assert outcomes.count(ADDED) == 1 and outcomes.count(REPLACED) <= 1
             assert [p.name for p in (history / "runs").iterdir()] == [finished.name]
             assert status(history, finished) == "complete" and not read_history(history).problems
+
+
+# -- a run from somebody else ------------------------------------------------------------------------------------------
+
+
+def assert_refused(tmp_path, run: Path, message: str) -> None:
+    """And nothing of it has been written, in the history or beside it."""
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ValueError, match=message):
+        add(tmp_path / "h", run)
+    assert sorted(path for path in tmp_path.iterdir() if path.name != "h") == before
+    assert not list((tmp_path / "h").rglob("*")) or list((tmp_path / "h").rglob("*")) == [tmp_path / "h" / "runs"]
+
+
+@pytest.mark.parametrize("place", ["etclink", "plots/etclink", "children/deep/etclink", ".hidden"])
+@pytest.mark.parametrize("to", ["/etc", "/etc/passwd", "itself", "/gone"])
+def test_links_are_never_followed(tmp_path, finished, place, to):
+    (finished / place).parent.mkdir(parents=True, exist_ok=True)
+    (finished / place).symlink_to(finished if to == "itself" else to)
+    assert_refused(tmp_path, finished, f"{place}: is a symbolic link, and none is followed")
+
+
+def test_a_link_that_appears_while_it_is_copied(tmp_path, finished, monkeypatch):
+    copytree = shutil.copytree
+
+    def late(run, *words, **more):
+        (Path(run) / "late").symlink_to("/etc")
+        return copytree(run, *words, **more)
+
+    monkeypatch.setattr("specbench.harness.history.adding.shutil.copytree", late)
+    assert_refused(tmp_path, finished, "changed while it was copied.*late: is a symbolic link")
+
+
+@pytest.mark.parametrize("run_id", ["/absolute", "../..", "..", ".", "", ".hidden", "a/b", "a\\b", None, 7])
+def test_a_run_id_that_is_a_path(tmp_path, finished, run_id):
+    manifest = json.loads((finished / "run.json").read_text())
+    given = str(tmp_path / "elsewhere") if run_id == "/absolute" else run_id
+    (finished / "run.json").write_text(json.dumps({**manifest, "run_id": given}))
+    assert_refused(tmp_path, finished, "run_id: .* is not allowed; allowed: a name without")
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd"])
+def test_files_that_lie_outside(tmp_path, finished, name):
+    manifest = json.loads((finished / "run.json").read_text())
+    manifest["files"][name] = {"sha256": "0"}
+    (finished / "run.json").write_text(json.dumps(manifest))
+    assert_refused(tmp_path, finished, f"files: '{name}' is not allowed")
+
+
+@pytest.mark.parametrize("what", ["runs", "run"])
+def test_links_in_the_history_are_not_written_through(tmp_path, finished, what):
+    away = tmp_path / "away"
+    away.mkdir()
+    link = tmp_path / "h" / "runs" / (finished.name if what == "run" else "")
+    link.parent.mkdir(parents=True)
+    link.symlink_to(away)
+    with pytest.raises(ValueError, match=f"{link}: is a symbolic link"):
+        add(tmp_path / "h", finished)
+    assert list(away.iterdir()) == []
+
+
+def test_links_in_a_history_are_named_and_not_read(tmp_path, finished, unfinished):
+    history = tmp_path / "h"
+    add(history, finished)
+    before = read_history(history).points
+    (history / "runs" / "linked").symlink_to(unfinished)
+    (history / ".index.json").unlink()
+    (history / ".index.json").symlink_to(tmp_path / "index")
+    found = read_history(history)
+    assert found.points == before and not (tmp_path / "index").exists()
+    assert [p.reason for p in found.problems] == [f"{history}/runs/linked: is a symbolic link, and none is followed"]
+    (history / "history.toml").symlink_to("/etc/passwd")
+    with pytest.raises(ValueError, match="history.toml: is a symbolic link"):
+        read_accepted(history)
