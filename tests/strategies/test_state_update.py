@@ -28,8 +28,7 @@ def _run(plan: Plan, name: str, update: StateUpdate, forced: bool) -> Engine:
     kind, options = STRATEGIES[name]
     strategy = kind(options)
     acceptance = SyntheticAcceptance((0.8, 0.6, 0.4, 0.3)[: strategy.num_drafts], "varied") if forced else None
-    like = make_engine(plan, kind(options), page_size=3, max_num_batched_tokens=9)
-    return Engine(like.config, like.target, strategy, like.builder.attention.backend, acceptance, update=update)
+    return make_engine(plan, strategy, acceptance=acceptance, update=update, page_size=3, max_num_batched_tokens=9)
 
 
 @pytest.mark.parametrize(

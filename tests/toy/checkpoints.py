@@ -159,5 +159,5 @@ def _write(folder: Path, config: dict[str, Any], tensors: Tensors, change: Chang
     return tensors
 
 
-def load_written(folder: Path, device: str = "cpu") -> LlamaModel:
-    return load_target(folder, torch.float32, torch.device(device))
+def load_written(folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> LlamaModel:
+    return load_target(folder, dtype, torch.device(device))

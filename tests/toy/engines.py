@@ -19,6 +19,7 @@ from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.loader import dummy_target
 from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, lookup
 from specbench.kernels.attention.base import AttentionBackend
+from specbench.kernels.state_update import StateUpdate
 
 from .plans import Plan
 
@@ -45,6 +46,7 @@ def make_engine(
     target: LlamaModel | None = None,
     acceptance: AcceptanceOverride | None = None,
     backend: AttentionBackend | None = None,
+    update: StateUpdate | None = None,
     **config: Any,
 ) -> Engine:
     """An engine on the toy target; `config` are fields of EngineConfig (small by default, so that all paths run)."""
@@ -61,7 +63,7 @@ def make_engine(
     )
     backend = backend or lookup(ATTENTION_BACKENDS, plan.attention, "attention")()
     target = target or toy_target(plan.device)
-    return Engine(engine_config, target, strategy, backend, acceptance)
+    return Engine(engine_config, target, strategy, backend, acceptance, update=update)
 
 
 def request(number: int, prompt: Iterable[int], **sampling: Any) -> Request:

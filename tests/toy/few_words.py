@@ -38,16 +38,19 @@ def _drafts_those(tensors: Tensors) -> None:
 class FewWords:
     """Target and head on disk; `head` is an option of a strategy."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, **shape: int):
+        """`shape`: keys of config.json, of the target and the head alike."""
         self.head = folder / "head"
+        self._dtype = dtype
         self._target = folder / "target"
         self._loaded: dict[str, LlamaModel] = {}
-        write_llama(self._target, llama_config(), change=_says_four_words)
-        write_eagle3(self.head, eagle3_config(draft_vocab_size=len(WORDS)), llama_config(), change=_drafts_those)
+        target, head = llama_config(**shape), eagle3_config(draft_vocab_size=len(WORDS), **shape)
+        write_llama(self._target, target, change=_says_four_words)
+        write_eagle3(self.head, head, target, change=_drafts_those)
 
     def target(self, device: str) -> LlamaModel:
         if device not in self._loaded:
-            self._loaded[device] = load_written(self._target, device)
+            self._loaded[device] = load_written(self._target, device, self._dtype)
         return self._loaded[device]
 
     def engine(self, plan: Plan, k: int, **config: Any) -> Engine:

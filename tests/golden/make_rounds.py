@@ -1,0 +1,100 @@
+"""Makes rounds.json, or its part of one device: `python tests/golden/make_rounds.py --device cuda -o FILE`.
+
+    --device cpu|cuda   whose cases are run
+    -o FILE             written along the way; cases that FILE holds already are kept, unless --again
+    --merge FILE        adds FILE's cases to rounds.json instead of running any
+    --seconds N         starts no case after that time; the next call goes on
+
+A case that fails is stored with its error and printed; exit code 1 if any did or is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(_ROOT / ".ns"), str(_ROOT / "tests")]
+
+import torch  # noqa: E402
+from golden.rounds_file import PATH, Rounds  # noqa: E402
+from golden.run_case import Missing, run_case  # noqa: E402
+from golden.space import cases  # noqa: E402
+
+_WRITE_EVERY = 25
+
+
+def main() -> int:
+    options = _options()
+    if options.merge:
+        rounds = Rounds.read(PATH)
+        rounds.merge(Rounds.read(options.merge))
+        rounds.write(PATH)
+        return 0
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        return _make(options.device, options.output, options.again, options.seconds)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("-o", "--output", type=Path, default=PATH)
+    parser.add_argument("--merge", type=Path)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    return parser.parse_args()
+
+
+def _make(device: str, output: Path, again: bool, seconds: float) -> int:
+    rounds = Rounds.read(output)
+    stored = {} if again else rounds.cases.get(device, {})
+    todo = [c for c in cases(device) if "error" in stored.get(c.name, {"error": ""})]
+    known = {c.name for c in cases(device)}
+    rounds.cases[device] = {name: case for name, case in stored.items() if name in known}
+    start, missing, failed, left = time.monotonic(), 0, 0, 0
+    for index, case in enumerate(todo):
+        if time.monotonic() - start > seconds:
+            left = len(todo) - index
+            break
+        try:
+            rounds.cases[device][case.name] = run_case(case)
+        except Missing as reason:
+            missing += 1
+            print(f"skipped {case.name}: {reason}", flush=True)
+        except Exception as error:
+            failed += 1
+            print(f"FAILED {case.name}\n{traceback.format_exc()}", flush=True)
+            rounds.cases[device][case.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
+        if index % _WRITE_EVERY == 0:
+            rounds.write(output)
+    rounds.write(output)
+    took = time.monotonic() - start
+    print(
+        f"{len(rounds.cases[device])} cases of {device} in {output}, {took:.0f} s; {failed} failed, {missing} skipped"
+    )
+    print(*_other_texts(rounds, Rounds.read(PATH), device), f"{left} left", sep="\n")
+    return int(failed + left > 0)
+
+
+def _other_texts(rounds: Rounds, stored: Rounds, device: str) -> list[str]:
+    """Lossless cases that do not say what the target alone says on a CPU."""
+    alone = {
+        (c.target, c.sampling): rounds.cases.get("cpu", stored.cases.get("cpu", {})).get(c.name, {}).get("tokens")
+        for c in reversed(cases("cpu"))
+        if c.strategy == "no-spec" and c.is_lossless
+    }
+    return [
+        f"OTHER TEXT {c.name}"
+        for c in cases(device)
+        if c.is_lossless
+        and alone[c.target, c.sampling]
+        != rounds.cases[device].get(c.name, {}).get("tokens", alone[c.target, c.sampling])
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
