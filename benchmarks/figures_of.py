@@ -1,0 +1,265 @@
+"""Every figure that one checkout derives from stored runs, as {path: number or word}.
+
+Figures are taken from what the command line prints and writes: JSON, the numbers of Markdown and HTML tables, the data
+of charts, JUnit. Sentences are left alone, but for their numbers. Commands run in a copy of the data, in processes of
+their own, on the code of the checkout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pandas
+
+Figure = float | str | bool | None
+Figures = dict[str, Figure]
+
+# What is different each time: where and when, and how long it took to say so.
+_VOLATILE = re.compile(r"/(path|noise_file)$|/testsuites?(/\d+)?/time(stamp)?$")
+_NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+_MOST_WORDS = 3  # more is a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One command: words with {run} and other names in braces; `files` that it writes are read as its output is."""
+
+    name: str
+    command: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """How a checkout is asked. `policy`: gates, as `gate` reads them; `traces`: folder of traces in the checkout."""
+
+    runs: str
+    traces: str
+    policy: str
+    of_run: tuple[Reading, ...]
+    of_experiment: tuple[Reading, ...]
+    of_noise: tuple[Reading, ...]
+    of_sweep: tuple[Reading, ...]
+    of_pair: tuple[Reading, ...]
+    of_trace: tuple[Reading, ...]
+    of_history: tuple[Reading, ...]
+    of_all: tuple[Reading, ...]
+
+
+class Bench:
+    """A folder with a copy of the data, and the checkout whose code reads it."""
+
+    def __init__(self, checkout: Path, readings: Readings, data: Path, folder: Path):
+        self._checkout, self._readings, self._folder = checkout, readings, folder
+        shutil.copytree(data / readings.runs, folder / "runs")
+        self._runs = sorted(path.parent for path in (folder / "runs").rglob("run.json"))
+        self._sweeps = sorted(path.parent for path in (folder / "runs").rglob("sweep.json"))
+        self._traces = list(_unpacked(data / readings.traces, folder / "traces"))
+        (folder / "policy.toml").write_text(readings.policy, encoding="utf-8")
+
+    def figures(self) -> Figures:
+        """Two processes at a time; what reads all runs comes last, since single readings add files to them."""
+        found: Figures = {}
+        with ThreadPoolExecutor(2) as pool:
+            for figures in pool.map(lambda job: job(), self._jobs()):
+                found |= figures
+        found |= self._history()
+        found |= self._read(self._readings.of_all, "all", runs="runs/*")
+        return {path: value for path, value in found.items() if not _VOLATILE.search(path)}
+
+    def _jobs(self) -> Iterator:
+        kinds = self._readings
+        bases: dict[Path, Path] = {}
+        for run in self._runs:
+            base = bases.setdefault(run.parent, run)
+            readings = kinds.of_run + (kinds.of_experiment if (run / "ab.json").exists() else ())
+            readings += kinds.of_noise if (run / "noise.json").exists() else ()
+            readings += kinds.of_pair if run != base else ()
+            yield lambda run=run, base=base, readings=readings: self._read(
+                readings, run.name, run=self._name(run), base=self._name(base)
+            )
+        for sweep in self._sweeps:
+            yield lambda sweep=sweep: self._read(kinds.of_sweep, sweep.name, run=self._name(sweep))
+        for trace in self._traces:
+            other = next(t for t in self._traces if t.name == trace.name or t.suffix == trace.suffix)
+            yield lambda trace=trace, other=other: self._read(
+                kinds.of_trace, self._name(trace), trace=self._name(trace), other=self._name(other)
+            )
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self._folder))
+
+    def _history(self) -> Figures:
+        """A history of copies of one stored run, as if commits had made it slower: the stored ones are too few."""
+        measured = [run for run in self._runs if not (run / "ab.json").exists()]
+        for index, factor in enumerate((1, 1.002, 0.999, 1.001, 1.0, 1.05, 1.052, 1.049, 1.051, 1.3)):
+            _as_commit(measured[0], self._folder / "commits", index, factor)
+        return self._read(self._readings.of_history, "history", runs="commits/*")
+
+    def _read(self, readings: tuple[Reading, ...], name: str, **names: str) -> Figures:
+        found: Figures = {}
+        for reading in readings:
+            out = self._folder / "out" / name.replace("/", "-") / reading.name
+            out.mkdir(parents=True)
+            command = reading.command.format(out=self._name(out), **names)
+            place = f"{name}/{reading.name}"
+            code, said = self._run(command)
+            found[f"{place}/exit code"] = code
+            found.update(_of_text(f"{place}/stdout", said))
+            for pattern in reading.files:
+                for file in sorted(self._folder.glob(pattern.format(out=self._name(out), **names))):
+                    text = file.read_text(encoding="utf-8")
+                    found.update(_of_text(f"{place}/{file.relative_to(self._folder)}", text))
+        return found
+
+    def _run(self, command: str) -> tuple[int, str]:
+        words = [w for word in command.split() for w in (self._matching(word) if "*" in word else [word])]
+        own = dict(PYTHONPATH=str(self._checkout / ".ns"), SPECBENCH_CACHE=str(self._folder / "cache"), COLUMNS="200")
+        done = subprocess.run(
+            [sys.executable, "-m", "specbench.harness", *words],
+            cwd=self._folder,
+            env={**os.environ, **own, "OMP_NUM_THREADS": "1", "TERM": "dumb"},
+            capture_output=True,
+            text=True,
+        )
+        if "Traceback" in done.stderr:
+            print(f"{command}\n{done.stderr[-2000:]}", file=sys.stderr)
+        return done.returncode, done.stdout
+
+    def _matching(self, pattern: str) -> list[str]:
+        return sorted(map(self._name, self._folder.glob(pattern)))
+
+
+def figures_of(checkout: Path, readings: Readings, data: Path) -> Figures:
+    """`data`: the checkout whose stored runs and traces are read."""
+    with tempfile.TemporaryDirectory(prefix="figures-") as folder:
+        return Bench(checkout.resolve(), readings, data.resolve(), Path(folder)).figures()
+
+
+def _unpacked(traces: Path, folder: Path) -> Iterator[Path]:
+    for file in sorted(traces.rglob("*")):
+        target = folder / file.relative_to(traces)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.name.endswith(".sqlite.xz"):
+            target = target.with_suffix("")
+            target.write_bytes(lzma.decompress(file.read_bytes()))
+            yield target
+        elif file.name.endswith(".json.gz"):
+            yield Path(shutil.copy(file, target))
+
+
+def _as_commit(run: Path, folder: Path, index: int, factor: float) -> None:
+    """A copy of `run` as of another commit and day, its times stretched."""
+    name = f"2026010{index}T000000Z-commit-{index:08d}"
+    shutil.copytree(run, folder / name)
+    manifest = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    manifest |= {"run_id": name, "started_utc": f"2026-01-0{index}T00:00:00Z"}
+    manifest["git"]["sha"] = hashlib.sha1(name.encode()).hexdigest()
+    (folder / name / "run.json").write_text(json.dumps(manifest), encoding="utf-8")
+    for table in ("steps", "requests"):
+        frame = pandas.read_parquet(run / f"{table}.parquet")
+        for column in (c for c in frame.columns if re.fullmatch(r"t_\w*ns", c)):
+            frame[column] = (frame[column] * factor).round().astype(frame[column].dtype)
+        frame.to_parquet(folder / name / f"{table}.parquet")
+
+
+# -- figures of a text -------------------------------------------------------------------------------------------------
+
+
+def _of_text(place: str, text: str) -> Iterator[tuple[str, Figure]]:
+    start = text.lstrip()[:1]
+    if start in ("{", "["):
+        yield from _of_json(place, json.loads(text))
+    elif text.startswith("<?xml"):
+        yield from _of_xml(place, ElementTree.fromstring(text))
+    elif start == "<":
+        yield from _of_html(place, text)
+    else:
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        for index, row in enumerate(rows):
+            yield from _numbers(f"{place}/row {index}", row)
+
+
+def _of_json(place: str, value: object) -> Iterator[tuple[str, Figure]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _of_json(f"{place}/{key}", item)
+    elif isinstance(value, list):
+        yield f"{place}/length", len(value)
+        for index, item in enumerate(value):
+            yield from _of_json(f"{place}/{index}", item)
+    elif isinstance(value, str) and len(value.split()) > _MOST_WORDS:
+        yield from _numbers(place, value)
+    else:
+        yield place, value  # type: ignore[misc]
+
+
+def _numbers(place: str, text: str) -> Iterator[tuple[str, Figure]]:
+    for index, found in enumerate(_NUMBER.findall(text)):
+        yield f"{place}#{index}", found
+
+
+def _of_xml(place: str, node: ElementTree.Element) -> Iterator[tuple[str, Figure]]:
+    for key, value in node.attrib.items():
+        yield from _of_json(f"{place}/{node.tag}/{key}", value)
+    for index, child in enumerate(node):
+        yield from _of_xml(f"{place}/{node.tag}/{index}", child)
+
+
+class _Page(HTMLParser):
+    """Texts of table cells, and the JSON of charts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.charts: list[str] = []
+        self._into: list[str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("td", "th"):
+            self._into = self.cells
+        elif tag == "script" and ("type", "application/json") in attrs:
+            self._into = self.charts
+        else:
+            return
+        self._into.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th", "script"):
+            self._into = None
+
+    def handle_data(self, data: str) -> None:
+        if self._into is not None:
+            self._into[-1] += data
+
+
+def _of_html(place: str, text: str) -> Iterator[tuple[str, Figure]]:
+    page = _Page()
+    page.feed(text)
+    yield f"{place}/cells", len(page.cells)
+    for index, cell in enumerate(page.cells):
+        yield from _numbers(f"{place}/cell {index}", cell)
+    for index, chart in enumerate(page.charts):
+        yield from _of_json(f"{place}/chart {index}", _data_of(json.loads(chart)))
+
+
+def _data_of(spec: object) -> list:
+    """The values of a chart, without its colours, titles and sizes."""
+    if isinstance(spec, Mapping):
+        data = [spec["data"]["values"]] if isinstance(spec.get("data"), Mapping) and "values" in spec["data"] else []
+        return data + [x for key, item in spec.items() if key != "data" for x in _data_of(item)]
+    return [x for item in spec for x in _data_of(item)] if isinstance(spec, list) else []
