@@ -57,10 +57,12 @@ _OLD = Readings(
         Reading("show", "show {run} --json"),
         Reading("report", "show {run} --markdown"),
         Reading("compare", "compare {run} --format json"),
-        Reading("write", "show {run} --write", ("{run}/report.json", "{run}/report.md")),
     ),
-    of_experiment=(
-        Reading("judge", "ab --resume {run} --json -q", ("{run}/ab.json", "{run}/ab.md")),
+    of_experiment=(Reading("judge", "ab --resume {run} --json -q", ("{run}/ab.json", "{run}/ab.md")),),
+    of_noise=(
+        Reading("noise", "power --resume {run} --json -q", ("{run}/ab.json", "{run}/ab.md", "{run}/noise.json")),
+    ),
+    of_gates=(
         Reading("gate", "gate {run} --policy policy.toml --json"),
         Reading(
             "junit",
@@ -68,11 +70,9 @@ _OLD = Readings(
             ("{out}/j.xml", "{out}/c.md"),
         ),
     ),
-    of_noise=(Reading("noise", "power --resume {run} --json -q", ("{run}/noise.json",)),),
     of_sweep=(
         Reading("show", "show {run} --json"),
         Reading("report", "show {run} --markdown"),
-        Reading("write", "show {run} --write", ("{run}/crossover.json", "{run}/crossover.md")),
     ),
     of_pair=(
         Reading("pair", "compare {base} {run} --format json --allow-mismatch"),

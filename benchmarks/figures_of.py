@@ -1,12 +1,13 @@
 """Every figure that one checkout derives from stored runs, as {path: number or word}.
 
 Figures are taken from what the command line prints and writes: JSON, the numbers of Markdown and HTML tables, the data
-of charts, JUnit. Sentences are left alone, but for their numbers. Commands run in a copy of the data, in processes of
+of charts, JUnit. Sentences are left alone, but for their numbers. Commands run in a copy of the data, in a process of
 their own, on the code of the checkout.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import lzma
@@ -16,8 +17,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -53,6 +54,7 @@ class Readings:
     of_run: tuple[Reading, ...]
     of_experiment: tuple[Reading, ...]
     of_noise: tuple[Reading, ...]
+    of_gates: tuple[Reading, ...]
     of_sweep: tuple[Reading, ...]
     of_pair: tuple[Reading, ...]
     of_trace: tuple[Reading, ...]
@@ -60,85 +62,96 @@ class Readings:
     of_all: tuple[Reading, ...]
 
 
+class Asked:
+    """A process that runs commands on the code of a checkout, in `folder`."""
+
+    def __init__(self, checkout: Path, folder: Path):
+        own = dict(PYTHONPATH=str(checkout / ".ns"), SPECBENCH_CACHE=str(folder / "cache"), COLUMNS="200", TERM="dumb")
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("ask_checkout.py"))],
+            cwd=folder,
+            env={**os.environ, **own, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, words: list[str]) -> tuple[int, str]:
+        """Exit code and what it printed."""
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps(words), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        return answer["code"], answer["said"]
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+
 class Bench:
     """A folder with a copy of the data, and the checkout whose code reads it."""
 
     def __init__(self, checkout: Path, readings: Readings, data: Path, folder: Path):
-        self._checkout, self._readings, self._folder = checkout, readings, folder
+        self._readings, self._folder = readings, folder
         shutil.copytree(data / readings.runs, folder / "runs")
         self._runs = sorted(path.parent for path in (folder / "runs").rglob("run.json"))
         self._sweeps = sorted(path.parent for path in (folder / "runs").rglob("sweep.json"))
         self._traces = list(_unpacked(data / readings.traces, folder / "traces"))
         (folder / "policy.toml").write_text(readings.policy, encoding="utf-8")
+        self._ask = Asked(checkout, folder)
 
     def figures(self) -> Figures:
-        """Two processes at a time; what reads all runs comes last, since single readings add files to them."""
-        found: Figures = {}
-        with ThreadPoolExecutor(2) as pool:
-            for figures in pool.map(lambda job: job(), self._jobs()):
-                found |= figures
-        found |= self._history()
-        found |= self._read(self._readings.of_all, "all", runs="runs/*")
+        """What reads all runs comes last, since readings of one add files to it."""
+        with contextlib.closing(self._ask):
+            found = dict(figure for figures in self._parts() for figure in figures.items())
         return {path: value for path, value in found.items() if not _VOLATILE.search(path)}
 
-    def _jobs(self) -> Iterator:
+    def _parts(self) -> Iterator[Figures]:
         kinds = self._readings
         bases: dict[Path, Path] = {}
         for run in self._runs:
             base = bases.setdefault(run.parent, run)
-            readings = kinds.of_run + (kinds.of_experiment if (run / "ab.json").exists() else ())
-            readings += kinds.of_noise if (run / "noise.json").exists() else ()
-            readings += kinds.of_pair if run != base else ()
-            yield lambda run=run, base=base, readings=readings: self._read(
-                readings, run.name, run=self._name(run), base=self._name(base)
-            )
+            readings = kinds.of_run
+            if (run / "ab.json").exists():
+                readings += kinds.of_noise if (run / "noise.json").exists() else kinds.of_experiment
+                readings += kinds.of_gates
+            if run != base:
+                readings += kinds.of_pair
+            yield self._read(readings, run.name, run=self._name(run), base=self._name(base))
         for sweep in self._sweeps:
-            yield lambda sweep=sweep: self._read(kinds.of_sweep, sweep.name, run=self._name(sweep))
+            yield self._read(kinds.of_sweep, sweep.name, run=self._name(sweep))
         for trace in self._traces:
-            other = next(t for t in self._traces if t.name == trace.name or t.suffix == trace.suffix)
-            yield lambda trace=trace, other=other: self._read(
-                kinds.of_trace, self._name(trace), trace=self._name(trace), other=self._name(other)
-            )
+            yield self._read(kinds.of_trace, self._name(trace), trace=self._name(trace))
+        self._make_commits()
+        yield self._read(kinds.of_history, "history", runs="commits/*")
+        yield self._read(kinds.of_all, "all", runs="runs/*")
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self._folder))
 
-    def _history(self) -> Figures:
-        """A history of copies of one stored run, as if commits had made it slower: the stored ones are too few."""
-        measured = [run for run in self._runs if not (run / "ab.json").exists()]
-        for index, factor in enumerate((1, 1.002, 0.999, 1.001, 1.0, 1.05, 1.052, 1.049, 1.051, 1.3)):
-            _as_commit(measured[0], self._folder / "commits", index, factor)
-        return self._read(self._readings.of_history, "history", runs="commits/*")
+    def _make_commits(self) -> None:
+        """Copies of one stored run as if commits had made it slower: the stored ones are too few for a history."""
+        run = next(run for run in self._runs if not (run / "ab.json").exists())
+        for index, factor in enumerate((1, 1.002, 0.999, 1.001, 1.05, 1.052, 1.049, 1.3)):
+            _as_commit(run, self._folder / "commits", index, factor)
 
     def _read(self, readings: tuple[Reading, ...], name: str, **names: str) -> Figures:
         found: Figures = {}
         for reading in readings:
-            out = self._folder / "out" / name.replace("/", "-") / reading.name
+            start = time.monotonic()
+            out = self._folder / "out" / name.replace("/", "-") / reading.name.replace(" ", "-")
             out.mkdir(parents=True)
             command = reading.command.format(out=self._name(out), **names)
             place = f"{name}/{reading.name}"
-            code, said = self._run(command)
-            found[f"{place}/exit code"] = code
+            words = (self._matching(word) if "*" in word else [word] for word in command.split())
+            found[f"{place}/exit code"], said = self._ask([word for some in words for word in some])
             found.update(_of_text(f"{place}/stdout", said))
             for pattern in reading.files:
-                for file in sorted(self._folder.glob(pattern.format(out=self._name(out), **names))):
-                    text = file.read_text(encoding="utf-8")
-                    found.update(_of_text(f"{place}/{file.relative_to(self._folder)}", text))
+                for file in self._matching(pattern.format(out=self._name(out), **names)):
+                    found.update(_of_text(f"{place}/{file}", (self._folder / file).read_text(encoding="utf-8")))
+            print(f"{time.monotonic() - start:5.1f} s  {command}", file=sys.stderr, flush=True)
         return found
-
-    def _run(self, command: str) -> tuple[int, str]:
-        words = [w for word in command.split() for w in (self._matching(word) if "*" in word else [word])]
-        own = dict(PYTHONPATH=str(self._checkout / ".ns"), SPECBENCH_CACHE=str(self._folder / "cache"), COLUMNS="200")
-        done = subprocess.run(
-            [sys.executable, "-m", "specbench.harness", *words],
-            cwd=self._folder,
-            env={**os.environ, **own, "OMP_NUM_THREADS": "1", "TERM": "dumb"},
-            capture_output=True,
-            text=True,
-        )
-        if "Traceback" in done.stderr:
-            print(f"{command}\n{done.stderr[-2000:]}", file=sys.stderr)
-        return done.returncode, done.stdout
 
     def _matching(self, pattern: str) -> list[str]:
         return sorted(map(self._name, self._folder.glob(pattern)))
