@@ -1,7 +1,7 @@
 """Whether two versions of this code derive the same figures from what is stored.
 
     python benchmarks/compare_figures.py OLD NEW      OLD: a checkout, or a file that --freeze made; NEW: a checkout
-    python benchmarks/compare_figures.py --freeze FILE.json.gz CHECKOUT
+    python benchmarks/compare_figures.py --freeze FILE.json.xz CHECKOUT
 
 Each reads the stored runs and traces of its own checkout, or those of --data. Exit code 1 where a figure differs, is
 missing or new.
@@ -10,8 +10,8 @@ missing or new.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
+import lzma
 import re
 import sys
 from dataclasses import replace
@@ -82,7 +82,7 @@ _OLD = Readings(
     of_trace=(
         Reading("profile", "profile import {trace} -f json"),
         Reading("profile table", "profile import {trace} -f md"),
-        Reading("keep", "profile import {trace} -o {out}/kept", ("{out}/kept/*.json", "{out}/kept/*.html")),
+        Reading("page", "profile import {trace} -f html"),
     ),
     of_history=(
         Reading("add", "history add history {runs}"),
@@ -111,13 +111,13 @@ def main() -> int:
 
 def _figures(side: str, place: Path, data: Path | None) -> Figures:
     if place.is_file():
-        return json.loads(gzip.decompress(place.read_bytes()))
+        return json.loads(lzma.decompress(place.read_bytes()))
     return figures_of(place, READINGS[side], data or place)
 
 
 def _freeze(figures: Figures, file: Path) -> None:
     text = json.dumps(figures, sort_keys=True, separators=(",", ":"))
-    file.write_bytes(gzip.compress(text.encode(), mtime=0))
+    file.write_bytes(lzma.compress(text.encode(), preset=9))
     print(f"{len(figures)} figures in {file}, {file.stat().st_size} bytes")
 
 

@@ -24,7 +24,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pandas
+import pyarrow
+import pyarrow.parquet
 
 Figure = float | str | bool | None
 Figures = dict[str, Figure]
@@ -32,7 +33,10 @@ Figures = dict[str, Figure]
 # What is different each time: where and when, and how long it took to say so.
 _VOLATILE = re.compile(r"/(path|noise_file)$|/testsuites?(/\d+)?/time(stamp)?$")
 _NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+# Commits of a made-up history: a step of 5 % after six of them, and a last one that stands out.
+_STRETCHED = (1, 1.002, 0.999, 1.001, 1, 0.998, 1.05, 1.052, 1.049, 1.051, 1.05, 1.049, 1.3)
 _MOST_WORDS = 3  # more is a sentence
+_LONG_NAME = re.compile(r"/(timeline|kernels)/\d+/name$")  # of kernels, with the arguments of their templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class Bench:
     def _make_commits(self) -> None:
         """Copies of one stored run as if commits had made it slower: the stored ones are too few for a history."""
         run = next(run for run in self._runs if not (run / "ab.json").exists())
-        for index, factor in enumerate((1, 1.002, 0.999, 1.001, 1.05, 1.052, 1.049, 1.3)):
+        for index, factor in enumerate(_STRETCHED):
             _as_commit(run, self._folder / "commits", index, factor)
 
     def _read(self, readings: tuple[Reading, ...], name: str, **names: str) -> Figures:
@@ -177,17 +181,19 @@ def _unpacked(traces: Path, folder: Path) -> Iterator[Path]:
 
 def _as_commit(run: Path, folder: Path, index: int, factor: float) -> None:
     """A copy of `run` as of another commit and day, its times stretched."""
-    name = f"2026010{index}T000000Z-commit-{index:08d}"
+    name = f"202601{index + 1:02d}T000000Z-commit-{index:08d}"
     shutil.copytree(run, folder / name)
     manifest = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    manifest |= {"run_id": name, "started_utc": f"2026-01-0{index}T00:00:00Z"}
+    manifest |= {"run_id": name, "started_utc": f"2026-01-{index + 1:02d}T00:00:00Z"}
     manifest["git"]["sha"] = hashlib.sha1(name.encode()).hexdigest()
     (folder / name / "run.json").write_text(json.dumps(manifest), encoding="utf-8")
-    for table in ("steps", "requests"):
-        frame = pandas.read_parquet(run / f"{table}.parquet")
-        for column in (c for c in frame.columns if re.fullmatch(r"t_\w*ns", c)):
-            frame[column] = (frame[column] * factor).round().astype(frame[column].dtype)
-        frame.to_parquet(folder / name / f"{table}.parquet")
+    for file in ("steps.parquet", "requests.parquet"):
+        table = pyarrow.parquet.read_table(run / file)
+        for index, column in enumerate(table.schema):
+            if re.fullmatch(r"t_\w*ns", column.name):
+                stretched = [None if t is None else round(t * factor) for t in table[column.name].to_pylist()]
+                table = table.set_column(index, column, pyarrow.array(stretched, column.type))
+        pyarrow.parquet.write_table(table, folder / name / file)
 
 
 # -- figures of a text -------------------------------------------------------------------------------------------------
@@ -215,6 +221,8 @@ def _of_json(place: str, value: object) -> Iterator[tuple[str, Figure]]:
         yield f"{place}/length", len(value)
         for index, item in enumerate(value):
             yield from _of_json(f"{place}/{index}", item)
+    elif isinstance(value, str) and _LONG_NAME.search(place):
+        yield place, hashlib.sha1(value.encode()).hexdigest()[:8]
     elif isinstance(value, str) and len(value.split()) > _MOST_WORDS:
         yield from _numbers(place, value)
     else:

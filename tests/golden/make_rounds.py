@@ -4,6 +4,7 @@
     -o FILE             written along the way; cases that FILE holds already are kept, unless --again
     --merge FILE        adds FILE's cases to rounds.json instead of running any
     --seconds N         starts no case after that time; the next call goes on
+    --workers N         as so many processes at once
 
 A case that fails is stored with its error and printed; exit code 1 if any did or is left.
 """
@@ -11,6 +12,7 @@ A case that fails is stored with its error and printed; exit code 1 if any did o
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 import traceback
@@ -34,9 +36,11 @@ def main() -> int:
         rounds.merge(Rounds.read(options.merge))
         rounds.write(PATH)
         return 0
+    if options.workers > 1:
+        return _share(options)
     torch.set_num_threads(1)
     with torch.no_grad():
-        return _make(options.device, options.output, options.again, options.seconds)
+        return _make(options)
 
 
 def _options() -> argparse.Namespace:
@@ -46,18 +50,45 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--merge", type=Path)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--share", default="0/1", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _make(device: str, output: Path, again: bool, seconds: float) -> int:
+def _share(options: argparse.Namespace) -> int:
+    """Every worker runs its share into a file of its own."""
+    rounds = Rounds() if options.again else Rounds.read(options.output)
+    parts = [options.output.with_name(f"part{i}.json") for i in range(options.workers)]
+    workers = []
+    for index, part in enumerate(parts):
+        rounds.write(part)
+        words = ["--device", options.device, "-o", part, "--seconds", options.seconds]
+        words += ["--share", f"{index}/{options.workers}"]
+        workers.append(subprocess.Popen([sys.executable, __file__, *map(str, words)]))
+    codes = [worker.wait() for worker in workers]
+    rounds = Rounds.read(options.output)
+    for part in parts:
+        rounds.merge(Rounds.read(part))
+        part.unlink()
+    rounds.write(options.output)
+    known = {c.name for c in cases(options.device)}
+    stored = rounds.cases.get(options.device, {})
+    print(f"{len(stored)} of {len(known)} cases of {options.device} in {options.output}")
+    print(*_other_texts(rounds, Rounds.read(PATH), options.device), sep="\n")
+    return int(any(codes))
+
+
+def _make(options: argparse.Namespace) -> int:
+    device, output = options.device, options.output
     rounds = Rounds.read(output)
-    stored = {} if again else rounds.cases.get(device, {})
-    todo = [c for c in cases(device) if "error" in stored.get(c.name, {"error": ""})]
-    known = {c.name for c in cases(device)}
-    rounds.cases[device] = {name: case for name, case in stored.items() if name in known}
+    stored = {} if options.again else rounds.cases.get(device, {})
+    index, of = map(int, options.share.split("/"))
+    mine = cases(device)[index::of]
+    rounds.cases[device] = {c.name: stored[c.name] for c in mine if "error" not in stored.get(c.name, {"error": ""})}
+    todo = [c for c in mine if c.name not in rounds.cases[device]]
     start, missing, failed, left = time.monotonic(), 0, 0, 0
     for index, case in enumerate(todo):
-        if time.monotonic() - start > seconds:
+        if time.monotonic() - start > options.seconds:
             left = len(todo) - index
             break
         try:
@@ -69,21 +100,34 @@ def _make(device: str, output: Path, again: bool, seconds: float) -> int:
             failed += 1
             print(f"FAILED {case.name}\n{traceback.format_exc()}", flush=True)
             rounds.cases[device][case.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
+            if device == "cuda" and _is_lost():
+                left = len(todo) - index - 1
+                break
         if index % _WRITE_EVERY == 0:
             rounds.write(output)
     rounds.write(output)
     took = time.monotonic() - start
+    print(f"{len(rounds.cases[device])} cases of {device} in {output}, {took:.0f} s")
     print(
-        f"{len(rounds.cases[device])} cases of {device} in {output}, {took:.0f} s; {failed} failed, {missing} skipped"
+        f"{failed} failed, {missing} skipped, {left} left", *_other_texts(rounds, Rounds.read(PATH), device), sep="\n"
     )
-    print(*_other_texts(rounds, Rounds.read(PATH), device), f"{left} left", sep="\n")
     return int(failed + left > 0)
+
+
+def _is_lost() -> bool:
+    """Whether the process can do nothing more on the GPU, as after a wrong address."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _other_texts(rounds: Rounds, stored: Rounds, device: str) -> list[str]:
     """Lossless cases that do not say what the target alone says on a CPU."""
+    on_cpu = stored.cases.get("cpu", {}) | rounds.cases.get("cpu", {})
     alone = {
-        (c.target, c.sampling): rounds.cases.get("cpu", stored.cases.get("cpu", {})).get(c.name, {}).get("tokens")
+        (c.target, c.sampling): on_cpu.get(c.name, {}).get("tokens")
         for c in reversed(cases("cpu"))
         if c.strategy == "no-spec" and c.is_lossless
     }
