@@ -6,39 +6,27 @@ Legend: as in accept_tree.py.
 import torch
 from torch import Tensor
 
-from specbench.kernels.commit import RUNNING
+from specbench.kernels.buffers import Outcome, Rows, Slots
+from specbench.kernels.commit import RUNNING, Accepted
 from specbench.kernels.torch_commit import commit_in_small_operations
 
 
 def accept_tree_in_small_operations(
-    sampled_BD: Tensor,
-    slot_B: Tensor,
-    num_drafts_B: Tensor,
-    base_row_B: Tensor,
-    forced_B: Tensor | None,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    drafts_SK: Tensor,
-    parent_SD: Tensor,
-    depth_SD: Tensor,
-    status_BX: Tensor,
-    sample_row_B: Tensor,
-    path_BW: Tensor,
+    sampled_BD: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None = None
 ) -> None:
     """The walk from the root, one level after the other."""
+    assert slots.tree is not None and outcome.path_BW is not None
+    slot_B, num_drafts_B, tree, path_BW = rows.slot_B, rows.num_drafts_B, slots.tree, outcome.path_BW
     size = sampled_BD.shape[1]
     active_B = num_drafts_B >= 0
-    active_B &= done_S.index_select(0, slot_B) == RUNNING
-    draft_BK = drafts_SK.index_select(0, slot_B)[:, : size - 1]
-    parent_BK = parent_SD.index_select(0, slot_B)[:, 1:size]
+    active_B &= slots.done_S.index_select(0, slot_B) == RUNNING
+    draft_BK = slots.drafts_SK.index_select(0, slot_B)[:, : size - 1]
+    parent_BK = tree.parent_SD.index_select(0, slot_B)[:, 1:size]
     exists_BK = draft_BK >= 0
     exists_BK &= (num_drafts_B > 0).unsqueeze(1)
     exists_BK &= active_B.unsqueeze(1)
     offered_B = exists_BK.sum(dim=1)
-    depth_B = depth_SD.index_select(0, slot_B)[:, 1:size].masked_fill(~exists_BK, 0).amax(dim=1)
+    depth_B = tree.depth_SD.index_select(0, slot_B)[:, 1:size].masked_fill(~exists_BK, 0).amax(dim=1)
 
     node_K = torch.arange(1, size, device=sampled_BD.device)
     node_B1 = torch.zeros_like(slot_B).unsqueeze(1)
@@ -62,16 +50,6 @@ def accept_tree_in_small_operations(
         emitted_BW[:, step - 1].copy_(torch.where(walking_B1, draft_B1, y_B1).squeeze(1))
     emitted_BW[:, -1].copy_(sampled_BD.gather(1, node_B1).squeeze(1))
     accepted_B = accepted_B1.squeeze(1)
-    torch.add(base_row_B, accepted_B, out=sample_row_B)
-    commit_in_small_operations(
-        emitted_BW,
-        (accepted_B, offered_B, depth_B),
-        active_B,
-        slot_B,
-        n_S,
-        tokens_SL,
-        limit_S,
-        stop_SE,
-        done_S,
-        status_BX,
-    )
+    torch.add(rows.base_row_B, accepted_B, out=outcome.sample_row_B)
+    found = Accepted(emitted_BW, accepted_B, offered_B, depth_B, active_B)
+    commit_in_small_operations(found, slot_B, slots, outcome.status_BX)

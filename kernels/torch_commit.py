@@ -7,35 +7,25 @@ status columns.
 import torch
 from torch import Tensor
 
-from specbench.kernels.commit import LENGTH, NUM_STATUS_COLUMNS, RUNNING, STOPPED
+from specbench.kernels.buffers import Slots
+from specbench.kernels.commit import LENGTH, NUM_STATUS_COLUMNS, RUNNING, STOPPED, Accepted
 
 
-def commit_in_small_operations(
-    emitted_BQ: Tensor,
-    counts: tuple[Tensor, Tensor, Tensor],
-    active_B: Tensor,
-    slot_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    status_BX: Tensor,
-) -> None:
-    """Tokens, counters, flags and the status block; `counts`: accepted, offered and depth offered of each request."""
+def commit_in_small_operations(found: Accepted, slot_B: Tensor, slots: Slots, status_BX: Tensor) -> None:
+    """Tokens, counters, flags and the status block."""
+    emitted_BQ, accepted_B, active_B = found.emitted_BQ, found.accepted_B, found.active_B
     num_columns = emitted_BQ.shape[1]
     column_Q = torch.arange(num_columns, device=emitted_BQ.device)
-    accepted_B, offered_B, depth_B = counts
-    n_B = n_S.index_select(0, slot_B)
-    limit_B = limit_S.index_select(0, slot_B)
-    was_done_B = done_S.index_select(0, slot_B)
+    n_B = slots.n_S.index_select(0, slot_B)
+    limit_B = slots.limit_S.index_select(0, slot_B)
+    was_done_B = slots.done_S.index_select(0, slot_B)
 
     room_B = limit_B - n_B
     room_B -= 1
     room_B.clamp_(min=0)
     count_B = torch.minimum(accepted_B + 1, room_B)
     count_B.masked_fill_(~active_B, 0)
-    stop_B1E = stop_SE.index_select(0, slot_B).unsqueeze(1)
+    stop_B1E = slots.stop_SE.index_select(0, slot_B).unsqueeze(1)
     is_stop_BQ = (emitted_BQ.unsqueeze(2) == stop_B1E).any(dim=2)
     is_stop_BQ &= column_Q < count_B.unsqueeze(1)
     first_stop_B = torch.where(is_stop_BQ, column_Q, num_columns).amin(dim=1)
@@ -49,10 +39,10 @@ def commit_in_small_operations(
     done_B.masked_fill_(stopped_B, STOPPED)
     done_B = torch.where(active_B, done_B, was_done_B)
 
-    _store_committed(emitted_BQ, committed_BQ, slot_B, n_B.long(), tokens_SL)
-    n_S.index_copy_(0, slot_B, new_n_B.to(n_S.dtype))
-    done_S.index_copy_(0, slot_B, done_B)
-    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, offered_B, depth_B)):
+    _store_committed(emitted_BQ, committed_BQ, slot_B, n_B.long(), slots.tokens_SL)
+    slots.n_S.index_copy_(0, slot_B, new_n_B.to(slots.n_S.dtype))
+    slots.done_S.index_copy_(0, slot_B, done_B)
+    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, found.offered_B, found.depth_B)):
         status_BX[:, index].copy_(value_B)
     status_BX[:, NUM_STATUS_COLUMNS:].copy_(emitted_BQ.masked_fill(~committed_BQ, -1))
 

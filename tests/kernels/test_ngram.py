@@ -1,5 +1,6 @@
 import pytest
 import torch
+from kernels.slots import random_slots
 
 from specbench.kernels.ngram import ngram_propose, ngram_propose_ref, ngram_propose_triton
 
@@ -24,9 +25,11 @@ def propose(op, contexts, min_n, max_n, depth, device, width=None, max_context=N
         tokens[slot, : len(context)] = torch.tensor(context)
     n = torch.tensor([len(context) - 1 for context in contexts] + [0], dtype=torch.int32)
     drafts = torch.full((len(contexts) + 1, depth), -77)
-    drafts, tokens, n = drafts.to(device), tokens.to(device), n.to(device)
+    slots = random_slots(seed=0, depth=depth, device=device)
+    slots.drafts_SK, slots.tokens_SL, slots.n_S = drafts.to(device), tokens.to(device), n.to(device)
     order = list(range(len(contexts)))[::-1]
-    op(torch.tensor(order, device=device), n, tokens, min_n, max_n, drafts, max_context)
+    op(torch.tensor(order, device=device), slots, min_n, max_n, max_context)
+    drafts = slots.drafts_SK
     assert (drafts[-1] == -77).all()
     return drafts[:-1].tolist()
 
