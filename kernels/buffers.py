@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Trees:
-    """The draft tree of each slot. Parents stand before their children; node i > 0 has the token drafts_SK[s, i - 1]."""
+    """The draft tree of each slot. Parents precede their children; the token of node i > 0 is drafts_SK[s, i - 1]."""
 
     parent_SD: Tensor
     """int32; -1 for the root, -2 for a node that does not exist (its draft is -1)."""
@@ -66,9 +66,10 @@ class PassRows:
     """int32, keys of each request, those of this pass included."""
 
     @classmethod
-    def zeros(cls, num_rows: int, num_requests: int, device: torch.device) -> PassRows:
+    def new(cls, num_rows: int, num_requests: int, device: torch.device, *, kv_len: int = 0) -> PassRows:
+        """Harmless values: rows of token 0 at position 0 of the dummy page."""
         ids_T, position_T, kv_slot_T = (torch.zeros(num_rows, dtype=torch.int64, device=device) for _ in range(3))
-        kv_len_B = torch.zeros(num_requests, dtype=torch.int32, device=device)
+        kv_len_B = torch.full((num_requests,), kv_len, dtype=torch.int32, device=device)
         return PassRows(ids_T=ids_T, position_T=position_T, kv_slot_T=kv_slot_T, kv_len_B=kv_len_B)
 
     @property

@@ -12,7 +12,7 @@ ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new s
 
 
 def prepare_rows_ref(rows: Rows, slots: Slots) -> None:
-    """Fills the target's inputs (`ids_T` to `kv_len_B`, `block_table_BP`) for one step, decodes and prompt chunks alike.
+    """Fills the target's pass (`ids_T` to `kv_len_B`, `block_table_BP`) for one step, decodes and prompt chunks alike.
 
     Row t is row j = row_off_T[t] of request b = row_req_T[t] in slot s = slot_B[b], at position n_S[s] + j. Its id is
     the draft drafts_SK[s, j-1] where num_drafts_B[b] > 0 and j > 0, else tokens_SL[s, position]; no draft (-1) becomes

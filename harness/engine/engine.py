@@ -10,27 +10,24 @@
 from __future__ import annotations
 
 import time
-from typing import TypeVar
 
 import torch
 
-from specbench.harness.measure.phase_clock import HostClock, NullClock, PhaseClock
-from specbench.harness.measure.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from specbench.harness.models.draft_models import make_draft_model
-from specbench.harness.models.eagle1 import Eagle1Head
-from specbench.harness.models.eagle3 import Eagle3Head
+from specbench.harness.models.forward import KVCache
 from specbench.harness.models.heads import make_head
-from specbench.harness.models.llama import KVCache, LlamaModel
+from specbench.harness.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.state_update import FusedStateUpdate, StateUpdate
 
 from .batch import StepBatch
+from .clock import HostClock, NullClock, PhaseClock
 from .config import EngineConfig
-from .graphs import DecodeRound
 from .host_view import HostView
 from .launcher import Launcher
 from .layouts import MixedEntry
 from .pages import PageAllocator
+from .ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from .readback import InFlight, Readback
 from .request import FinishReason, Request
 from .round import RoundBuilder
@@ -42,8 +39,6 @@ from .step_log import StepLog
 from .strategy import AcceptanceOverride, EngineResources, Strategy
 from .sync_policy import DeviceSizes, HostSizes, MultiSync
 from .target_cache import CacheMemory, OwnMemory, TargetCache
-
-_Drafting = TypeVar("_Drafting", Eagle1Head | Eagle3Head, LlamaModel)
 
 
 class Engine:
@@ -65,8 +60,6 @@ class Engine:
         lie, the engine's own memory where nothing is given."""
         self.config = config
         self.target = target
-        self.lent_model: Eagle1Head | Eagle3Head | LlamaModel | None = None
-        """What the drafter runs passes of."""
         self.strategy = strategy
         self.ranges: Ranges = ranges or NullRanges()
         self.clock: PhaseClock = HostClock() if target.device.type == "cpu" else NullClock()
@@ -97,7 +90,6 @@ class Engine:
         self._status = StatusReader(target.device)
         self.readback = Readback(self.log, self._finish)
         self._aborts: list[int] = []
-        self._loaded: dict[int, tuple[int, ...]] = {}  # slots last written into each round's layout
         self._next_step = 0
         self._finished: list[Request] = []
 
@@ -119,8 +111,8 @@ class Engine:
             target=self.target,
             state=self.state,
             update=update,
-            load_head=lambda head, strategy: self._lend(make_head(head, self.target, strategy)),
-            load_draft_model=lambda name: self._lend(make_draft_model(name, self.target)),
+            load_head=lambda head, strategy: make_head(head, self.target, strategy),
+            load_draft_model=lambda name: make_draft_model(name, self.target),
             new_kv_cache=self._new_kv_cache,
             new_attention=lambda drafter: drafter.attention(drafter_backend, self.state.max_kv),  # type: ignore[attr-defined]
             drafter_rows=c.drafter,
@@ -146,10 +138,6 @@ class Engine:
             lambda b: self.view(b, []),
             bounds_are_read=multi,
         )
-
-    def _lend(self, model: _Drafting) -> _Drafting:
-        self.lent_model = model
-        return model
 
     def _multi_sync(self) -> MultiSync:
         bounded = self.drafter.bounded_parts if self.drafter else frozenset[str]()
@@ -258,7 +246,7 @@ class Engine:
                 self.write_grants()
                 start = time.perf_counter_ns()
                 decode_round = self.launcher.round_for(len(running), SamplingMode.of([r.sampling for r in running]))
-                self.load_slots(decode_round, running)
+                decode_round.assign(tuple(r.slot for r in running if r.slot is not None), self.state)
             batch = decode_round.batch
             host = self.view(batch, running)
             decode_round.launch(self.ranges, self.clock, host)
@@ -271,16 +259,6 @@ class Engine:
         assert slot is not None
         self.state.release(slot)
         return self.scheduler.preempt_last()
-
-    def load_slots(self, decode_round: DecodeRound, running: list[Request]) -> None:
-        """Names the requests of a round to its layout; padding rows belong to the dummy slot."""
-        slots = tuple(r.slot for r in running)
-        if self._loaded.get(id(decode_round)) != slots:
-            batch = decode_round.batch
-            padding = [self.state.dummy_slot] * (batch.num_requests - len(slots))
-            batch.slot_B.copy_(self.state.upload([*slots, *padding], torch.int64))
-            batch.slots = slots  # type: ignore[assignment]
-            self._loaded[id(decode_round)] = slots  # type: ignore[assignment]
 
     def _launch_mixed_step(self) -> None:
         decoding = [r for r in self.scheduler.running if not r.is_prefilling]
@@ -339,7 +317,7 @@ class Engine:
 
     def queue_status(self, batch: StepBatch) -> PendingStatus:
         """Starts the copy of a launched step's status block to the host."""
-        return self._status.queue(batch.status_BX)
+        return self._status.queue(batch.outcome.status_BX)
 
     def _queue(
         self,

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specbench.harness.measure.phase_clock import EventClock, NullClock, PhaseClock
-from specbench.harness.measure.ranges import NullRanges, Ranges
-
 from .batch import StepBatch
+from .clock import EventClock, NullClock, PhaseClock
 from .forward import NUM_CAPTURE_WARM_UPS, EagerForward, PiecewiseForward, Runners
 from .graphs import DecodeRound, GraphLaunch, Segment, split_round
 from .host_view import HostView
 from .layouts import MixedEntry, decode_batch, mixed_batch
 from .plans import PLANS, GraphPlan
+from .ranges import NullRanges, Ranges
 from .round import RoundBuilder
 from .sampler import SamplingMode
 from .state import RoundState
@@ -218,10 +216,8 @@ class _MixedGraph:
         self._launch = GraphLaunch(segment, batch, pool, NullClock(), "end")
 
     def load(self, filled: StepBatch) -> None:
-        for item in fields(StepBatch):
-            mine, new = getattr(self.batch, item.name), getattr(filled, item.name)
-            if isinstance(mine, Tensor) and item.name in _LAYOUT:
-                mine.copy_(new)
+        for mine, new in zip(_layout(self.batch), _layout(filled), strict=True):
+            mine.copy_(new)
         self.batch.q_lens = filled.q_lens
 
     def launch(self, ranges: Ranges, clock: PhaseClock = NullClock()) -> None:  # noqa: B008
@@ -229,4 +225,9 @@ class _MixedGraph:
             self._launch(clock)
 
 
-_LAYOUT = frozenset("slot_B row_req_T row_off_T num_drafts_B q_len_B base_row_B cu_q_B1 logit_row_R advance_B".split())
+def _layout(batch: StepBatch) -> list[Tensor]:
+    """What the host writes of a mixed step."""
+    rows = batch.rows
+    assert batch.logit_row_R is not None and batch.advance_B is not None
+    layout = [rows.slot_B, rows.row_req_T, rows.row_off_T, rows.num_drafts_B, rows.q_len_B, rows.base_row_B]
+    return [*layout, batch.cu_q_B1, batch.logit_row_R, batch.advance_B]

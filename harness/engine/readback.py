@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specbench.kernels.accept_chain import NUM_STATUS_COLUMNS
+from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 from .host_view import SAMPLED_IDS, HostView
 from .request import FinishReason, Request

@@ -91,7 +91,7 @@ def _launch_shape(q_THD: Tensor, k_cache: Tensor, meta: AttentionMetadata) -> La
         num_rows=num_rows,
         max_q=meta.max_q,
         max_kv=meta.max_kv,
-        uniform=meta.uniform,
+        uniform=meta.is_uniform,
         num_kv_heads=num_kv_heads,
         group=num_heads // num_kv_heads,
         head_dim=head_dim,

@@ -157,7 +157,7 @@ class FlashAttention2:
         meta = call.meta
         options = dict(block_table=meta.block_table_BP, softmax_scale=call.scale, causal=True)
         caches = (call.k_cache, call.v_cache)
-        if meta.uniform:
+        if meta.is_uniform:
             rows_BQHD = call.rows_BQHD(call.q_THD)
             out = self._attend_uniform(
                 rows_BQHD, *caches, cache_seqlens=meta.kv_len_B, num_splits=call.num_splits, **options

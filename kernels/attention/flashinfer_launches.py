@@ -111,7 +111,7 @@ class DecodeLaunch:
     """One row a request through the decode kernel on CUDA cores: for few query heads a key head."""
 
     def __init__(self, meta: AttentionMetadata, float_workspace: Tensor) -> None:
-        assert meta.uniform and meta.max_q == 1 and meta.tree_mask_BQM is None
+        assert meta.is_uniform and meta.max_q == 1 and meta.tree_mask_BQM is None
         self._buffers = _Buffers.for_step(meta)
         self._guard = _ReplanGuard()
         self._wrapper = load("decode").BatchDecodeWithPagedKVCacheWrapper(
@@ -150,7 +150,7 @@ class UniformLaunch:
 
     def __init__(self, kernel: str, meta: AttentionMetadata, float_workspace: Tensor) -> None:
         """`kernel` is fa2 or fa3; only fa2 has masks."""
-        assert meta.uniform and (meta.tree_mask_BQM is None or kernel == "fa2")
+        assert meta.is_uniform and (meta.tree_mask_BQM is None or kernel == "fa2")
         self._kernel = kernel
         self._buffers = _Buffers.for_step(meta)
         self._guard = _ReplanGuard()

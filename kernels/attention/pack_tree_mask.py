@@ -26,7 +26,7 @@ class PackedTreeMask:
     def __init__(self, meta: AttentionMetadata, *, over_all_keys: bool) -> None:
         """`over_all_keys`: rows count every key up to max_kv (prefill kernels), else the masked ones (XQA)."""
         mask_BQM = meta.tree_mask_BQM
-        assert mask_BQM is not None and meta.uniform, "a packed mask needs a uniform step with a tree mask"
+        assert mask_BQM is not None and meta.is_uniform, "a packed mask needs a uniform step with a tree mask"
         num_requests, q, num_masked = mask_BQM.shape
         self._row_bits = 0 if over_all_keys else -(-num_masked // _WORD_BITS) * _WORD_BITS
         num_bytes = -(-q * (self._row_bits or meta.max_kv) // 8)

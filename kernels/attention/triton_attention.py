@@ -46,8 +46,8 @@ class TritonAttention:
         num_kv_heads, group = k_cache.shape[2], num_heads // k_cache.shape[2]
         shape = _launch_shape(q_THD, meta, num_kv_heads)
         launch = self._choose(shape)
-        uniform_q = meta.max_q if meta.uniform else 0
-        block_b = 1 if meta.uniform else max(_LEAST_BLOCK_B, triton.next_power_of_2(shape.num_requests))
+        uniform_q = meta.max_q if meta.is_uniform else 0
+        block_b = 1 if meta.is_uniform else max(_LEAST_BLOCK_B, triton.next_power_of_2(shape.num_requests))
         mask_BQM = meta.tree_mask_BQM
         if out_THD is None:
             out_THD = q_THD.new_empty(q_THD.shape)
@@ -103,7 +103,7 @@ class TritonAttention:
                 HEAD_DIM=head_dim,
                 UNIFORM_Q=uniform_q,
                 BLOCK_B=block_b,
-                BLOCK_S=_block_s(launch.num_splits if meta.uniform else max(launch.num_splits, _BLOCKS_S[-1])),
+                BLOCK_S=_block_s(launch.num_splits if meta.is_uniform else max(launch.num_splits, _BLOCKS_S[-1])),
                 BLOCK_N=launch.block_n,
                 num_warps=_MERGE_NUM_WARPS,
             )
@@ -124,7 +124,7 @@ def _check_layout(q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: Attenti
     assert meta.block_table_BP.stride(1) == 1, "block_table_BP must have dense rows"
     mask_BQM = meta.tree_mask_BQM
     if mask_BQM is not None:
-        assert meta.uniform and mask_BQM.is_contiguous(), "a tree mask must be contiguous, the step uniform"
+        assert meta.is_uniform and mask_BQM.is_contiguous(), "a tree mask must be contiguous, the step uniform"
         assert mask_BQM.shape[2] >= mask_BQM.shape[1] == meta.max_q, "a tree mask is [B, Q, M] with M >= Q"
 
 
@@ -137,7 +137,7 @@ def _launch_shape(q_THD: Tensor, meta: AttentionMetadata, num_kv_heads: int) -> 
         num_rows=num_rows,
         max_q=meta.max_q,
         max_kv=meta.max_kv,
-        uniform=meta.uniform,
+        uniform=meta.is_uniform,
         num_kv_heads=num_kv_heads,
         group=num_heads // num_kv_heads,
         head_dim=head_dim,
