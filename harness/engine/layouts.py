@@ -15,6 +15,7 @@ from specbench.kernels.buffers import Outcome, PassRows, Rows
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 from .batch import StepBatch
+from .scheduler import ScheduledRows
 from .state import RoundState
 
 
@@ -62,6 +63,13 @@ class MixedEntry:
     is_last_chunk: bool
     kv_len: int  # upper bound after this step
     is_padding: bool = False  # rows of the dummy slot, which fill a captured layout
+
+    @staticmethod
+    def of(row: ScheduledRows) -> MixedEntry:
+        request = row.request
+        assert request.slot is not None
+        after = request.num_computed + row.num_rows
+        return MixedEntry(request.slot, row.num_rows, row.is_prefill, after >= request.num_prefill, after)
 
     @property
     def num_advanced(self) -> int:

@@ -45,6 +45,8 @@ class Readback:
 
     def add(self, step: InFlight) -> None:
         self._steps.append(step)
+        for request in step.requests:
+            request.num_inflight += 1
 
     def collect(self, lag: int, at_most: int | None = None) -> None:
         """Reads steps until at most `lag` are unread."""
