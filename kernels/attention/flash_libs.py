@@ -215,18 +215,6 @@ def find_flash_attention(sources: tuple[Callable[[], FlashSource], ...] = SOURCE
     return FlashLookup(None, tuple(refused))
 
 
-def flash_attention_source() -> str | None:
-    """Name of the library that FlashAttention would come from here, or None."""
-    source = find_flash_attention().source
-    return source.name if source else None
-
-
-def flash_attention_missing() -> str | None:
-    """Why the backend cannot be used here, or None where it can."""
-    lookup = find_flash_attention()
-    return None if lookup.source else f"no library has it here ({'; '.join(lookup.refused)})"
-
-
 def vllm_library() -> Path:
     """The shared library of vLLM's FlashAttention-3. Raises UnusableSource with the places tried."""
     named = os.environ.get("FA3_SO")

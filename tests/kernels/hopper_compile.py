@@ -155,7 +155,7 @@ def attention_kernels() -> None:
                 block_table_BP=i32(num_requests, 4096 // page),
                 max_q=q,
                 max_kv=4096,
-                uniform=uniform,
+                is_uniform=uniform,
                 tree_mask_BQM=torch.ones(num_requests, q, 2 * q, dtype=torch.bool) if q == 5 else None,
             )
             q_THD = torch.zeros(num_requests * q, heads, dim, dtype=BF16)
