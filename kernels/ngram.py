@@ -11,19 +11,18 @@ from specbench.kernels.buffers import Slots
 from specbench.kernels.triton_support import dispatch, tl, triton
 
 
-def ngram_propose_ref(slot_B: Tensor, slots: Slots, min_n: int, max_n: int, max_context: int | None = None) -> None:
+def ngram_propose_ref(slot_B: Tensor, slots: Slots, min_n: int, max_n: int) -> None:
     """Fills drafts_SK[slot_B] with K proposals for the context tokens_SL[s, 0..n_S[s]], the pending token included.
 
     A suffix of min_n..max_n tokens that also ends earlier in the context is a match (the two may overlap). Fewer than K
-    tokens behind the match leave -1 behind them, no match leaves only -1. `max_context` is an upper bound of n_S + 1
-    known to the host; it narrows the search where that costs time and changes no result.
+    tokens behind the match leave -1 behind them, no match leaves only -1.
     """
     _check_lengths(min_n, max_n)
     tokens_SL, drafts_SK = slots.tokens_SL, slots.drafts_SK
     last_B1 = slots.n_S[slot_B].long().unsqueeze(1)
-    if max_context is None and not tokens_SL.is_cuda:
-        max_context = int(last_B1.max()) + 1
-    context_BW = tokens_SL[slot_B, :max_context]
+    # Where a look costs no synchronisation, the search is narrowed to the longest context.
+    most = tokens_SL.shape[1] if tokens_SL.is_cuda else int(last_B1.max()) + 1
+    context_BW = tokens_SL[slot_B, :most]
     width = context_BW.shape[1]
     index_W = torch.arange(width, device=tokens_SL.device)
 
@@ -52,7 +51,7 @@ def _match_lengths(context_BW: Tensor, last_B1: Tensor, max_n: int) -> Tensor:
     return run_BW
 
 
-def ngram_propose_triton(slot_B: Tensor, slots: Slots, min_n: int, max_n: int, max_context: int | None = None) -> None:
+def ngram_propose_triton(slot_B: Tensor, slots: Slots, min_n: int, max_n: int) -> None:
     _check_lengths(min_n, max_n)
     tokens_SL, drafts_SK = slots.tokens_SL, slots.drafts_SK
     num_requests, depth = slot_B.shape[0], drafts_SK.shape[1]

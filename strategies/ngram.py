@@ -36,10 +36,7 @@ class NgramDrafter:
         return [Phase("draft_first", self._propose)]
 
     def _propose(self, b: StepBatch) -> None:
-        s = self._state
-        on_host = s.device.type == "cpu"
-        longest = int(s.n_S.index_select(0, b.rows.slot_B).max()) + 1 if on_host else None
-        ngram_propose(b.rows.slot_B, s, self._options.min_n, self._options.max_n, longest)
+        ngram_propose(b.rows.slot_B, self._state, self._options.min_n, self._options.max_n)
 
 
 class Ngram:
