@@ -3,7 +3,7 @@
 The sequence is that of vLLM 0.9.2's proposer (v1/spec_decode/eagle.py, `propose`) and of its rejection bookkeeping:
 casts, +=, compares, masked fills, gathers, divisions, copies, each its own launch, on persistent outputs. Nothing is
 read back and no shape depends on a value, so a CUDA graph can capture it. The values are those of the fused kernels.
-Legend: as in decode_rows.py and accept_chain.py.
+Legend: as in decode_rows.py, accept_chain.py and accept_tree.py.
 """
 
 import math
@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.buffers import Outcome, PassRows, Rows, Slots
-from specbench.kernels.commit import RUNNING, Accepted
-from specbench.kernels.torch_accept_tree import accept_tree_in_small_operations
-from specbench.kernels.torch_commit import commit_in_small_operations
+from specbench.kernels.commit import LENGTH, NUM_STATUS_COLUMNS, RUNNING, STOPPED, Accepted
 
 
 class TorchStateUpdate:
@@ -64,7 +62,7 @@ class TorchStateUpdate:
             emitted_BQ[:, :depth] = torch.where(takes_draft_BK, drafts_BK, sampled_BQ[:, :depth])
         torch.add(rows.base_row_B, accepted_B, out=outcome.sample_row_B)
         found = Accepted(emitted_BQ, accepted_B, offered_B, offered_B, active_B)
-        commit_in_small_operations(found, rows.slot_B, slots, outcome.status_BX)
+        _commit(found, rows.slot_B, slots, outcome.status_BX)
 
     def prepare_tree_rows(self, rows: Rows, slots: Slots) -> None:
         assert slots.tree is not None and rows.tree_mask_BDD is not None
@@ -78,7 +76,47 @@ class TorchStateUpdate:
         rows.position_T.copy_(at_T)
         mask_BDD.copy_(slots.tree.mask_SDD.index_select(0, rows.slot_B[: mask_BDD.shape[0]]))
 
-    accept_tree = staticmethod(accept_tree_in_small_operations)
+    def accept_tree(
+        self, sampled_BD: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None = None
+    ) -> None:
+        assert slots.tree is not None and outcome.path_BW is not None
+        slot_B, num_drafts_B, tree, path_BW = rows.slot_B, rows.num_drafts_B, slots.tree, outcome.path_BW
+        size = sampled_BD.shape[1]
+        active_B = num_drafts_B >= 0
+        active_B &= slots.done_S.index_select(0, slot_B) == RUNNING
+        draft_BK = slots.drafts_SK.index_select(0, slot_B)[:, : size - 1]
+        parent_BK = tree.parent_SD.index_select(0, slot_B)[:, 1:size]
+        exists_BK = draft_BK >= 0
+        exists_BK &= (num_drafts_B > 0).unsqueeze(1)
+        exists_BK &= active_B.unsqueeze(1)
+        offered_B = exists_BK.sum(dim=1)
+        depth_B = tree.depth_SD.index_select(0, slot_B)[:, 1:size].masked_fill(~exists_BK, 0).amax(dim=1)
+
+        node_K = torch.arange(1, size, device=sampled_BD.device)
+        node_B1 = torch.zeros_like(slot_B).unsqueeze(1)
+        accepted_B1 = torch.zeros_like(node_B1)
+        walking_B1 = torch.ones_like(node_B1, dtype=torch.bool)
+        path_BW[:, 0].zero_()
+        emitted_BW = torch.empty_like(path_BW)
+        for step in range(1, path_BW.shape[1]):
+            y_B1 = sampled_BD.gather(1, node_B1)
+            is_child_BK = exists_BK & (parent_BK == node_B1)
+            if forced_B is None:
+                is_child_BK &= draft_BK == y_B1
+            else:
+                walking_B1 &= (forced_B >= step).unsqueeze(1)
+            child_B1 = torch.where(is_child_BK, node_K, size).amin(dim=1, keepdim=True)
+            walking_B1 &= child_B1 < size
+            node_B1 = torch.where(walking_B1, child_B1, node_B1)
+            accepted_B1 += walking_B1
+            path_BW[:, step].copy_(node_B1.squeeze(1))
+            draft_B1 = draft_BK.gather(1, (node_B1 - 1).clamp_(min=0))
+            emitted_BW[:, step - 1].copy_(torch.where(walking_B1, draft_B1, y_B1).squeeze(1))
+        emitted_BW[:, -1].copy_(sampled_BD.gather(1, node_B1).squeeze(1))
+        accepted_B = accepted_B1.squeeze(1)
+        torch.add(rows.base_row_B, accepted_B, out=outcome.sample_row_B)
+        found = Accepted(emitted_BW, accepted_B, offered_B, depth_B, active_B)
+        _commit(found, slot_B, slots, outcome.status_BX)
 
     def draft_first_ids(
         self, slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor
@@ -129,3 +167,51 @@ def _key_slots(slots: Slots, slot_T: Tensor, at_T: Tensor, kv_slot_T: Tensor) ->
     entry_T.masked_fill_(beyond_T, 0)
     torch.mul(entry_T, slots.page_size, out=kv_slot_T)
     kv_slot_T += at_T % slots.page_size
+
+
+def _commit(found: Accepted, slot_B: Tensor, slots: Slots, status_BX: Tensor) -> None:
+    """`commit_ref` (commit.py): tokens, counters, flags and the status block."""
+    emitted_BQ, accepted_B, active_B = found.emitted_BQ, found.accepted_B, found.active_B
+    num_columns = emitted_BQ.shape[1]
+    column_Q = torch.arange(num_columns, device=emitted_BQ.device)
+    n_B = slots.n_S.index_select(0, slot_B)
+    limit_B = slots.limit_S.index_select(0, slot_B)
+    was_done_B = slots.done_S.index_select(0, slot_B)
+
+    room_B = limit_B - n_B
+    room_B -= 1
+    room_B.clamp_(min=0)
+    count_B = torch.minimum(accepted_B + 1, room_B)
+    count_B.masked_fill_(~active_B, 0)
+    stop_B1E = slots.stop_SE.index_select(0, slot_B).unsqueeze(1)
+    is_stop_BQ = (emitted_BQ.unsqueeze(2) == stop_B1E).any(dim=2)
+    is_stop_BQ &= column_Q < count_B.unsqueeze(1)
+    first_stop_B = torch.where(is_stop_BQ, column_Q, num_columns).amin(dim=1)
+    stopped_B = first_stop_B < num_columns
+    count_B = torch.minimum(count_B, first_stop_B + 1)
+    committed_BQ = column_Q < count_B.unsqueeze(1)
+
+    new_n_B = n_B + count_B
+    done_B = torch.full_like(was_done_B, RUNNING)
+    done_B.masked_fill_(new_n_B + 1 >= limit_B, LENGTH)
+    done_B.masked_fill_(stopped_B, STOPPED)
+    done_B = torch.where(active_B, done_B, was_done_B)
+
+    _store_committed(emitted_BQ, committed_BQ, slot_B, n_B.long(), slots.tokens_SL)
+    slots.n_S.index_copy_(0, slot_B, new_n_B.to(slots.n_S.dtype))
+    slots.done_S.index_copy_(0, slot_B, done_B)
+    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, found.offered_B, found.depth_B)):
+        status_BX[:, index].copy_(value_B)
+    status_BX[:, NUM_STATUS_COLUMNS:].copy_(emitted_BQ.masked_fill(~committed_BQ, -1))
+
+
+def _store_committed(emitted_BQ: Tensor, committed_BQ: Tensor, slot_B: Tensor, n_B: Tensor, tokens_SL: Tensor) -> None:
+    """Writes behind the pending token; columns that commit nothing write the pending token over itself.
+
+    So every column has a place of its own value, also where a done slot stands several times in `slot_B`.
+    """
+    n_B1, slot_B1 = n_B.unsqueeze(1), slot_B.unsqueeze(1)
+    column_Q = torch.arange(1, emitted_BQ.shape[1] + 1, device=emitted_BQ.device)
+    at_BQ = n_B1 + column_Q * committed_BQ
+    value_BQ = torch.where(committed_BQ, emitted_BQ, tokens_SL[slot_B1, n_B1])
+    tokens_SL[slot_B1, at_BQ] = value_BQ

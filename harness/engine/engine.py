@@ -21,6 +21,7 @@ from .batch import StepBatch
 from .clock import HostClock, NullClock, PhaseClock
 from .config import EngineConfig
 from .host_view import HostView
+from .launcher import Launcher
 from .layouts import MixedEntry
 from .pages import PageAllocator
 from .parts import RoundParts
@@ -89,7 +90,7 @@ class Engine:
         cache = parts.target_cache()
         self.drafter = parts.make_drafter(strategy, drafter_backend or attention_backend)
         self.builder = parts.make_builder(attention_backend, cache, self.drafter, self._forced_SL)
-        self.launcher = parts.make_launcher(self.builder, lambda b: self.view(b, []))
+        self.launcher = Launcher(config, self.builder, lambda b: self.view(b, []))
         self.log = StepLog()
         self.phase_log: list[tuple[int, str, int]] = []  # step, phase, ns; empty without a clock
         self._status = StatusReader(target.device)

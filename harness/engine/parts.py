@@ -1,8 +1,7 @@
-"""What the rounds of an engine are made of: caches, drafter, phases and their launches, from its configuration."""
+"""What the rounds of an engine are made of: caches, drafter and phases, from its configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -14,10 +13,7 @@ from specbench.harness.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.state_update import StateUpdate
 
-from .batch import StepBatch
 from .config import EngineConfig
-from .host_view import HostView
-from .launcher import Launcher
 from .round import RoundBuilder
 from .state import RoundState
 from .strategy import Drafter, EngineResources, Strategy
@@ -62,18 +58,6 @@ class RoundParts:
             drafter=drafter,
             forced_SL=forced_SL,
             multi_sync=self._multi_sync(drafter) if self.config.sync == "multi" else None,
-        )
-
-    def make_launcher(self, builder: RoundBuilder, capture_host: Callable[[StepBatch], HostView]) -> Launcher:
-        c = self.config
-        return Launcher(
-            c.graph,
-            builder,
-            self.state,
-            c.max_num_seqs,
-            c.max_num_batched_tokens,
-            capture_host,
-            bounds_are_read=c.sync == "multi",
         )
 
     def target_cache(self) -> TargetCache:
