@@ -107,13 +107,12 @@ def make_layers(case: Case, page_size: int, max_kv: int | None) -> Layers:
     table_BP = (torch.randperm(num_pages - 1, device="cuda") + 1).to(torch.int32).view(case.num_requests, pages_each)
     bound = max(case.kv_len, max_kv or 0)
     width = -(-bound // page_size)
-    meta = AttentionMetadata(
-        cu_q_B1=torch.arange(case.num_requests + 1, device="cuda", dtype=torch.int32) * case.q,
-        kv_len_B=torch.full((case.num_requests,), case.kv_len, device="cuda", dtype=torch.int32),
-        block_table_BP=torch.nn.functional.pad(table_BP, (0, width - pages_each)).contiguous(),
-        max_q=case.q,
+    meta = AttentionMetadata.uniform(
+        torch.arange(case.num_requests + 1, device="cuda", dtype=torch.int32) * case.q,
+        torch.full((case.num_requests,), case.kv_len, device="cuda", dtype=torch.int32),
+        torch.nn.functional.pad(table_BP, (0, width - pages_each)).contiguous(),
+        q=case.q,
         max_kv=bound,
-        uniform=True,
     )
     q_THD = torch.randn(case.num_requests * case.q, num_heads, head_dim, device="cuda", dtype=torch.bfloat16)
     return Layers(q_THD, k_caches, v_caches, meta, head_dim**-0.5)

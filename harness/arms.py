@@ -11,11 +11,11 @@ import torch
 from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.legality import ALLOWED, Choices, resolve
+from .engine.ranges import ranges_named
 from .engine.request import Request
 from .engine.strategy import Strategy
 from .engine.synthetic import SyntheticAcceptance, parse_acceptance
 from .engine.target_cache import CacheMemory
-from .measure.ranges import ranges_named
 from .models.llama import LlamaModel
 from .registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, lookup
 from .run_config import GRAPH_PART_KEYS, ArmConfig, RunConfig

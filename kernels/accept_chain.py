@@ -9,28 +9,15 @@ slot (padded with -1), X = 6 + Q status columns.
 import torch
 from torch import Tensor
 
-from specbench.kernels.commit import LENGTH, NUM_STATUS_COLUMNS, RUNNING, STOPPED, commit_ref, commit_row
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.buffers import Outcome, Rows, Slots
+from specbench.kernels.commit import NUM_STATUS_COLUMNS, RUNNING, Accepted, commit_ref, commit_row
+from specbench.kernels.triton_support import dispatch, tl, triton
 
-__all__ = ["LENGTH", "NUM_STATUS_COLUMNS", "RUNNING", "STOPPED", "accept_chain"]
 
-
-def accept_chain(
-    sampled_BQ: Tensor,
-    slot_B: Tensor,
-    num_drafts_B: Tensor,
-    base_row_B: Tensor,
-    forced_B: Tensor | None,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    drafts_SK: Tensor,
-    status_BX: Tensor,
-    sample_row_B: Tensor,
+def accept_chain_ref(
+    sampled_BQ: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None = None
 ) -> None:
-    """Accepts, commits and reports one round; updates `n_S`, `tokens_SL`, `done_S`, fills `status_BX`, `sample_row_B`.
+    """Accepts, commits and reports one round; updates `n_S`, `tokens_SL`, `done_S`, fills `outcome`.
 
     With n = n_S[s], y = sampled_BQ[b] and d = drafts_SK[s]: a = how many leading d_j equal y_j, at most
     num_drafts_B[b]. `forced_B` (synthetic acceptance) sets a = min(forced, leading drafts that exist, num_drafts) and
@@ -43,48 +30,16 @@ def accept_chain(
     `sample_row_B` (int64) = base_row_B + (a where num_drafts > 0, else 0): the row the drafter continues from.
     A done slot may stand several times in `slot_B`, a running one only once.
     """
-    op = accept_chain_triton if use_triton(tokens_SL) else accept_chain_ref
-    op(
-        sampled_BQ,
-        slot_B,
-        num_drafts_B,
-        base_row_B,
-        forced_B,
-        n_S,
-        tokens_SL,
-        limit_S,
-        stop_SE,
-        done_S,
-        drafts_SK,
-        status_BX,
-        sample_row_B,
-    )
-
-
-def accept_chain_ref(
-    sampled_BQ: Tensor,
-    slot_B: Tensor,
-    num_drafts_B: Tensor,
-    base_row_B: Tensor,
-    forced_B: Tensor | None,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    drafts_SK: Tensor,
-    status_BX: Tensor,
-    sample_row_B: Tensor,
-) -> None:
+    slot_B, num_drafts_B = rows.slot_B, rows.num_drafts_B
     num_rows = sampled_BQ.shape[1]
     depth = num_rows - 1
-    active_B = (num_drafts_B >= 0) & (done_S[slot_B] == RUNNING)
+    active_B = (num_drafts_B >= 0) & (slots.done_S[slot_B] == RUNNING)
     column_Q = torch.arange(num_rows, device=sampled_BQ.device)
 
     emitted_BQ = sampled_BQ
     accepted_B = offered_B = torch.zeros_like(slot_B)
     if depth > 0:
-        drafts_BK = drafts_SK[slot_B, :depth]
+        drafts_BK = slots.drafts_SK[slot_B, :depth]
         exists_BK = (drafts_BK >= 0) & (column_Q[:depth] < num_drafts_B.unsqueeze(1))
         offered_B = exists_BK.cumprod(dim=1).sum(dim=1) * active_B
         if forced_B is None:
@@ -96,38 +51,14 @@ def accept_chain_ref(
             emitted_BQ[:, :depth] = torch.where(takes_draft_BK, drafts_BK, sampled_BQ[:, :depth])
         accepted_B = accepted_B * active_B
 
-    commit_ref(
-        emitted_BQ,
-        accepted_B,
-        offered_B,
-        offered_B,
-        active_B,
-        slot_B,
-        n_S,
-        tokens_SL,
-        limit_S,
-        stop_SE,
-        done_S,
-        status_BX,
-    )
-    sample_row_B.copy_(base_row_B + accepted_B)
+    commit_ref(Accepted(emitted_BQ, accepted_B, offered_B, offered_B, active_B), slot_B, slots, outcome.status_BX)
+    outcome.sample_row_B.copy_(rows.base_row_B + accepted_B)
 
 
 def accept_chain_triton(
-    sampled_BQ: Tensor,
-    slot_B: Tensor,
-    num_drafts_B: Tensor,
-    base_row_B: Tensor,
-    forced_B: Tensor | None,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    drafts_SK: Tensor,
-    status_BX: Tensor,
-    sample_row_B: Tensor,
+    sampled_BQ: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None = None
 ) -> None:
+    tokens_SL, stop_SE, drafts_SK, status_BX = slots.tokens_SL, slots.stop_SE, slots.drafts_SK, outcome.status_BX
     num_requests, num_rows = sampled_BQ.shape
     assert status_BX.shape[1] == NUM_STATUS_COLUMNS + num_rows and status_BX.stride(1) == 1, "status is [B, 6 + Q]"
     assert sampled_BQ.stride(1) == 1 and drafts_SK.shape[1] >= num_rows - 1, "Q is at most K + 1"
@@ -135,18 +66,18 @@ def accept_chain_triton(
         return
     _accept_chain_kernel[(num_requests,)](
         sampled_BQ,
-        slot_B,
-        num_drafts_B,
-        base_row_B,
-        num_drafts_B if forced_B is None else forced_B,
-        n_S,
+        rows.slot_B,
+        rows.num_drafts_B,
+        rows.base_row_B,
+        rows.num_drafts_B if forced_B is None else forced_B,
+        slots.n_S,
         tokens_SL,
-        limit_S,
+        slots.limit_S,
         stop_SE,
-        done_S,
+        slots.done_S,
         drafts_SK,
         status_BX,
-        sample_row_B,
+        outcome.sample_row_B,
         sampled_BQ.stride(0),
         tokens_SL.stride(0),
         stop_SE.stride(0),
@@ -159,6 +90,9 @@ def accept_chain_triton(
         BLOCK_E=triton.next_power_of_2(max(stop_SE.shape[1], 1)),
         num_warps=1,
     )
+
+
+accept_chain = dispatch(accept_chain_ref, accept_chain_triton)
 
 
 @triton.jit

@@ -11,29 +11,15 @@ depth + 1 nodes of a path with its root, E stop ids of a slot (padded with -1), 
 import torch
 from torch import Tensor
 
-from specbench.kernels.commit import NUM_STATUS_COLUMNS, RUNNING, commit_ref, commit_row
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.buffers import Outcome, Rows, Slots
+from specbench.kernels.commit import NUM_STATUS_COLUMNS, RUNNING, Accepted, commit_ref, commit_row
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 
-def accept_tree(
-    sampled_BD: Tensor,
-    slot_B: Tensor,
-    num_drafts_B: Tensor,
-    base_row_B: Tensor,
-    forced_B: Tensor | None,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    drafts_SK: Tensor,
-    parent_SD: Tensor,
-    depth_SD: Tensor,
-    status_BX: Tensor,
-    sample_row_B: Tensor,
-    path_BW: Tensor,
+def accept_tree_ref(
+    sampled_BD: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None = None
 ) -> None:
-    """Accepts, commits and reports one round; updates `n_S`, `tokens_SL`, `done_S`, fills the last three arguments.
+    """Accepts, commits and reports one round; updates `n_S`, `tokens_SL`, `done_S`, fills `outcome`.
 
     A node i > 0 exists where drafts_SK[s, i - 1] >= 0 and num_drafts_B[b] > 0; nodes stand behind their parents. From
     the root, the child of lowest index whose draft equals y of the current node becomes current, until there is none:
@@ -48,52 +34,15 @@ def accept_tree(
     pass (W rows for a decode, a chunk's last row for a prompt), the row that the drafter continues from.
     A done slot may stand several times in `slot_B`, a running one only once.
     """
-    op = accept_tree_triton if use_triton(tokens_SL) else accept_tree_ref
-    op(
-        sampled_BD,
-        slot_B,
-        num_drafts_B,
-        base_row_B,
-        forced_B,
-        n_S,
-        tokens_SL,
-        limit_S,
-        stop_SE,
-        done_S,
-        drafts_SK,
-        parent_SD,
-        depth_SD,
-        status_BX,
-        sample_row_B,
-        path_BW,
-    )
-
-
-def accept_tree_ref(
-    sampled_BD: Tensor,
-    slot_B: Tensor,
-    num_drafts_B: Tensor,
-    base_row_B: Tensor,
-    forced_B: Tensor | None,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    drafts_SK: Tensor,
-    parent_SD: Tensor,
-    depth_SD: Tensor,
-    status_BX: Tensor,
-    sample_row_B: Tensor,
-    path_BW: Tensor,
-) -> None:
+    assert slots.tree is not None and outcome.path_BW is not None
+    slot_B, num_drafts_B, tree, path_BW = rows.slot_B, rows.num_drafts_B, slots.tree, outcome.path_BW
     size, width = sampled_BD.shape[1], path_BW.shape[1]
-    active_B = (num_drafts_B >= 0) & (done_S[slot_B] == RUNNING)
-    draft_BK = drafts_SK[slot_B, : size - 1]
+    active_B = (num_drafts_B >= 0) & (slots.done_S[slot_B] == RUNNING)
+    draft_BK = slots.drafts_SK[slot_B, : size - 1]
     exists_BK = (draft_BK >= 0) & (num_drafts_B > 0).unsqueeze(1) & active_B.unsqueeze(1)
-    parent_BK = parent_SD[slot_B, 1:]
+    parent_BK = tree.parent_SD[slot_B, 1:]
     offered_B = exists_BK.sum(dim=1)
-    depth_B = torch.where(exists_BK, depth_SD[slot_B, 1:], 0).amax(dim=1)
+    depth_B = torch.where(exists_BK, tree.depth_SD[slot_B, 1:], 0).amax(dim=1)
 
     node_K = torch.arange(1, size, device=sampled_BD.device)
     node_B1 = torch.zeros_like(slot_B).unsqueeze(1)
@@ -117,41 +66,17 @@ def accept_tree_ref(
     emitted.append(sampled_BD.gather(1, node_B1))
 
     accepted_B = accepted_B1.squeeze(1)
-    commit_ref(
-        torch.cat(emitted, dim=1),
-        accepted_B,
-        offered_B,
-        depth_B,
-        active_B,
-        slot_B,
-        n_S,
-        tokens_SL,
-        limit_S,
-        stop_SE,
-        done_S,
-        status_BX,
-    )
-    sample_row_B.copy_(base_row_B + accepted_B)
+    found = Accepted(torch.cat(emitted, dim=1), accepted_B, offered_B, depth_B, active_B)
+    commit_ref(found, slot_B, slots, outcome.status_BX)
+    outcome.sample_row_B.copy_(rows.base_row_B + accepted_B)
 
 
 def accept_tree_triton(
-    sampled_BD: Tensor,
-    slot_B: Tensor,
-    num_drafts_B: Tensor,
-    base_row_B: Tensor,
-    forced_B: Tensor | None,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    drafts_SK: Tensor,
-    parent_SD: Tensor,
-    depth_SD: Tensor,
-    status_BX: Tensor,
-    sample_row_B: Tensor,
-    path_BW: Tensor,
+    sampled_BD: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None = None
 ) -> None:
+    assert slots.tree is not None and outcome.path_BW is not None
+    tokens_SL, stop_SE, drafts_SK, status_BX = slots.tokens_SL, slots.stop_SE, slots.drafts_SK, outcome.status_BX
+    parent_SD, depth_SD, path_BW = slots.tree.parent_SD, slots.tree.depth_SD, outcome.path_BW
     num_requests, size = sampled_BD.shape
     width = path_BW.shape[1]
     assert status_BX.shape[1] == NUM_STATUS_COLUMNS + width and status_BX.stride(1) == 1, "status is [B, 6 + W]"
@@ -162,20 +87,20 @@ def accept_tree_triton(
         return
     _accept_tree_kernel[(num_requests,)](
         sampled_BD,
-        slot_B,
-        num_drafts_B,
-        base_row_B,
-        num_drafts_B if forced_B is None else forced_B,
-        n_S,
+        rows.slot_B,
+        rows.num_drafts_B,
+        rows.base_row_B,
+        rows.num_drafts_B if forced_B is None else forced_B,
+        slots.n_S,
         tokens_SL,
-        limit_S,
+        slots.limit_S,
         stop_SE,
-        done_S,
+        slots.done_S,
         drafts_SK,
         parent_SD,
         depth_SD,
         status_BX,
-        sample_row_B,
+        outcome.sample_row_B,
         path_BW,
         sampled_BD.stride(0),
         tokens_SL.stride(0),
@@ -193,6 +118,9 @@ def accept_tree_triton(
         BLOCK_E=triton.next_power_of_2(max(stop_SE.shape[1], 1)),
         num_warps=1,
     )
+
+
+accept_tree = dispatch(accept_tree_ref, accept_tree_triton)
 
 
 @triton.jit

@@ -4,56 +4,58 @@ Legend: B requests, S slots, L width of the token buffer, Q token columns of a r
 with -1), X = 6 + Q status columns.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from specbench.kernels.buffers import Slots
 from specbench.kernels.triton_support import tl, triton
 
 RUNNING, STOPPED, LENGTH = 0, 1, 2  # values of done_S
 NUM_STATUS_COLUMNS = 6  # columns of status_BX before the tokens
 
 
-def commit_ref(
-    emitted_BQ: Tensor,
-    accepted_B: Tensor,
-    offered_B: Tensor,
-    depth_B: Tensor,
-    active_B: Tensor,
-    slot_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    limit_S: Tensor,
-    stop_SE: Tensor,
-    done_S: Tensor,
-    status_BX: Tensor,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What acceptance found for each request, before stop ids and limits."""
+
+    emitted_BQ: Tensor
+    accepted_B: Tensor
+    offered_B: Tensor
+    depth_B: Tensor  # how deep the offered drafts reach
+    active_B: Tensor  # bool: neither done nor a prompt's earlier chunk
+
+
+def commit_ref(found: Accepted, slot_B: Tensor, slots: Slots, status_BX: Tensor) -> None:
     """Commits up to a + 1 of each active request's emitted tokens behind its pending token and reports.
 
     c = min(a + 1, limit - (n + 1)) tokens, cut after the first stop id (done 1); reaching the limit is done 2. Status
     (int32): a, c, done, the new n, drafts offered, depth offered, then the tokens with -1 from column c on.
     """
+    emitted_BQ, active_B = found.emitted_BQ, found.active_B
     num_columns = emitted_BQ.shape[1]
     column_Q = torch.arange(num_columns, device=emitted_BQ.device)
-    n_B, was_done_B, limit_B = n_S[slot_B], done_S[slot_B], limit_S[slot_B]
+    n_B, was_done_B, limit_B = slots.n_S[slot_B], slots.done_S[slot_B], slots.limit_S[slot_B]
 
     room_B = (limit_B - (n_B + 1)).clamp_(min=0)
-    count_B = torch.minimum(accepted_B + 1, room_B) * active_B
-    is_stop_BQ = (emitted_BQ.unsqueeze(2) == stop_SE[slot_B].unsqueeze(1)).any(dim=2)
+    count_B = torch.minimum(found.accepted_B + 1, room_B) * active_B
+    is_stop_BQ = (emitted_BQ.unsqueeze(2) == slots.stop_SE[slot_B].unsqueeze(1)).any(dim=2)
     is_stop_BQ &= column_Q < count_B.unsqueeze(1)
     first_stop_B = torch.where(is_stop_BQ, column_Q, num_columns).amin(dim=1)
     count_B = torch.minimum(count_B, first_stop_B + 1)
     new_n_B = n_B + count_B
     done_B = torch.where(new_n_B + 1 >= limit_B, LENGTH, RUNNING)
     done_B = torch.where(first_stop_B < num_columns, STOPPED, done_B)
-    done_B = torch.where(active_B, done_B, was_done_B).to(done_S.dtype)
+    done_B = torch.where(active_B, done_B, was_done_B).to(slots.done_S.dtype)
 
     committed_BQ = column_Q < count_B.unsqueeze(1)
     request, column = committed_BQ.nonzero(as_tuple=True)
-    tokens_SL[slot_B[request], n_B[request] + 1 + column] = emitted_BQ[request, column]
-    n_S[slot_B] = new_n_B.to(n_S.dtype)
-    done_S[slot_B] = done_B
+    slots.tokens_SL[slot_B[request], n_B[request] + 1 + column] = emitted_BQ[request, column]
+    slots.n_S[slot_B] = new_n_B.to(slots.n_S.dtype)
+    slots.done_S[slot_B] = done_B
 
-    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, offered_B, depth_B)):
+    for index, value_B in enumerate((found.accepted_B, count_B, done_B, new_n_B, found.offered_B, found.depth_B)):
         status_BX[:, index] = value_B
     status_BX[:, NUM_STATUS_COLUMNS:] = torch.where(committed_BQ, emitted_BQ, -1)
 

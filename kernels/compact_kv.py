@@ -9,25 +9,20 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 _MOST_ELEMENTS = 8192  # of keys that one program holds at a time, over the nodes of the path
 
 
-def compact_kv(k_LPNHD: Tensor, v_LPNHD: Tensor, path_BW: Tensor, status_BX: Tensor, block_table_BT: Tensor) -> None:
+def compact_kv_ref(
+    k_LPNHD: Tensor, v_LPNHD: Tensor, path_BW: Tensor, status_BX: Tensor, block_table_BT: Tensor
+) -> None:
     """Moves what stands at position n + path_BW[b, j] to n + j, for j = 1 .. a of each request.
 
     a and n (before the round: the new n less the committed count) are read from the round's status block, so that
     frozen slots and prompt chunks (a = 0) move nothing. Sources are never before their destinations and both ascend:
     they may overlap.
     """
-    op = compact_kv_triton if use_triton(k_LPNHD) else compact_kv_ref
-    op(k_LPNHD, v_LPNHD, path_BW, status_BX, block_table_BT)
-
-
-def compact_kv_ref(
-    k_LPNHD: Tensor, v_LPNHD: Tensor, path_BW: Tensor, status_BX: Tensor, block_table_BT: Tensor
-) -> None:
     width, page_size = path_BW.shape[1], k_LPNHD.shape[2]
     accepted_B1 = status_BX[:, :1]
     n_B1 = (status_BX[:, 3:4] - status_BX[:, 1:2]).long()
@@ -77,6 +72,9 @@ def compact_kv_triton(
         BLOCK_C=block_c,
         num_warps=4,
     )
+
+
+compact_kv = dispatch(compact_kv_ref, compact_kv_triton)
 
 
 @triton.jit

@@ -1,148 +1,79 @@
 """Ids, positions and cache slots of the next launch, from the state of each slot.
 
 Legend: B requests of the step, T their rows, S slots, L width of the token buffer, P pages of a slot, K draft depth.
-State (owned by the engine): `tokens_SL` int64 prompt and output of each slot, tokens[s, n] being the pending token;
-`n_S` int32 tokens with target KV; `drafts_SK` int64, -1 = no draft; `block_table_SP` int32.
 The key slot of position p is block_table[s, p // page_size] * page_size + p % page_size. P * page_size must exceed
 every position asked for, drafting ahead included: beyond it the references raise and the kernels take the dummy page 0.
 """
 
-from torch import Tensor
+from specbench.kernels.buffers import Rows, Slots
+from specbench.kernels.triton_support import dispatch, tl, triton
 
-from specbench.kernels.triton_support import tl, triton, use_triton
-
-_ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new size compiles nothing
+ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new size compiles nothing
 
 
-def prepare_rows(
-    slot_B: Tensor,
-    row_req_T: Tensor,
-    row_off_T: Tensor,
-    num_drafts_B: Tensor,
-    q_len_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    drafts_SK: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-    block_table_BP: Tensor,
-) -> None:
-    """Fills the target's inputs (the last five arguments) for one step, decode rounds and prompt chunks alike.
+def prepare_rows_ref(rows: Rows, slots: Slots) -> None:
+    """Fills the target's pass (`ids_T` to `kv_len_B`, `block_table_BP`) for one step, decodes and prompt chunks alike.
 
     Row t is row j = row_off_T[t] of request b = row_req_T[t] in slot s = slot_B[b], at position n_S[s] + j. Its id is
     the draft drafts_SK[s, j-1] where num_drafts_B[b] > 0 and j > 0, else tokens_SL[s, position]; no draft (-1) becomes
     id 0. `kv_len_B` = n_S[s] + q_len_B[b].
     """
-    op = prepare_rows_triton if use_triton(tokens_SL) else prepare_rows_ref
-    op(
-        slot_B,
-        row_req_T,
-        row_off_T,
-        num_drafts_B,
-        q_len_B,
-        n_S,
-        tokens_SL,
-        drafts_SK,
-        block_table_SP,
-        page_size,
-        ids_T,
-        position_T,
-        kv_slot_T,
-        kv_len_B,
-        block_table_BP,
-    )
+    slot_T, row_off_T = rows.slot_B[rows.row_req_T], rows.row_off_T
+    rows.kv_len_B.copy_(slots.n_S[rows.slot_B] + rows.q_len_B)
+    rows.block_table_BP.copy_(slots.block_table_SP[rows.slot_B])
 
+    at_T = slots.n_S[slot_T].long() + row_off_T
+    rows.position_T.copy_(at_T)
+    rows.kv_slot_T.copy_(slots.key_slots(slot_T, at_T))
 
-def prepare_rows_ref(
-    slot_B: Tensor,
-    row_req_T: Tensor,
-    row_off_T: Tensor,
-    num_drafts_B: Tensor,
-    q_len_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    drafts_SK: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-    block_table_BP: Tensor,
-) -> None:
-    n_B = n_S[slot_B]
-    kv_len_B.copy_(n_B + q_len_B)
-    block_table_BP.copy_(block_table_SP[slot_B])
-
-    at_T = n_B[row_req_T].long() + row_off_T
-    position_T.copy_(at_T)
-    kv_slot_T.copy_(block_table_BP[row_req_T, at_T // page_size].long() * page_size + at_T % page_size)
-
-    slot_T = slot_B[row_req_T]
     # A draft may lie beyond the token buffer; its token is not read then, but the gather needs a valid index.
-    known_T = tokens_SL[slot_T, at_T.clamp(max=tokens_SL.shape[1] - 1)]
-    num_drafts = drafts_SK.shape[1]
+    known_T = slots.tokens_SL[slot_T, at_T.clamp(max=slots.tokens_SL.shape[1] - 1)]
+    num_drafts = slots.drafts_SK.shape[1]
     if num_drafts > 0:
-        draft_T = drafts_SK[slot_T, (row_off_T - 1).clamp(0, num_drafts - 1)]
-        is_draft_T = (num_drafts_B[row_req_T] > 0) & (row_off_T > 0)
+        draft_T = slots.drafts_SK[slot_T, (row_off_T - 1).clamp(0, num_drafts - 1)]
+        is_draft_T = (rows.num_drafts_B[rows.row_req_T] > 0) & (row_off_T > 0)
         known_T = draft_T.where(is_draft_T, known_T)
-    ids_T.copy_(known_T.clamp_(min=0))
+    rows.ids_T.copy_(known_T.clamp_(min=0))
 
 
-def prepare_rows_triton(
-    slot_B: Tensor,
-    row_req_T: Tensor,
-    row_off_T: Tensor,
-    num_drafts_B: Tensor,
-    q_len_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    drafts_SK: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-    block_table_BP: Tensor,
-) -> None:
-    num_rows, num_requests = row_req_T.shape[0], slot_B.shape[0]
+def prepare_rows_triton(rows: Rows, slots: Slots) -> None:
+    tokens_SL, drafts_SK, block_table_SP = slots.tokens_SL, slots.drafts_SK, slots.block_table_SP
+    num_rows, num_requests = rows.row_req_T.shape[0], rows.slot_B.shape[0]
     if num_requests == 0:
         return
-    row_programs = triton.cdiv(num_rows, _ROWS_PER_PROGRAM)
+    row_programs = triton.cdiv(num_rows, ROWS_PER_PROGRAM)
     _prepare_rows_kernel[(row_programs + num_requests,)](
-        slot_B,
-        row_req_T,
-        row_off_T,
-        num_drafts_B,
-        q_len_B,
-        n_S,
+        rows.slot_B,
+        rows.row_req_T,
+        rows.row_off_T,
+        rows.num_drafts_B,
+        rows.q_len_B,
+        slots.n_S,
         tokens_SL,
         drafts_SK,
         block_table_SP,
-        ids_T,
-        position_T,
-        kv_slot_T,
-        kv_len_B,
-        block_table_BP,
+        rows.ids_T,
+        rows.position_T,
+        rows.kv_slot_T,
+        rows.kv_len_B,
+        rows.block_table_BP,
         num_rows,
         row_programs,
         tokens_SL.stride(0),
         drafts_SK.stride(0),
         block_table_SP.stride(0),
-        block_table_BP.stride(0),
+        rows.block_table_BP.stride(0),
         tokens_SL.shape[1],
         drafts_SK.shape[1],
         P=block_table_SP.shape[1],
-        PAGE=page_size,
-        BLOCK_T=_ROWS_PER_PROGRAM,
+        PAGE=slots.page_size,
+        BLOCK_T=ROWS_PER_PROGRAM,
         BLOCK_P=min(triton.next_power_of_2(block_table_SP.shape[1]), 1024),
         num_warps=4,
     )
+
+
+prepare_rows = dispatch(prepare_rows_ref, prepare_rows_triton)
 
 
 @triton.jit

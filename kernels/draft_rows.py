@@ -2,31 +2,25 @@
 
 EAGLE: the drafter's key at index p is made from the target's feature of token p and the embedding of token p + 1, with
 rotary position p. Draft model: its key at index p is made from token p itself, so its later passes stand one position
-further on (`shift` 1). State tensors and the key slot: see `decode_rows.py`.
+further on (`shift` 1). The key slot: see `decode_rows.py`.
 Legend: B requests, T rows of the first pass, S slots, L width of the token buffer, P pages of a slot, K draft depth.
 """
 
 import torch
 from torch import Tensor
 
-from specbench.kernels.decode_rows import key_slot
-from specbench.kernels.triton_support import tl, triton, use_triton
-
-_ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new size compiles nothing
-
-
-def draft_first_ids(slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor) -> None:
-    """Fills `ids_T` with the token after each row's position, tokens_SL[slot, position + 1].
-
-    Padded rows (rejected drafts) get whatever the buffer holds there, as a valid id.
-    """
-    op = draft_first_ids_triton if use_triton(tokens_SL) else draft_first_ids_ref
-    op(slot_B, row_req_T, position_T, tokens_SL, ids_T)
+from specbench.kernels.buffers import PassRows, Slots
+from specbench.kernels.decode_rows import ROWS_PER_PROGRAM, key_slot
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 
 def draft_first_ids_ref(
     slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor
 ) -> None:
+    """Fills `ids_T` with the token after each row's position, tokens_SL[slot, position + 1].
+
+    Padded rows (rejected drafts) get whatever the buffer holds there, as a valid id.
+    """
     after_T = (position_T + 1).clamp_(max=tokens_SL.shape[1] - 1)
     ids_T.copy_(tokens_SL[slot_B[row_req_T], after_T].clamp_(min=0))
 
@@ -37,7 +31,7 @@ def draft_first_ids_triton(
     num_rows = row_req_T.shape[0]
     if num_rows == 0:
         return
-    _draft_first_ids_kernel[(triton.cdiv(num_rows, _ROWS_PER_PROGRAM),)](
+    _draft_first_ids_kernel[(triton.cdiv(num_rows, ROWS_PER_PROGRAM),)](
         slot_B,
         row_req_T,
         position_T,
@@ -46,166 +40,106 @@ def draft_first_ids_triton(
         num_rows,
         tokens_SL.stride(0),
         tokens_SL.shape[1],
-        BLOCK_T=_ROWS_PER_PROGRAM,
+        BLOCK_T=ROWS_PER_PROGRAM,
         num_warps=4,
     )
 
 
-def draft_next_rows(
-    step: int,
-    slot_B: Tensor,
-    n_S: Tensor,
-    drafts_SK: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_B: Tensor,
-    position_B: Tensor,
-    kv_slot_B: Tensor,
-    kv_len_B: Tensor,
-    shift: int = 0,
-) -> None:
-    """Fills the inputs (`ids_B` to `kv_len_B`) of the drafter's pass `step` (2..K), which makes draft number `step`.
+draft_first_ids = dispatch(draft_first_ids_ref, draft_first_ids_triton)
+
+
+def draft_next_rows_ref(out: PassRows, slot_B: Tensor, slots: Slots, step: int, shift: int = 0) -> None:
+    """Fills the inputs of the drafter's pass `step` (2..K), which makes draft number `step`; one row a request.
 
     The id is draft step - 1 (none becomes 0), at position n_S + step - 2 + shift, with one more key than that.
     `shift` is 0 for EAGLE, 1 for a draft model.
     """
-    assert 2 <= step <= drafts_SK.shape[1], f"step {step} is outside 2..{drafts_SK.shape[1]}"
-    op = draft_next_rows_triton if use_triton(drafts_SK) else draft_next_rows_ref
-    op(step, slot_B, n_S, drafts_SK, block_table_SP, page_size, ids_B, position_B, kv_slot_B, kv_len_B, shift)
+    _check_step(step, slots)
+    at_B = slots.n_S[slot_B].long() + (step - 2 + shift)
+    out.kv_len_B.copy_(at_B + 1)
+    out.position_T.copy_(at_B)
+    out.kv_slot_T.copy_(slots.key_slots(slot_B, at_B))
+    out.ids_T.copy_(slots.drafts_SK[slot_B, step - 2].clamp_(min=0))
 
 
-def draft_next_rows_ref(
-    step: int,
-    slot_B: Tensor,
-    n_S: Tensor,
-    drafts_SK: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_B: Tensor,
-    position_B: Tensor,
-    kv_slot_B: Tensor,
-    kv_len_B: Tensor,
-    shift: int = 0,
-) -> None:
-    at_B = n_S[slot_B].long() + (step - 2 + shift)
-    kv_len_B.copy_(at_B + 1)
-    position_B.copy_(at_B)
-    kv_slot_B.copy_(block_table_SP[slot_B, at_B // page_size].long() * page_size + at_B % page_size)
-    ids_B.copy_(drafts_SK[slot_B, step - 2].clamp_(min=0))
-
-
-def draft_next_rows_triton(
-    step: int,
-    slot_B: Tensor,
-    n_S: Tensor,
-    drafts_SK: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_B: Tensor,
-    position_B: Tensor,
-    kv_slot_B: Tensor,
-    kv_len_B: Tensor,
-    shift: int = 0,
-) -> None:
+def draft_next_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots, step: int, shift: int = 0) -> None:
+    _check_step(step, slots)
     num_requests = slot_B.shape[0]
     if num_requests == 0:
         return
-    _draft_next_rows_kernel[(triton.cdiv(num_requests, _ROWS_PER_PROGRAM),)](
+    _draft_next_rows_kernel[(triton.cdiv(num_requests, ROWS_PER_PROGRAM),)](
         slot_B,
-        n_S,
-        drafts_SK,
-        block_table_SP,
-        ids_B,
-        position_B,
-        kv_slot_B,
-        kv_len_B,
+        slots.n_S,
+        slots.drafts_SK,
+        slots.block_table_SP,
+        out.ids_T,
+        out.position_T,
+        out.kv_slot_T,
+        out.kv_len_B,
         num_requests,
-        drafts_SK.stride(0),
-        block_table_SP.stride(0),
-        block_table_SP.shape[1],
+        slots.drafts_SK.stride(0),
+        slots.block_table_SP.stride(0),
+        slots.block_table_SP.shape[1],
         COLUMN=step - 2,
         AHEAD=step - 2 + shift,
-        PAGE=page_size,
-        BLOCK_B=_ROWS_PER_PROGRAM,
+        PAGE=slots.page_size,
+        BLOCK_B=ROWS_PER_PROGRAM,
         num_warps=4,
     )
 
 
-def draft_pair_rows(
-    slot_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-) -> None:
-    """Fills the inputs (the last four arguments) of a draft model's first pass: T = 2B rows, two a request.
+draft_next_rows = dispatch(draft_next_rows_ref, draft_next_rows_triton)
+
+
+def _check_step(step: int, slots: Slots) -> None:
+    """A later pass continues from a draft that the one before it stored."""
+    most = slots.drafts_SK.shape[1]
+    assert 2 <= step <= most, f"step {step} is outside 2..{most}"
+
+
+def draft_pair_rows_ref(out: PassRows, slot_B: Tensor, slots: Slots) -> None:
+    """Fills the inputs of a draft model's first pass: T = 2B rows, two a request.
 
     Rows 2b and 2b + 1 are the tokens at n - 1 and n (the pending one) at their own positions, with n + 1 keys; n is
     n_S[slot_B[b]], taken as 1 where it is 0 (dummy rows). After a fully accepted round the key of n - 1 is missing: the
     draft model never ran its own last draft (vLLM's draft_model.py adds a row for the same reason).
     """
-    op = draft_pair_rows_triton if use_triton(tokens_SL) else draft_pair_rows_ref
-    op(slot_B, n_S, tokens_SL, block_table_SP, page_size, ids_T, position_T, kv_slot_T, kv_len_B)
-
-
-def draft_pair_rows_ref(
-    slot_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-) -> None:
-    n_B = n_S[slot_B].long().clamp(min=1)
-    kv_len_B.copy_(n_B + 1)
+    tokens_SL = slots.tokens_SL
+    n_B = slots.n_S[slot_B].long().clamp(min=1)
+    out.kv_len_B.copy_(n_B + 1)
     at_B2 = torch.stack([n_B - 1, n_B], dim=1)
     slot_B1 = slot_B.unsqueeze(1)
-    position_T.copy_(at_B2.flatten())
-    entry_B2 = block_table_SP[slot_B1, at_B2 // page_size].long()
-    kv_slot_T.copy_((entry_B2 * page_size + at_B2 % page_size).flatten())
-    ids_T.copy_(tokens_SL[slot_B1, at_B2.clamp(max=tokens_SL.shape[1] - 1)].clamp(min=0).flatten())
+    out.position_T.copy_(at_B2.flatten())
+    out.kv_slot_T.copy_(slots.key_slots(slot_B1, at_B2).flatten())
+    out.ids_T.copy_(tokens_SL[slot_B1, at_B2.clamp(max=tokens_SL.shape[1] - 1)].clamp(min=0).flatten())
 
 
-def draft_pair_rows_triton(
-    slot_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-) -> None:
+def draft_pair_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots) -> None:
     num_requests = slot_B.shape[0]
-    assert ids_T.shape[0] == 2 * num_requests, "two rows a request"
+    assert out.ids_T.shape[0] == 2 * num_requests, "two rows a request"
     if num_requests == 0:
         return
-    _draft_pair_rows_kernel[(triton.cdiv(2 * num_requests, _ROWS_PER_PROGRAM),)](
+    _draft_pair_rows_kernel[(triton.cdiv(2 * num_requests, ROWS_PER_PROGRAM),)](
         slot_B,
-        n_S,
-        tokens_SL,
-        block_table_SP,
-        ids_T,
-        position_T,
-        kv_slot_T,
-        kv_len_B,
+        slots.n_S,
+        slots.tokens_SL,
+        slots.block_table_SP,
+        out.ids_T,
+        out.position_T,
+        out.kv_slot_T,
+        out.kv_len_B,
         2 * num_requests,
-        tokens_SL.stride(0),
-        block_table_SP.stride(0),
-        tokens_SL.shape[1],
-        block_table_SP.shape[1],
-        PAGE=page_size,
-        BLOCK_T=_ROWS_PER_PROGRAM,
+        slots.tokens_SL.stride(0),
+        slots.block_table_SP.stride(0),
+        slots.tokens_SL.shape[1],
+        slots.block_table_SP.shape[1],
+        PAGE=slots.page_size,
+        BLOCK_T=ROWS_PER_PROGRAM,
         num_warps=4,
     )
+
+
+draft_pair_rows = dispatch(draft_pair_rows_ref, draft_pair_rows_triton)
 
 
 @triton.jit(do_not_specialize=["num_rows"])

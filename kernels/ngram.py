@@ -7,43 +7,22 @@ Legend: B requests, S slots, L width of the token buffer, W part of it that is s
 import torch
 from torch import Tensor
 
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.buffers import Slots
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 
-def ngram_propose(
-    slot_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    min_n: int,
-    max_n: int,
-    drafts_SK: Tensor,
-    max_context: int | None = None,
-) -> None:
+def ngram_propose_ref(slot_B: Tensor, slots: Slots, min_n: int, max_n: int) -> None:
     """Fills drafts_SK[slot_B] with K proposals for the context tokens_SL[s, 0..n_S[s]], the pending token included.
 
     A suffix of min_n..max_n tokens that also ends earlier in the context is a match (the two may overlap). Fewer than K
-    tokens behind the match leave -1 behind them, no match leaves only -1. `max_context` is an upper bound of n_S + 1
-    known to the host; it narrows the search where that costs time and changes no result.
+    tokens behind the match leave -1 behind them, no match leaves only -1.
     """
-    if not 1 <= min_n <= max_n:
-        raise ValueError(f"min_n {min_n} and max_n {max_n}: allowed are 1 <= min_n <= max_n")
-    op = ngram_propose_triton if use_triton(tokens_SL) else ngram_propose_ref
-    op(slot_B, n_S, tokens_SL, min_n, max_n, drafts_SK, max_context)
-
-
-def ngram_propose_ref(
-    slot_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    min_n: int,
-    max_n: int,
-    drafts_SK: Tensor,
-    max_context: int | None = None,
-) -> None:
-    last_B1 = n_S[slot_B].long().unsqueeze(1)
-    if max_context is None and not tokens_SL.is_cuda:
-        max_context = int(last_B1.max()) + 1
-    context_BW = tokens_SL[slot_B, :max_context]
+    _check_lengths(min_n, max_n)
+    tokens_SL, drafts_SK = slots.tokens_SL, slots.drafts_SK
+    last_B1 = slots.n_S[slot_B].long().unsqueeze(1)
+    # Where a look costs no synchronisation, the search is narrowed to the longest context.
+    most = tokens_SL.shape[1] if tokens_SL.is_cuda else int(last_B1.max()) + 1
+    context_BW = tokens_SL[slot_B, :most]
     width = context_BW.shape[1]
     index_W = torch.arange(width, device=tokens_SL.device)
 
@@ -72,21 +51,15 @@ def _match_lengths(context_BW: Tensor, last_B1: Tensor, max_n: int) -> Tensor:
     return run_BW
 
 
-def ngram_propose_triton(
-    slot_B: Tensor,
-    n_S: Tensor,
-    tokens_SL: Tensor,
-    min_n: int,
-    max_n: int,
-    drafts_SK: Tensor,
-    max_context: int | None = None,
-) -> None:
+def ngram_propose_triton(slot_B: Tensor, slots: Slots, min_n: int, max_n: int) -> None:
+    _check_lengths(min_n, max_n)
+    tokens_SL, drafts_SK = slots.tokens_SL, slots.drafts_SK
     num_requests, depth = slot_B.shape[0], drafts_SK.shape[1]
     if num_requests == 0 or depth == 0:
         return
     _ngram_propose_kernel[(num_requests,)](
         slot_B,
-        n_S,
+        slots.n_S,
         tokens_SL,
         drafts_SK,
         tokens_SL.stride(0),
@@ -98,6 +71,14 @@ def ngram_propose_triton(
         BLOCK_K=triton.next_power_of_2(depth),
         num_warps=8,
     )
+
+
+ngram_propose = dispatch(ngram_propose_ref, ngram_propose_triton)
+
+
+def _check_lengths(min_n: int, max_n: int) -> None:
+    if not 1 <= min_n <= max_n:
+        raise ValueError(f"min_n {min_n} and max_n {max_n}: allowed are 1 <= min_n <= max_n")
 
 
 @triton.jit

@@ -7,10 +7,10 @@ Legend: T rows of the step, X = (Hq + 2*Hkv)*D, D head size, M longest position,
 import torch
 from torch import Tensor
 
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 
-def rope_store_kv(
+def rope_store_kv_ref(
     qkv_TX: Tensor,
     cos_sin_MD: Tensor,
     position_T: Tensor,
@@ -27,20 +27,6 @@ def rope_store_kv(
     `kv_slot_T` (int64) counts key slots from the start of the cache: page * page_size + offset. Rows may share a slot
     (padding); which one then stays is undefined. The rotation is in fp32 and rounded once.
     """
-    rope = rope_store_kv_triton if use_triton(qkv_TX) else rope_store_kv_ref
-    return rope(qkv_TX, cos_sin_MD, position_T, kv_slot_T, k_cache, v_cache, num_q_heads, num_kv_heads)
-
-
-def rope_store_kv_ref(
-    qkv_TX: Tensor,
-    cos_sin_MD: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    num_q_heads: int,
-    num_kv_heads: int,
-) -> Tensor:
     head_dim = cos_sin_MD.shape[1]
     half = head_dim // 2
     num_rotated = num_q_heads + num_kv_heads
@@ -91,6 +77,9 @@ def rope_store_kv_triton(
         num_warps=1,
     )
     return q_THD
+
+
+rope_store_kv = dispatch(rope_store_kv_ref, rope_store_kv_triton)
 
 
 @triton.jit

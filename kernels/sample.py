@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.philox import PURPOSE_SAMPLE, philox_uniform_block, uniform
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 _NEGATIVE_INFINITY = -math.inf
 
 
-def sample(
+def sample_ref(
     logits_RV: Tensor,
     temperature_R: Tensor,
     seed_R: Tensor,
@@ -29,18 +29,6 @@ def sample(
     A row with temperature 0 takes argmax(logits). `all_greedy` promises that every row does, whatever `temperature_R`
     says. NaN counts as -inf; ties go to the lowest index; a row without any finite or +inf logit gives 0.
     """
-    op = sample_triton if use_triton(logits_RV) else sample_ref
-    return op(logits_RV, temperature_R, seed_R, position_R, all_greedy, out_R)
-
-
-def sample_ref(
-    logits_RV: Tensor,
-    temperature_R: Tensor,
-    seed_R: Tensor,
-    position_R: Tensor,
-    all_greedy: bool,
-    out_R: Tensor | None = None,
-) -> Tensor:
     if all_greedy:
         ids_R = argmax_ref(logits_RV)
     else:
@@ -124,6 +112,9 @@ def sample_triton(
         best_RN, index_RN, out_R, out_R.stride(0), parts, BLOCK_N=triton.next_power_of_2(parts), num_warps=1
     )
     return out_R
+
+
+sample = dispatch(sample_ref, sample_triton)
 
 
 def argmax_parts(logits_RV: Tensor, noise: tuple[Tensor, Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:

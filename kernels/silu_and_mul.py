@@ -7,15 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specbench.kernels.triton_support import tl, triton, use_triton
-
-
-def silu_and_mul(gate_up_TX: Tensor) -> Tensor:
-    """`silu(gate) * up` as a dense [T, I] tensor of the input's type."""
-    return (silu_and_mul_triton if use_triton(gate_up_TX) else silu_and_mul_ref)(gate_up_TX)
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 
 def silu_and_mul_ref(gate_up_TX: Tensor) -> Tensor:
+    """`silu(gate) * up` as a dense [T, I] tensor of the input's type."""
     gate_TI, up_TI = gate_up_TX.chunk(2, dim=-1)
     return F.silu(gate_TI).mul_(up_TI)
 
@@ -31,6 +27,9 @@ def silu_and_mul_triton(gate_up_TX: Tensor) -> Tensor:
     grid = (num_rows, triton.cdiv(intermediate, block))
     _silu_and_mul_kernel[grid](gate_up_TX, out_TI, gate_up_TX.stride(0), intermediate, BLOCK_I=block, num_warps=4)
     return out_TI
+
+
+silu_and_mul = dispatch(silu_and_mul_ref, silu_and_mul_triton)
 
 
 @triton.jit

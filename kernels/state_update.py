@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specbench.kernels.accept_chain import accept_chain
 from specbench.kernels.accept_tree import accept_tree
+from specbench.kernels.buffers import Outcome, PassRows, Rows, Slots
 from specbench.kernels.decode_rows import prepare_rows
 from specbench.kernels.draft_rows import draft_first_ids, draft_next_rows, draft_pair_rows
 from specbench.kernels.store_draft import store_draft
@@ -26,132 +27,42 @@ class StateUpdate(Protocol):
 
     name: str
 
-    def prepare_rows(
-        self,
-        slot_B: Tensor,
-        row_req_T: Tensor,
-        row_off_T: Tensor,
-        num_drafts_B: Tensor,
-        q_len_B: Tensor,
-        n_S: Tensor,
-        tokens_SL: Tensor,
-        drafts_SK: Tensor,
-        block_table_SP: Tensor,
-        page_size: int,
-        ids_T: Tensor,
-        position_T: Tensor,
-        kv_slot_T: Tensor,
-        kv_len_B: Tensor,
-        block_table_BP: Tensor,
-    ) -> None:
-        """The inputs of the target's pass (the last five arguments)."""
+    def prepare_rows(self, rows: Rows, slots: Slots, /) -> None:
+        """The inputs of the target's pass."""
         ...
 
     def accept_chain(
-        self,
-        sampled_BQ: Tensor,
-        slot_B: Tensor,
-        num_drafts_B: Tensor,
-        base_row_B: Tensor,
-        forced_B: Tensor | None,
-        n_S: Tensor,
-        tokens_SL: Tensor,
-        limit_S: Tensor,
-        stop_SE: Tensor,
-        done_S: Tensor,
-        drafts_SK: Tensor,
-        status_BX: Tensor,
-        sample_row_B: Tensor,
+        self, sampled_BQ: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None, /
     ) -> None:
         """Accepts, commits and reports one round."""
         ...
 
-    def prepare_tree_rows(
-        self,
-        slot_B: Tensor,
-        row_req_T: Tensor,
-        row_off_T: Tensor,
-        num_drafts_B: Tensor,
-        q_len_B: Tensor,
-        n_S: Tensor,
-        tokens_SL: Tensor,
-        drafts_SK: Tensor,
-        depth_SD: Tensor,
-        mask_SDD: Tensor,
-        block_table_SP: Tensor,
-        page_size: int,
-        ids_T: Tensor,
-        position_T: Tensor,
-        kv_slot_T: Tensor,
-        kv_len_B: Tensor,
-        block_table_BP: Tensor,
-        mask_BDD: Tensor,
-    ) -> None:
-        """The inputs of the target's pass over trees (the last six arguments)."""
+    def prepare_tree_rows(self, rows: Rows, slots: Slots, /) -> None:
+        """The inputs of the target's pass over trees."""
         ...
 
     def accept_tree(
-        self,
-        sampled_BD: Tensor,
-        slot_B: Tensor,
-        num_drafts_B: Tensor,
-        base_row_B: Tensor,
-        forced_B: Tensor | None,
-        n_S: Tensor,
-        tokens_SL: Tensor,
-        limit_S: Tensor,
-        stop_SE: Tensor,
-        done_S: Tensor,
-        drafts_SK: Tensor,
-        parent_SD: Tensor,
-        depth_SD: Tensor,
-        status_BX: Tensor,
-        sample_row_B: Tensor,
-        path_BW: Tensor,
+        self, sampled_BD: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None, /
     ) -> None:
         """Accepts, commits and reports one round of trees."""
         ...
 
     def draft_first_ids(
-        self, slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor
+        self, slot_B: Tensor, row_req_T: Tensor, position_T: Tensor, tokens_SL: Tensor, ids_T: Tensor, /
     ) -> None:
         """The token after each row's position."""
         ...
 
-    def draft_next_rows(
-        self,
-        step: int,
-        slot_B: Tensor,
-        n_S: Tensor,
-        drafts_SK: Tensor,
-        block_table_SP: Tensor,
-        page_size: int,
-        ids_B: Tensor,
-        position_B: Tensor,
-        kv_slot_B: Tensor,
-        kv_len_B: Tensor,
-        shift: int = 0,
-    ) -> None:
-        """The inputs (four tensors) of a later drafter pass."""
+    def draft_next_rows(self, out: PassRows, slot_B: Tensor, slots: Slots, step: int, shift: int = 0, /) -> None:
+        """The inputs of a later drafter pass."""
         ...
 
-    def draft_pair_rows(
-        self,
-        slot_B: Tensor,
-        n_S: Tensor,
-        tokens_SL: Tensor,
-        block_table_SP: Tensor,
-        page_size: int,
-        ids_T: Tensor,
-        position_T: Tensor,
-        kv_slot_T: Tensor,
-        kv_len_B: Tensor,
-    ) -> None:
-        """The inputs (the last four arguments) of a draft model's first pass, two rows a request."""
+    def draft_pair_rows(self, out: PassRows, slot_B: Tensor, slots: Slots, /) -> None:
+        """The inputs of a draft model's first pass, two rows a request."""
         ...
 
     def store_draft(
-        self, logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor
+        self, logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor, /
     ) -> None:
         """The drafter's greedy choice, into its slot."""
         ...

@@ -6,24 +6,21 @@ Legend: B requests, V the drafter's vocabulary, S slots, K draft depth.
 from torch import Tensor
 
 from specbench.kernels.sample import argmax_parts, argmax_ref, best_of_parts
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 
-def store_draft(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
+def store_draft_ref(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
     """drafts_SK[slot_B, step - 1] = argmax of each row, for the draft number `step` (1..K).
 
     `d2t_V` (int64, EAGLE-3's reduced vocabulary) is what to add to a drafter's id to get the target's.
     """
     assert 1 <= step <= drafts_SK.shape[1], f"step {step} is outside 1..{drafts_SK.shape[1]}"
-    (store_draft_triton if use_triton(logits_BV) else store_draft_ref)(logits_BV, d2t_V, slot_B, step, drafts_SK)
-
-
-def store_draft_ref(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
     ids_B = argmax_ref(logits_BV)
     drafts_SK[slot_B, step - 1] = ids_B if d2t_V is None else ids_B + d2t_V[ids_B]
 
 
 def store_draft_triton(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
+    assert 1 <= step <= drafts_SK.shape[1], f"step {step} is outside 1..{drafts_SK.shape[1]}"
     num_requests = logits_BV.shape[0]
     if num_requests == 0:
         return
@@ -42,6 +39,9 @@ def store_draft_triton(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, 
         BLOCK_N=triton.next_power_of_2(parts),
         num_warps=1,
     )
+
+
+store_draft = dispatch(store_draft_ref, store_draft_triton)
 
 
 @triton.jit

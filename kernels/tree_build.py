@@ -6,30 +6,22 @@ Legend: B requests, S slots, C candidates in the order of tree_expand.py, D node
 import torch
 from torch import Tensor
 
+from specbench.kernels.buffers import Trees
 from specbench.kernels.tree_expand import TreePool
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 _RANK_BLOCK = 16  # candidates that all others are compared with at a time
 
 
-def build_tree(
-    pool: TreePool, slot_B: Tensor, drafts_SK: Tensor, parent_SD: Tensor, depth_SD: Tensor, mask_SDD: Tensor
-) -> None:
-    """Writes each request's tree of the D - 1 best candidates into its slot (the last four arguments).
+def build_tree_ref(slot_B: Tensor, pool: TreePool, drafts_SK: Tensor, trees: Trees) -> None:
+    """Writes each request's tree of the D - 1 best candidates into its slot of `drafts_SK` and `trees`.
 
     Nodes stand in candidate order, so parents precede children; of equal scores the lower candidate is taken, so the
     parent of a node is always a node (a child's score is never above its parent's). `drafts_SK` int64 tokens of nodes
     1 .. D-1; `parent_SD` int32 (root -1), `depth_SD` int32 edges from the root, `mask_SDD` bool ancestors and self.
     """
-    assert mask_SDD.shape[1] - 1 <= pool.num_candidates, "a tree has at most as many drafts as there are candidates"
-    op = build_tree_triton if use_triton(drafts_SK) else build_tree_ref
-    op(pool, slot_B, drafts_SK, parent_SD, depth_SD, mask_SDD)
-
-
-def build_tree_ref(
-    pool: TreePool, slot_B: Tensor, drafts_SK: Tensor, parent_SD: Tensor, depth_SD: Tensor, mask_SDD: Tensor
-) -> None:
-    size = mask_SDD.shape[1]
+    size = trees.mask_SDD.shape[1]
+    assert size - 1 <= pool.num_candidates, "a tree has at most as many drafts as there are candidates"
     order_BC = pool.score_BC.sort(dim=1, descending=True, stable=True).indices
     chosen_BK = order_BC[:, : size - 1].sort(dim=1).values
     drafts_SK[slot_B] = pool.token_BC.gather(1, chosen_BK)
@@ -46,15 +38,15 @@ def build_tree_ref(
         # The root's own parent is taken for the root, which sees itself anyway.
         sees_BDD.scatter_(2, ancestor_BD.clamp(min=0).unsqueeze(2), True)
         ancestor_BD = torch.where(ancestor_BD > 0, parent_BD.gather(1, ancestor_BD.clamp(min=0)), -1)
-    parent_SD[slot_B] = parent_BD.int()
-    depth_SD[slot_B] = depth_BD.int()
-    mask_SDD[slot_B] = sees_BDD
+    trees.parent_SD[slot_B] = parent_BD.int()
+    trees.depth_SD[slot_B] = depth_BD.int()
+    trees.mask_SDD[slot_B] = sees_BDD
 
 
-def build_tree_triton(
-    pool: TreePool, slot_B: Tensor, drafts_SK: Tensor, parent_SD: Tensor, depth_SD: Tensor, mask_SDD: Tensor
-) -> None:
+def build_tree_triton(slot_B: Tensor, pool: TreePool, drafts_SK: Tensor, trees: Trees) -> None:
+    parent_SD, depth_SD, mask_SDD = trees.parent_SD, trees.depth_SD, trees.mask_SDD
     size = mask_SDD.shape[1]
+    assert size - 1 <= pool.num_candidates, "a tree has at most as many drafts as there are candidates"
     num_requests = slot_B.shape[0]
     assert mask_SDD.is_contiguous() and parent_SD.stride() == depth_SD.stride() == (size, 1), "trees must be dense"
     if num_requests == 0:
@@ -77,6 +69,9 @@ def build_tree_triton(
         RANK_BLOCK=_RANK_BLOCK,
         num_warps=4 if pool.num_candidates <= 512 else 8,
     )
+
+
+build_tree = dispatch(build_tree_ref, build_tree_triton)
 
 
 @triton.jit

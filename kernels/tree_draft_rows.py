@@ -9,192 +9,116 @@ rows of a pass, S slots, L width of the token buffer, P pages of a slot, X statu
 import torch
 from torch import Tensor
 
-from specbench.kernels.decode_rows import key_slot
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.buffers import Outcome, PassRows, Slots
+from specbench.kernels.decode_rows import ROWS_PER_PROGRAM, key_slot
+from specbench.kernels.triton_support import dispatch, tl, triton
 
-_ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new size compiles nothing
 
-
-def tree_first_rows(
-    path_BW: Tensor,
-    status_BX: Tensor,
-    slot_B: Tensor,
-    tokens_SL: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    num_nodes: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-    feature_row_T: Tensor,
+def tree_first_rows_ref(
+    out: PassRows, feature_row_T: Tensor, outcome: Outcome, slot_B: Tensor, slots: Slots, num_nodes: int
 ) -> None:
-    """Fills the inputs (the last five arguments) of the first pass for the decodes, W rows each.
+    """Fills the inputs of the first pass for the decodes, W rows each, and `feature_row_T`.
 
     With n = tokens with KV before the round (the status block's new n less what was committed), row j stands at
     position n + j with the token of n + j + 1, of n + W keys; `feature_row_T` (int64) = b * D + path_BW[b, j] is the
     row of the verifying pass whose feature it takes. Rows behind the accepted ones are padded: the last accepted
     node's feature and whatever token the buffer holds.
     """
-    op = tree_first_rows_triton if use_triton(tokens_SL) else tree_first_rows_ref
-    op(
-        path_BW,
-        status_BX,
-        slot_B,
-        tokens_SL,
-        block_table_SP,
-        page_size,
-        num_nodes,
-        ids_T,
-        position_T,
-        kv_slot_T,
-        kv_len_B,
-        feature_row_T,
-    )
-
-
-def tree_first_rows_ref(
-    path_BW: Tensor,
-    status_BX: Tensor,
-    slot_B: Tensor,
-    tokens_SL: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    num_nodes: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-    feature_row_T: Tensor,
-) -> None:
-    num_requests, width = kv_len_B.shape[0], path_BW.shape[1]
+    path_BW, status_BX, tokens_SL = outcome.path_BW, outcome.status_BX, slots.tokens_SL
+    assert path_BW is not None
+    num_requests, width = out.kv_len_B.shape[0], path_BW.shape[1]
     slot_B1 = slot_B[:num_requests].unsqueeze(1)
     n_B = (status_BX[:num_requests, 3] - status_BX[:num_requests, 1]).long()
     at_BW = n_B.unsqueeze(1) + torch.arange(width, device=n_B.device)
-    kv_len_B.copy_(n_B + width)
-    position_T.copy_(at_BW.flatten())
-    kv_slot_BW = block_table_SP[slot_B1, at_BW // page_size].long() * page_size + at_BW % page_size
-    kv_slot_T.copy_(kv_slot_BW.flatten())
+    out.kv_len_B.copy_(n_B + width)
+    out.position_T.copy_(at_BW.flatten())
+    out.kv_slot_T.copy_(slots.key_slots(slot_B1, at_BW).flatten())
     after_BW = (at_BW + 1).clamp_(max=tokens_SL.shape[1] - 1)
-    ids_T.copy_(tokens_SL[slot_B1, after_BW].clamp_(min=0).flatten())
+    out.ids_T.copy_(tokens_SL[slot_B1, after_BW].clamp_(min=0).flatten())
     first_row_B1 = torch.arange(num_requests, device=n_B.device).unsqueeze(1) * num_nodes
     feature_row_T.copy_((first_row_B1 + path_BW[:num_requests]).flatten())
 
 
 def tree_first_rows_triton(
-    path_BW: Tensor,
-    status_BX: Tensor,
-    slot_B: Tensor,
-    tokens_SL: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    num_nodes: int,
-    ids_T: Tensor,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-    feature_row_T: Tensor,
+    out: PassRows, feature_row_T: Tensor, outcome: Outcome, slot_B: Tensor, slots: Slots, num_nodes: int
 ) -> None:
-    num_requests, width = kv_len_B.shape[0], path_BW.shape[1]
+    path_BW, status_BX, tokens_SL, table_SP = outcome.path_BW, outcome.status_BX, slots.tokens_SL, slots.block_table_SP
+    assert path_BW is not None
+    num_requests, width = out.kv_len_B.shape[0], path_BW.shape[1]
     if num_requests == 0:
         return
     assert path_BW.stride(1) == 1 and status_BX.stride(1) == 1, "rows must be dense"
-    _tree_first_rows_kernel[(triton.cdiv(num_requests * width, _ROWS_PER_PROGRAM),)](
+    _tree_first_rows_kernel[(triton.cdiv(num_requests * width, ROWS_PER_PROGRAM),)](
         path_BW,
         status_BX,
         slot_B,
         tokens_SL,
-        block_table_SP,
-        ids_T,
-        position_T,
-        kv_slot_T,
-        kv_len_B,
+        table_SP,
+        out.ids_T,
+        out.position_T,
+        out.kv_slot_T,
+        out.kv_len_B,
         feature_row_T,
         num_requests * width,
         path_BW.stride(0),
         status_BX.stride(0),
         tokens_SL.stride(0),
-        block_table_SP.stride(0),
+        table_SP.stride(0),
         tokens_SL.shape[1],
-        block_table_SP.shape[1],
+        table_SP.shape[1],
         D=num_nodes,
         W=width,
-        PAGE=page_size,
-        BLOCK_T=_ROWS_PER_PROGRAM,
+        PAGE=slots.page_size,
+        BLOCK_T=ROWS_PER_PROGRAM,
         num_warps=4,
     )
 
 
-def tree_level_rows(
-    level: int,
-    slot_B: Tensor,
-    n_S: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    topk: int,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-) -> None:
-    """Fills the inputs (the last three arguments) of the pass of `level` (2 ..), k rows a request.
+tree_first_rows = dispatch(tree_first_rows_ref, tree_first_rows_triton)
+
+
+def tree_level_rows_ref(out: PassRows, slot_B: Tensor, slots: Slots, topk: int, level: int) -> None:
+    """Fills the inputs, ids excepted, of the pass of `level` (2 ..), k rows a request.
 
     With n = n_S of the slot: all rows stand at rotary position n + level - 2; row j's key goes to the slot of position
     n + (level - 2) k + j; there are n + (level - 1) k keys.
     """
-    assert level >= 2, f"level {level} has no rows of its own; allowed: from 2 on"
-    op = tree_level_rows_triton if use_triton(n_S) else tree_level_rows_ref
-    op(level, slot_B, n_S, block_table_SP, page_size, topk, position_T, kv_slot_T, kv_len_B)
-
-
-def tree_level_rows_ref(
-    level: int,
-    slot_B: Tensor,
-    n_S: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    topk: int,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-) -> None:
-    n_B = n_S[slot_B].long()
-    kv_len_B.copy_(n_B + (level - 1) * topk)
-    position_T.copy_((n_B + (level - 2)).repeat_interleave(topk))
+    _check_level(level)
+    n_B = slots.n_S[slot_B].long()
+    out.kv_len_B.copy_(n_B + (level - 1) * topk)
+    out.position_T.copy_((n_B + (level - 2)).repeat_interleave(topk))
     at_Bk = n_B.unsqueeze(1) + (level - 2) * topk + torch.arange(topk, device=n_B.device)
-    page_Bk = block_table_SP[slot_B.unsqueeze(1), at_Bk // page_size].long()
-    kv_slot_T.copy_((page_Bk * page_size + at_Bk % page_size).flatten())
+    out.kv_slot_T.copy_(slots.key_slots(slot_B.unsqueeze(1), at_Bk).flatten())
 
 
-def tree_level_rows_triton(
-    level: int,
-    slot_B: Tensor,
-    n_S: Tensor,
-    block_table_SP: Tensor,
-    page_size: int,
-    topk: int,
-    position_T: Tensor,
-    kv_slot_T: Tensor,
-    kv_len_B: Tensor,
-) -> None:
+def tree_level_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots, topk: int, level: int) -> None:
+    _check_level(level)
     num_rows = slot_B.shape[0] * topk
     if num_rows == 0:
         return
-    _tree_level_rows_kernel[(triton.cdiv(num_rows, _ROWS_PER_PROGRAM),)](
+    _tree_level_rows_kernel[(triton.cdiv(num_rows, ROWS_PER_PROGRAM),)](
         slot_B,
-        n_S,
-        block_table_SP,
-        position_T,
-        kv_slot_T,
-        kv_len_B,
+        slots.n_S,
+        slots.block_table_SP,
+        out.position_T,
+        out.kv_slot_T,
+        out.kv_len_B,
         num_rows,
-        block_table_SP.stride(0),
-        block_table_SP.shape[1],
+        slots.block_table_SP.stride(0),
+        slots.block_table_SP.shape[1],
         LEVEL=level,
         TOPK=topk,
-        PAGE=page_size,
-        BLOCK_T=_ROWS_PER_PROGRAM,
+        PAGE=slots.page_size,
+        BLOCK_T=ROWS_PER_PROGRAM,
         num_warps=4,
     )
+
+
+tree_level_rows = dispatch(tree_level_rows_ref, tree_level_rows_triton)
+
+
+def _check_level(level: int) -> None:
+    assert level >= 2, f"level {level} has no rows of its own; allowed: from 2 on"
 
 
 @triton.jit(do_not_specialize=["num_rows"])

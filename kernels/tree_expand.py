@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.top_k import top_k_parts, top_k_ref
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 
 @dataclass(slots=True)
@@ -65,19 +65,13 @@ def new_tree_pool(num_requests: int, topk: int, depth: int, device: torch.device
     )
 
 
-def expand_tree(level: int, logits_RV: Tensor, d2t_V: Tensor | None, pool: TreePool) -> None:
+def expand_tree_ref(logits_RV: Tensor, d2t_V: Tensor | None, pool: TreePool, level: int) -> None:
     """Adds a level (1 .. S) from its pass' logits; R = B rows for level 1, B * k for later ones.
 
     `d2t_V` (int64) is what to add to a drafter's id to get the target's. Ties go to the lowest id and the lowest
     candidate, so a child never ranks before its parent.
     """
-    rows = 1 if level == 1 else pool.topk
-    assert 1 <= level <= pool.depth and logits_RV.shape[0] == rows * pool.score_BC.shape[0], "one row a node"
-    op = expand_tree_triton if use_triton(logits_RV) else expand_tree_ref
-    op(level, logits_RV, d2t_V, pool)
-
-
-def expand_tree_ref(level: int, logits_RV: Tensor, d2t_V: Tensor | None, pool: TreePool) -> None:
+    _check_level(logits_RV, pool, level)
     num_requests, k = pool.ids_Bk.shape
     score_Rk, ids_Rk = top_k_ref(logits_RV, k)
     token_BG = (ids_Rk if d2t_V is None else ids_Rk + d2t_V[ids_Rk]).view(num_requests, -1)
@@ -107,7 +101,8 @@ def expand_tree_ref(level: int, logits_RV: Tensor, d2t_V: Tensor | None, pool: T
     pool.masks[level - 1][:, :, :-k] = pool.masks[level - 2][request_B1, row_Bk]
 
 
-def expand_tree_triton(level: int, logits_RV: Tensor, d2t_V: Tensor | None, pool: TreePool) -> None:
+def expand_tree_triton(logits_RV: Tensor, d2t_V: Tensor | None, pool: TreePool, level: int) -> None:
+    _check_level(logits_RV, pool, level)
     num_requests, k = pool.ids_Bk.shape
     if num_requests == 0:
         return
@@ -145,6 +140,14 @@ def expand_tree_triton(level: int, logits_RV: Tensor, d2t_V: Tensor | None, pool
         BLOCK_M=triton.next_power_of_2(pool.depth * k),
         num_warps=4,
     )
+
+
+expand_tree = dispatch(expand_tree_ref, expand_tree_triton)
+
+
+def _check_level(logits_RV: Tensor, pool: TreePool, level: int) -> None:
+    rows = 1 if level == 1 else pool.topk
+    assert 1 <= level <= pool.depth and logits_RV.shape[0] == rows * pool.score_BC.shape[0], "one row a node"
 
 
 @triton.jit(do_not_specialize=["parts", "first", "num_candidates", "mask_width"])

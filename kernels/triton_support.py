@@ -1,14 +1,14 @@
 """Triton when it is installed, stand-ins when it is not, so that every kernel file imports on any machine.
 
-Kernel files write `from specbench.kernels.triton_support import tl, triton, use_triton`. Without Triton the
-`@triton.jit` functions still exist as plain objects but can't be launched; the dispatchers then always take the
-plain-torch reference.
+Kernel files write `from specbench.kernels.triton_support import dispatch, tl, triton`. Without Triton the
+`@triton.jit` functions still exist as plain objects but can't be launched; `dispatch` then always takes the plain-torch
+reference.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from types import SimpleNamespace
-from typing import Any
-
-import torch
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 try:
     import triton
@@ -40,9 +40,33 @@ except ImportError:
     # Only `tl.constexpr` is looked up at import (annotations, global constants); the rest only in a launch.
     tl = SimpleNamespace(constexpr=lambda value: value)
 
-__all__ = ["HAS_TRITON", "tl", "triton", "use_triton"]
+__all__ = ["HAS_TRITON", "dispatch", "tl", "triton", "use_triton"]
 
 
-def use_triton(tensor: torch.Tensor) -> bool:
-    """Whether an operation on this tensor runs its Triton kernel rather than its plain-torch reference."""
-    return HAS_TRITON and tensor.is_cuda
+class OnDevice(Protocol):
+    """A tensor, or buffers that lie together."""
+
+    @property
+    def is_cuda(self) -> bool: ...
+
+
+_First = TypeVar("_First", bound=OnDevice)
+_Rest = ParamSpec("_Rest")
+_Result = TypeVar("_Result")
+
+
+def use_triton(operand: OnDevice) -> bool:
+    """Whether an operation on this operand runs its Triton kernel rather than its plain-torch reference."""
+    return HAS_TRITON and operand.is_cuda
+
+
+def dispatch(
+    reference: Callable[Concatenate[_First, _Rest], _Result], kernel: Callable[Concatenate[_First, _Rest], _Result]
+) -> Callable[Concatenate[_First, _Rest], _Result]:
+    """The operation that its reference documents: `kernel` where its first argument lies on a GPU, else `reference`."""
+
+    @wraps(reference)
+    def operation(first: _First, *rest: _Rest.args, **options: _Rest.kwargs) -> _Result:
+        return (kernel if use_triton(first) else reference)(first, *rest, **options)
+
+    return operation

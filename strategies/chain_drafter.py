@@ -14,10 +14,9 @@ from torch import Tensor
 
 from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.host_view import HostView
-from specbench.harness.engine.planning import plan_rows
+from specbench.harness.engine.planning import plan_pass
 from specbench.harness.engine.strategy import DraftHead, EngineResources, Phase
 from specbench.harness.models.features import Features
-from specbench.kernels.attention.base import PlannedAttentionBackend
 
 from .draft_layout import UnpaddedRows, unpadded_rows
 
@@ -36,6 +35,10 @@ class ChainDrafter:
         self._cache = resources.new_kv_cache(head.config.num_kv_heads, head.config.head_dim)
 
     @property
+    def model(self) -> DraftHead:
+        return self._head
+
+    @property
     def features(self) -> Features:
         return self._head.features
 
@@ -44,7 +47,7 @@ class ChainDrafter:
         return frozenset({"first", "later"} if self.num_drafts > 1 else {"first"})
 
     def phases(self, batch: StepBatch) -> list[Phase]:
-        planned = self._attention.backend.is_planned
+        planned = self._attention.is_planned
         first = _UnpaddedFirst(self) if self._is_unpadded else None
         phases = [
             Phase("draft_first", first.run, first.prepare)
@@ -59,22 +62,25 @@ class ChainDrafter:
     # -- first pass --------------------------------------------------------------------------------------------------
 
     def _plan_first(self, b: StepBatch, host: HostView) -> None:
-        plan_rows(b, host, self._attention, self._cache, of_target=False)
+        plan_pass(b.drafter_forward(), host, self._attention, self._cache, host.kv_lens(b.q_lens), b.q_lens)
 
     def _draft_first(self, b: StepBatch) -> None:
         """Rows of the verify pass again: true features of position p with the token of p+1; one draft a request."""
         assert b.work.features_TF is not None
         b.work.num_draft_rows = b.num_rows
-        self._update.draft_first_ids(b.slot_B, b.row_req_T, b.position_T, self._state.tokens_SL, b.ids_T)
+        rows = b.rows
+        self._update.draft_first_ids(rows.slot_B, rows.row_req_T, rows.position_T, self._state.tokens_SL, rows.ids_T)
         hidden_TH = self._head.project(b.work.features_TF)
         output_TH = b.runners.first(self._head, b.drafter_forward(), self._attention, self._cache, hidden_TH)
-        self._finish_first(b, output_TH, b.sample_row_B)
+        self._finish_first(b, output_TH, b.outcome.sample_row_B)
 
     def _first_unpadded(self, b: StepBatch, rows: UnpaddedRows) -> None:
         assert b.work.features_TF is not None
         forward = rows.forward
         b.work.num_draft_rows = forward.ids_T.shape[0]
-        self._update.draft_first_ids(b.slot_B, rows.row_req_R, forward.position_T, self._state.tokens_SL, forward.ids_T)
+        self._update.draft_first_ids(
+            b.rows.slot_B, rows.row_req_R, forward.position_T, self._state.tokens_SL, forward.ids_T
+        )
         hidden_RH = self._head.project(b.work.features_TF.index_select(0, rows.gather_R))
         output_RH = b.runners.first(self._head, forward, self._attention, self._cache, hidden_RH)
         self._finish_first(b, output_RH, rows.sample_row_B)
@@ -93,26 +99,13 @@ class ChainDrafter:
     # -- later passes ------------------------------------------------------------------------------------------------
 
     def _plan_next(self, step: int, b: StepBatch, host: HostView) -> None:
-        backend: PlannedAttentionBackend = self._attention.backend  # type: ignore[assignment]
-        kv_len = [n + step - 1 for _, n in host.accepted()]
-        meta = b.draft_step_forward(step).parts[0].meta
-        backend.plan(meta, host.lengths(kv_len, (1,) * b.num_requests), self._attention.geometry(self._cache))
+        kv_lens = [n + step - 1 for _, n in host.accepted()]
+        forward = b.draft_step_forward(step)
+        plan_pass(forward, host, self._attention, self._cache, kv_lens, (1,) * b.num_requests)
 
     def _draft_next(self, step: int, b: StepBatch) -> None:
         """One row a request, fed with the head's own state."""
-        s = self._state
-        self._update.draft_next_rows(
-            step,
-            b.slot_B,
-            s.n_S,
-            s.drafts_SK,
-            s.block_table_SP,
-            s.page_size,
-            b.next_ids_B,
-            b.next_position_B,
-            b.next_kv_slot_B,
-            b.next_kv_len_B,
-        )
+        self._update.draft_next_rows(b.next_rows, b.rows.slot_B, self._state, step)
         # The second draft's graph may be captured apart from the first pass: it reads where that one always writes.
         hidden_BH = b.work.draft_state_BH if step == 2 else b.work.next_state_BH
         assert hidden_BH is not None
@@ -122,7 +115,7 @@ class ChainDrafter:
     def _store(self, step: int, b: StepBatch, output_BH: Tensor) -> Tensor:
         """Notes the draft; returns the state that the next pass continues from."""
         logits_BV, state_BH = self._head.logits_and_state(output_BH)
-        self._update.store_draft(logits_BV, self._head.d2t, b.slot_B, step, self._state.drafts_SK)
+        self._update.store_draft(logits_BV, self._head.d2t, b.rows.slot_B, step, self._state.drafts_SK)
         return state_BH
 
 
@@ -136,10 +129,8 @@ class _UnpaddedFirst:
     def prepare(self, b: StepBatch, host: HostView) -> None:
         d = self._drafter
         self._rows = unpadded_rows(b, host, d._sizes)
-        if d._attention.backend.is_planned:
-            backend: PlannedAttentionBackend = d._attention.backend  # type: ignore[assignment]
-            meta = self._rows.forward.parts[0].meta
-            backend.plan(meta, self._rows.lengths(host), d._attention.geometry(d._cache))
+        if d._attention.is_planned:
+            d._attention.plan(self._rows.forward.parts[0].meta, self._rows.lengths(host), d._cache)
 
     def run(self, b: StepBatch) -> None:
         assert self._rows is not None

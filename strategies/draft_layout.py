@@ -15,7 +15,7 @@ from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.host_view import HostView
 from specbench.harness.engine.state import send
 from specbench.harness.engine.sync_policy import LaunchSizes
-from specbench.harness.models.llama import AttentionPart, ForwardBatch
+from specbench.harness.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata, HostLengths
 
 _ALIGN_BYTES = 16
@@ -57,20 +57,16 @@ def unpadded_rows(b: StepBatch, host: HostView, sizes: LaunchSizes) -> UnpaddedR
     sample_row[:real] = cu_q[1:] - 1
 
     num_rows = int(cu_q[-1])
-    gather_R, row_req_R, sample_row_B = _sent((gather, request, sample_row), torch.int64, b.slot_B.device)
-    cu_q_B1, kv_len_B = _sent((cu_q, kv_len), torch.int32, b.slot_B.device)
-    meta = AttentionMetadata(
-        cu_q_B1=cu_q_B1,
-        kv_len_B=kv_len_B,
-        block_table_BP=b.block_table_BP[:real],
-        max_q=sizes.max_query_len(host, counts.tolist(), cu_q_B1),
-        max_kv=b.bound_of("first"),
-        uniform=False,
+    gather_R, row_req_R, sample_row_B = _sent((gather, request, sample_row), torch.int64, b.rows.slot_B.device)
+    cu_q_B1, kv_len_B = _sent((cu_q, kv_len), torch.int32, b.rows.slot_B.device)
+    max_q = sizes.max_query_len(host, counts.tolist(), cu_q_B1)
+    meta = AttentionMetadata.ragged(
+        cu_q_B1, kv_len_B, b.rows.block_table_BP[:real], max_q=max_q, max_kv=b.bound_of("first")
     )
     forward = ForwardBatch(
         torch.empty_like(gather_R),
-        b.position_T.index_select(0, gather_R),
-        b.kv_slot_T.index_select(0, gather_R),
+        b.rows.position_T.index_select(0, gather_R),
+        b.rows.kv_slot_T.index_select(0, gather_R),
         (AttentionPart(0, num_rows, meta),),
     )
     return UnpaddedRows(gather_R, row_req_R, sample_row_B, forward, cu_q, kv_len)

@@ -18,35 +18,31 @@ from torch import Tensor
 
 from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.host_view import HostView
-from specbench.harness.engine.planning import plan_rows
+from specbench.harness.engine.planning import plan_pass
 from specbench.harness.engine.strategy import EngineResources, Phase
 from specbench.harness.models.features import Features
-from specbench.harness.models.llama import AttentionPart, ForwardBatch, LlamaModel
-from specbench.kernels.attention.base import AttentionMetadata, PlannedAttentionBackend
+from specbench.harness.models.forward import AttentionPart, ForwardBatch
+from specbench.harness.models.llama import LlamaModel
+from specbench.kernels.attention.base import AttentionMetadata
+from specbench.kernels.buffers import PassRows
 
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
     """Persistent inputs of one layout's first pass."""
 
+    rows: PassRows
     forward: ForwardBatch
-    meta: AttentionMetadata
     pending_row_B: Tensor  # int64: the second row of each request
 
     @staticmethod
     def of(batch: StepBatch, max_kv: int) -> _Pairs:
-        num, device = batch.num_requests, batch.slot_B.device
-        meta = AttentionMetadata(
-            cu_q_B1=torch.arange(num + 1, dtype=torch.int32, device=device) * 2,
-            kv_len_B=torch.full((num,), 2, dtype=torch.int32, device=device),
-            block_table_BP=batch.block_table_BP,
-            max_q=2,
-            max_kv=max_kv,
-            uniform=True,
-        )
-        ids_T, position_T, kv_slot_T = (torch.zeros(2 * num, dtype=torch.int64, device=device) for _ in range(3))
-        forward = ForwardBatch(ids_T, position_T, kv_slot_T, (AttentionPart(0, 2 * num, meta),))
-        return _Pairs(forward, meta, torch.arange(num, dtype=torch.int64, device=device) * 2 + 1)
+        num, device = batch.num_requests, batch.rows.slot_B.device
+        rows = PassRows.new(2 * num, num, device, kv_len=2)
+        cu_q_B1 = torch.arange(num + 1, dtype=torch.int32, device=device) * 2
+        meta = AttentionMetadata.uniform(cu_q_B1, rows.kv_len_B, batch.rows.block_table_BP, q=2, max_kv=max_kv)
+        forward = ForwardBatch.over(rows, AttentionPart(0, 2 * num, meta))
+        return _Pairs(rows, forward, torch.arange(num, dtype=torch.int64, device=device) * 2 + 1)
 
 
 class DraftModelDrafter:
@@ -56,7 +52,7 @@ class DraftModelDrafter:
 
     def __init__(self, model: LlamaModel, num_drafts: int, resources: EngineResources):
         self.num_drafts = num_drafts
-        self._model = model
+        self.model = model
         self._state = resources.state
         self._update = resources.update
         self._attention = resources.new_attention(model)
@@ -71,7 +67,7 @@ class DraftModelDrafter:
         # A mixed layout bounds the lengths before drafting, which reaches beyond them.
         pairs = _Pairs.of(batch, min(batch.max_kv + batch.decode_q, self._state.max_kv))
         batch.work.num_draft_rows = 2 * batch.num_requests + (batch.num_rows if _is_mixed(batch) else 0)
-        planned = self._attention.backend.is_planned
+        planned = self._attention.is_planned
         first = Phase(
             "draft_first", partial(self._draft_first, pairs), partial(self._plan_first, pairs) if planned else None
         )
@@ -82,56 +78,30 @@ class DraftModelDrafter:
         return [first, *later]
 
     def _draft_first(self, pairs: _Pairs, b: StepBatch) -> None:
-        s, forward = self._state, pairs.forward
         if _is_mixed(b):
-            b.runners.first(self._model, b.drafter_forward(), self._attention, self._caches)
-        self._update.draft_pair_rows(
-            b.slot_B,
-            s.n_S,
-            s.tokens_SL,
-            s.block_table_SP,
-            s.page_size,
-            forward.ids_T,
-            forward.position_T,
-            forward.kv_slot_T,
-            pairs.meta.kv_len_B,
-        )
-        hidden_TH = b.runners.first(self._model, forward, self._attention, self._caches)
+            b.runners.first(self.model, b.drafter_forward(), self._attention, self._caches)
+        self._update.draft_pair_rows(pairs.rows, b.rows.slot_B, self._state)
+        hidden_TH = b.runners.first(self.model, pairs.forward, self._attention, self._caches)
         self._store(1, b, hidden_TH.index_select(0, pairs.pending_row_B))
 
     def _draft_next(self, step: int, b: StepBatch) -> None:
-        s = self._state
-        self._update.draft_next_rows(
-            step,
-            b.slot_B,
-            s.n_S,
-            s.drafts_SK,
-            s.block_table_SP,
-            s.page_size,
-            b.next_ids_B,
-            b.next_position_B,
-            b.next_kv_slot_B,
-            b.next_kv_len_B,
-            shift=1,
-        )
-        self._store(step, b, b.runners.later(self._model, b.draft_step_forward(step), self._attention, self._caches))
+        self._update.draft_next_rows(b.next_rows, b.rows.slot_B, self._state, step, 1)
+        self._store(step, b, b.runners.later(self.model, b.draft_step_forward(step), self._attention, self._caches))
 
     def _store(self, step: int, b: StepBatch, hidden_BH: Tensor) -> None:
-        self._update.store_draft(self._model.logits(hidden_BH), None, b.slot_B, step, self._state.drafts_SK)
+        self._update.store_draft(self.model.logits(hidden_BH), None, b.rows.slot_B, step, self._state.drafts_SK)
 
     def _plan_first(self, pairs: _Pairs, b: StepBatch, host: HostView) -> None:
         if _is_mixed(b):
-            plan_rows(b, host, self._attention, self._caches[0], of_target=False)
-        self._plan(pairs.meta, host, [max(n, 1) + 1 for _, n in host.accepted()], 2)
+            self._plan(b.drafter_forward(), host, host.kv_lens(b.q_lens), b.q_lens)
+        self._plan(pairs.forward, host, [max(n, 1) + 1 for _, n in host.accepted()], (2,) * b.num_requests)
 
     def _plan_next(self, step: int, b: StepBatch, host: HostView) -> None:
-        (part,) = b.draft_step_forward(step).parts
-        self._plan(part.meta, host, [n + step for _, n in host.accepted()], 1)
+        kv_lens = [n + step for _, n in host.accepted()]
+        self._plan(b.draft_step_forward(step), host, kv_lens, (1,) * b.num_requests)
 
-    def _plan(self, meta: AttentionMetadata, host: HostView, kv_len: list[int], rows: int) -> None:
-        backend: PlannedAttentionBackend = self._attention.backend  # type: ignore[assignment]
-        lengths = host.lengths(kv_len, [rows] * len(kv_len))
-        backend.plan(meta, lengths, self._attention.geometry(self._caches[0]))
+    def _plan(self, forward: ForwardBatch, host: HostView, kv_lens: list[int], q_lens: tuple[int, ...]) -> None:
+        plan_pass(forward, host, self._attention, self._caches[0], kv_lens, q_lens)
 
 
 def _is_mixed(batch: StepBatch) -> bool:

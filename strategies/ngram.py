@@ -23,6 +23,7 @@ class NgramOptions:
 
 
 class NgramDrafter:
+    model = None
     features = Features.NONE
     bounded_parts: frozenset[str] = frozenset()
 
@@ -35,12 +36,7 @@ class NgramDrafter:
         return [Phase("draft_first", self._propose)]
 
     def _propose(self, b: StepBatch) -> None:
-        s = self._state
-        on_host = s.device.type == "cpu"
-        longest = int(s.n_S.index_select(0, b.slot_B).max()) + 1 if on_host else None
-        ngram_propose(
-            b.slot_B, s.n_S, s.tokens_SL, self._options.min_n, self._options.max_n, s.drafts_SK, max_context=longest
-        )
+        ngram_propose(b.rows.slot_B, self._state, self._options.min_n, self._options.max_n)
 
 
 class Ngram:

@@ -31,6 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.engine.sync_policy",
         "harness.engine.tree",
         "harness.models.features",
+        "harness.models.forward",
         "harness.models.llama",
     ),
     # What was measured, and what was made of it: never what measures.

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from specbench.harness.models.forward import ForwardBatch, KVCache
 from specbench.harness.models.linear import Linear
-from specbench.harness.models.llama import AttentionPart, DecoderLayer, ForwardBatch, KVCache, LlamaModel
-from specbench.kernels.attention.base import AttentionMetadata
+from specbench.harness.models.llama import DecoderLayer, LlamaModel
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import PURPOSE_SAMPLE, uniform
 from specbench.kernels.sample import gumbel_ref
@@ -79,25 +79,10 @@ def _passes(target: LlamaModel, ids: Sequence[int], chunks: Sequence[int]) -> It
     attention = target.attention(TorchAttention(), len(ids))
     start = 0
     for size in chunks:
-        batch = _batch(start, ids[start : start + size], device)
+        batch = ForwardBatch.of_one_request(ids[start : start + size], start, device)
         yield start, target.forward(batch, attention, caches).clone()
         start += size
     assert start == len(ids)
-
-
-def _batch(start: int, ids: Sequence[int], device: torch.device) -> ForwardBatch:
-    q, end = len(ids), start + len(ids)
-    meta = AttentionMetadata(
-        cu_q_B1=torch.tensor([0, q], dtype=torch.int32, device=device),
-        kv_len_B=torch.tensor([end], dtype=torch.int32, device=device),
-        block_table_BP=torch.zeros(1, 1, dtype=torch.int32, device=device),
-        max_q=q,
-        max_kv=end,
-        uniform=True,
-    )
-    position_T = torch.arange(start, end, device=device)
-    ids_T = torch.tensor(list(ids), device=device)
-    return ForwardBatch(ids_T, position_T, position_T.clone(), (AttentionPart(0, q, meta),))
 
 
 def decisive_scores(logits_RV: Tensor, first_position: int, temperature: float, seed: int) -> Tensor:

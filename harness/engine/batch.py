@@ -1,7 +1,6 @@
 """The layout of one step: which rows belong to which request.
 
-Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all, P pages a request, D = K+1 nodes and S the
-depth of a draft tree.
+Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all.
 
 Every phase works on a StepBatch, whatever the step; layouts.py makes them.
 """
@@ -13,8 +12,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specbench.harness.models.llama import AttentionPart, ForwardBatch
+from specbench.harness.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata
+from specbench.kernels.buffers import Outcome, PassRows, Rows
 
 from .forward import EAGER, Runners
 
@@ -36,39 +36,23 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class StepBatch:
-    """Layout (inputs) and per-step device buffers (outputs of phases) of one step."""
+    """One step's rows, what acceptance says of them, and how they go through each pass."""
 
     num_requests: int
     num_rows: int
-    slot_B: Tensor  # int64
-    row_req_T: Tensor  # int64, index into B
-    row_off_T: Tensor  # int32, row within its request
-    num_drafts_B: Tensor  # int32: K; 0 on a prompt's last chunk; -1 on an earlier chunk
-    q_len_B: Tensor  # int32
-    base_row_B: Tensor  # int64: the request's first row in the drafter's first pass; a prompt chunk's last
+    rows: Rows
+    outcome: Outcome
+    next_rows: PassRows  # one row a request: the drafter's later passes
+    next_cu_q_B1: Tensor
     cu_q_B1: Tensor  # int32
     logit_row_R: Tensor | None  # int64 [B*Q], None: every row
     advance_B: Tensor | None  # int32: prompt tokens that become computed before acceptance; None in decode rounds
-    ids_T: Tensor
-    position_T: Tensor
-    kv_slot_T: Tensor
-    kv_len_B: Tensor
-    block_table_BP: Tensor
-    sample_row_B: Tensor
-    status_BX: Tensor
-    next_ids_B: Tensor
-    next_position_B: Tensor
-    next_kv_slot_B: Tensor
-    next_kv_len_B: Tensor
-    next_cu_q_B1: Tensor
     num_decodes: int  # requests that bring decode_q rows each; they come first
     decode_q: int
     max_chunk: int  # rows of the longest prompt chunk
     max_kv: int
     q_lens: tuple[int, ...]  # rows of each request, padding included
     chunk_cu_q_B1: Tensor | None = None  # int32: first rows of the chunks, counted from the first chunk's
-    tree_mask_BDD: Tensor | None = None  # bool, of the decodes: which own rows a row sees; None: causal
-    path_BS1: Tensor | None = None  # int64 [B, S+1]: accepted nodes of each request's tree
     runners: Runners = EAGER
     slots: tuple[int, ...] = ()  # of the real requests, in order
     work: Work = field(default_factory=Work)
@@ -110,37 +94,33 @@ class StepBatch:
         return self._bounds.get(part, self.max_kv)
 
     def _step_rows(self, max_kv: int) -> ForwardBatch:
-        decodes, rows = self.num_decodes, self.num_decodes * self.decode_q
+        decodes, num_decode_rows, rows = self.num_decodes, self.num_decodes * self.decode_q, self.rows
+        kv_len_B, table_BP = rows.kv_len_B, rows.block_table_BP
         parts = []
         if decodes:
-            parts.append(
-                AttentionPart(0, rows, self._meta(0, decodes, self.cu_q_B1[: decodes + 1], self.decode_q, max_kv, True))
+            meta = AttentionMetadata.uniform(
+                self.cu_q_B1[: decodes + 1],
+                kv_len_B[:decodes],
+                table_BP[:decodes],
+                q=self.decode_q,
+                max_kv=max_kv,
+                mask_BQM=rows.tree_mask_BDD,
             )
-            parts[0].meta.tree_mask_BQM = self.tree_mask_BDD
+            parts.append(AttentionPart(0, num_decode_rows, meta))
         if decodes < self.num_requests:
             assert self.chunk_cu_q_B1 is not None
-            meta = self._meta(decodes, self.num_requests, self.chunk_cu_q_B1, self.max_chunk, max_kv, False)
-            parts.append(AttentionPart(rows, self.num_rows - rows, meta))
-        return ForwardBatch(self.ids_T, self.position_T, self.kv_slot_T, tuple(parts))
-
-    def _meta(self, first: int, end: int, cu_q_B1: Tensor, max_q: int, max_kv: int, uniform: bool) -> AttentionMetadata:
-        return AttentionMetadata(
-            cu_q_B1=cu_q_B1,
-            kv_len_B=self.kv_len_B[first:end],
-            block_table_BP=self.block_table_BP[first:end],
-            max_q=max_q,
-            max_kv=max_kv,
-            uniform=uniform,
-        )
+            meta = AttentionMetadata.ragged(
+                self.chunk_cu_q_B1, kv_len_B[decodes:], table_BP[decodes:], max_q=self.max_chunk, max_kv=max_kv
+            )
+            parts.append(AttentionPart(num_decode_rows, self.num_rows - num_decode_rows, meta))
+        return ForwardBatch.over(rows, *parts)
 
     def _one_row_each(self) -> ForwardBatch:
-        meta = AttentionMetadata(
-            cu_q_B1=self.next_cu_q_B1,
-            kv_len_B=self.next_kv_len_B,
-            block_table_BP=self.block_table_BP,
-            max_q=1,
+        meta = AttentionMetadata.uniform(
+            self.next_cu_q_B1,
+            self.next_rows.kv_len_B,
+            self.rows.block_table_BP,
+            q=1,
             max_kv=self.bound_of("later"),
-            uniform=True,
         )
-        part = AttentionPart(0, self.num_requests, meta)
-        return ForwardBatch(self.next_ids_B, self.next_position_B, self.next_kv_slot_B, (part,))
+        return ForwardBatch.over(self.next_rows, AttentionPart(0, self.num_requests, meta))

@@ -31,3 +31,7 @@ class EngineConfig:
             raise ValueError(
                 f"status_lag: {self.status_lag} does not go with sync={self.sync}; none means >= 1, single and multi 0"
             )
+
+    def pages_for_all(self, overhang: int) -> int:
+        """Enough for all slots at full length and `overhang` more, plus the dummy page: nothing is ever preempted."""
+        return 1 + self.max_num_seqs * -(-(self.max_model_len + overhang) // self.page_size)

@@ -10,40 +10,31 @@
 from __future__ import annotations
 
 import time
-from typing import TypeVar
 
 import torch
 
-from specbench.harness.measure.phase_clock import HostClock, NullClock, PhaseClock
-from specbench.harness.measure.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
-from specbench.harness.models.draft_models import make_draft_model
-from specbench.harness.models.eagle1 import Eagle1Head
-from specbench.harness.models.eagle3 import Eagle3Head
-from specbench.harness.models.heads import make_head
-from specbench.harness.models.llama import KVCache, LlamaModel
+from specbench.harness.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.state_update import FusedStateUpdate, StateUpdate
 
 from .batch import StepBatch
+from .clock import HostClock, NullClock, PhaseClock
 from .config import EngineConfig
-from .graphs import DecodeRound
 from .host_view import HostView
 from .launcher import Launcher
 from .layouts import MixedEntry
 from .pages import PageAllocator
+from .parts import RoundParts
+from .ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from .readback import InFlight, Readback
 from .request import FinishReason, Request
-from .round import RoundBuilder
 from .sampler import SamplingMode
-from .scheduler import ScheduledRows, Scheduler
+from .scheduler import Scheduler
 from .state import RoundState
-from .status import PendingStatus, StatusReader
+from .status import StatusReader
 from .step_log import StepLog
-from .strategy import AcceptanceOverride, EngineResources, Strategy
-from .sync_policy import DeviceSizes, HostSizes, MultiSync
-from .target_cache import CacheMemory, OwnMemory, TargetCache
-
-_Drafting = TypeVar("_Drafting", Eagle1Head | Eagle3Head, LlamaModel)
+from .strategy import AcceptanceOverride, Strategy
+from .target_cache import CacheMemory, OwnMemory
 
 
 class Engine:
@@ -65,8 +56,6 @@ class Engine:
         lie, the engine's own memory where nothing is given."""
         self.config = config
         self.target = target
-        self.lent_model: Eagle1Head | Eagle3Head | LlamaModel | None = None
-        """What the drafter runs passes of."""
         self.strategy = strategy
         self.ranges: Ranges = ranges or NullRanges()
         self.clock: PhaseClock = HostClock() if target.device.type == "cpu" else NullClock()
@@ -78,7 +67,7 @@ class Engine:
             device=target.device,
             tree=strategy.tree,
         )
-        self._num_pages = config.num_pages or self._pages_for_all()
+        self._num_pages = config.num_pages or config.pages_for_all(self.state.lookahead.overhang)
         self.allocator = PageAllocator(self._num_pages, config.page_size)
         self.scheduler = Scheduler(
             self.allocator,
@@ -88,92 +77,27 @@ class Engine:
             num_drafts=strategy.num_drafts,
             lookahead=self.state.lookahead,
         )
-        self._cache_memory = cache_memory or OwnMemory()
         self._acceptance = acceptance
         self._forced_SL = torch.zeros_like(self.state.tokens_SL, dtype=torch.int32) if acceptance else None
-        self._make_round(attention_backend, drafter_backend or attention_backend, update or FusedStateUpdate())
+        parts = RoundParts(
+            config=config,
+            target=target,
+            state=self.state,
+            update=update or FusedStateUpdate(),
+            num_pages=self._num_pages,
+            memory=cache_memory or OwnMemory(),
+        )
+        cache = parts.target_cache()
+        self.drafter = parts.make_drafter(strategy, drafter_backend or attention_backend)
+        self.builder = parts.make_builder(attention_backend, cache, self.drafter, self._forced_SL)
+        self.launcher = Launcher(config, self.builder, lambda b: self.view(b, []))
         self.log = StepLog()
         self.phase_log: list[tuple[int, str, int]] = []  # step, phase, ns; empty without a clock
         self._status = StatusReader(target.device)
         self.readback = Readback(self.log, self._finish)
         self._aborts: list[int] = []
-        self._loaded: dict[int, tuple[int, ...]] = {}  # slots last written into each round's layout
         self._next_step = 0
         self._finished: list[Request] = []
-
-    # -- construction ------------------------------------------------------------------------------------------------
-
-    def _make_round(self, backend: AttentionBackend, drafter_backend: AttentionBackend, update: StateUpdate) -> None:
-        c, model, multi = self.config, self.target.config, self.config.sync == "multi"
-        cache = TargetCache(
-            num_layers=len(self.target.layers),
-            num_pages=self._num_pages,
-            page_size=c.page_size,
-            num_kv_heads=model.num_kv_heads,
-            head_dim=model.head_dim,
-            dtype=self.target.dtype,
-            device=self.target.device,
-            memory=self._cache_memory,
-        )
-        resources = EngineResources(
-            target=self.target,
-            state=self.state,
-            update=update,
-            load_head=lambda head, strategy: self._lend(make_head(head, self.target, strategy)),
-            load_draft_model=lambda name: self._lend(make_draft_model(name, self.target)),
-            new_kv_cache=self._new_kv_cache,
-            new_attention=lambda drafter: drafter.attention(drafter_backend, self.state.max_kv),  # type: ignore[attr-defined]
-            drafter_rows=c.drafter,
-            sizes=DeviceSizes() if multi else HostSizes(),
-        )
-        self.drafter = self.strategy.make_drafter(resources)
-        self.builder = RoundBuilder(
-            target=self.target,
-            attention=self.target.attention(backend, self.state.max_kv),
-            cache=cache,
-            state=self.state,
-            update=update,
-            drafter=self.drafter,
-            forced_SL=self._forced_SL,
-            multi_sync=self._multi_sync() if multi else None,
-        )
-        self.launcher = Launcher(
-            c.graph,
-            self.builder,
-            self.state,
-            c.max_num_seqs,
-            c.max_num_batched_tokens,
-            lambda b: self.view(b, []),
-            bounds_are_read=multi,
-        )
-
-    def _lend(self, model: _Drafting) -> _Drafting:
-        self.lent_model = model
-        return model
-
-    def _multi_sync(self) -> MultiSync:
-        bounded = self.drafter.bounded_parts if self.drafter else frozenset[str]()
-        return MultiSync(
-            self.state, bounded, {p for p in ("first", "later") if getattr(self.config.graph, p) == "full"}
-        )
-
-    def _pages_for_all(self) -> int:
-        """Enough for every slot at full length, plus the dummy page: then nothing is ever preempted."""
-        per_request = -(-(self.config.max_model_len + self.state.lookahead.overhang) // self.config.page_size)
-        return 1 + self.config.max_num_seqs * per_request
-
-    def _new_kv_cache(self, num_kv_heads: int, head_dim: int) -> KVCache:
-        cache = TargetCache(
-            num_layers=1,
-            num_pages=self._num_pages,
-            page_size=self.config.page_size,
-            num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
-            dtype=self.target.dtype,
-            device=self.target.device,
-            memory=self._cache_memory,
-        )
-        return cache.layers[0]
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -188,15 +112,7 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """Queues a request. ValueError if it can never fit."""
-        longest = self.config.max_model_len - 1
-        if not 1 <= len(request.prompt_ids) <= longest:
-            raise ValueError(
-                f"prompt: request {request.id} has {len(request.prompt_ids)} tokens; allowed: 1 to {longest} "
-                f"(max_model_len {self.config.max_model_len} less one output token)"
-            )
-        vocab = self.target.config.vocab_size
-        if not all(0 <= token < vocab for token in request.prompt_ids):
-            raise ValueError(f"prompt: request {request.id} has token ids outside 0..{vocab - 1}")
+        request.check_prompt(self.config.max_model_len, self.target.config.vocab_size)
         self.scheduler.add(request)
         request.t_submit_ns = time.perf_counter_ns()
 
@@ -215,7 +131,7 @@ class Engine:
         if self.scheduler.wants_mixed_step():
             self._collect(0)
             self._launch_mixed_step()
-        elif self._can_progress():
+        elif self.scheduler.can_progress():
             self._launch_decode_round()
             self._collect(self._lag())
         else:
@@ -230,11 +146,6 @@ class Engine:
 
     def _lag(self) -> int:
         return min(self.config.status_lag, 1) if self.scheduler.waiting else self.config.status_lag
-
-    def _can_progress(self) -> bool:
-        """Whether some running request is not certain to be finished by the rounds already in flight."""
-        most = self.config.max_model_len
-        return any(r.num_tokens + r.num_inflight < r.limit(most) for r in self.scheduler.running)
 
     def _apply_aborts(self) -> None:
         self.readback.collect(0)
@@ -258,7 +169,7 @@ class Engine:
                 self.write_grants()
                 start = time.perf_counter_ns()
                 decode_round = self.launcher.round_for(len(running), SamplingMode.of([r.sampling for r in running]))
-                self.load_slots(decode_round, running)
+                decode_round.assign(tuple(r.slot for r in running if r.slot is not None), self.state)
             batch = decode_round.batch
             host = self.view(batch, running)
             decode_round.launch(self.ranges, self.clock, host)
@@ -271,16 +182,6 @@ class Engine:
         assert slot is not None
         self.state.release(slot)
         return self.scheduler.preempt_last()
-
-    def load_slots(self, decode_round: DecodeRound, running: list[Request]) -> None:
-        """Names the requests of a round to its layout; padding rows belong to the dummy slot."""
-        slots = tuple(r.slot for r in running)
-        if self._loaded.get(id(decode_round)) != slots:
-            batch = decode_round.batch
-            padding = [self.state.dummy_slot] * (batch.num_requests - len(slots))
-            batch.slot_B.copy_(self.state.upload([*slots, *padding], torch.int64))
-            batch.slots = slots  # type: ignore[assignment]
-            self._loaded[id(decode_round)] = slots  # type: ignore[assignment]
 
     def _launch_mixed_step(self) -> None:
         decoding = [r for r in self.scheduler.running if not r.is_prefilling]
@@ -299,19 +200,13 @@ class Engine:
         mode = SamplingMode.of([r.sampling for r in requests])
         with self.ranges.range(f"step {self._next_step}"), self.ranges.range("prefill"):
             batch, host, graph = self.launcher.launch_mixed(
-                [self._entry(r) for r in rows], mode, self.ranges, lambda b: self.view(b, requests)
+                [MixedEntry.of(row) for row in rows], mode, self.ranges, lambda b: self.view(b, requests)
             )
         for row in rows:
             if row.is_prefill and row.request.num_computed + row.num_rows < row.request.num_prefill:
                 row.request.num_computed += row.num_rows
         self._queue("mixed", requests, batch, host, start, sum(row.num_rows for row in rows), graph)
         self._collect(0)
-
-    def _entry(self, row: ScheduledRows) -> MixedEntry:
-        request = row.request
-        assert request.slot is not None
-        after = request.num_computed + row.num_rows
-        return MixedEntry(request.slot, row.num_rows, row.is_prefill, after >= request.num_prefill, after)
 
     def _assign(self, request: Request) -> None:
         self.state.assign(request, request.limit(self.config.max_model_len))
@@ -334,12 +229,8 @@ class Engine:
         return HostView(
             [*(r.num_computed for r in requests), *[0] * num_padding],
             lambda: self.state.host_block_table(slots),
-            lambda: self.queue_status(batch),
+            lambda: self._status.queue(batch.outcome.status_BX),
         )
-
-    def queue_status(self, batch: StepBatch) -> PendingStatus:
-        """Starts the copy of a launched step's status block to the host."""
-        return self._status.queue(batch.status_BX)
 
     def _queue(
         self,
@@ -351,8 +242,6 @@ class Engine:
         num_rows: int,
         graph: str,
     ) -> None:
-        for request in requests:
-            request.num_inflight += 1
         step, self._next_step = self._next_step, self._next_step + 1
         num_draft_rows = batch.work.num_draft_rows
         self.readback.add(

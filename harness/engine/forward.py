@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specbench.harness.models.llama import Attention, ForwardBatch, KVCache, Pieces, run_pieces
+from specbench.harness.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 
 NUM_CAPTURE_WARM_UPS = 2  # JIT compilation and cuBLAS workspaces must be done before a capture
 

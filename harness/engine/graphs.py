@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import torch
 
-from specbench.harness.measure.phase_clock import END, GAP, NullClock, PhaseClock
-from specbench.harness.measure.ranges import PREPARE, STATUS, Ranges
-
 from .batch import StepBatch
+from .clock import END, GAP, NullClock, PhaseClock
 from .forward import NUM_CAPTURE_WARM_UPS, capturing
 from .host_view import HostView
 from .plans import GraphPlan, part_of
+from .ranges import PREPARE, STATUS, Ranges
+from .state import RoundState
 from .strategy import Phase
 
 _NULL = NullClock()
@@ -134,6 +134,13 @@ class DecodeRound:
             )
         # Asked once: a launch has no time for questions whose answers do not change.
         self._order = [(x, x.segment, x.segment.host_range, x.segment.holds_acceptance) for x in self._launches]
+
+    def assign(self, slots: tuple[int, ...], state: RoundState) -> None:
+        """Names the requests of the next launch by their slots; padding rows belong to the dummy slot."""
+        if slots != self.batch.slots:
+            padding = [state.dummy_slot] * (self.batch.num_requests - len(slots))
+            self.batch.rows.slot_B.copy_(state.upload([*slots, *padding], torch.int64))
+            self.batch.slots = slots
 
     @property
     def segments(self) -> list[Segment]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor
 
-from specbench.kernels.accept_chain import NUM_STATUS_COLUMNS
 from specbench.kernels.attention.base import HostLengths
+from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 from .status import PendingStatus
 
@@ -50,6 +50,10 @@ class HostView:
     def emitted(self) -> list[list[int]]:
         """The tokens that each request keeps from this step."""
         return [row[NUM_STATUS_COLUMNS : NUM_STATUS_COLUMNS + row[1]] for row in self.status()]
+
+    def kv_lens(self, q_lens: Sequence[int]) -> list[int]:
+        """Keys of each request with those of its `q_lens` rows in this step."""
+        return [n + q for n, q in zip(self.num_computed, q_lens, strict=True)]
 
     def read(self, name: str, tensor: Tensor) -> list:
         """The tensor's values; blocks until the device has them."""

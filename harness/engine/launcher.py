@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specbench.harness.measure.phase_clock import EventClock, NullClock, PhaseClock
-from specbench.harness.measure.ranges import NullRanges, Ranges
-
 from .batch import StepBatch
+from .clock import EventClock, NullClock, PhaseClock
+from .config import EngineConfig
 from .forward import NUM_CAPTURE_WARM_UPS, EagerForward, PiecewiseForward, Runners
 from .graphs import DecodeRound, GraphLaunch, Segment, split_round
 from .host_view import HostView
 from .layouts import MixedEntry, decode_batch, mixed_batch
-from .plans import PLANS, GraphPlan
+from .plans import PLANS
+from .ranges import NullRanges, Ranges
 from .round import RoundBuilder
 from .sampler import SamplingMode
 from .state import RoundState
@@ -57,30 +56,22 @@ def _lengths_to_meet(most: int) -> list[int]:
 class Launcher:
     """Owns the graphs of one engine. All share one memory pool: they never run at the same time."""
 
-    def __init__(
-        self,
-        plan: GraphPlan,
-        builder: RoundBuilder,
-        state: RoundState,
-        max_num_seqs: int,
-        max_num_batched_tokens: int,
-        capture_host: Callable[[StepBatch], HostView],
-        bounds_are_read: bool,
-    ):
-        """`bounds_are_read`: the host reads lengths in mid-round and bounds launches by them (sync=multi)."""
+    def __init__(self, config: EngineConfig, builder: RoundBuilder, capture_host: Callable[[StepBatch], HostView]):
+        plan, state, max_num_seqs = config.graph, builder.state, config.max_num_seqs
         assert state.tree is None or plan.mixed != "full", "a tree mask needs uniform rows (legality.py)"
         self.plan = plan
         self._builder = builder
         self._state = state
         self._capture_host = capture_host
-        self._lengths = _lengths_to_meet(state.max_kv - 2 * q_of(state)) if bounds_are_read else []
+        # With sync=multi the host reads lengths in mid-round and bounds launches by them.
+        self._lengths = _lengths_to_meet(state.max_kv - 2 * q_of(state)) if config.sync == "multi" else []
         self._max_num_seqs = max_num_seqs
         self._sizes = capture_sizes(max_num_seqs) if plan.pads else []
         self._pool: Any = torch.cuda.graph_pool_handle() if plan != PLANS["none"] else None
         q = q_of(state)
         decode_rows = [size * q for size in capture_sizes(max_num_seqs)]
         later_rows = [size * (state.tree.shape.topk if state.tree else 1) for size in capture_sizes(max_num_seqs)]
-        self._mixed_sizes = row_sizes(max_num_batched_tokens + max_num_seqs * q)
+        self._mixed_sizes = row_sizes(config.max_num_batched_tokens + max_num_seqs * q)
         self._decode_runners = Runners(
             self._forward(plan.target, decode_rows),
             self._forward(plan.first, decode_rows),
@@ -218,10 +209,8 @@ class _MixedGraph:
         self._launch = GraphLaunch(segment, batch, pool, NullClock(), "end")
 
     def load(self, filled: StepBatch) -> None:
-        for item in fields(StepBatch):
-            mine, new = getattr(self.batch, item.name), getattr(filled, item.name)
-            if isinstance(mine, Tensor) and item.name in _LAYOUT:
-                mine.copy_(new)
+        for mine, new in zip(_layout(self.batch), _layout(filled), strict=True):
+            mine.copy_(new)
         self.batch.q_lens = filled.q_lens
 
     def launch(self, ranges: Ranges, clock: PhaseClock = NullClock()) -> None:  # noqa: B008
@@ -229,4 +218,9 @@ class _MixedGraph:
             self._launch(clock)
 
 
-_LAYOUT = frozenset("slot_B row_req_T row_off_T num_drafts_B q_len_B base_row_B cu_q_B1 logit_row_R advance_B".split())
+def _layout(batch: StepBatch) -> list[Tensor]:
+    """What the host writes of a mixed step."""
+    rows = batch.rows
+    assert batch.logit_row_R is not None and batch.advance_B is not None
+    layout = [rows.slot_B, rows.row_req_T, rows.row_off_T, rows.num_drafts_B, rows.q_len_B, rows.base_row_B]
+    return [*layout, batch.cu_q_B1, batch.logit_row_R, batch.advance_B]

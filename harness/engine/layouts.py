@@ -7,32 +7,41 @@ and its layout is made for that step. Legend: batch.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from specbench.kernels.accept_chain import NUM_STATUS_COLUMNS
+from specbench.kernels.buffers import Outcome, PassRows, Rows
+from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 from .batch import StepBatch
-from .state import RoundState, send
+from .scheduler import ScheduledRows
+from .state import RoundState
 
 
 def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
     """The persistent layout of a decode round of `num_requests` requests; every row is the dummy slot at first."""
     num_drafts = state.drafts_SK.shape[1]
     q, num_draft_rows = num_drafts + 1, state.depth + 1
-    rows = torch.arange(num_requests * q, dtype=torch.int64)
+    index_T = torch.arange(num_requests * q, dtype=torch.int64)
     device = state.device
-    return StepBatch(
-        num_requests=num_requests,
-        num_rows=num_requests * q,
+    rows = _rows(
+        state,
+        num_requests,
         slot_B=torch.full((num_requests,), state.dummy_slot, dtype=torch.int64, device=device),
-        row_req_T=(rows // q).to(device),
-        row_off_T=(rows % q).to(torch.int32).to(device),
+        row_req_T=(index_T // q).to(device),
+        row_off_T=(index_T % q).to(torch.int32).to(device),
         num_drafts_B=torch.full((num_requests,), num_drafts, dtype=torch.int32, device=device),
         q_len_B=torch.full((num_requests,), q, dtype=torch.int32, device=device),
         base_row_B=(torch.arange(num_requests, dtype=torch.int64) * num_draft_rows).to(device),
+    )
+    return StepBatch(
+        num_requests=num_requests,
+        num_rows=num_requests * q,
+        rows=rows,
+        outcome=_outcome(state, num_requests),
+        next_rows=PassRows.new(num_requests, num_requests, device),
+        next_cu_q_B1=torch.arange(num_requests + 1, dtype=torch.int32, device=device),
         cu_q_B1=(torch.arange(num_requests + 1, dtype=torch.int32) * q).to(device),
         logit_row_R=None,
         advance_B=None,
@@ -41,7 +50,6 @@ def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
         max_chunk=0,
         max_kv=state.max_kv,
         q_lens=(q,) * num_requests,
-        **_outputs(state, num_requests, num_requests * q, num_requests),
     )
 
 
@@ -55,6 +63,13 @@ class MixedEntry:
     is_last_chunk: bool
     kv_len: int  # upper bound after this step
     is_padding: bool = False  # rows of the dummy slot, which fill a captured layout
+
+    @staticmethod
+    def of(row: ScheduledRows) -> MixedEntry:
+        request = row.request
+        assert request.slot is not None
+        after = request.num_computed + row.num_rows
+        return MixedEntry(request.slot, row.num_rows, row.is_prefill, after >= request.num_prefill, after)
 
     @property
     def num_advanced(self) -> int:
@@ -88,17 +103,25 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
             base_row.append(index * num_path_rows)
             logit_rows += range(first, last + 1)
             advance.append(0)
-    i32, i64 = torch.int32, torch.int64
-    return StepBatch(
-        num_requests=len(entries),
-        num_rows=len(row_req),
+    i32, i64, num_requests = torch.int32, torch.int64, len(entries)
+    rows = _rows(
+        state,
+        num_decodes,
         slot_B=state.upload([e.slot for e in entries], i64),
-        row_req_T=send(torch.tensor(row_req, dtype=i64), state.device),
-        row_off_T=send(torch.tensor(row_off, dtype=i32), state.device),
+        row_req_T=state.upload(row_req, i64),
+        row_off_T=state.upload(row_off, i32),
         num_drafts_B=state.upload(num_drafts_B, i32),
         # Padding rows have no keys: a layout may hold more of them than a slot has positions.
         q_len_B=state.upload([0 if e.is_padding else e.num_rows for e in entries], i32),
         base_row_B=state.upload(base_row, i64),
+    )
+    return StepBatch(
+        num_requests=num_requests,
+        num_rows=len(row_req),
+        rows=rows,
+        outcome=_outcome(state, num_requests),
+        next_rows=PassRows.new(num_requests, num_requests, state.device),
+        next_cu_q_B1=torch.arange(num_requests + 1, dtype=i32, device=state.device),
         cu_q_B1=state.upload(cu_q, i32),
         logit_row_R=state.upload(logit_rows, i64),
         advance_B=state.upload(advance, i32),
@@ -109,36 +132,46 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
         max_kv=min(max(e.kv_len for e in entries) + state.lookahead.reach, state.max_kv),  # drafting goes beyond
         q_lens=tuple(e.num_rows for e in entries),
         slots=tuple(e.slot for e in entries),
-        **_outputs(state, len(entries), len(row_req), num_decodes),
     )
 
 
-def _outputs(state: RoundState, num_requests: int, num_rows: int, num_decodes: int) -> dict[str, Any]:
-    def empty(*shape: int, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(*shape, dtype=dtype, device=state.device)
-
-    return dict(
-        ids_T=empty(num_rows, dtype=torch.int64),
-        position_T=empty(num_rows, dtype=torch.int64),
-        kv_slot_T=empty(num_rows, dtype=torch.int64),
-        kv_len_B=empty(num_requests, dtype=torch.int32),
-        block_table_BP=empty(num_requests, state.block_table_SP.shape[1], dtype=torch.int32),
-        sample_row_B=empty(num_requests, dtype=torch.int64),
-        status_BX=empty(num_requests, NUM_STATUS_COLUMNS + 1 + state.depth, dtype=torch.int32),
-        next_ids_B=empty(num_requests, dtype=torch.int64),
-        next_position_B=empty(num_requests, dtype=torch.int64),
-        next_kv_slot_B=empty(num_requests, dtype=torch.int64),
-        next_kv_len_B=empty(num_requests, dtype=torch.int32),
-        next_cu_q_B1=torch.arange(num_requests + 1, dtype=torch.int32, device=state.device),
-        **_tree_outputs(state, num_requests, num_decodes),
-    )
-
-
-def _tree_outputs(state: RoundState, num_requests: int, num_decodes: int) -> dict[str, Any]:
-    if state.tree is None:
-        return {}
+def _rows(
+    state: RoundState,
+    num_decodes: int,
+    *,
+    slot_B: Tensor,
+    row_req_T: Tensor,
+    row_off_T: Tensor,
+    num_drafts_B: Tensor,
+    q_len_B: Tensor,
+    base_row_B: Tensor,
+) -> Rows:
+    """A layout with room for what kernels fill in."""
+    num_requests, num_pages = slot_B.shape[0], state.block_table_SP.shape[1]
+    filled = PassRows.new(row_req_T.shape[0], num_requests, state.device)
     q = state.drafts_SK.shape[1] + 1
-    return dict(
-        tree_mask_BDD=torch.zeros(num_decodes, q, q, dtype=torch.bool, device=state.device),
-        path_BS1=torch.zeros(num_requests, state.depth + 1, dtype=torch.int64, device=state.device),
+    return Rows(
+        ids_T=filled.ids_T,
+        position_T=filled.position_T,
+        kv_slot_T=filled.kv_slot_T,
+        kv_len_B=filled.kv_len_B,
+        block_table_BP=torch.zeros(num_requests, num_pages, dtype=torch.int32, device=state.device),
+        slot_B=slot_B,
+        row_req_T=row_req_T,
+        row_off_T=row_off_T,
+        num_drafts_B=num_drafts_B,
+        q_len_B=q_len_B,
+        base_row_B=base_row_B,
+        tree_mask_BDD=None
+        if state.tree is None
+        else torch.zeros(num_decodes, q, q, dtype=torch.bool, device=state.device),
+    )
+
+
+def _outcome(state: RoundState, num_requests: int) -> Outcome:
+    width, device = state.depth + 1, state.device
+    return Outcome(
+        status_BX=torch.zeros(num_requests, NUM_STATUS_COLUMNS + width, dtype=torch.int32, device=device),
+        sample_row_B=torch.zeros(num_requests, dtype=torch.int64, device=device),
+        path_BW=None if state.tree is None else torch.zeros(num_requests, width, dtype=torch.int64, device=device),
     )

@@ -1,22 +1,25 @@
-"""Planning a pass over the step's own rows, for attention backends whose launches are planned on the host."""
+"""Planning a pass, for attention backends whose launches are planned on the host."""
 
 from __future__ import annotations
 
-from specbench.harness.models.llama import Attention, KVCache
-from specbench.kernels.attention.base import PlannedAttentionBackend
+from collections.abc import Sequence
 
-from .batch import StepBatch
+from specbench.harness.models.forward import Attention, ForwardBatch, KVCache
+
 from .host_view import HostView
 
 
-def plan_rows(batch: StepBatch, host: HostView, attention: Attention, cache: KVCache, *, of_target: bool) -> None:
-    """Plans the attention of the step's own rows where the backend wants lengths from the host."""
-    backend: PlannedAttentionBackend = attention.backend  # type: ignore[assignment]
-    forward = batch.target_forward() if of_target else batch.drafter_forward()
+def plan_pass(
+    forward: ForwardBatch,
+    host: HostView,
+    attention: Attention,
+    cache: KVCache,
+    kv_lens: Sequence[int],
+    q_lens: Sequence[int],
+) -> None:
+    """Plans each part of a pass: `kv_lens` keys and `q_lens` rows of its requests, as the host knows them."""
     first = 0
     for part in forward.parts:
         end = first + part.meta.kv_len_B.shape[0]
-        q_lens = batch.q_lens[first:end]
-        kv_len = [n + q for n, q in zip(host.num_computed[first:end], q_lens, strict=True)]
-        backend.plan(part.meta, host.lengths(kv_len, q_lens, first), attention.geometry(cache))
+        attention.plan(part.meta, host.lengths(kv_lens[first:end], q_lens[first:end], first), cache)
         first = end

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specbench.kernels.accept_chain import NUM_STATUS_COLUMNS
+from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 from .host_view import SAMPLED_IDS, HostView
 from .request import FinishReason, Request
@@ -45,6 +45,8 @@ class Readback:
 
     def add(self, step: InFlight) -> None:
         self._steps.append(step)
+        for request in step.requests:
+            request.num_inflight += 1
 
     def collect(self, lag: int, at_most: int | None = None) -> None:
         """Reads steps until at most `lag` are unread."""

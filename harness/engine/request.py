@@ -57,7 +57,7 @@ class Request:
     pages: list[int] = field(default_factory=list)
     num_computed: int = 0
     num_prefill: int = 0  # tokens to prefill before decoding (prompt, or prompt + output after a preemption)
-    num_inflight: int = 0  # decode rounds launched and not yet read
+    num_inflight: int = 0  # steps launched and not yet read
     num_preemptions: int = 0
     t_submit_ns: int = 0
     t_first_ns: int = 0
@@ -72,6 +72,17 @@ class Request:
     @property
     def is_prefilling(self) -> bool:
         return self.num_computed < self.num_prefill
+
+    def check_prompt(self, max_model_len: int, vocab_size: int) -> None:
+        """ValueError for a prompt that an engine of this length and vocabulary can't take."""
+        longest = max_model_len - 1
+        if not 1 <= len(self.prompt_ids) <= longest:
+            raise ValueError(
+                f"prompt: request {self.id} has {len(self.prompt_ids)} tokens; allowed: 1 to {longest} "
+                f"(max_model_len {max_model_len} less one output token)"
+            )
+        if not all(0 <= token < vocab_size for token in self.prompt_ids):
+            raise ValueError(f"prompt: request {self.id} has token ids outside 0..{vocab_size - 1}")
 
     def limit(self, max_model_len: int) -> int:
         """Most tokens (prompt and output) this request may have."""

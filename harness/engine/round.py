@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from specbench.harness.models.features import Features
-from specbench.harness.models.llama import Attention, LlamaModel
+from specbench.harness.models.forward import Attention
+from specbench.harness.models.llama import LlamaModel
 from specbench.kernels.compact_kv import compact_kv
 from specbench.kernels.state_update import StateUpdate
 
 from .batch import StepBatch
 from .host_view import HostView
-from .planning import plan_rows
+from .planning import plan_pass
 from .sampler import SamplingMode, sample_rows
 from .state import RoundState
 from .strategy import Drafter, Phase
@@ -52,7 +53,7 @@ class RoundBuilder:
     def phases(self, batch: StepBatch, mode: SamplingMode) -> list[Phase]:
         phases = [
             Phase("advance", self._advance),
-            Phase("verify", self._verify, self._plan if self.attention.backend.is_planned else None),
+            Phase("verify", self._verify, self._plan if self.attention.is_planned else None),
             Phase("accept", lambda b: self._accept(b, mode)),
         ]
         if self.state.tree is not None:
@@ -74,19 +75,11 @@ class RoundBuilder:
 
     def _advance(self, b: StepBatch) -> None:
         """State to rows: ids, positions, KV slots, lengths and block tables of the target's pass."""
-        s, tree = self.state, self.state.tree
-        rows = (b.slot_B, b.row_req_T, b.row_off_T, b.num_drafts_B, b.q_len_B, s.n_S, s.tokens_SL, s.drafts_SK)
-        outputs = (b.ids_T, b.position_T, b.kv_slot_T, b.kv_len_B, b.block_table_BP)
-        if tree is None:
-            self.update.prepare_rows(*rows, s.block_table_SP, s.page_size, *outputs)
-        else:
-            assert b.tree_mask_BDD is not None
-            self.update.prepare_tree_rows(
-                *rows, tree.depth_SD, tree.mask_SDD, s.block_table_SP, s.page_size, *outputs, b.tree_mask_BDD
-            )
+        prepare = self.update.prepare_rows if self.state.tree is None else self.update.prepare_tree_rows
+        prepare(b.rows, self.state)
 
     def _plan(self, b: StepBatch, host: HostView) -> None:
-        plan_rows(b, host, self.attention, self.cache.layers[0], of_target=True)
+        plan_pass(b.target_forward(), host, self.attention, self.cache.layers[0], host.kv_lens(b.q_lens), b.q_lens)
 
     def _verify(self, b: StepBatch) -> None:
         kind = self.drafter.features if self.drafter is not None else Features.NONE
@@ -104,36 +97,30 @@ class RoundBuilder:
             b.work.features_TF.copy_(hidden_TH)
 
     def _accept(self, b: StepBatch, mode: SamplingMode) -> None:
-        s, hidden_TH = self.state, b.work.hidden_TH
+        s, rows, hidden_TH = self.state, b.rows, b.work.hidden_TH
         assert hidden_TH is not None
-        position_R, request_R = b.position_T, b.row_req_T
+        position_R, request_R = rows.position_T, rows.row_req_T
         if b.logit_row_R is not None:  # mixed: only rows whose prediction counts
             hidden_TH = hidden_TH.index_select(0, b.logit_row_R)
             position_R = position_R.index_select(0, b.logit_row_R)
             request_R = request_R.index_select(0, b.logit_row_R)
         logits_RV = self.target.logits(hidden_TH)
-        slot_R = b.slot_B.index_select(0, request_R) if mode is not SamplingMode.GREEDY else b.slot_B
+        slot_R = rows.slot_B.index_select(0, request_R) if mode is not SamplingMode.GREEDY else rows.slot_B
         sampled_R = sample_rows(logits_RV, slot_R, position_R + 1, s, mode)
         if b.advance_B is not None:
-            s.n_S.index_add_(0, b.slot_B, b.advance_B)
+            s.n_S.index_add_(0, rows.slot_B, b.advance_B)
         forced_B = None
         if self.forced_SL is not None:
-            n_B = s.n_S.index_select(0, b.slot_B).to(torch.int64)
-            forced_B = self.forced_SL[b.slot_B, n_B]
-        given = (sampled_R.view(b.num_requests, -1), b.slot_B, b.num_drafts_B, b.base_row_B, forced_B)
-        slots = (s.n_S, s.tokens_SL, s.limit_S, s.stop_SE, s.done_S, s.drafts_SK)
-        if s.tree is None:
-            self.update.accept_chain(*given, *slots, b.status_BX, b.sample_row_B)
-        else:
-            assert b.path_BS1 is not None
-            self.update.accept_tree(
-                *given, *slots, s.tree.parent_SD, s.tree.depth_SD, b.status_BX, b.sample_row_B, b.path_BS1
-            )
+            n_B = s.n_S.index_select(0, rows.slot_B).to(torch.int64)
+            forced_B = self.forced_SL[rows.slot_B, n_B]
+        accept = self.update.accept_chain if s.tree is None else self.update.accept_tree
+        accept(sampled_R.view(b.num_requests, -1), rows, s, b.outcome, forced_B)
 
     def _compact(self, b: StepBatch) -> None:
         """Keys and values of the accepted path go where a chain would have put them."""
-        assert b.path_BS1 is not None
-        compact_kv(self.cache.k_LPNHD, self.cache.v_LPNHD, b.path_BS1, b.status_BX, b.block_table_BP)
+        path_BW, status_BX = b.outcome.path_BW, b.outcome.status_BX
+        assert path_BW is not None
+        compact_kv(self.cache.k_LPNHD, self.cache.v_LPNHD, path_BW, status_BX, b.rows.block_table_BP)
 
 
 def _wait(b: StepBatch, host: HostView) -> None:

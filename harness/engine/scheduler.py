@@ -76,6 +76,10 @@ class Scheduler:
     def wants_mixed_step(self) -> bool:
         return any(r.is_prefilling for r in self.running) or self._can_admit()
 
+    def can_progress(self) -> bool:
+        """Whether some running request is not certain to be finished by the rounds already in flight."""
+        return any(r.num_tokens + r.num_inflight < r.limit(self._max_model_len) for r in self.running)
+
     def _can_admit(self) -> bool:
         return bool(self.waiting and self._free_slots) and self._first_pages() <= self.allocator.num_free
 

@@ -1,7 +1,6 @@
-"""What lives on the device between rounds, for each request slot.
+"""What lives on the device between rounds, for each request slot, and the host's writes into it.
 
-Legend: S slots (the last one is the dummy slot of padding rows), L token-buffer width, K drafts a round,
-E stop ids, P pages a slot. Kernels read and write these tensors in place; their addresses never change.
+Legend: S slots (the last one is the dummy slot of padding rows), P pages a slot.
 """
 
 from __future__ import annotations
@@ -12,17 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specbench.kernels.buffers import Slots
+
 from .lookahead import Lookahead
 from .pages import DUMMY_PAGE
 from .request import MAX_STOP_IDS, Request
 from .tree import TreeShape, TreeState
 
 
-class RoundState:
-    """Persistent per-slot tensors, and the host's writes into them.
+class RoundState(Slots):
+    """One engine's slots. Their addresses never change."""
 
-    `n_S` counts tokens with target KV; `tokens_SL[s, n]` is the pending token (sampled, no KV yet).
-    """
+    tree: TreeState | None
 
     def __init__(
         self,
@@ -38,23 +38,25 @@ class RoundState:
         self.lookahead = Lookahead.of(num_drafts, tree)
         width = max_model_len + self.lookahead.reach + 2
         pages = -(-width // page_size)
-        self.dummy_slot = max_num_seqs
-        self.page_size = page_size
-        self.device = device
-        self.max_kv = width
 
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(*shape, dtype=dtype, device=device)
 
-        self.tokens_SL = zeros(num_slots, width, dtype=torch.int64)
-        self.n_S = zeros(num_slots, dtype=torch.int32)
-        self.limit_S = zeros(num_slots, dtype=torch.int32)
-        self.stop_SE = zeros(num_slots, MAX_STOP_IDS, dtype=torch.int64).fill_(-1)
-        self.done_S = zeros(num_slots, dtype=torch.int32).fill_(1)
-        self.drafts_SK = zeros(num_slots, num_drafts, dtype=torch.int64).fill_(-1)
+        super().__init__(
+            tokens_SL=zeros(num_slots, width, dtype=torch.int64),
+            n_S=zeros(num_slots, dtype=torch.int32),
+            limit_S=zeros(num_slots, dtype=torch.int32),
+            stop_SE=zeros(num_slots, MAX_STOP_IDS, dtype=torch.int64).fill_(-1),
+            done_S=zeros(num_slots, dtype=torch.int32).fill_(1),
+            drafts_SK=zeros(num_slots, num_drafts, dtype=torch.int64).fill_(-1),
+            block_table_SP=zeros(num_slots, pages, dtype=torch.int32),
+            page_size=page_size,
+            tree=TreeState(num_slots, tree, device) if tree else None,
+        )
+        self.dummy_slot = max_num_seqs
+        self.device = device
+        self.max_kv = width
         self.depth = tree.depth if tree else num_drafts  # most drafts that one round can accept
-        self.tree = TreeState(num_slots, tree, device) if tree else None
-        self.block_table_SP = zeros(num_slots, pages, dtype=torch.int32)
         self.temperature_S = zeros(num_slots, dtype=torch.float32)
         self.top_k_S = zeros(num_slots, dtype=torch.int32)
         self.top_p_S = zeros(num_slots, dtype=torch.float32).fill_(1.0)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from specbench.harness.models.config import ModelConfig
 from specbench.harness.models.features import Features
-from specbench.harness.models.llama import Attention, ForwardBatch, KVCache, LlamaModel, Pieces
+from specbench.harness.models.forward import Attention, ForwardBatch, KVCache, Pieces
+from specbench.harness.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.state_update import StateUpdate
 
@@ -75,6 +76,11 @@ class Drafter(Protocol):
     """The drafting half of a round, bound to one engine's buffers."""
 
     num_drafts: int
+
+    @property
+    def model(self) -> LlamaModel | DraftHead | None:
+        """What it runs passes of."""
+        ...
 
     @property
     def features(self) -> Features:

@@ -69,11 +69,11 @@ class MultiSync:
             s.n_S.index_copy_(0, slot_R, n_R.to(s.n_S.dtype))
         parts = self._decode_parts if batch.advance_B is None else self._mixed_parts
         if parts:
-            n_B = s.n_S.index_select(0, batch.slot_B)
+            n_B = s.n_S.index_select(0, batch.rows.slot_B)
             batch.bound_drafter(parts, int(host.read(MAX_SEQ_LEN, n_B.max())))  # type: ignore[call-overload]
 
     def read_drafts(self, batch: StepBatch, host: HostView) -> None:
-        rows = host.read(DRAFT_IDS, self._state.drafts_SK.index_select(0, batch.slot_B))
+        rows = host.read(DRAFT_IDS, self._state.drafts_SK.index_select(0, batch.rows.slot_B))
         self._drafts = dict(zip(batch.slots, rows, strict=False))
 
     def send_drafts(self, batch: StepBatch, host: HostView) -> None:

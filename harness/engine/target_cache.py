@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specbench.harness.models.llama import KVCache
+from specbench.harness.models.forward import KVCache
 
 
 class CacheMemory(Protocol):

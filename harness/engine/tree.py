@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specbench.kernels.buffers import Trees
+
 NO_NODE = -2  # parent of a node that does not exist
 
 
@@ -32,18 +34,17 @@ class TreeShape:
         return max(self.num_nodes, self.depth + 1 + (self.depth - 1) * self.topk)
 
 
-class TreeState:
-    """Each slot's tree, as the verifying pass and acceptance read it. Nodes stand behind their parents."""
+class TreeState(Trees):
+    """Each slot's tree, as the verifying pass and acceptance read it."""
 
     def __init__(self, num_slots: int, shape: TreeShape, device: torch.device):
         size = shape.num_nodes
+        super().__init__(
+            parent_SD=torch.empty(num_slots, size, dtype=torch.int32, device=device),
+            depth_SD=torch.empty(num_slots, size, dtype=torch.int32, device=device),
+            mask_SDD=torch.empty(num_slots, size, size, dtype=torch.bool, device=device),
+        )
         self.shape = shape
-        self.parent_SD = torch.empty(num_slots, size, dtype=torch.int32, device=device)
-        """Node index of the parent; -1 for the root, -2 for a node that does not exist (its draft is -1)."""
-        self.depth_SD = torch.empty(num_slots, size, dtype=torch.int32, device=device)
-        """Edges from the root; 0 for a node that does not exist."""
-        self.mask_SDD = torch.empty(num_slots, size, size, dtype=torch.bool, device=device)
-        """Row i sees node j: its ancestors and itself."""
         self._root_only: tuple[Tensor, Tensor, Tensor] = _root_only(size, device)
         for slot in range(num_slots):
             self.reset(slot)

@@ -20,8 +20,8 @@ from specbench.kernels.silu_and_mul import silu_and_mul
 
 from .config import ModelConfig
 from .features import Features
+from .forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from .linear import Linear
-from .llama import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from .rope import rope_table
 
 

@@ -3,55 +3,24 @@
 Shapes: T rows of a step (all requests' tokens, flat), H hidden, V vocabulary, D head_dim, F = 3H features.
 Module structure follows transformers' modeling_llama.py; the forward is written for few rows: fused QKV and gate/up
 products, residual kept in place, rope and KV write in one operation.
-
-A forward pass is a generator of pieces: it yields (layer, qkv) where a layer needs attention and is sent the result.
-Whoever drives it decides what lies between: one eager run, or a CUDA graph for each piece (engine/forward.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specbench.kernels.attention.base import AttentionBackend, AttentionGeometry, AttentionMetadata
+from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.rms_norm import add_rms_norm, rms_norm
-from specbench.kernels.rope_store_kv import rope_store_kv
 from specbench.kernels.silu_and_mul import silu_and_mul
 
 from .config import ModelConfig
+from .forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from .linear import Linear
 from .rope import rope_table
-
-
-@dataclass(slots=True)
-class KVCache:
-    """One layer's keys and values: each [pages, page_size, Hkv, D]. Page 0 is the dummy page."""
-
-    k: Tensor
-    v: Tensor
-
-
-@dataclass(slots=True)
-class AttentionPart:
-    """Neighbouring rows of a step that go through attention together: decodes are uniform, prompt chunks ragged."""
-
-    first_row: int
-    num_rows: int
-    meta: AttentionMetadata
-
-
-@dataclass(slots=True)
-class ForwardBatch:
-    """What a forward pass needs besides weights; all tensors on the model's device."""
-
-    ids_T: Tensor  # int64
-    position_T: Tensor  # int64
-    kv_slot_T: Tensor  # int64, page * page_size + offset
-    parts: tuple[AttentionPart, ...]  # cover all rows, in order
 
 
 @dataclass(slots=True)
@@ -64,64 +33,6 @@ class DecoderLayer:
     post_norm: Tensor
     gate_up: Linear
     down: Linear
-
-
-class Attention:
-    """Rope, KV write and attention of one layer: shared by targets and heads."""
-
-    def __init__(self, config: ModelConfig, backend: AttentionBackend, cos_sin_MD: Tensor):
-        self.config = config
-        self.backend = backend
-        self.cos_sin_MD = cos_sin_MD
-        self.scale = config.head_dim**-0.5
-
-    def __call__(self, qkv_TX: Tensor, batch: ForwardBatch, cache: KVCache, out_TX: Tensor | None = None) -> Tensor:
-        """Attention output [T, Hq * D], written to `out_TX` where it is given."""
-        c = self.config
-        q_THD = rope_store_kv(
-            qkv_TX, self.cos_sin_MD, batch.position_T, batch.kv_slot_T, cache.k, cache.v, c.num_q_heads, c.num_kv_heads
-        )
-        out_THD = None if out_TX is None else out_TX.view(q_THD.shape)
-        if len(batch.parts) == 1:
-            meta = batch.parts[0].meta
-            out_THD = self.backend.forward(q_THD, cache.k, cache.v, meta, self.scale, out_THD)
-            return out_THD.view(q_THD.shape[0], -1)
-        out_THD = torch.empty_like(q_THD) if out_THD is None else out_THD
-        for p in batch.parts:
-            rows = slice(p.first_row, p.first_row + p.num_rows)
-            self.backend.forward(q_THD[rows], cache.k, cache.v, p.meta, self.scale, out_THD[rows])
-        return out_THD.view(q_THD.shape[0], -1)
-
-    def new_output(self, num_rows: int, cache: KVCache) -> Tensor:
-        """Zeros [num_rows, Hq * D], where `__call__` may write."""
-        return cache.k.new_zeros(num_rows, self.config.num_q_heads * self.config.head_dim)
-
-    def geometry(self, cache: KVCache) -> AttentionGeometry:
-        """What a planned backend must know of the model and its cache."""
-        c = self.config
-        return AttentionGeometry(
-            num_q_heads=c.num_q_heads,
-            num_kv_heads=c.num_kv_heads,
-            head_dim=c.head_dim,
-            page_size=cache.k.shape[1],
-            scale=self.scale,
-            dtype=cache.k.dtype,
-            device=cache.k.device,
-        )
-
-
-Pieces = Generator[tuple[int, Tensor], Tensor, Tensor]
-"""Yields (layer, qkv_TX), is sent the attention output [T, Hq * D], returns the pass's result."""
-
-
-def run_pieces(pieces: Pieces, attend: Callable[[int, Tensor], Tensor]) -> Tensor:
-    """Drives a forward pass to its end."""
-    try:
-        layer, qkv_TX = next(pieces)
-        while True:
-            layer, qkv_TX = pieces.send(attend(layer, qkv_TX))
-    except StopIteration as end:
-        return end.value
 
 
 class LlamaModel:

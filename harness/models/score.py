@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.torch_attention import TorchAttention
 
-from .llama import AttentionPart, ForwardBatch, KVCache, LlamaModel
+from .forward import ForwardBatch, KVCache
+from .llama import LlamaModel
 
 
 def next_token_logits(target: LlamaModel, ids: Sequence[int]) -> Tensor:
@@ -25,16 +25,6 @@ def last_logits(target: LlamaModel, ids: Sequence[int], num_last: int) -> Tensor
     caches = [
         KVCache(*(torch.zeros(shape, dtype=target.dtype, device=device) for _ in range(2))) for _ in target.layers
     ]
-    position_T = torch.arange(num_tokens, device=device)
-    meta = AttentionMetadata(
-        cu_q_B1=torch.tensor([0, num_tokens], dtype=torch.int32, device=device),
-        kv_len_B=torch.tensor([num_tokens], dtype=torch.int32, device=device),
-        block_table_BP=torch.zeros(1, 1, dtype=torch.int32, device=device),
-        max_q=num_tokens,
-        max_kv=num_tokens,
-        uniform=True,
-    )
-    part = AttentionPart(0, num_tokens, meta)
-    batch = ForwardBatch(torch.tensor(list(ids), device=device), position_T, position_T, (part,))
+    batch = ForwardBatch.of_one_request(ids, 0, device)
     hidden_TH = target.forward(batch, target.attention(TorchAttention(), num_tokens), caches)
     return target.logits(hidden_TH[-num_last:]).float()

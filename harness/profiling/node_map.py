@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specbench.harness.engine.clock import END, GAP
 from specbench.harness.engine.plans import part_of
-from specbench.harness.measure.phase_clock import END, GAP
 
 from .graph_nodes import GraphOperations
 

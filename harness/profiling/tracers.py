@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from specbench.harness.measure.ranges import NullRanges, Ranges, TraceRanges
+from specbench.harness.engine.ranges import NullRanges, Ranges, TraceRanges
 
 
 class Tracer(Protocol):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import torch
 
+from specbench.harness.engine.clock import GAP, EventClock, NullClock
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.graphs import DecodeRound
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.measure.phase_clock import GAP, EventClock, NullClock
 from specbench.harness.run.drive import Load, settle
 
 _NUM_PAIRS = 15
@@ -55,7 +55,7 @@ def _replay(engine: Engine, probes: tuple[DecodeRound, DecodeRound]) -> list[dic
     rows: list[dict] = []
     for index in range(_NUM_PAIRS if has_pages else 0):
         for probe in probes:
-            probe.batch.slot_B.copy_(slots)
+            probe.batch.rows.slot_B.copy_(slots)
         for probe in probes:
             probe.launch(engine.ranges, NullClock(), engine.view(probe.batch, running))
         for which, probe in enumerate(probes):

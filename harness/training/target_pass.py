@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.harness.models.config import ModelConfig
-from specbench.harness.models.llama import LlamaModel, run_pieces
+from specbench.harness.models.forward import run_pieces
+from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.rope import rope_table
 from specbench.kernels.rope_store_kv import rope_store_kv
 

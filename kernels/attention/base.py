@@ -23,8 +23,8 @@ class AttentionMetadata:
     it sees the prefix (all keys but the last M) and those of the last M keys that the mask names.
     kv_len < q is a caller's error: the torch backend raises, device kernels return garbage.
 
-    The tensors may be rewritten in place between steps (captured graphs need that). max_q, max_kv and uniform are host
-    constants that a captured launch was built from.
+    The tensors may be rewritten in place between steps (captured graphs need that). max_q, max_kv and is_uniform are
+    host constants that a captured launch was built from.
     """
 
     cu_q_B1: Tensor
@@ -37,12 +37,32 @@ class AttentionMetadata:
     """Most rows of one request."""
     max_kv: int
     """Upper bound of kv_len."""
-    uniform: bool
+    is_uniform: bool
     """Every request has exactly max_q rows."""
     tree_mask_BQM: Tensor | None = None
     """bool [B, Q, M]: row i may see key kv_len - M + j. Only when uniform; M >= Q, and kv_len >= M."""
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """Backend-private: what a backend derives from the fields once and shares between layers."""
+
+    @staticmethod
+    def uniform(
+        cu_q_B1: Tensor,
+        kv_len_B: Tensor,
+        block_table_BP: Tensor,
+        *,
+        q: int,
+        max_kv: int,
+        mask_BQM: Tensor | None = None,
+    ) -> AttentionMetadata:
+        """Every request has exactly `q` rows, under a tree mask where one is given."""
+        return AttentionMetadata(cu_q_B1, kv_len_B, block_table_BP, q, max_kv, True, mask_BQM)
+
+    @staticmethod
+    def ragged(
+        cu_q_B1: Tensor, kv_len_B: Tensor, block_table_BP: Tensor, *, max_q: int, max_kv: int
+    ) -> AttentionMetadata:
+        """Requests with rows of their own number, at most `max_q`."""
+        return AttentionMetadata(cu_q_B1, kv_len_B, block_table_BP, max_q, max_kv, False)
 
 
 class AttentionBackend(Protocol):

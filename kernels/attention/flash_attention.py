@@ -62,7 +62,7 @@ class FlashAttention:
         """See AttentionBackend.forward. ValueError for tree masks, other dtypes and page sizes than the library's."""
         self._check(q_THD, k_cache, meta)
         out_THD = torch.empty_like(q_THD, memory_format=torch.contiguous_format) if out_THD is None else out_THD
-        num_splits = self._choose_splits(_launch_shape(q_THD, k_cache, meta))
+        num_splits = self._choose_splits(LaunchShape.of(q_THD, k_cache, meta))
         self.source.run(FlashCall(q_THD, k_cache, v_cache, meta, scale, num_splits, out_THD))
         return out_THD
 
@@ -81,20 +81,3 @@ def _require_source() -> FlashSource:
     if lookup.source is None:
         raise ValueError(f"attention: no library has flash-attention here; tried {'; '.join(lookup.refused)}")
     return lookup.source
-
-
-def _launch_shape(q_THD: Tensor, k_cache: Tensor, meta: AttentionMetadata) -> LaunchShape:
-    num_rows, num_heads, head_dim = q_THD.shape
-    num_kv_heads = k_cache.shape[2]
-    return LaunchShape(
-        num_requests=meta.kv_len_B.shape[0],
-        num_rows=num_rows,
-        max_q=meta.max_q,
-        max_kv=meta.max_kv,
-        uniform=meta.uniform,
-        num_kv_heads=num_kv_heads,
-        group=num_heads // num_kv_heads,
-        head_dim=head_dim,
-        element_bytes=q_THD.element_size(),
-        num_sms=torch.cuda.get_device_properties(q_THD.device).multi_processor_count if q_THD.is_cuda else 1,
-    )

@@ -157,7 +157,7 @@ class FlashAttention2:
         meta = call.meta
         options = dict(block_table=meta.block_table_BP, softmax_scale=call.scale, causal=True)
         caches = (call.k_cache, call.v_cache)
-        if meta.uniform:
+        if meta.is_uniform:
             rows_BQHD = call.rows_BQHD(call.q_THD)
             out = self._attend_uniform(
                 rows_BQHD, *caches, cache_seqlens=meta.kv_len_B, num_splits=call.num_splits, **options
@@ -213,18 +213,6 @@ def find_flash_attention(sources: tuple[Callable[[], FlashSource], ...] = SOURCE
         except UnusableSource as error:
             refused.append(f"{getattr(make, 'name', make)}: {error}")
     return FlashLookup(None, tuple(refused))
-
-
-def flash_attention_source() -> str | None:
-    """Name of the library that FlashAttention would come from here, or None."""
-    source = find_flash_attention().source
-    return source.name if source else None
-
-
-def flash_attention_missing() -> str | None:
-    """Why the backend cannot be used here, or None where it can."""
-    lookup = find_flash_attention()
-    return None if lookup.source else f"no library has it here ({'; '.join(lookup.refused)})"
 
 
 def vllm_library() -> Path:

@@ -31,7 +31,7 @@ def choose_kernel(meta: AttentionMetadata, geometry: AttentionGeometry, capabili
     if meta.tree_mask_BQM is not None:
         return "fa2"
     group = geometry.num_q_heads // geometry.num_kv_heads
-    if meta.uniform and meta.max_q == 1 and group < _TENSOR_CORE_GROUP:
+    if meta.is_uniform and meta.max_q == 1 and group < _TENSOR_CORE_GROUP:
         return "decode"
     return "fa3" if capability_major == 9 and meta.max_q >= _LEAST_FA3_ROWS else "fa2"
 
@@ -100,7 +100,7 @@ class FlashInferAttention:
         kernel = self._choose(meta, geometry, torch.cuda.get_device_capability(geometry.device)[0])
         if kernel not in KERNELS:
             raise ValueError(f"flashinfer kernel: {kernel!r}; allowed: {', '.join(KERNELS)}")
-        key: Hashable = (kernel, _shape_key(meta) if meta.uniform else None)
+        key: Hashable = (kernel, _shape_key(meta) if meta.is_uniform else None)
         idle = self._idle.setdefault(key, [])
         launch = idle.pop() if idle else self._make(kernel, meta, geometry.device)
         lease = _Lease(launch, geometry.scale)
@@ -112,7 +112,7 @@ class FlashInferAttention:
             self._float_workspace = torch.zeros(_FLOAT_WORKSPACE_BYTES, dtype=torch.uint8, device=device)
         if kernel == "decode":
             return DecodeLaunch(meta, self._float_workspace)
-        if meta.uniform:
+        if meta.is_uniform:
             return UniformLaunch(kernel, meta, self._float_workspace)
         return RaggedLaunch(kernel, self._float_workspace)
 

@@ -107,11 +107,20 @@ def _small_int_workspace(meta: AttentionMetadata) -> Tensor:
     return torch.empty(num_bytes, dtype=torch.uint8, device=meta.kv_len_B.device)
 
 
+def _sizes(geometry: AttentionGeometry) -> tuple[int, int, int, int]:
+    """What every plan takes of the model by position."""
+    return geometry.num_q_heads, geometry.num_kv_heads, geometry.head_dim, geometry.page_size
+
+
+def _arithmetic(geometry: AttentionGeometry) -> dict[str, Any]:
+    return dict(sm_scale=geometry.scale, q_data_type=geometry.dtype, kv_data_type=geometry.dtype)
+
+
 class DecodeLaunch:
     """One row a request through the decode kernel on CUDA cores: for few query heads a key head."""
 
     def __init__(self, meta: AttentionMetadata, float_workspace: Tensor) -> None:
-        assert meta.uniform and meta.max_q == 1 and meta.tree_mask_BQM is None
+        assert meta.is_uniform and meta.max_q == 1 and meta.tree_mask_BQM is None
         self._buffers = _Buffers.for_step(meta)
         self._guard = _ReplanGuard()
         self._wrapper = load("decode").BatchDecodeWithPagedKVCacheWrapper(
@@ -132,13 +141,8 @@ class DecodeLaunch:
                 lists.first_page_B1,
                 self._buffers.send_pages(lists.pages_N),
                 lists.last_len_B,
-                geometry.num_q_heads,
-                geometry.num_kv_heads,
-                geometry.head_dim,
-                geometry.page_size,
-                q_data_type=geometry.dtype,
-                kv_data_type=geometry.dtype,
-                sm_scale=geometry.scale,
+                *_sizes(geometry),
+                **_arithmetic(geometry),
             )
 
     def run(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, out_THD: Tensor) -> None:
@@ -150,7 +154,7 @@ class UniformLaunch:
 
     def __init__(self, kernel: str, meta: AttentionMetadata, float_workspace: Tensor) -> None:
         """`kernel` is fa2 or fa3; only fa2 has masks."""
-        assert meta.uniform and (meta.tree_mask_BQM is None or kernel == "fa2")
+        assert meta.is_uniform and (meta.tree_mask_BQM is None or kernel == "fa2")
         self._kernel = kernel
         self._buffers = _Buffers.for_step(meta)
         self._guard = _ReplanGuard()
@@ -196,14 +200,9 @@ class UniformLaunch:
                 lists.first_page_B1,
                 self._buffers.send_pages(lists.pages_N),
                 lists.last_len_B,
-                geometry.num_q_heads,
-                geometry.num_kv_heads,
-                geometry.head_dim,
-                geometry.page_size,
+                *_sizes(geometry),
                 causal=self._mask is None,
-                sm_scale=geometry.scale,
-                q_data_type=geometry.dtype,
-                kv_data_type=geometry.dtype,
+                **_arithmetic(geometry),
                 **options,
             )
         if self._mask is not None:
@@ -233,14 +232,9 @@ class RaggedLaunch:
                 lists.first_page_B1,
                 lists.pages_N.pin_memory(),
                 lists.last_len_B,
-                geometry.num_q_heads,
-                geometry.num_kv_heads,
-                geometry.head_dim,
-                geometry.page_size,
+                *_sizes(geometry),
                 causal=True,
-                sm_scale=geometry.scale,
-                q_data_type=geometry.dtype,
-                kv_data_type=geometry.dtype,
+                **_arithmetic(geometry),
             )
 
     def run(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, out_THD: Tensor) -> None:

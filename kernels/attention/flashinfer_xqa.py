@@ -53,7 +53,7 @@ class FlashInferXqa:
         out_THD: Tensor | None = None,
     ) -> Tensor:
         """See AttentionBackend.forward. ValueError for page sizes, dtypes, head dimensions and trees XQA lacks."""
-        if not meta.uniform or (meta.tree_mask_BQM is None and meta.max_q > MAX_CHAIN_ROWS):
+        if not meta.is_uniform or (meta.tree_mask_BQM is None and meta.max_q > MAX_CHAIN_ROWS):
             return self._ragged.forward(q_THD, k_cache, v_cache, meta, scale, out_THD)
         _check(q_THD, k_cache, meta)
         out_THD = torch.empty_like(q_THD, memory_format=torch.contiguous_format) if out_THD is None else out_THD

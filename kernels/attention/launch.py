@@ -4,7 +4,14 @@ A captured graph replays one launch for every length up to max_kv, so nothing he
 The constants per case are a fixed table: no autotuning, which would compile and time during capture.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.attention.base import AttentionMetadata
 
 # Programs of the decode cases that run at once on one multiprocessor of an H100/H200.
 _PROGRAMS_PER_SM = 2
@@ -28,6 +35,23 @@ class LaunchShape:
     head_dim: int
     element_bytes: int
     num_sms: int
+
+    @staticmethod
+    def of(q_THD: Tensor, k_cache: Tensor, meta: AttentionMetadata) -> LaunchShape:
+        num_rows, num_heads, head_dim = q_THD.shape
+        num_kv_heads = k_cache.shape[2]
+        return LaunchShape(
+            num_requests=meta.kv_len_B.shape[0],
+            num_rows=num_rows,
+            max_q=meta.max_q,
+            max_kv=meta.max_kv,
+            uniform=meta.is_uniform,
+            num_kv_heads=num_kv_heads,
+            group=num_heads // num_kv_heads,
+            head_dim=head_dim,
+            element_bytes=q_THD.element_size(),
+            num_sms=torch.cuda.get_device_properties(q_THD.device).multi_processor_count if q_THD.is_cuda else 1,
+        )
 
     def num_tiles(self, block_m: int) -> int:
         """Tiles of packed rows over all requests; for ragged steps a bound whose surplus programs exit at once."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.attention.base import AttentionMetadata
-from specbench.kernels.triton_support import tl, triton, use_triton
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 _BYTES_PER_PROGRAM = 256
 _WORD_BITS = 32
@@ -26,7 +26,7 @@ class PackedTreeMask:
     def __init__(self, meta: AttentionMetadata, *, over_all_keys: bool) -> None:
         """`over_all_keys`: rows count every key up to max_kv (prefill kernels), else the masked ones (XQA)."""
         mask_BQM = meta.tree_mask_BQM
-        assert mask_BQM is not None and meta.uniform, "a packed mask needs a uniform step with a tree mask"
+        assert mask_BQM is not None and meta.is_uniform, "a packed mask needs a uniform step with a tree mask"
         num_requests, q, num_masked = mask_BQM.shape
         self._row_bits = 0 if over_all_keys else -(-num_masked // _WORD_BITS) * _WORD_BITS
         num_bytes = -(-q * (self._row_bits or meta.max_kv) // 8)
@@ -47,18 +47,12 @@ class PackedTreeMask:
             pack_tree_mask(meta.tree_mask_BQM, meta.kv_len_B, self.bits_BN, self._row_bits)
 
 
-def pack_tree_mask(mask_BQM: Tensor, kv_len_B: Tensor, bits_BN: Tensor, row_bits: int = 0) -> None:
+def pack_tree_mask_ref(mask_BQM: Tensor, kv_len_B: Tensor, bits_BN: Tensor, row_bits: int = 0) -> None:
     """Writes the bits of `mask_BQM` (bool) into `bits_BN` (uint8); bytes behind a request's bits are left as they are.
 
     With `row_bits` 0 a row has kv_len bits: ones for the prefix, then the mask's M. Else it has `row_bits` of them:
     the mask's M, then zeros.
     """
-    assert mask_BQM.is_contiguous() and bits_BN.stride(1) == 1
-    op = pack_tree_mask_triton if use_triton(mask_BQM) else pack_tree_mask_ref
-    op(mask_BQM, kv_len_B, bits_BN, row_bits)
-
-
-def pack_tree_mask_ref(mask_BQM: Tensor, kv_len_B: Tensor, bits_BN: Tensor, row_bits: int = 0) -> None:
     num_masked = mask_BQM.shape[2]
     place_8 = 2 ** torch.arange(8, device=mask_BQM.device)
     for b, kv_len in enumerate(kv_len_B.tolist()):
@@ -72,6 +66,7 @@ def pack_tree_mask_ref(mask_BQM: Tensor, kv_len_B: Tensor, bits_BN: Tensor, row_
 
 
 def pack_tree_mask_triton(mask_BQM: Tensor, kv_len_B: Tensor, bits_BN: Tensor, row_bits: int = 0) -> None:
+    assert mask_BQM.is_contiguous() and bits_BN.stride(1) == 1
     num_requests, q, num_masked = mask_BQM.shape
     _pack_tree_mask_kernel[(num_requests, triton.cdiv(bits_BN.shape[1], _BYTES_PER_PROGRAM))](
         mask_BQM.view(torch.uint8),
@@ -85,6 +80,9 @@ def pack_tree_mask_triton(mask_BQM: Tensor, kv_len_B: Tensor, bits_BN: Tensor, r
         BLOCK_N=_BYTES_PER_PROGRAM,
         num_warps=4,
     )
+
+
+pack_tree_mask = dispatch(pack_tree_mask_ref, pack_tree_mask_triton)
 
 
 @triton.jit(do_not_specialize=["q", "num_masked", "bits_stride", "max_bytes"])

@@ -43,11 +43,10 @@ class TritonAttention:
         """See AttentionBackend.forward. Rows of the step that belong to no request are left unwritten."""
         _check_layout(q_THD, k_cache, v_cache, meta)
         num_rows, num_heads, head_dim = q_THD.shape
-        num_kv_heads, group = k_cache.shape[2], num_heads // k_cache.shape[2]
-        shape = _launch_shape(q_THD, meta, num_kv_heads)
+        shape = LaunchShape.of(q_THD, k_cache, meta)
         launch = self._choose(shape)
-        uniform_q = meta.max_q if meta.uniform else 0
-        block_b = 1 if meta.uniform else max(_LEAST_BLOCK_B, triton.next_power_of_2(shape.num_requests))
+        uniform_q = meta.max_q if meta.is_uniform else 0
+        block_b = 1 if meta.is_uniform else max(_LEAST_BLOCK_B, triton.next_power_of_2(shape.num_requests))
         mask_BQM = meta.tree_mask_BQM
         if out_THD is None:
             out_THD = q_THD.new_empty(q_THD.shape)
@@ -57,7 +56,7 @@ class TritonAttention:
         if is_split:
             partial_STHD = q_THD.new_empty((launch.num_splits, *q_THD.shape), dtype=torch.float32)
             lse_STH = q_THD.new_empty((launch.num_splits, num_rows, num_heads), dtype=torch.float32)
-        paged_attention_kernel[(num_kv_heads, shape.num_tiles(launch.block_m), launch.num_splits)](
+        paged_attention_kernel[(shape.num_kv_heads, shape.num_tiles(launch.block_m), launch.num_splits)](
             q_THD,
             k_cache,
             v_cache,
@@ -76,8 +75,8 @@ class TritonAttention:
             v_cache.stride(0),
             v_cache.stride(1),
             meta.block_table_BP.stride(0),
-            NUM_KV_HEADS=num_kv_heads,
-            GROUP=group,
+            NUM_KV_HEADS=shape.num_kv_heads,
+            GROUP=shape.group,
             HEAD_DIM=head_dim,
             PAGE_SIZE=k_cache.shape[1],
             UNIFORM_Q=uniform_q,
@@ -103,7 +102,7 @@ class TritonAttention:
                 HEAD_DIM=head_dim,
                 UNIFORM_Q=uniform_q,
                 BLOCK_B=block_b,
-                BLOCK_S=_block_s(launch.num_splits if meta.uniform else max(launch.num_splits, _BLOCKS_S[-1])),
+                BLOCK_S=_block_s(launch.num_splits if meta.is_uniform else max(launch.num_splits, _BLOCKS_S[-1])),
                 BLOCK_N=launch.block_n,
                 num_warps=_MERGE_NUM_WARPS,
             )
@@ -124,23 +123,5 @@ def _check_layout(q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: Attenti
     assert meta.block_table_BP.stride(1) == 1, "block_table_BP must have dense rows"
     mask_BQM = meta.tree_mask_BQM
     if mask_BQM is not None:
-        assert meta.uniform and mask_BQM.is_contiguous(), "a tree mask must be contiguous, the step uniform"
+        assert meta.is_uniform and mask_BQM.is_contiguous(), "a tree mask must be contiguous, the step uniform"
         assert mask_BQM.shape[2] >= mask_BQM.shape[1] == meta.max_q, "a tree mask is [B, Q, M] with M >= Q"
-
-
-def _launch_shape(q_THD: Tensor, meta: AttentionMetadata, num_kv_heads: int) -> LaunchShape:
-    num_rows, num_heads, head_dim = q_THD.shape
-    device = q_THD.device
-    num_sms = torch.cuda.get_device_properties(device).multi_processor_count if q_THD.is_cuda else 1
-    return LaunchShape(
-        num_requests=meta.kv_len_B.shape[0],
-        num_rows=num_rows,
-        max_q=meta.max_q,
-        max_kv=meta.max_kv,
-        uniform=meta.uniform,
-        num_kv_heads=num_kv_heads,
-        group=num_heads // num_kv_heads,
-        head_dim=head_dim,
-        element_bytes=q_THD.element_size(),
-        num_sms=num_sms,
-    )

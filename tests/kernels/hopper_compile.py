@@ -28,6 +28,7 @@ from specbench.kernels import (
 )
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.triton_attention import TritonAttention
+from specbench.kernels.buffers import Outcome, PassRows, Rows, Slots, Trees
 
 BF16 = torch.bfloat16
 compiled: list[str] = []
@@ -88,41 +89,48 @@ def sampling_kernels() -> None:
         store_draft.store_draft_triton(logits, d2t, i64(5), 1, i64(9, 4))
 
 
+def slots_of(s: int, k: int, length: int, tree: Trees | None = None) -> Slots:
+    return Slots(
+        n_S=i32(s), tokens_SL=i64(s, length), limit_S=i32(s), stop_SE=i64(s, 8), done_S=i32(s), drafts_SK=i64(s, k),
+        block_table_SP=i32(s, 20), page_size=16, tree=tree,
+    )  # fmt: skip
+
+
+def pass_rows(rows: int, b: int) -> PassRows:
+    return PassRows(ids_T=i64(rows), position_T=i64(rows), kv_slot_T=i64(rows), kv_len_B=i32(b))
+
+
+def rows_of(rows: int, b: int, tree_mask: torch.Tensor | None = None) -> Rows:
+    return Rows(
+        ids_T=i64(rows), position_T=i64(rows), kv_slot_T=i64(rows), kv_len_B=i32(b), slot_B=i64(b), row_req_T=i64(rows),
+        row_off_T=i32(rows), num_drafts_B=i32(b), q_len_B=i32(b), base_row_B=i64(b), block_table_BP=i32(b, 20),
+        tree_mask_BDD=tree_mask,
+    )  # fmt: skip
+
+
 def round_kernels(k: int) -> None:
     b, q, s = 3, k + 1, 9
-    rows = b * q
+    slots, rows = slots_of(s, k, 100), rows_of(b * q, b)
     for forced in (None, i32(b)):
-        accept_chain.accept_chain_triton(
-            i64(b, q), i64(b), i32(b), i64(b), forced, i32(s), i64(s, 100), i32(s), i64(s, 8), i32(s), i64(s, k),
-            i32(b, 6 + q), i64(b),
-        )  # fmt: skip
-    decode_rows.prepare_rows_triton(
-        i64(b), i64(rows), i32(rows), i32(b), i32(b), i32(s), i64(s, 100), i64(s, k), i32(s, 20), 16, i64(rows),
-        i64(rows), i64(rows), i32(b), i32(b, 20),
-    )  # fmt: skip
-    draft_rows.draft_first_ids_triton(i64(b), i64(rows), i64(rows), i64(s, 100), i64(rows))
-    pair_rows = (i64(2 * b), i64(2 * b), i64(2 * b), i32(b))
-    draft_rows.draft_pair_rows_triton(i64(b), i32(s), i64(s, 100), i32(s, 20), 16, *pair_rows)
+        outcome = Outcome(status_BX=i32(b, 6 + q), sample_row_B=i64(b))
+        accept_chain.accept_chain_triton(i64(b, q), rows, slots, outcome, forced)
+    decode_rows.prepare_rows_triton(rows, slots)
+    draft_rows.draft_first_ids_triton(i64(b), i64(b * q), i64(b * q), i64(s, 100), i64(b * q))
+    draft_rows.draft_pair_rows_triton(pass_rows(2 * b, b), i64(b), slots)
     if k > 1:
-        next_rows = (i64(b), i64(b), i64(b), i32(b))
-        draft_rows.draft_next_rows_triton(2, i64(b), i32(s), i64(s, k), i32(s, 20), 16, *next_rows)
+        draft_rows.draft_next_rows_triton(pass_rows(b, b), i64(b), slots, 2)
     if k:
-        ngram.ngram_propose_triton(i64(b), i32(s), i64(s, 400), 2, 4, i64(s, k))
+        ngram.ngram_propose_triton(i64(b), slots_of(s, k, 400), 2, 4)
 
 
 def tree_kernels(topk: int, depth: int, size: int) -> None:
     b, s, w = 3, 9, depth + 1
-    rows, k = b * size, size - 1
-    tree = (i32(s, size), i32(s, size), torch.zeros(s, size, size, dtype=torch.bool))
+    trees = Trees(parent_SD=i32(s, size), depth_SD=i32(s, size), mask_SDD=torch.zeros(s, size, size, dtype=torch.bool))
+    slots, rows = slots_of(s, size - 1, 100, trees), rows_of(b * size, b, trees.mask_SDD[:b].clone())
+    outcome = Outcome(status_BX=i32(b, 6 + w), sample_row_B=i64(b), path_BW=i64(b, w))
     for forced in (None, i32(b)):
-        accept_tree.accept_tree_triton(
-            i64(b, size), i64(b), i32(b), i64(b), forced, i32(s), i64(s, 100), i32(s), i64(s, 8), i32(s), i64(s, k),
-            *tree[:2], i32(b, 6 + w), i64(b), i64(b, w),
-        )  # fmt: skip
-    tree_rows.prepare_tree_rows_triton(
-        i64(b), i64(rows), i32(rows), i32(b), i32(b), i32(s), i64(s, 100), i64(s, k), *tree[1:], i32(s, 20), 16,
-        i64(rows), i64(rows), i64(rows), i32(b), i32(b, 20), tree[2][:b].clone(),
-    )  # fmt: skip
+        accept_tree.accept_tree_triton(i64(b, size), rows, slots, outcome, forced)
+    tree_rows.prepare_tree_rows_triton(rows, slots)
     for heads, dim in ((8, 128), (3, 64)):
         cache = torch.zeros(2, 30, 16, heads, dim, dtype=BF16)
         compact_kv.compact_kv_triton(cache, cache.clone(), i64(b, w), i32(b, 6 + w), i32(b, 20))
@@ -130,15 +138,11 @@ def tree_kernels(topk: int, depth: int, size: int) -> None:
     for d2t in (None, i64(32000)):
         for level in range(1, depth + 1):
             logits = torch.zeros(b if level == 1 else b * topk, 32000, dtype=BF16)
-            tree_expand.expand_tree_triton(level, logits, d2t, pool)
-    tree_build.build_tree_triton(pool, i64(b), i64(s, k), *tree)
-    path_rows = [i64(b * w) for _ in range(3)]
-    tree_draft_rows.tree_first_rows_triton(
-        i64(b, w), i32(b, 6 + w), i64(b), i64(s, 100), i32(s, 20), 16, size, *path_rows, i32(b), i64(b * w)
-    )
+            tree_expand.expand_tree_triton(logits, d2t, pool, level)
+    tree_build.build_tree_triton(i64(b), pool, slots.drafts_SK, trees)
+    tree_draft_rows.tree_first_rows_triton(pass_rows(b * w, b), i64(b * w), outcome, i64(b), slots, size)
     if depth > 1:
-        level_rows = (i64(b * topk), i64(b * topk), i32(b))
-        tree_draft_rows.tree_level_rows_triton(2, i64(b), i32(s), i32(s, 20), 16, topk, *level_rows)
+        tree_draft_rows.tree_level_rows_triton(pass_rows(b * topk, b), i64(b), slots, topk, 2)
 
 
 def attention_kernels() -> None:
@@ -151,7 +155,7 @@ def attention_kernels() -> None:
                 block_table_BP=i32(num_requests, 4096 // page),
                 max_q=q,
                 max_kv=4096,
-                uniform=uniform,
+                is_uniform=uniform,
                 tree_mask_BQM=torch.ones(num_requests, q, 2 * q, dtype=torch.bool) if q == 5 else None,
             )
             q_THD = torch.zeros(num_requests * q, heads, dim, dtype=BF16)

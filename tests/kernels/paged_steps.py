@@ -132,7 +132,7 @@ def make_step(case: Case, device: torch.device, garbage: float = GARBAGE) -> Ste
         block_table_BP=torch.from_numpy(table_BP).to(device, copy=True),
         max_q=max_q,
         max_kv=max_kv,
-        uniform=len(set(q_lens)) == 1,
+        is_uniform=len(set(q_lens)) == 1,
         tree_mask_BQM=mask_BQM,
     )
     q_THD = torch.randn(sum(q_lens), case.num_kv_heads * case.group, case.head_dim, device=device).to(case.dtype)

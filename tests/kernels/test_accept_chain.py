@@ -1,10 +1,12 @@
+from copy import deepcopy
+
 import pytest
 import torch
-from kernels.slots import Slots, random_slots
+from kernels.slots import assert_same_bits, poisoned_outcome, random_slots, rows_of
 
 from specbench.kernels.accept_chain import accept_chain, accept_chain_ref, accept_chain_triton
+from specbench.kernels.buffers import Slots
 
-POISON = -77
 OPS = [accept_chain_ref, accept_chain_triton, accept_chain]
 
 
@@ -42,28 +44,12 @@ def oracle(slots: Slots, slot: int, sampled: list[int], num_drafts: int, forced:
 
 
 def run(op, slots: Slots, sampled, slot_of, num_drafts, base_row, forced):
-    device = slots.n_S.device
-    requests, rows = len(slot_of), sampled.shape[1]
-    status = torch.full((requests, 6 + rows), POISON, dtype=torch.int32, device=device)
-    sample_row = torch.full((requests,), POISON, dtype=torch.int64, device=device)
-    slot_B, num_drafts_B, base_row_B = (torch.tensor(t, device=device) for t in (slot_of, num_drafts, base_row))
+    device, width = slots.n_S.device, sampled.shape[1]
+    rows = rows_of(slots, slot_of, [width] * len(slot_of), num_drafts, base_row)
+    outcome = poisoned_outcome(len(slot_of), width, device)
     forced_B = None if forced is None else torch.tensor(forced, device=device, dtype=torch.int32)
-    op(
-        sampled.to(device),
-        slot_B,
-        num_drafts_B.int(),
-        base_row_B,
-        forced_B,
-        slots.n_S,
-        slots.tokens_SL,
-        slots.limit_S,
-        slots.stop_SE,
-        slots.done_S,
-        slots.drafts_SK,
-        status,
-        sample_row,
-    )
-    return status.tolist(), sample_row.tolist()
+    op(sampled.to(device), rows, slots, outcome, forced_B)
+    return outcome.status_BX.tolist(), outcome.sample_row_B.tolist()
 
 
 @pytest.mark.parametrize("is_forced", [False, True])
@@ -84,7 +70,7 @@ def test_against_token_by_token(op, depth, is_forced, device):
         if depth > 1:
             num_drafts[1] = depth - 1
         forced = torch.randint(0, depth + 2, (7,), generator=generator).tolist() if is_forced else None
-        expected_slots = slots.copy()
+        expected_slots = deepcopy(slots)
         base_row = [10 * request for request in range(7)]
         status, sample_row = run(op, slots, sampled, slot_of, num_drafts, base_row, forced)
         for request, slot in enumerate(slot_of):
@@ -93,9 +79,7 @@ def test_against_token_by_token(op, depth, is_forced, device):
             assert status[request] == row
             assert sample_row[request] == base_row[request] + accepted
             seen.add((row[0], row[2]))
-        for name in Slots.__slots__:
-            if name != "page_size":
-                assert torch.equal(getattr(slots, name), getattr(expected_slots, name)), name
+        assert_same_bits(slots, expected_slots)
     assert {done for _, done in seen} == {0, 1, 2} and {accepted for accepted, _ in seen} == set(range(depth + 1))
 
 

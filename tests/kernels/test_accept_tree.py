@@ -1,13 +1,16 @@
+from copy import deepcopy
+
 import pytest
 import torch
-from kernels.slots import Slots, random_slots
+from kernels.slots import assert_same_bits, poisoned_outcome, random_slots, rows_of
 from kernels.test_accept_chain import oracle as chain_oracle
-from kernels.trees import Trees, random_trees
+from kernels.test_accept_chain import run as run_chain
+from kernels.trees import random_trees
 
 from specbench.kernels.accept_chain import accept_chain_ref
 from specbench.kernels.accept_tree import accept_tree, accept_tree_ref, accept_tree_triton
+from specbench.kernels.buffers import Slots, Trees
 
-POISON = -77
 OPS = [accept_tree_ref, accept_tree_triton, accept_tree]
 
 
@@ -46,19 +49,13 @@ def oracle(slots, trees, slot, sampled, num_drafts, forced, width):
     return row, path + [path[-1]] * (width - len(path))
 
 
-def run(op, slots: Slots, trees: Trees, sampled, slot_of, num_drafts, base_row, forced, width):
-    device = slots.n_S.device
-    requests = len(slot_of)
-    status = torch.full((requests, 6 + width), POISON, dtype=torch.int32, device=device)
-    sample_row = torch.full((requests,), POISON, dtype=torch.int64, device=device)
-    path = torch.full((requests, width), POISON, dtype=torch.int64, device=device)
-    slot_B, num_drafts_B, base_row_B = (torch.tensor(t, device=device) for t in (slot_of, num_drafts, base_row))
+def run(op, slots: Slots, sampled, slot_of, num_drafts, base_row, forced, width):
+    device, requests = slots.n_S.device, len(slot_of)
+    rows = rows_of(slots, slot_of, [sampled.shape[1]] * requests, num_drafts, base_row)
+    outcome = poisoned_outcome(requests, width, device, of_trees=True)
     forced_B = None if forced is None else torch.tensor(forced, device=device, dtype=torch.int32)
-    state = (slots.n_S, slots.tokens_SL, slots.limit_S, slots.stop_SE, slots.done_S, slots.drafts_SK)
-    tree = (trees.parent_SD, trees.depth_SD)
-    given = (sampled.to(device), slot_B, num_drafts_B.int(), base_row_B, forced_B)
-    op(*given, *state, *tree, status, sample_row, path)
-    return status.tolist(), sample_row.tolist(), path.tolist()
+    op(sampled.to(device), rows, slots, outcome, forced_B)
+    return outcome.status_BX.tolist(), outcome.sample_row_B.tolist(), outcome.path_BW.tolist()
 
 
 def likely_samples(slots: Slots, trees: Trees, slot_of: list[int], size: int, generator) -> torch.Tensor:
@@ -82,23 +79,22 @@ def test_against_node_by_node(op, size, depth, is_forced, device):
         generator = torch.Generator().manual_seed(1000 + seed)
         slots = random_slots(seed=seed, depth=size - 1, device=device, length=size + 40)
         trees = random_trees(seed=seed, num_slots=7, size=size, depth=depth, drafts_SK=slots.drafts_SK)
+        slots.tree = trees
         slot_of = torch.randperm(6, generator=generator).tolist()[:5] + [6, 6]  # two dummies
         slots.done_S[slot_of[4]] = 2
         sampled = likely_samples(slots, trees, slot_of, size, generator)
         num_drafts = [size - 1, size - 1, 0, -1, size - 1, size - 1, size - 1]
         forced = torch.randint(0, depth + 2, (7,), generator=generator).tolist() if is_forced else None
-        expected_slots = slots.copy()
+        expected_slots = deepcopy(slots)
         base_row = [10 * request for request in range(7)]
-        status, sample_row, path = run(op, slots, trees, sampled, slot_of, num_drafts, base_row, forced, width)
+        status, sample_row, path = run(op, slots, sampled, slot_of, num_drafts, base_row, forced, width)
         for request, slot in enumerate(slot_of):
             force = forced[request] if forced is not None else None
             expected = oracle(expected_slots, trees, slot, sampled[request].tolist(), num_drafts[request], force, width)
             assert (status[request], path[request]) == expected
             assert sample_row[request] == base_row[request] + expected[0][0]
             seen.add((expected[0][0], expected[0][2]))
-        for name in Slots.__slots__:
-            if name != "page_size":
-                assert torch.equal(getattr(slots, name), getattr(expected_slots, name)), name
+        assert_same_bits(slots, expected_slots)
     assert {done for _, done in seen} == {0, 1, 2} and len({accepted for accepted, _ in seen}) >= min(depth + 1, 4)
 
 
@@ -111,7 +107,7 @@ def test_a_tree_without_branches_is_a_chain(op, is_forced, device):
         generator = torch.Generator().manual_seed(seed)
         slots = random_slots(seed=seed, depth=size - 1, device=device)
         slots.drafts_SK.clamp_(min=0)
-        chain = Trees(
+        slots.tree = Trees(
             parent_SD=(node - 1).repeat(7, 1),
             depth_SD=node.repeat(7, 1),
             mask_SDD=torch.ones(7, size, size, dtype=torch.bool, device=device).tril(),
@@ -119,16 +115,10 @@ def test_a_tree_without_branches_is_a_chain(op, is_forced, device):
         slot_of, num_drafts, base_row = [3, 0, 5, 6], [4, 4, 0, 4], [0, 5, 10, 15]
         sampled = torch.randint(0, 2, (4, size), generator=generator)
         forced = [2, 9, 1, 0] if is_forced else None
-        as_chain = slots.copy()
-        status, sample_row, path = run(op, slots, chain, sampled, slot_of, num_drafts, base_row, forced, size)
-        expected_status = torch.zeros(4, 6 + size, dtype=torch.int32, device=device)
-        expected_row = torch.zeros(4, dtype=torch.int64, device=device)
-        slot_B, num_drafts_B, base_row_B = (torch.tensor(t, device=device) for t in (slot_of, num_drafts, base_row))
-        forced_B = None if forced is None else torch.tensor(forced, dtype=torch.int32, device=device)
-        state = (as_chain.n_S, as_chain.tokens_SL, as_chain.limit_S, as_chain.stop_SE, as_chain.done_S)
-        given = (sampled.to(device), slot_B, num_drafts_B.int(), base_row_B, forced_B)
-        accept_chain_ref(*given, *state, as_chain.drafts_SK, expected_status, expected_row)
-        assert status == expected_status.tolist() and sample_row == expected_row.tolist()
+        as_chain = deepcopy(slots)
+        status, sample_row, path = run(op, slots, sampled, slot_of, num_drafts, base_row, forced, size)
+        expected = run_chain(accept_chain_ref, as_chain, sampled, slot_of, num_drafts, base_row, forced)
+        assert (status, sample_row) == expected
         assert [row[: s[0] + 1] for row, s in zip(path, status, strict=True)] == [list(range(s[0] + 1)) for s in status]
         assert torch.equal(slots.tokens_SL, as_chain.tokens_SL)
 
@@ -141,9 +131,11 @@ def test_written_out_tree(op, device):
     slots.drafts_SK[0] = torch.tensor([1, 2, 5, 3, 5, 0])
     parent = torch.tensor([[-1, 0, 0, 1, 2, 2, 5]] * 2, dtype=torch.int32, device=device)
     depth = torch.tensor([[0, 1, 1, 2, 2, 2, 3]] * 2, dtype=torch.int32, device=device)
-    trees = Trees(parent_SD=parent, depth_SD=depth, mask_SDD=parent)
+    slots.tree = Trees(
+        parent_SD=parent, depth_SD=depth, mask_SDD=torch.eye(7, dtype=torch.bool, device=device).repeat(2, 1, 1)
+    )
     sampled = torch.tensor([[2, 5, 5, 4, 4, 3, 4]])
-    status, sample_row, path = run(op, slots, trees, sampled, [0], [6], [8], None, 4)
+    status, sample_row, path = run(op, slots, sampled, [0], [6], [8], None, 4)
     assert status == [[2, 3, 0, 8, 6, 3, 2, 5, 3, -1]]
     assert path == [[0, 2, 5, 5]] and sample_row == [10]
     assert slots.tokens_SL[0, 6:9].tolist() == [2, 5, 3]

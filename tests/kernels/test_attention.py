@@ -117,7 +117,7 @@ def make_step(case: Case, device: torch.device) -> Step:
         block_table_BP=table_BP.to(device),
         max_q=max_q,
         max_kv=max_kv,
-        uniform=len({q for q, _ in case.lengths}) == 1,
+        is_uniform=len({q for q, _ in case.lengths}) == 1,
         tree_mask_BQM=None if trees_BQM is None else trees_BQM.to(device),
     )
     k_cache, v_cache = (x.to(device, case.dtype) for x in (k_cache, v_cache))

@@ -61,8 +61,8 @@ def test_error_names_every_source_tried(monkeypatch):
         FlashAttention()
     for source in flash_libs.SOURCES:
         assert f"{source.name}: " in str(caught.value)
-    assert flash_libs.flash_attention_source() is None
-    assert "no CUDA device" in str(flash_libs.flash_attention_missing())
+    lookup = flash_libs.find_flash_attention()
+    assert lookup.source is None and "no CUDA device" in str(lookup.refused)
 
 
 def test_places_of_vllms_library(monkeypatch, tmp_path):
@@ -142,13 +142,12 @@ def test_vllms_operator_is_called_by_its_argument_names(monkeypatch, tmp_path):
         given = dict(zip(names, rest, strict=True))
         assert given["is_causal"] and given["window_size_left"] == given["window_size_right"] == -1
         assert given["cp_world_size"] == 1 and given["num_splits"] == 3 and given["scheduler_metadata"] is None
-        meta = AttentionMetadata(
-            cu_q_B1=given["cu_seqlens_q"],
-            kv_len_B=given["seqused_k"],
-            block_table_BP=given["page_table"],
+        meta = AttentionMetadata.ragged(
+            given["cu_seqlens_q"],
+            given["seqused_k"],
+            given["page_table"],
             max_q=given["max_seqlen_q"],
             max_kv=given["max_seqlen_k"],
-            uniform=False,
         )
         inputs = (q.float(), k.float(), v.float())
         given["out"].copy_(TorchAttention().forward(*inputs, meta, given["softmax_scale"]))
@@ -165,14 +164,7 @@ def varlen(
 ) -> Tensor:
     """flash-attn 2's ragged call, attended over with the torch backend."""
     assert options["causal"] and max_k >= int(cu_k.diff().max())
-    meta = AttentionMetadata(
-        cu_q_B1=cu_q,
-        kv_len_B=cu_k.diff(),
-        block_table_BP=options["block_table"],
-        max_q=max_q,
-        max_kv=max_k,
-        uniform=False,
-    )
+    meta = AttentionMetadata.ragged(cu_q, cu_k.diff(), options["block_table"], max_q=max_q, max_kv=max_k)
     return TorchAttention().forward(q.float(), k.float(), v.float(), meta, options["softmax_scale"])
 
 

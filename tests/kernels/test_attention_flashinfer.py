@@ -173,7 +173,7 @@ def test_planned_steps(case, flashinfer):
     step = make_step(case, CPU)
     step.plan(flashinfer)
     step.check(step.run(flashinfer))
-    assert [w.is_fixed for w in Wrapper.made] == [step.meta.uniform]
+    assert [w.is_fixed for w in Wrapper.made] == [step.meta.is_uniform]
     out_THD = torch.zeros_like(step.q_THD)
     assert step.run(flashinfer, out_THD) is out_THD
     step.check(out_THD)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.attention.flash_attention import FlashAttention
-from specbench.kernels.attention.flash_libs import find_flash_attention, flash_attention_missing
+from specbench.kernels.attention.flash_libs import find_flash_attention
 from specbench.kernels.attention.flashinfer_attention import FlashInferAttention
 from specbench.kernels.attention.flashinfer_lib import flashinfer_missing
 from specbench.kernels.attention.triton_attention import TritonAttention
@@ -44,8 +44,8 @@ LEAKS_NAN = {("flash-attention", 100, 128), ("flash-attention-own-splits", 100, 
 
 
 def make_backend(name: str) -> AttentionBackend:
-    if name.startswith("flash-attention") and (missing := flash_attention_missing()):
-        pytest.skip(missing)
+    if name.startswith("flash-attention") and (lookup := find_flash_attention()).source is None:
+        pytest.skip(f"no library has it here ({'; '.join(lookup.refused)})")
     if name.startswith("flashinfer") and (missing := flashinfer_missing()):
         pytest.skip(missing)
     if name == "flashinfer-fa3" and torch.cuda.get_device_capability()[0] != 9:

@@ -1,6 +1,8 @@
+from copy import deepcopy
+
 import pytest
 import torch
-from kernels.slots import Slots, random_slots
+from kernels.slots import assert_same_bits, key_slot, poisoned, poisoned_pass, random_slots, rows_of
 
 from specbench.kernels.decode_rows import prepare_rows, prepare_rows_ref, prepare_rows_triton
 from specbench.kernels.draft_rows import (
@@ -14,25 +16,6 @@ from specbench.kernels.draft_rows import (
     draft_pair_rows_ref,
     draft_pair_rows_triton,
 )
-
-POISON = -77
-
-
-def poisoned(size, dtype, device):
-    return torch.full(size if isinstance(size, tuple) else (size,), POISON, dtype=dtype, device=device)
-
-
-def key_slot(slots: Slots, slot: int, position: int) -> int:
-    page = int(slots.block_table_SP[slot, position // slots.page_size])
-    return page * slots.page_size + position % slots.page_size
-
-
-def step_tensors(slot_of, lengths, num_drafts, device):
-    rows = [(request, offset) for request, length in enumerate(lengths) for offset in range(length)]
-    tensors = [slot_of, [r for r, _ in rows], [o for _, o in rows], num_drafts, lengths]
-    slot_B, row_req_T, row_off_T, num_drafts_B, q_len_B = [torch.tensor(t, device=device) for t in tensors]
-    return rows, (slot_B, row_req_T, row_off_T, num_drafts_B.int(), q_len_B.int())
-
 
 # Decode rounds (uniform, dummies as padding), prompt chunks (last and earlier), both together, over 128 rows.
 STEPS = {
@@ -52,19 +35,15 @@ def test_prepare_rows(op, depth, step, position_dtype, device):
     slot_of, shape = STEPS[step]
     lengths, num_drafts = shape(depth)
     slots.n_S[[1, 4, 5]] = torch.tensor([11, 0, 30], dtype=torch.int32, device=device)
-    rows, step_inputs = step_tensors(slot_of, lengths, num_drafts, device)
-    before = slots.copy()
-    out = (
-        poisoned(len(rows), torch.int64, device),
-        poisoned(len(rows), position_dtype, device),
-        poisoned(len(rows), torch.int64, device),
-        poisoned(len(slot_of), torch.int32, device),
-        poisoned((len(slot_of), slots.block_table_SP.shape[1]), torch.int32, device),
-    )
-    op(*step_inputs, slots.n_S, slots.tokens_SL, slots.drafts_SK, slots.block_table_SP, slots.page_size, *out)
+    rows = rows_of(slots, slot_of, lengths, num_drafts)
+    rows.position_T = rows.position_T.to(position_dtype)
+    before = deepcopy(slots)
+    op(rows, slots)
 
+    out = (rows.ids_T, rows.position_T, rows.kv_slot_T, rows.kv_len_B, rows.block_table_BP)
     ids, position, kv_slot, kv_len, table = (tensor.tolist() for tensor in out)
-    for row, (request, offset) in enumerate(rows):
+    offsets = [(request, offset) for request, length in enumerate(lengths) for offset in range(length)]
+    for row, (request, offset) in enumerate(offsets):
         slot = slot_of[request]
         at = int(before.n_S[slot]) + offset
         is_draft = num_drafts[request] > 0 and offset > 0
@@ -73,21 +52,17 @@ def test_prepare_rows(op, depth, step, position_dtype, device):
     for request, slot in enumerate(slot_of):
         assert kv_len[request] == int(before.n_S[slot]) + lengths[request]
         assert table[request] == before.block_table_SP[slot].tolist()
-    for name in ("n_S", "tokens_SL", "drafts_SK", "block_table_SP"):
-        assert torch.equal(getattr(slots, name), getattr(before, name)), name
+    assert_same_bits(slots, before)
 
 
 @pytest.mark.parametrize("op", [prepare_rows_ref, prepare_rows_triton])
 def test_drafts_may_lie_behind_the_token_buffer(op, device):
     slots = random_slots(seed=5, depth=3, device=device, length=12)
     slots.n_S[0] = 11
-    _, step_inputs = step_tensors([0], [4], [3], device)
-    out = tuple(poisoned(4, torch.int64, device) for _ in range(3))
-    table = poisoned((1, slots.block_table_SP.shape[1]), torch.int32, device)
-    kv_len = poisoned(1, torch.int32, device)
-    op(*step_inputs, slots.n_S, slots.tokens_SL, slots.drafts_SK, slots.block_table_SP, 4, *out, kv_len, table)
-    assert out[0].tolist() == [int(slots.tokens_SL[0, 11])] + slots.drafts_SK[0].clamp(min=0).tolist()
-    assert out[1].tolist() == [11, 12, 13, 14]
+    rows = rows_of(slots, [0], [4], [3])
+    op(rows, slots)
+    assert rows.ids_T.tolist() == [int(slots.tokens_SL[0, 11])] + slots.drafts_SK[0].clamp(min=0).tolist()
+    assert rows.position_T.tolist() == [11, 12, 13, 14]
 
 
 @pytest.mark.parametrize("op", [draft_first_ids_ref, draft_first_ids_triton, draft_first_ids])
@@ -95,7 +70,7 @@ def test_draft_first_ids_are_shifted_by_one(op, device):
     slots = random_slots(seed=1, depth=2, device=device)
     slot_of, row_req, positions = [3, 0, 6], [0, 0, 0, 1, 2], [4, 5, 39, 7, 0]
     slots.tokens_SL[0, 8] = -1
-    ids = poisoned(5, torch.int64, device)
+    ids = poisoned(5, dtype=torch.int64, device=device)
     op(*(torch.tensor(t, device=device) for t in (slot_of, row_req, positions)), slots.tokens_SL, ids)
     tokens = slots.tokens_SL.tolist()
     # The row at the buffer's end is a padded one: any valid id will do, here the last token's.
@@ -109,19 +84,19 @@ def test_draft_first_ids_are_shifted_by_one(op, device):
 def test_draft_next_rows(op, step, requests, shift, device):
     slots = random_slots(seed=step, depth=4, device=device)
     slot_of = [index % 7 for index in range(requests)]
-    out = [poisoned(requests, dtype, device) for dtype in (torch.int64, torch.int64, torch.int64, torch.int32)]
-    slot_B = torch.tensor(slot_of, device=device)
-    op(step, slot_B, slots.n_S, slots.drafts_SK, slots.block_table_SP, slots.page_size, *out, shift)
+    out = poisoned_pass(requests, requests, device)
+    op(out, torch.tensor(slot_of, device=device), slots, step, shift)
+    filled = [tensor.tolist() for tensor in (out.ids_T, out.position_T, out.kv_slot_T, out.kv_len_B)]
     for request, slot in enumerate(slot_of):
         at = int(slots.n_S[slot]) + step - 2 + shift
         draft = max(int(slots.drafts_SK[slot, step - 2]), 0)
-        assert [int(t[request]) for t in out] == [draft, at, key_slot(slots, slot, at), at + 1]
+        assert [values[request] for values in filled] == [draft, at, key_slot(slots, slot, at), at + 1]
 
 
 def test_draft_next_rows_refuses_steps_that_have_no_draft_before_them(device):
     slots = random_slots(seed=0, depth=2, device=device)
     with pytest.raises(AssertionError, match="step 1"):
-        draft_next_rows(1, slots.n_S, slots.n_S, slots.drafts_SK, slots.block_table_SP, 4, *[slots.n_S] * 4)
+        draft_next_rows(poisoned_pass(7, 7, device), torch.arange(7, device=device), slots, 1)
 
 
 @pytest.mark.parametrize("requests", [1, 5, 130])
@@ -130,13 +105,12 @@ def test_draft_pair_rows_are_the_pending_token_and_the_one_before(op, requests, 
     slots = random_slots(seed=requests, depth=4, device=device)
     slots.n_S[2], slots.tokens_SL[3, int(slots.n_S[3])] = 0, -1
     slot_of = [index % 7 for index in range(requests)]
-    out = [poisoned(2 * requests, torch.int64, device) for _ in range(3)]
-    kv_len = poisoned(requests, torch.int32, device)
-    slot_B = torch.tensor(slot_of, device=device)
-    op(slot_B, slots.n_S, slots.tokens_SL, slots.block_table_SP, slots.page_size, *out, kv_len)
+    out = poisoned_pass(2 * requests, requests, device)
+    op(out, torch.tensor(slot_of, device=device), slots)
+    kv_len, filled = out.kv_len_B.tolist(), [tensor.tolist() for tensor in (out.ids_T, out.position_T, out.kv_slot_T)]
     for request, slot in enumerate(slot_of):
         n = max(int(slots.n_S[slot]), 1)  # nothing stands before position 0: dummies take positions 0 and 1
-        assert int(kv_len[request]) == n + 1
+        assert kv_len[request] == n + 1
         for row, at in ((2 * request, n - 1), (2 * request + 1, n)):
             token = max(int(slots.tokens_SL[slot, at]), 0)
-            assert [int(t[row]) for t in out] == [token, at, key_slot(slots, slot, at)]
+            assert [values[row] for values in filled] == [token, at, key_slot(slots, slot, at)]

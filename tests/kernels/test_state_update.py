@@ -1,16 +1,16 @@
 """Conformance 51: the fused kernels and the sequence of torch operations write the same bits to the same tensors."""
 
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
 import torch
-from kernels.slots import Slots, random_slots
-from torch import Tensor
+from kernels.slots import assert_same_bits, poisoned, poisoned_outcome, poisoned_pass, random_slots, rows_of
 
 from specbench.kernels import accept_chain, decode_rows, draft_rows, store_draft
+from specbench.kernels.buffers import PassRows, Rows, Slots
 from specbench.kernels.state_update import FusedStateUpdate, TorchStateUpdate
 
-POISON = -77
 OPERATIONS = (
     (decode_rows, "prepare_rows"),
     (accept_chain, "accept_chain"),
@@ -28,32 +28,21 @@ def fused(request):
     return {"ref": REFERENCE, "triton": TRITON, "fused": FusedStateUpdate()}[request.param]
 
 
-def poisoned(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.full(shape, POISON, dtype=dtype, device=device)
+def run_on_both(updates, slots: Slots, name: str, arguments, *outputs) -> None:
+    """The same operation on two copies of everything, compared tensor by tensor.
+
+    `arguments(slots, *outputs)` gives the call's; outputs are poisoned and may come back in any state but equal.
+    """
+    both = []
+    for update in updates:
+        filled = deepcopy((slots, *outputs))
+        getattr(update, name)(*arguments(*filled))
+        both.append(filled)
+    for a, b in zip(*both, strict=True):
+        assert_same_bits(a, b, name)
 
 
-class Sides:
-    """The same operation on two copies of everything, compared tensor by tensor."""
-
-    def __init__(self, slots: Slots):
-        self.slots = slots, slots.copy()
-
-    def run(self, updates, name, arguments, outputs) -> None:
-        """`arguments(slots, outs)` gives the call's; `outputs` are poisoned and may come back in any state but equal"""
-        both = []
-        for update, slots in zip(updates, self.slots, strict=True):
-            outs = [out.clone() for out in outputs]
-            getattr(update, name)(*arguments(slots, outs))
-            both.append(outs)
-        for a, b in zip(*both, strict=True):
-            assert a.dtype == b.dtype and torch.equal(a, b), name
-        for field in Slots.__slots__:
-            if field != "page_size":
-                a, b = (getattr(slots, field) for slots in self.slots)
-                assert a.dtype == b.dtype and torch.equal(a, b), (name, field)
-
-
-def random_round(seed: int, depth: int, device: torch.device, state_dtype: torch.dtype) -> tuple[Slots, dict]:
+def random_round(seed: int, depth: int, device: torch.device, state_dtype: torch.dtype) -> tuple[Slots, Rows, dict]:
     """Requests in slots 0..5 in random order, one of them done, and two padding rows of the dummy slot."""
     generator = torch.Generator().manual_seed(seed)
     slots = random_slots(seed=seed, depth=depth, device=device)
@@ -68,23 +57,19 @@ def random_round(seed: int, depth: int, device: torch.device, state_dtype: torch
     n_of = slots.n_S.cpu()[slot_of].tolist()
     width = slots.tokens_SL.shape[1]
     lengths = [q if d > 0 else min(q, width - n) for q, d, n in zip(lengths, num_drafts, n_of, strict=True)]
-    rows = [(r, j) for r, q in enumerate(lengths) for j in range(q)]
     drafts = slots.drafts_SK.cpu()[slot_of]
     sampled = torch.randint(0, 6, (8, depth + 1), generator=generator)
     likely = (torch.rand(8, depth, generator=generator) < 0.8) & (drafts >= 0)
     sampled[:, :depth] = torch.where(likely, drafts, sampled[:, :depth])
-    int32 = dict(dtype=torch.int32, device=device)
-    inputs = dict(
-        slot_B=torch.tensor(slot_of, device=device),
-        row_req_T=torch.tensor([r for r, _ in rows], device=device),
-        row_off_T=torch.tensor([j for _, j in rows], **int32),
-        num_drafts_B=torch.tensor(num_drafts, **int32),
-        q_len_B=torch.tensor(lengths, **int32),
-        base_row_B=torch.arange(8, device=device) * 10,
-        sampled_BQ=sampled.to(device),
-        forced_B=torch.randint(0, depth + 2, (8,), generator=generator).to(**int32),
-    )
-    return slots, inputs
+    forced_B = torch.randint(0, depth + 2, (8,), generator=generator).to(device, torch.int32)
+    tokens = dict(sampled_BQ=sampled.to(device), forced_B=forced_B)
+    return slots, rows_of(slots, slot_of, lengths, num_drafts), tokens
+
+
+def as_type(rows: PassRows, dtype: torch.dtype) -> PassRows:
+    """The same rows with ids and positions of another type."""
+    rows.ids_T, rows.position_T = rows.ids_T.to(dtype), rows.position_T.to(dtype)
+    return rows
 
 
 @pytest.mark.parametrize("state_dtype", [torch.int32, torch.int64])
@@ -92,24 +77,9 @@ def random_round(seed: int, depth: int, device: torch.device, state_dtype: torch
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_c51_target_rows(fused, depth, out_dtype, state_dtype, device):
     for seed in range(6):
-        slots, i = random_round(seed, depth, device, state_dtype)
-        rows, pages = len(i["row_req_T"]), slots.block_table_SP.shape[1]
-        Sides(slots).run(
-            (fused, TorchStateUpdate()),
-            "prepare_rows",
-            lambda s, outs, i=i: (
-                *(i[name] for name in ("slot_B", "row_req_T", "row_off_T", "num_drafts_B", "q_len_B")),
-                *(s.n_S, s.tokens_SL, s.drafts_SK, s.block_table_SP, s.page_size),
-                *outs,
-            ),
-            [
-                poisoned(rows, dtype=out_dtype, device=device),
-                poisoned(rows, dtype=out_dtype, device=device),
-                poisoned(rows, dtype=torch.int64, device=device),
-                poisoned(8, dtype=torch.int32, device=device),
-                poisoned(8, pages, dtype=torch.int32, device=device),
-            ],
-        )
+        slots, rows, _ = random_round(seed, depth, device, state_dtype)
+        both = (fused, TorchStateUpdate())
+        run_on_both(both, slots, "prepare_rows", lambda slots, rows: (rows, slots), as_type(rows, out_dtype))
 
 
 @pytest.mark.parametrize("state_dtype", [torch.int32, torch.int64])
@@ -117,22 +87,16 @@ def test_c51_target_rows(fused, depth, out_dtype, state_dtype, device):
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_c51_acceptance(fused, depth, is_forced, state_dtype, device):
     for seed in range(12):
-        slots, i = random_round(seed, depth, device, state_dtype)
+        slots, rows, tokens = random_round(seed, depth, device, state_dtype)
         if seed == 11:
             slots.stop_SE = slots.stop_SE[:, :0]
-        Sides(slots).run(
+        sampled_BQ, forced_B = tokens["sampled_BQ"], tokens["forced_B"] if is_forced else None
+        run_on_both(
             (fused, TorchStateUpdate()),
+            slots,
             "accept_chain",
-            lambda s, outs, i=i: (
-                *(i[name] for name in ("sampled_BQ", "slot_B", "num_drafts_B", "base_row_B")),
-                i["forced_B"] if is_forced else None,
-                *(s.n_S, s.tokens_SL, s.limit_S, s.stop_SE, s.done_S, s.drafts_SK),
-                *outs,
-            ),
-            [
-                poisoned(8, 7 + depth, dtype=torch.int32, device=device),
-                poisoned(8, dtype=torch.int64, device=device),
-            ],
+            lambda slots, outcome, rows=rows, y=sampled_BQ, forced=forced_B: (y, rows, slots, outcome, forced),
+            poisoned_outcome(8, depth + 1, device),
         )
 
 
@@ -140,41 +104,32 @@ def test_c51_acceptance(fused, depth, is_forced, state_dtype, device):
 @pytest.mark.parametrize("state_dtype", [torch.int32, torch.int64])
 def test_c51_drafter_rows(fused, out_dtype, state_dtype, device):
     for seed in range(6):
-        slots, i = random_round(seed, 4, device, state_dtype)
+        slots, rows, _ = random_round(seed, 4, device, state_dtype)
         slots.tokens_SL[2, 5] = -1
-        rows = len(i["row_req_T"])
-        position_T = torch.randint(0, slots.tokens_SL.shape[1] + 4, (rows,), device=device).to(out_dtype)
-
-        def outs(count, pages=8):
-            out = [poisoned(count, dtype=out_dtype, device=device) for _ in range(2)]
-            return [
-                *out,
-                poisoned(count, dtype=torch.int64, device=device),
-                poisoned(8, dtype=torch.int32, device=device),
-            ]
-
+        num_rows = len(rows.row_req_T)
+        position_T = torch.randint(0, slots.tokens_SL.shape[1] + 4, (num_rows,), device=device).to(out_dtype)
         both = (fused, TorchStateUpdate())
-        Sides(slots).run(
+        run_on_both(
             both,
+            slots,
             "draft_first_ids",
-            lambda s, out, i=i, at=position_T: (i["slot_B"], i["row_req_T"], at, s.tokens_SL, *out),
-            outs(rows)[:1],
+            lambda s, ids_T, rows=rows, at=position_T: (rows.slot_B, rows.row_req_T, at, s.tokens_SL, ids_T),
+            poisoned(num_rows, dtype=out_dtype, device=device),
         )
         for step, shift in ((2, 0), (4, 0), (2, 1), (4, 1)):
-            Sides(slots).run(
+            run_on_both(
                 both,
+                slots,
                 "draft_next_rows",
-                lambda s, out, i=i, step=step, shift=shift: (
-                    *(step, i["slot_B"], s.n_S, s.drafts_SK, s.block_table_SP, s.page_size),
-                    *(*out, shift),
-                ),
-                outs(8),
+                lambda s, out, rows=rows, step=step, shift=shift: (out, rows.slot_B, s, step, shift),
+                as_type(poisoned_pass(8, 8, device), out_dtype),
             )
-        Sides(slots).run(
+        run_on_both(
             both,
+            slots,
             "draft_pair_rows",
-            lambda s, out, i=i: (i["slot_B"], s.n_S, s.tokens_SL, s.block_table_SP, s.page_size, *out),
-            outs(16),
+            lambda s, out, rows=rows: (out, rows.slot_B, s),
+            as_type(poisoned_pass(16, 8, device), out_dtype),
         )
 
 
@@ -190,11 +145,11 @@ def test_c51_stored_drafts(fused, vocab, dtype, is_mapped, device):
     d2t = torch.randint(0, 50, (vocab,), generator=generator).to(device) if is_mapped else None
     slot_B = torch.tensor([5, 0, 2, 6, 1, 3], device=device)
     for step in (1, 3):
-        Sides(random_slots(seed=step, depth=3, device=device)).run(
+        run_on_both(
             (fused, TorchStateUpdate()),
+            random_slots(seed=step, depth=3, device=device),
             "store_draft",
-            lambda s, outs, step=step: (logits.to(device), d2t, slot_B, step, s.drafts_SK),
-            [],
+            lambda s, step=step: (logits.to(device), d2t, slot_B, step, s.drafts_SK),
         )
 
 
@@ -203,11 +158,10 @@ def test_c51_positions_behind_the_table_lie_in_the_dummy_page(device):
     slots = random_slots(seed=3, depth=4, device=device)
     slots.n_S[2] = slots.block_table_SP.shape[1] * slots.page_size - 1
     slot_B = torch.tensor([2, 0], device=device)
-    outs = [poisoned(2, dtype=torch.int64, device=device) for _ in range(3)]
-    outs.append(poisoned(2, dtype=torch.int32, device=device))
-    Sides(slots).run(
+    run_on_both(
         (TRITON, TorchStateUpdate()),
+        slots,
         "draft_next_rows",
-        lambda s, out: (3, slot_B, s.n_S, s.drafts_SK, s.block_table_SP, s.page_size, *out),
-        outs,
+        lambda s, out: (out, slot_B, s, 3),
+        poisoned_pass(2, 2, device),
     )

@@ -6,6 +6,7 @@ import pytest
 import torch
 from kernels.tree_oracle import Node, OracleTree, arrays, grow
 
+from specbench.kernels.buffers import Trees
 from specbench.kernels.tree_build import build_tree, build_tree_ref, build_tree_triton
 from specbench.kernels.tree_expand import (
     TreePool,
@@ -56,7 +57,7 @@ def run(op, drafters: list[ScriptedDrafter], topk: int, depth: int, d2t, device)
     for level in range(1, depth + 1):
         rows = len(states) // requests
         logits = torch.stack([drafters[row // rows].logits(path) for row, path in enumerate(states)])
-        op(level, logits.to(device), d2t, pool)
+        op(logits.to(device), d2t, pool, level)
         if level < depth:
             flat_ids = pool.ids_Bk.flatten().cpu()
             if d2t is not None:
@@ -128,7 +129,7 @@ def test_built_trees(op, topk, depth, kind, device):
         drafts = torch.full((5, size - 1), -7, device=device)
         parent, depths = (torch.full((5, size), -7, dtype=torch.int32, device=device) for _ in range(2))
         mask = torch.zeros(5, size, size, dtype=torch.bool, device=device)
-        build(pool, slot_B, drafts, parent, depths, mask)
+        build(slot_B, pool, drafts, Trees(parent_SD=parent, depth_SD=depths, mask_SDD=mask))
         for slot, tree in zip(slot_B.tolist(), trees, strict=True):
             expected = arrays(tree.nodes(size))
             assert (
@@ -150,8 +151,8 @@ def test_large_vocabularies_are_merged_from_parts(vocab, device):
     logits[2, 10:] = -torch.inf
     pools = [new_tree_pool(4, 8, 2, device) for _ in range(2)]
     for op, pool in zip((expand_tree_ref, expand_tree_triton), pools, strict=True):
-        op(1, logits.to(device), None, pool)
-        op(2, logits.repeat_interleave(8, 0).to(device), None, pool)
+        op(logits.to(device), None, pool, 1)
+        op(logits.repeat_interleave(8, 0).to(device), None, pool, 2)
     by_ref, by_triton = pools
     torch.testing.assert_close(by_triton.score_BC, by_ref.score_BC, rtol=1e-5, atol=1e-5)
     assert torch.equal(by_triton.token_BC, by_ref.token_BC)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass(kw_only=True, slots=True)
-class Trees:
-    """S slots of D nodes: parents stand before children, missing nodes have parent -2, depth 0 and see themselves."""
-
-    parent_SD: Tensor
-    depth_SD: Tensor
-    mask_SDD: Tensor
+from specbench.kernels.buffers import Trees
 
 
 def random_trees(*, seed: int, num_slots: int, size: int, depth: int, drafts_SK: Tensor, vocab: int = 6) -> Trees:
-    """Trees of any shape up to `depth`; rewrites `drafts_SK` (siblings differ, some nodes are missing)."""
+    """Trees of any shape up to `depth`; rewrites `drafts_SK` (siblings differ, some nodes are missing).
+
+    Missing nodes have parent -2, depth 0 and see themselves.
+    """
     generator = torch.Generator().manual_seed(seed)
     device = drafts_SK.device
     parent = torch.full((num_slots, size), -2, dtype=torch.int32)

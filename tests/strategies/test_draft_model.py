@@ -127,9 +127,9 @@ def test_c23_a_missing_key_of_the_last_draft_would_be_noticed(monkeypatch):
     drafter = engine.drafter
     update = drafter._update
 
-    def without_first_row(*args) -> None:
-        update.draft_pair_rows(*args)
-        args[7].view(-1, 2)[:, 0] = 0  # its key goes to the dummy page
+    def without_first_row(out, *rest) -> None:
+        update.draft_pair_rows(out, *rest)
+        out.kv_slot_T.view(-1, 2)[:, 0] = 0  # its key goes to the dummy page
 
     faulty = SimpleNamespace(
         draft_pair_rows=without_first_row, draft_next_rows=update.draft_next_rows, store_draft=update.store_draft

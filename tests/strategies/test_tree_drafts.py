@@ -219,8 +219,8 @@ def test_c50_keys_of_a_rows_own_earlier_rows_would_be_noticed(
     options = dict(topk=3, num_steps=4, num_draft_tokens=12)
     exact = tree_drafter.expand_tree
 
-    def own_rows(level, logits_RV, d2t_V, pool):
-        exact(level, logits_RV, d2t_V, pool)
+    def own_rows(logits_RV, d2t_V, pool, level):
+        exact(logits_RV, d2t_V, pool, level)
         for mask_BkM in pool.masks:
             k = pool.topk
             mask_BkM.copy_(torch.eye(k, dtype=torch.bool, device=mask_BkM.device).repeat(1, mask_BkM.shape[2] // k))

@@ -12,28 +12,13 @@ import torch
 from torch import Tensor
 
 from specbench.harness.engine.request import SamplingParams
-from specbench.harness.models.llama import AttentionPart, ForwardBatch, KVCache, LlamaModel
-from specbench.kernels.attention.base import AttentionMetadata
+from specbench.harness.models.forward import ForwardBatch, KVCache
+from specbench.harness.models.llama import LlamaModel
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import PURPOSE_SAMPLE, uniform
 from specbench.kernels.sample import filter_top_k_top_p, gumbel_ref
 
 TOP2_TOLERANCE = 1e-4  # fp32 logits
-
-
-def forward_batch(positions: Sequence[int], ids: Sequence[int], device: torch.device) -> ForwardBatch:
-    """Rows of one request at consecutive positions over one page that holds everything."""
-    q = len(ids)
-    meta = AttentionMetadata(
-        cu_q_B1=torch.tensor([0, q], dtype=torch.int32, device=device),
-        kv_len_B=torch.tensor([positions[-1] + 1], dtype=torch.int32, device=device),
-        block_table_BP=torch.zeros(1, 1, dtype=torch.int32, device=device),
-        max_q=q,
-        max_kv=positions[-1] + 1,
-        uniform=True,
-    )
-    at = torch.tensor(positions, dtype=torch.int64, device=device)
-    return ForwardBatch(torch.tensor(ids, device=device), at, at.clone(), (AttentionPart(0, q, meta),))
 
 
 def dense_pass(
@@ -46,7 +31,7 @@ def dense_pass(
     attention = target.attention(TorchAttention(), len(ids))
     logits, feats, start = [], [], 0
     for size in chunks or [len(ids)]:
-        batch = forward_batch(range(start, start + size), ids[start : start + size], device)
+        batch = ForwardBatch.of_one_request(ids[start : start + size], start, device)
         out = torch.empty(size, 3 * c.hidden_size, dtype=target.dtype, device=device) if features else None
         logits.append(target.logits(target.forward(batch, attention, caches, out)))
         feats.append(out)

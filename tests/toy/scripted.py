@@ -105,6 +105,7 @@ class Scripted:
 
 
 class ScriptedDrafter:
+    model = None
     features = Features.NONE
     bounded_parts: frozenset[str] = frozenset()
 
@@ -121,10 +122,10 @@ class ScriptedDrafter:
 
     def _propose(self, b: StepBatch) -> None:
         s = self._state
-        first_B = s.tokens_SL.index_select(0, b.slot_B)[:, 0]
-        n_B = s.n_S.index_select(0, b.slot_B).to(torch.int64)
+        first_B = s.tokens_SL.index_select(0, b.rows.slot_B)[:, 0]
+        n_B = s.n_S.index_select(0, b.rows.slot_B).to(torch.int64)
         at_BK = (n_B[:, None] + 1 + self._index_K).clamp(max=self._tokens_FL.shape[1] - 1)
         text_BK = self._tokens_FL[first_B[:, None], at_BK]
         right_B, offered_B = self._right_FL[first_B, n_B], self._offered_FL[first_B, n_B]
         drafts_BK = torch.where(self._index_K < right_B[:, None], text_BK, (text_BK + 1) % VOCAB)
-        s.drafts_SK.index_copy_(0, b.slot_B, torch.where(self._index_K < offered_B[:, None], drafts_BK, -1))
+        s.drafts_SK.index_copy_(0, b.rows.slot_B, torch.where(self._index_K < offered_B[:, None], drafts_BK, -1))

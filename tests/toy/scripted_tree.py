@@ -39,6 +39,7 @@ class ScriptedTree:
 
 
 class ScriptedTreeDrafter:
+    model = None
     features = Features.NONE
     bounded_parts: frozenset[str] = frozenset()
 
@@ -64,21 +65,21 @@ class ScriptedTreeDrafter:
     def _propose(self, b: StepBatch) -> None:
         s = self._state
         assert s.tree is not None
-        first_B = s.tokens_SL.index_select(0, b.slot_B)[:, 0]
-        n_B = s.n_S.index_select(0, b.slot_B).to(torch.int64)
+        first_B = s.tokens_SL.index_select(0, b.rows.slot_B)[:, 0]
+        n_B = s.n_S.index_select(0, b.rows.slot_B).to(torch.int64)
         shape_B = n_B % _NUM_SHAPES
         depth_BK = self._depth_RD[shape_B, 1:].long()
         text_BK = self._tokens_FL[first_B[:, None], (n_B[:, None] + depth_BK).clamp(max=self._tokens_FL.shape[1] - 1)]
         is_right_BK = self._on_path_RK[shape_B] & (depth_BK <= self._right_FL[first_B, n_B][:, None])
         wrong_BK = (text_BK + 1 + self._node_K) % VOCAB  # siblings differ, and none is right: K < VOCAB - 1
         drafts_BK = torch.where(is_right_BK, text_BK, wrong_BK)
-        s.drafts_SK.index_copy_(0, b.slot_B, torch.where(self._exists_RK[shape_B], drafts_BK, -1))
+        s.drafts_SK.index_copy_(0, b.rows.slot_B, torch.where(self._exists_RK[shape_B], drafts_BK, -1))
         for mine_R, theirs_S in (
             (self._parent_RD, s.tree.parent_SD),
             (self._depth_RD, s.tree.depth_SD),
             (self._mask_RDD, s.tree.mask_SDD),
         ):
-            theirs_S.index_copy_(0, b.slot_B, mine_R[shape_B])
+            theirs_S.index_copy_(0, b.rows.slot_B, mine_R[shape_B])
 
 
 def _longest_path(mask_RDD: Tensor, depth_RD: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def _shift_kv_len(engine: Engine, by: int) -> None:
     def shifted(b: StepBatch) -> None:
         advance(b)
         if b.logit_row_R is None:  # decode rounds
-            b.kv_len_B.add_(by)
+            b.rows.kv_len_B.add_(by)
 
     engine.builder._advance = shifted  # type: ignore[method-assign]
 
@@ -51,10 +51,10 @@ def late_metadata(engine: Engine) -> None:
     advance = engine.builder._advance
 
     def late(b: StepBatch) -> None:
-        before_B = b.kv_len_B.clone()
+        before_B = b.rows.kv_len_B.clone()
         advance(b)
         if b.logit_row_R is None:  # decode rounds: their layout persists, and may be captured
-            b.kv_len_B.copy_(torch.maximum(before_B, b.q_len_B))
+            b.rows.kv_len_B.copy_(torch.maximum(before_B, b.rows.q_len_B))
 
     engine.builder._advance = late  # type: ignore[method-assign]
 
@@ -73,10 +73,10 @@ def drafts_not_verified(engine: Engine) -> None:
         def __getattr__(self, name: str):
             return getattr(update, name)
 
-        def accept_chain(self, sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots):
-            drafts_SK = slots[5]
-            sampled_BQ[:, 0] = torch.where(num_drafts_B > 0, drafts_SK[slot_B, 0], sampled_BQ[:, 0])
-            update.accept_chain(sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots)
+        def accept_chain(self, sampled_BQ, rows, slots, *rest):
+            draft_B = slots.drafts_SK[rows.slot_B, 0]
+            sampled_BQ[:, 0] = torch.where(rows.num_drafts_B > 0, draft_B, sampled_BQ[:, 0])
+            update.accept_chain(sampled_BQ, rows, slots, *rest)
 
     engine.builder.update = Credulous()  # type: ignore[assignment]
 
@@ -98,13 +98,13 @@ def lenient_acceptance(engine: Engine, within: float) -> None:
         def __getattr__(self, name: str):
             return getattr(update, name)
 
-        def accept_chain(self, sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots):
-            drafts_BK = slots[5][slot_B]
+        def accept_chain(self, sampled_BQ, rows, slots, *rest):
+            drafts_BK, num_drafts_B = slots.drafts_SK[rows.slot_B], rows.num_drafts_B
             logits_BKV = seen[0].view(*sampled_BQ.shape, -1)[:, :-1].float()
             below_BK = logits_BKV.amax(-1) - logits_BKV.gather(2, drafts_BK.clamp(min=0).long().unsqueeze(2)).squeeze(2)
             good_BK = (below_BK <= within) & (drafts_BK >= 0) & (num_drafts_B > 0).unsqueeze(1)
             sampled_BQ[:, :-1] = torch.where(good_BK, drafts_BK, sampled_BQ[:, :-1])
-            update.accept_chain(sampled_BQ, slot_B, num_drafts_B, base_row_B, forced_B, *slots)
+            update.accept_chain(sampled_BQ, rows, slots, *rest)
 
     engine.builder.target = Noted()  # type: ignore[assignment]
     engine.builder.update = Lenient()  # type: ignore[assignment]
@@ -119,9 +119,9 @@ def drafter_position(engine: Engine) -> None:
         def __getattr__(self, name: str):
             return getattr(update, name)
 
-        def draft_next_rows(self, *args):
-            update.draft_next_rows(*args)
-            args[7].add_(1)  # next_position_B
+        def draft_next_rows(self, out, *rest):
+            update.draft_next_rows(out, *rest)
+            out.position_T.add_(1)
 
     drafter._update = Shifted()  # type: ignore[union-attr]
 
@@ -140,7 +140,7 @@ def padding_rows_write(engine: Engine) -> None:
 
     def writing(b: StepBatch) -> None:
         first(b)
-        cache, pages = drafter._cache, b.block_table_BP[:, 0].long()  # type: ignore[union-attr]
+        cache, pages = drafter._cache, b.rows.block_table_BP[:, 0].long()  # type: ignore[union-attr]
         cache.k[pages] = 4.0
         cache.v[pages] = 4.0
 
@@ -157,9 +157,9 @@ def padding_rows_share_a_page(engine: Engine) -> None:
 
     def writing(b: StepBatch) -> None:
         if b.logit_row_R is None:
-            is_padding_T = b.slot_B[b.row_req_T] == state.dummy_slot
-            page_slot_T = b.block_table_BP[0, 0].long() * state.page_size + b.row_off_T
-            b.kv_slot_T.copy_(torch.where(is_padding_T, page_slot_T, b.kv_slot_T))
+            is_padding_T = b.rows.slot_B[b.rows.row_req_T] == state.dummy_slot
+            page_slot_T = b.rows.block_table_BP[0, 0].long() * state.page_size + b.rows.row_off_T
+            b.rows.kv_slot_T.copy_(torch.where(is_padding_T, page_slot_T, b.rows.kv_slot_T))
         first(b)
 
     drafter._draft_first = writing  # type: ignore[union-attr,method-assign]

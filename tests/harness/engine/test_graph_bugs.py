@@ -27,17 +27,16 @@ from toy.plans import CPU, CPU_PLANS, Plan, late, params
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
-from specbench.harness.engine.batch import StepBatch
+from specbench.harness.engine.clock import NullClock
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.graphs import split_round
 from specbench.harness.engine.launcher import capture_sizes
 from specbench.harness.engine.layouts import MixedEntry, decode_batch, mixed_batch
 from specbench.harness.engine.plans import PLANS
+from specbench.harness.engine.ranges import NullRanges
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.state import RoundState
 from specbench.harness.engine.strategy import Phase
-from specbench.harness.measure.phase_clock import NullClock
-from specbench.harness.measure.ranges import NullRanges
 
 
 def _state(k: int = 2, max_num_seqs: int = 4) -> RoundState:
@@ -81,11 +80,12 @@ def test_b03_lanes_beyond_the_real_requests_index_the_dummy_slot():
     pad_rounds(engine, [8])
     generate(engine, _requests(3))
     batch = engine.launcher.round_for(3, SamplingMode.FILTERED).batch
-    for item in fields(StepBatch):
-        value = getattr(batch, item.name)
-        if isinstance(value, torch.Tensor) and "_B" in item.name:
-            assert value.shape[0] == 8 + item.name.endswith("_B1"), f"{item.name} ends at the real requests"
-    assert batch.num_drafts_B.tolist() == [3] * 8
+    for buffers in (batch, batch.rows, batch.outcome, batch.next_rows):
+        for item in fields(buffers):
+            value = getattr(buffers, item.name)
+            if isinstance(value, torch.Tensor) and "_B" in item.name:
+                assert value.shape[0] == 8 + item.name.endswith("_B1"), f"{item.name} ends at the real requests"
+    assert batch.rows.num_drafts_B.tolist() == [3] * 8
 
 
 def test_b04_padding_lanes_have_harmless_values():
@@ -100,11 +100,11 @@ def test_b04_padding_lanes_have_harmless_values():
     real = len(engine.scheduler.running)
     assert batch.num_requests == 8 and real == 2
     assert (batch.cu_q_B1.diff() == 3).all()
-    assert (batch.kv_len_B[real:] >= 3).all()
-    assert (batch.block_table_BP[real:] == 0).all()
-    assert batch.position_T.view(8, 3)[real:].tolist() == [[0, 1, 2]] * 6
-    assert (batch.kv_slot_T.view(8, 3)[real:] < engine.config.page_size).all()
-    assert (batch.next_kv_slot_B[real:] < engine.config.page_size).all()
+    assert (batch.rows.kv_len_B[real:] >= 3).all()
+    assert (batch.rows.block_table_BP[real:] == 0).all()
+    assert batch.rows.position_T.view(8, 3)[real:].tolist() == [[0, 1, 2]] * 6
+    assert (batch.rows.kv_slot_T.view(8, 3)[real:] < engine.config.page_size).all()
+    assert (batch.next_rows.kv_slot_T[real:] < engine.config.page_size).all()
 
 
 def test_b05_row_starts_and_slots_are_rewritten_in_place():
@@ -160,8 +160,7 @@ def test_b08_a_capture_between_rounds_leaves_nothing_behind(main_plan, few_words
             return  # a late round's status is still to be copied
         for size in (6, 1, 4):
             decode_round = engine.launcher.round_for(size, SamplingMode.GREEDY)
-            decode_round.batch.slot_B.fill_(engine.state.dummy_slot)
-            engine._loaded.pop(id(decode_round), None)
+            decode_round.assign((), engine.state)
             decode_round.launch(NullRanges(), NullClock(), engine.view(decode_round.batch, []))
 
     assert_as_oracle(engine, generate(engine, requests, after_step=dummy_round), oracle)
@@ -172,7 +171,7 @@ def test_b09_the_longest_query_is_taken_slice_by_slice():
     entries = [MixedEntry(0, 2, False, False, 9), MixedEntry(1, 1, True, False, 1)]
     decodes, chunks = (part.meta for part in mixed_batch(_state(k=1), entries).target_forward().parts)
     assert (decodes.max_q, chunks.max_q) == (2, 1)
-    assert (decodes.uniform, chunks.uniform) == (True, False)
+    assert (decodes.is_uniform, chunks.is_uniform) == (True, False)
 
 
 def test_b10_decodes_are_counted_apart_from_their_rows():
@@ -181,7 +180,7 @@ def test_b10_decodes_are_counted_apart_from_their_rows():
     batch = mixed_batch(_state(), entries)
     assert [(p.first_row, p.num_rows) for p in batch.target_forward().parts] == [(0, 6), (6, 5)]
     assert batch.target_forward().parts[1].meta.cu_q_B1.tolist() == [0, 5]
-    assert batch.base_row_B.tolist() == [0, 3, 10]
+    assert batch.rows.base_row_B.tolist() == [0, 3, 10]
 
 
 _UNPADDED = [
@@ -215,7 +214,7 @@ def test_b12_what_the_host_reads_late_is_not_what_the_next_round_writes(plan, fe
 
     def overwrite(engine: Engine) -> None:
         for decode_round in engine.launcher._rounds.values():
-            decode_round.batch.status_BX.fill_(-5)
+            decode_round.batch.outcome.status_BX.fill_(-5)
 
     assert_as_oracle(engine, generate(engine, requests, after_step=overwrite), oracle)
 
@@ -279,7 +278,8 @@ def test_b16_drafting_beyond_the_longest_request_stays_in_its_pages(main_plan, f
     def look(engine: Engine) -> None:
         for decode_round in engine.launcher._rounds.values():
             batch = decode_round.batch
-            assert int(batch.next_position_B.max()) < table and int(batch.next_kv_len_B.max()) <= engine.state.max_kv
+            rows = batch.next_rows
+            assert int(rows.position_T.max()) < table and int(rows.kv_len_B.max()) <= engine.state.max_kv
 
     assert_as_oracle(engine, generate(engine, requests, after_step=look), oracle)
 

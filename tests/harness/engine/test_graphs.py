@@ -18,9 +18,9 @@ from specbench.harness.engine.graphs import DecodeRound, split_round
 from specbench.harness.engine.launcher import MAX_CAPTURED_ROWS, row_sizes
 from specbench.harness.engine.layouts import MixedEntry
 from specbench.harness.engine.plans import PLANS, GraphPlan, parse_plan
+from specbench.harness.engine.ranges import NullRanges
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.strategy import Phase
-from specbench.harness.measure.ranges import NullRanges
 
 NAMES = ["advance", "verify", "accept", "draft_first", "draft_next", "draft_next"]
 
@@ -253,7 +253,11 @@ def test_garbage_in_the_output_buffers_does_not_survive_a_replay(graph_plan: Pla
 
     def poison(engine) -> None:
         for captured in engine.launcher._rounds.values():
-            for tensor in (captured.batch.status_BX, captured.batch.ids_T, captured.batch.sample_row_B):
+            for tensor in (
+                captured.batch.outcome.status_BX,
+                captured.batch.rows.ids_T,
+                captured.batch.outcome.sample_row_B,
+            ):
                 tensor.fill_(-7)
 
     assert_as_oracle(engine, generate(engine, requests, after_step=poison), oracle)

@@ -15,7 +15,7 @@ from toy.scripted import PATTERNS, Script, Scripted
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.pages import PageAllocator
 from specbench.harness.engine.request import FinishReason
-from specbench.harness.models.llama import KVCache
+from specbench.harness.models.forward import KVCache
 
 PAGE_SIZES = [1, 16, 32, 64, 128]
 

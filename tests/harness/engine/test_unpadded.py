@@ -13,11 +13,11 @@ from toy.oracle import assert_as_oracle
 from toy.plans import CPU, Plan, params
 from toy.prompts import text_prompt
 
+from specbench.harness.engine.clock import NullClock
 from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.ranges import NullRanges
 from specbench.harness.engine.request import FinishReason
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.measure.phase_clock import NullClock
-from specbench.harness.measure.ranges import NullRanges
 from specbench.strategies.draft_layout import _sent
 
 PLANS = [

@@ -11,11 +11,11 @@ import torch
 from toy.engines import make_engine, named_strategy
 from toy.plans import CPU, Plan
 
+from specbench.harness.engine.clock import END, GAP
 from specbench.harness.engine.graphs import Segment
 from specbench.harness.engine.plans import PLANS
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.strategy import Phase
-from specbench.harness.measure.phase_clock import END, GAP
 from specbench.harness.profiling import graph_nodes
 from specbench.harness.profiling.graph_nodes import GraphOperations
 from specbench.harness.profiling.node_map import (

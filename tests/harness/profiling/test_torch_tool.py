@@ -13,7 +13,7 @@ from toy.engines import assert_idle, generate, make_engine, named_strategy, requ
 from toy.plans import CPU, Plan, late
 from toy.prompts import text_prompt
 
-from specbench.harness.measure.ranges import NullRanges
+from specbench.harness.engine.ranges import NullRanges
 from specbench.harness.profiling.steady import trace_rounds
 from specbench.harness.profiling.tracers import NoTracer, TorchTracer
 from specbench.harness.run.drive import Load
