@@ -46,11 +46,13 @@ def test_whats_stored_is_of_known_cases(device):
     assert set(STORED.cases[device]) <= {case.name for case in cases(device)}
 
 
-def test_every_drafter_says_what_the_target_says_alone_on_every_device():
+def test_every_drafter_says_what_the_target_says_alone():
+    """The toy's weights are drawn on the device itself, so devices agree on the other targets only."""
     said = defaultdict(set)
     for device in STORED.cases:
         for case in cases(device):
             stored = STORED.cases[device].get(case.name)
             if case.is_lossless and stored:
-                said[case.target, case.sampling].add(tuple(stored["tokens"]))
+                drawn_on = device if case.target == "toy" else "any"
+                said[case.target, drawn_on, case.sampling].add(tuple(stored["tokens"]))
     assert said and all(len(texts) == 1 for texts in said.values())
