@@ -44,6 +44,7 @@ WORKLOADS: Mapping[str, str] = {
     "random": "specbench.workloads.random_lengths:load",
     "sharegpt-lengths": "specbench.workloads.sharegpt_lengths:load",
     "jsonl": "specbench.workloads.jsonl:load",
+    "hf": "specbench.workloads.hf:load",
     "mt-bench": "specbench.workloads.questions:load_mt_bench",
     "humaneval": "specbench.workloads.questions:load_humaneval",
 }

@@ -7,6 +7,8 @@ import os
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from specbench.workloads.asset_cache import require_free_disk
@@ -40,27 +42,41 @@ class Hub:
 
     def fetch(self, source: HubSource) -> Path:
         """Download (the hub's client resumes by itself); the local path. Raises AssetError with the reason."""
-        unreachable = self.unreachable_reason()
-        if unreachable:
-            raise AssetError(unreachable)
         from huggingface_hub import hf_hub_download, snapshot_download
-        from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
-        try:
+        with self._asked(source.repo):
             if source.file:
                 return Path(
                     hf_hub_download(source.repo, source.file, repo_type="dataset", etag_timeout=PROBE_TIMEOUT_S)
                 )
             files = self._model_files(source.repo)
             return Path(snapshot_download(source.repo, allow_patterns=files, etag_timeout=PROBE_TIMEOUT_S))
+
+    def dataset_commit(self, repo: str) -> str:
+        """The commit that the hub has of a data set now. Raises AssetError with the reason."""
+        from huggingface_hub import HfApi
+
+        with self._asked(repo):
+            return str(HfApi().dataset_info(repo, timeout=10).sha)
+
+    @contextmanager
+    def _asked(self, repo: str) -> Iterator[None]:
+        """Around requests for one repository: every failure is an AssetError that says what to do."""
+        unreachable = self.unreachable_reason()
+        if unreachable:
+            raise AssetError(unreachable)
+        from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+        try:
+            yield
         except GatedRepoError as error:
             raise AssetError(
-                f"{source.repo} is gated: accept its licence on the hub, then `hf auth login` or set HF_TOKEN"
+                f"{repo} is gated: accept its licence on the hub, then `hf auth login` or set HF_TOKEN"
             ) from error
         except RepositoryNotFoundError as error:
-            raise AssetError(f"the hub has no repository {source.repo} (or it is private: set HF_TOKEN)") from error
+            raise AssetError(f"the hub has no repository {repo} (or it is private: set HF_TOKEN)") from error
         except (HfHubHTTPError, OSError) as error:
-            raise AssetError(f"download of {source.repo} failed: {first_line(error)}") from error
+            raise AssetError(f"download of {repo} failed: {first_line(error)}") from error
 
     def unreachable_reason(self) -> str:
         """Why the hub cannot be asked, or the empty string where it can."""

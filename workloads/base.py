@@ -68,7 +68,8 @@ class WorkloadRequest:
     """What the user asked for. ``num_tokens`` fields count tokens of the target's tokenizer.
 
     ``output_len`` overrides the output length of every prompt; None leaves it to the data set. ``vocab_size`` is the
-    model's, needed by the random workload only. ``path`` is a user's file in place of the asset table.
+    model's, needed by the random workload only. ``path`` is a user's file in place of the asset table, or what the hf
+    workload reads; the ``hf_`` fields are that workload's own, None leaves them to the data set.
     """
 
     name: str
@@ -81,6 +82,9 @@ class WorkloadRequest:
     random_output_len: int = 128
     random_range_ratio: float = 0.0
     vocab_size: int = 0
+    hf_split: str | None = None
+    hf_subset: str | None = None
+    hf_column: str | None = None
 
     def __post_init__(self) -> None:
         for field in ("num_prompts", "random_input_len", "random_output_len"):
@@ -91,6 +95,9 @@ class WorkloadRequest:
             raise ValueError(
                 f"max_model_len is {self.max_model_len}; allowed: 2 or more (one prompt token, one output)"
             )
+        for field in ("hf_split", "hf_subset", "hf_column"):
+            if getattr(self, field) is not None and self.name != "hf":
+                raise ValueError(f"{field} is {getattr(self, field)!r}; only the data set hf takes it, not {self.name}")
 
 
 def _require_positive(field: str, value: int) -> None:

@@ -40,16 +40,20 @@ def ask_all(request: WorkloadRequest, tokenizer: Tokenizer, asked: QuestionSet) 
     max_tokens = request.output_len or asked.default_output_len
     order = list(asked.questions)
     random.Random(request.seed).shuffle(order)
-    prompts = []
+    prompts: list[Prompt] = []
+    num_longer = 0
     for question in order:
         token_ids = tuple(tokenizer.apply_chat_template([{"role": "user", "content": question.text}]))
         if len(token_ids) + max_tokens <= request.max_model_len:
             prompts.append(as_prompt(question, token_ids, max_tokens))
+        else:
+            num_longer += 1
         if len(prompts) == request.num_prompts:
             break
+    dropped = f" ({num_longer} longer dropped on the way)" if num_longer else ""
     rule = (
         f"{asked.title}; one user message each, chat template applied; up to {max_tokens} output tokens; "
-        f"prompt + output <= {request.max_model_len}; shuffled with seed {request.seed}"
+        f"prompt + output <= {request.max_model_len}{dropped}; shuffled with seed {request.seed}"
     )
     require_enough(request.name, wanted=request.num_prompts, available=len(prompts), rule=rule)
     return Workload(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 GROUPS = {
     "Arms": "strategy recipe base factor batch_sizes head",
     "Model": "model load_format num_layers dtype device",
-    "Prompts": "dataset_name dataset_path num_prompts output_len random_input_len random_output_len random_range_ratio "
-    "max_model_len",
+    "Prompts": "dataset_name dataset_path hf_split hf_subset hf_column num_prompts output_len random_input_len "
+    "random_output_len random_range_ratio max_model_len",
     "Load": "max_concurrency request_rate burstiness",
     "Sampling": "temperature top_k top_p ignore_eos stop_token_id seed",
     "Measurement": "num_repeats warmup_max_s accuracy accuracy_num_fewshot accuracy_include_path certify_graphs ranges",

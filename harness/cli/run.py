@@ -76,10 +76,17 @@ def run(
     dataset_name: Annotated[
         str,
         typer.Option(
-            help="sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, random, ..."
+            help="sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ..."
         ),
     ] = "sharegpt",
-    dataset_path: Annotated[str | None, typer.Option(help="Your file instead of the named data set.")] = None,
+    dataset_path: Annotated[
+        str | None, typer.Option(help="Your file instead of the named data set; hf: ORG/NAME, a file or a directory.")
+    ] = None,
+    hf_split: Annotated[str | None, typer.Option(help="hf: split; default: test, validation or train.")] = None,
+    hf_subset: Annotated[str | None, typer.Option(help="hf: configuration of a data set that has several.")] = None,
+    hf_column: Annotated[
+        str | None, typer.Option(help="hf: column of prompts; default: prompt, question, text, messages or alike.")
+    ] = None,
     num_prompts: Annotated[int, typer.Option(help="Prompts in the workload.")] = 20,
     output_len: Annotated[
         int | None, typer.Option(help="Most output tokens of every prompt; default: the data set's.")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from specbench.harness.run_config import ArmConfig, RunConfig
 
 _WORKLOAD = (
-    "num_prompts seed max_model_len output_len random_input_len random_output_len random_range_ratio"
+    "num_prompts seed max_model_len output_len random_input_len random_output_len random_range_ratio "
+    "hf_split hf_subset hf_column"
 ).split()  # options that WorkloadRequest has under the same name
 
 

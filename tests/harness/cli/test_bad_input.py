@@ -55,6 +55,7 @@ OPTIONS = [
     ("--output-len 0", "output_len is 0"),
     ("--random-input-len 0", "random_input_len is 0"),
     ("--random-range-ratio 1", "random_range_ratio is 1.0; allowed: 0 <= r < 1"),
+    ("--hf-split test", "hf_split is 'test'; only the data set hf takes it, not random"),
     ("--max-model-len 20", "reach 22 tokens; allowed: up to max_model_len 20"),
     ("--max-model-len 1", "max_model_len is 1; allowed: 2 or more"),
     ("--max-model-len 5000", "longer than the model's 4096 positions"),

@@ -1,0 +1,114 @@
+"""The splits of a data set, opened but not read: streamed from the hub at one commit, or from files on this disk."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.workloads.asset_cache import cache_root, file_sha256
+from specbench.workloads.asset_errors import AssetError
+from specbench.workloads.asset_hub import Hub
+from specbench.workloads.assets import HUB_NAME, looks_like_file
+
+SAVED = ("state.json", "dataset_dict.json")  # what `save_to_disk` leaves of one split, of several
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """``name`` is for the rule, subset included; ``described`` says where the bytes are, for ``Workload.source``.
+
+    ``splits`` holds a ``Dataset`` or an ``IterableDataset`` by the split's name.
+    """
+
+    name: str
+    described: str
+    splits: Mapping[str, Any]
+
+
+def open_source(text: str, subset: str | None) -> Source:
+    """A local file or directory, else ORG/NAME on the hub. Raises AssetError (a ValueError) where neither can be had.
+
+    Nothing of a data set is executed.
+    """
+    path = Path(text).expanduser()
+    name = f"{text} {subset}" if subset else text
+    if path.is_dir():
+        return Source(name=name, described=f"file:{path}", splits=open_directory(path, subset))
+    if path.is_file():
+        splits = load_splits(str(path.resolve().parent), subset, data_files=path.name)
+        return Source(name=name, described=f"file:{path} sha256:{file_sha256(path)}", splits=splits)
+    if looks_like_file(text) or not HUB_NAME.fullmatch(text):
+        raise AssetError(f"dataset_path {text!r} does not exist, and it is not the ORG/NAME of a data set on the hub")
+    try:
+        commit = Hub().dataset_commit(text)
+    except AssetError as error:
+        raise AssetError(f"dataset_path {text}: {error}; or give a local copy of it") from error
+    return Source(name=name, described=f"hub:{text}@{commit}", splits=load_splits(text, subset, revision=commit))
+
+
+def open_directory(path: Path, subset: str | None) -> Mapping[str, Any]:
+    from datasets import DatasetDict, load_from_disk
+
+    if not any((path / name).is_file() for name in SAVED):
+        return load_splits(str(path.resolve()), subset)
+    if subset is not None:
+        raise AssetError(f"hf_subset {subset!r} does not exist; {path} was saved by save_to_disk and has no subsets")
+    with readable(str(path)):
+        saved = load_from_disk(str(path))
+    return saved if isinstance(saved, DatasetDict) else {str(saved.split or "train"): saved}
+
+
+def load_splits(where: str, subset: str | None, **which: str) -> Mapping[str, Any]:
+    from datasets import get_dataset_config_names, load_dataset
+
+    # Before 4.0 of `datasets`, which dropped scripts, it asks on the terminal where this is not said.
+    says_trust = "trust_remote_code" in inspect.signature(load_dataset).parameters
+    trust: dict[str, Any] = {"trust_remote_code": False} if says_trust else {}
+    with readable(where):
+        try:
+            locks = str(cache_root() / "derived")  # all that streaming keeps there
+            return load_dataset(where, subset, streaming=True, cache_dir=locks, **which, **trust)
+        except ValueError:
+            names = get_dataset_config_names(where, **which, **trust)
+            if subset in names or (subset is None and len(names) == 1):
+                raise
+            wrong = f"hf_subset {subset!r} does not exist" if subset else "hf_subset must be given"
+            raise AssetError(f"{wrong}; {where} has: {', '.join(names)}") from None
+
+
+@contextmanager
+def readable(where: str) -> Iterator[None]:
+    """Whatever `datasets` raises becomes one line that names the data set."""
+    try:
+        yield
+    except AssetError:
+        raise
+    except StopIteration as error:  # of an empty file
+        raise AssetError(f"dataset_path {where} has no rows") from error
+    except Exception as error:  # `datasets`, the hub's client and pyarrow raise what they like; none of it is ours
+        raise AssetError(f"dataset_path {where} cannot be read: {one_line(error)}") from error
+
+
+def one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars of `datasets`, and its errors in our words only."""
+    import datasets
+
+    verbosity, had_bars = datasets.logging.get_verbosity(), datasets.is_progress_bar_enabled()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+        if had_bars:
+            datasets.enable_progress_bars()
