@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 # Without a GPU the Triton kernels run in its interpreter, which must be chosen before any kernel file is imported.
 if not torch.cuda.is_available():
@@ -14,6 +15,9 @@ if not torch.cuda.is_available():
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
 
 torch.set_num_threads(1)
+# How long an example takes is no finding: the machine may be busy.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

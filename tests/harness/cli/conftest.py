@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from toy.checkpoints import eagle3_config, llama_config, write_eagle3, write_llama
+from toy.clock import clock as clock
 from typer.testing import CliRunner
 
 from specbench.harness.cli import sweep_output

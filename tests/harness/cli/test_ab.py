@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from specbench.harness.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.strategies.no_spec import NoSpec
 
-SLEEP_S = 0.01  # many times a toy step, so that a busy machine does not hide it
+SLEEP_S = 0.01  # many times a toy step
 
 
 class SlowNoSpec(NoSpec):
@@ -33,16 +34,9 @@ class SlowNoSpec(NoSpec):
 
 
 @pytest.fixture
-def planted(monkeypatch):
-    """Strategy `slow-no-spec`: no-spec whose decode rounds sleep."""
+def plant(monkeypatch):
+    """`plant(sleep)`: strategy `slow-no-spec`, which is no-spec whose decode rounds sleep first."""
     launch = Engine._launch_decode_round
-
-    def sleepy(engine: Engine) -> None:
-        if engine.strategy.name == SlowNoSpec.name:
-            time.sleep(SLEEP_S)
-        launch(engine)
-
-    monkeypatch.setattr(Engine, "_launch_decode_round", sleepy)
     monkeypatch.setitem(registry.STRATEGIES, "slow-no-spec", "planted:SlowNoSpec")
     lookup = registry.lookup
 
@@ -50,6 +44,16 @@ def planted(monkeypatch):
         return SlowNoSpec if name == "slow-no-spec" else lookup(table, name, kind)
 
     monkeypatch.setattr("specbench.harness.arms.lookup", find)
+
+    def install(sleep: Callable[[float], None]) -> None:
+        def sleepy(engine: Engine) -> None:
+            if engine.strategy.name == SlowNoSpec.name:
+                sleep(SLEEP_S)
+            launch(engine)
+
+        monkeypatch.setattr(Engine, "_launch_decode_round", sleepy)
+
+    return install
 
 
 @pytest.fixture
@@ -103,34 +107,43 @@ def by_name(record: dict) -> dict[str, dict]:
     return {m["metric"]["name"]: m for m in record["metrics"]}
 
 
-def test_a_planted_slow_down_is_found(cli, small, only_run, planted):
+def test_a_planted_slow_down_is_found(cli, small, only_run, plant, clock):
+    plant(clock.sleep)
     result = cli("ab", "-A", "no-spec", "-B", "slow-no-spec", "--blocks", 6, "--in-process", *small)
     assert result.exit_code == 1, result.output
     record = record_of(only_run())
     found = by_name(record)
     assert record["verdict"] == "regressed" and not record["is_aa"] and record["num_kept"] == 6
     assert found["step time"]["verdict"] == found["TPOT"]["verdict"] == "regressed"
-    slept = found["step time"]["b"] - found["step time"]["a"]
-    assert slept > 0.9 * 1e3 * SLEEP_S
+    assert found["step time"]["b"] - found["step time"]["a"] == pytest.approx(1e3 * SLEEP_S, rel=0.01)
     assert found["tokens per step"]["verdict"] == "equivalent" and found["tokens per step"]["num_pairs"] == 6
     assert record["same_output"]["num_same"] == record["same_output"]["num_pairs"] == 36
     assert "B against A: regressed" in result.stdout and "in ONE process" in result.stdout
     assert (only_run().path / "ab.md").read_text().startswith("## B against A: regressed")
 
 
-def test_the_other_way_round_it_is_an_improvement(cli, small, only_run, planted, inline):
+@pytest.mark.timed
+def test_a_real_slow_down_is_found(cli, small, only_run, plant):
+    plant(time.sleep)
+    assert cli("ab", "-A", "no-spec", "-B", "slow-no-spec", "--blocks", 6, "--in-process", *small).exit_code == 1
+    step = by_name(record_of(only_run()))["step time"]
+    assert step["verdict"] == "regressed" and step["b"] - step["a"] > 0.9 * 1e3 * SLEEP_S
+
+
+def test_the_other_way_round_it_is_an_improvement(cli, small, only_run, plant, clock, inline):
+    plant(clock.sleep)
     result = cli("ab", "-A", "slow-no-spec", "-B", "no-spec", "--blocks", 6, "--json", *small)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == record_of(only_run())
     assert record_of(only_run())["verdict"] == "improved" and len(inline) == 12
 
 
-def test_equal_sides(cli, small, only_run, inline):
-    """A margin far above what a busy machine does to a toy: the words are tested here, the rates elsewhere."""
-    result = cli("ab", "-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "90%", *small)
+def test_equal_sides(cli, small, only_run, clock, inline):
+    """A margin above the noise of this clock: the words are tested here, the rates elsewhere."""
+    result = cli("ab", "-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "10%", *small)
     assert result.exit_code == 0, result.output
     record = record_of(only_run())
-    assert record["is_aa"] and record["verdict"] in ("equivalent", "inconclusive")
+    assert record["is_aa"] and record["verdict"] == "equivalent"
     assert "A/A (both sides are the same code and configuration)" in result.stdout
     assert by_name(record)["tokens per step"]["change"] == 0
 
@@ -270,12 +283,11 @@ def test_an_experiment_does_not_go_on_with_other_code(cli, small, only_run, inli
     assert len(only_run().done_blocks()) == 2, "what was measured is kept"
 
 
-def test_strict(cli, small, only_run, inline):
-    """Nothing can be told of changes below 0.1 % on a machine like this."""
-    words = ["-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "0.1%", *small]
-    assert cli("ab", *words, "--strict").exit_code in (3, 4)
-    record = record_of(only_run())
-    assert record["verdict"] in ("inconclusive", "invalid")
+def test_strict(cli, small, only_run, clock, inline):
+    """Nothing can be told of changes far below the noise."""
+    words = ["-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "0.001%", *small]
+    assert cli("ab", *words, "--strict").exit_code == 3
+    assert record_of(only_run())["verdict"] == "inconclusive"
 
 
 def test_what_is_no_experiment(cli, toy, only_run, tmp_path):

@@ -152,7 +152,7 @@ def test_a_sampled_question_that_a_task_repeats_is_answered_anew(chat_model):
     assert len(set(ask(do_sample=False))) == 1
 
 
-def test_items_follow_a_warm_up_that_leaves_no_rows(cli, words, only_run):
+def test_items_follow_a_warm_up_that_leaves_no_rows(cli, words, only_run, clock):
     result = cli(*words, "-s", "no-spec", "--limit", "2", "--warmup-max-s", "1")
     assert result.exit_code == 0 and result.stderr.index("warming up") < result.stderr.index("2 requests")
     (arm,) = only_run().manifest["arms"]

@@ -17,7 +17,7 @@ ARMS = ("-s", "no-spec", "-s", "ngram:k=2")
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7])[;m]")
 
 
-def test_table_on_stdout_and_lines_on_stderr(cli, toy, only_run):
+def test_table_on_stdout_and_lines_on_stderr(cli, toy, only_run, clock):
     result = cli(*toy, *ARMS)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("strategy") and re.search(r"^ngram:k=2 .*\(\d\.\d\dx\)", result.stdout, re.M)

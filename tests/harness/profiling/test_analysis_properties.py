@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness.profiling.synthetic import PAGEABLE, Synth, write_kineto, write_nsys
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from specbench.harness.profiling.analysis import analyse_trace
@@ -22,7 +22,7 @@ PHASE = st.tuples(st.sampled_from([*PHASES, None]), st.lists(ACTION, min_size=1,
 ROUNDS = st.lists(st.lists(PHASE, min_size=1, max_size=5), min_size=2, max_size=5)
 # No shrinking: one example takes long enough.
 SEARCH = (Phase.explicit, Phase.reuse, Phase.generate)
-FEW = settings(max_examples=15, deadline=None, phases=SEARCH, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=15, phases=SEARCH)
 
 
 def built(rounds, pid: int = 4242) -> Synth:

@@ -183,7 +183,7 @@ machines = st.builds(
 loads = st.tuples(st.floats(1, 512), st.floats(0, 1e5))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(machines, loads, st.integers(0, 8), st.floats(0, 1), st.booleans())
 def test_what_holds_for_any_machine_and_load(machine, load, k, alpha, has_drafter):
     drafter = HEAD if has_drafter else None
