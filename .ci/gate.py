@@ -1,8 +1,9 @@
 """This project's own gate (`make gate`): a small benchmark on the CPU, judged by two policies, and a site of it.
 
 Counts and outputs of this code, in fp32 so that they do not vary; then times, of the parent commit against this one in
-interleaved blocks of fresh processes. Every command is printed as it is typed. Leaves `site/` with the pages,
-`comment.md` and JUnit files. Exit code: that of the first gate that is red.
+interleaved blocks of fresh processes; last the tests that are marked `timed`, whose limits hold on a machine that does
+nothing else. Every command is printed as it is typed. Leaves `site/` with the pages, `comment.md` and JUnit files. Exit
+code: that of the first gate that is red.
 """
 
 from __future__ import annotations
@@ -43,10 +44,16 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """`specbench` is the command's first words, `root` the checkout, in which everything is run."""
+    """`specbench` and `pytest` are the commands' first words, `root` the checkout, in which everything is run."""
 
     specbench: Sequence[str]
+    pytest: Sequence[str]
     root: Path = ROOT
+
+    def timed_tests(self) -> int:
+        """Runs the tests that a busy machine would fail; their exit code."""
+        print("\n$ python -m pytest -q -m timed", flush=True)
+        return subprocess.run([*self.pytest, "-q", "-m", "timed"], cwd=self.root).returncode
 
     def __call__(self, words: str | Sequence[str]) -> Done:
         """Runs `specbench WORDS`, its output shown as it comes."""
@@ -117,6 +124,7 @@ def main(gate: Gate) -> int:
     codes = [gate(["history", "add", str(HISTORY), *runs]).code]
     codes += [gate(f"report {HISTORY} -o {SITE}").code]
     codes += [judge(gate, run, name) for run, name in zip(runs, ("counts", "times"), strict=True)]
+    codes.append(gate.timed_tests())
     parts = [gate.root / SITE / f"comment-{name}.md" for name in ("counts", "times")]
     whole = "\n".join(part.read_text(encoding="utf-8") for part in parts if part.is_file())
     (gate.root / SITE / "comment.md").write_text(whole, encoding="utf-8")
@@ -131,6 +139,7 @@ def judge(gate: Gate, run: str, name: str) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(Gate(specbench=[str(Path(sys.executable).with_name("specbench"))])))
+        specbench = [str(Path(sys.executable).with_name("specbench"))]
+        sys.exit(main(Gate(specbench=specbench, pytest=[sys.executable, "-m", "pytest"])))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

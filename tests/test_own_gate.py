@@ -65,7 +65,8 @@ def gate(tmp_path, monkeypatch):
     git(root, "commit", "-q", "-m", "one")
     git(root, "commit", "-q", "--allow-empty", "-m", "two")
     (root / "fake.py").write_text(FAKE)
-    made = own.Gate(specbench=[sys.executable, str(root / "fake.py")], root=root)
+    fake = [sys.executable, str(root / "fake.py")]
+    made = own.Gate(specbench=fake, pytest=[*fake, "pytest"], root=root)
     tell(made)
     return made
 
@@ -104,7 +105,8 @@ def test_a_shallow_clone_is_said_and_compares_this_code_with_itself(gate, tmp_pa
     subprocess.run(["git", "clone", "-q", "--depth", "1", gate.root.as_uri(), str(shallow)], check=True)
     for name in ("fake.py", "answers.json"):
         (shallow / name).write_text((gate.root / name).read_text())
-    clone = own.Gate(specbench=[sys.executable, "fake.py"], root=shallow)
+    fake = [sys.executable, "fake.py"]
+    clone = own.Gate(specbench=fake, pytest=[*fake, "pytest"], root=shallow)
     assert own.main(clone) == 0
     assert sides(calls(clone, "ab")[0]).startswith(own.SAME)
     assert (
@@ -171,6 +173,11 @@ def test_a_site_that_cannot_be_made_is_red(gate, name):
     (gate.root / "site").mkdir()
     tell(gate, **{name: [{"code": 2}]})
     assert own.main(gate) == 2
+
+
+def test_timed_tests_are_run_and_red_when_they_fail(gate):
+    tell(gate, pytest=[{"code": 1}])
+    assert own.main(gate) == 1 and calls(gate, "pytest") == [["pytest", "-q", "-m", "timed"]]
 
 
 def test_annotations_on_github(gate, monkeypatch):

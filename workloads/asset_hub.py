@@ -16,6 +16,7 @@ from specbench.workloads.asset_errors import AssetError
 from specbench.workloads.asset_table import HubSource
 
 PROBE_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 10.0  # of its API
 WEIGHT_SUFFIXES = (".safetensors", ".bin")
 MODEL_SUFFIXES = (".json", ".jinja", ".txt", ".model", *WEIGHT_SUFFIXES)
 
@@ -57,7 +58,7 @@ class Hub:
         from huggingface_hub import HfApi
 
         with self._asked(repo):
-            return str(HfApi().dataset_info(repo, timeout=10).sha)
+            return str(HfApi().dataset_info(repo, timeout=ANSWER_TIMEOUT_S).sha)
 
     @contextmanager
     def _asked(self, repo: str) -> Iterator[None]:
@@ -90,7 +91,7 @@ class Hub:
         """A model's files worth having: no subfolders (other formats), no .bin beside safetensors."""
         from huggingface_hub import HfApi
 
-        infos = HfApi().model_info(repo, files_metadata=True, timeout=10).siblings or []
+        infos = HfApi().model_info(repo, files_metadata=True, timeout=ANSWER_TIMEOUT_S).siblings or []
         sizes = {info.rfilename: info.size or 0 for info in infos}
         chosen = choose_model_files(list(sizes))
         require_free_disk(hub_cache(), sum(sizes[name] for name in chosen), repo)

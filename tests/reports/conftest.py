@@ -10,6 +10,8 @@ import shutil
 
 import pytest
 
+PATIENCE_MS = 120_000  # a busy machine is no failure
+
 
 @pytest.fixture(scope="module")
 def browser():
@@ -18,7 +20,7 @@ def browser():
     if chromium is None:
         pytest.skip("there is no chromium on the PATH")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -32,6 +34,7 @@ def open_file(browser):
     def open_page(path, inside=None, **options):
         allowed = (inside or path).resolve().as_uri()
         context = browser.new_context(**options)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))

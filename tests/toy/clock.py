@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-MEASURING = ("engine.engine", "engine.readback", "engine.status", "measure.drive", "measure.phase_clock")
+MEASURING = ("engine.engine", "engine.readback", "engine.status", "measure.phase_clock", "run.drive")
 
 
 class Clock:

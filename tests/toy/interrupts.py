@@ -1,9 +1,9 @@
-"""Real signals: to a command in a process of its own, and to the tests' own process."""
+"""Real signals: to a command in a process of its own, at a place that does not depend on how fast it is, and to the tests'
+own process."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,29 +12,55 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# The process signals itself at the first step of an engine after its stderr has shown a line for the n-th time: a
+# signal from outside would come as late as the machine is busy.
+_PROGRAM = """
+import os, re, sys
+number, pattern, nth = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+del sys.argv[1:4]
+
+class Watched:
+    def __init__(self, inner):
+        self.inner, self.text, self.armed = inner, "", False
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def write(self, text):
+        self.text += text
+        self.armed = self.armed or len(re.findall(pattern, self.text)) >= nth
+        return self.inner.write(text)
+
+sys.stderr = Watched(sys.stderr)
+from specbench.harness.engine.engine import Engine
+step = Engine.step
+
+def watched_step(engine):
+    if sys.stderr.armed:
+        os.kill(os.getpid(), number)
+    return step(engine)
+
+Engine.step = watched_step
+from specbench.harness.cli.main import main
+main()
+"""
 
 
-def interrupted(words: Sequence[object], line: str) -> tuple[int, str]:
-    """Runs `specbench` and sends SIGINT once stderr shows `line`; exit code and stderr."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "specbench.harness", *map(str, words)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+def interrupted(
+    words: Sequence[object], line: str, number: signal.Signals = signal.SIGINT, nth: int = 1
+) -> tuple[int, str, str]:
+    """Runs `specbench`, which gets the signal in the first step after the `nth` match of `line` on stderr; exit code,
+    stdout, stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(int(number)), line, str(nth), *map(str, words)],
+        capture_output=True,
         text=True,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"},
+        timeout=600,
         # A test run in the background may have SIGINT ignored, which children inherit.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert process.stderr is not None
-    seen = []
-    for text in process.stderr:
-        seen.append(text)
-        if re.search(line, text):
-            process.send_signal(signal.SIGINT)
-            break
-    _, rest = process.communicate(timeout=300)
-    return process.returncode, "".join(seen) + rest
+    return done.returncode, done.stdout, done.stderr
 
 
 @contextmanager

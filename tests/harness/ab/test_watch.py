@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 import types
 
 from specbench.harness.ab import watch as module
@@ -11,13 +11,19 @@ from specbench.harness.ab.watch import Watch, find_probe
 
 
 class Gpu:
-    def __init__(self, throttling=(), num_processes=1, error: Exception | None = None):
-        self._reasons, self._num, self._error = frozenset(throttling), num_processes, error
+    """`throttled_at`: the samples that see `throttling`, all without it; `sampled` is set at the third sample."""
+
+    def __init__(self, throttling=(), num_processes=1, error: Exception | None = None, throttled_at=None):
+        self._reasons, self._num, self._error, self._at = frozenset(throttling), num_processes, error, throttled_at
+        self._num_samples, self.sampled = 0, threading.Event()
 
     def throttling(self) -> frozenset[str]:
         if self._error:
             raise self._error
-        return self._reasons
+        self._num_samples += 1
+        if self._num_samples == 3:
+            self.sampled.set()
+        return self._reasons if self._at in (None, self._num_samples) else frozenset()
 
     def num_processes(self) -> int:
         return self._num
@@ -25,7 +31,7 @@ class Gpu:
 
 def watched(probe) -> dict:
     with Watch(probe) as watch:
-        time.sleep(0.01)
+        pass  # it samples at least once
     return watch.record()
 
 
@@ -43,13 +49,9 @@ def test_throttling_and_company():
 
 def test_a_passing_throttle_is_seen(monkeypatch):
     monkeypatch.setattr(module, "SAMPLE_INTERVAL_S", 0.001)
-    gpu = Gpu()
+    gpu = Gpu({"hardware thermal slowdown"}, throttled_at=2)
     with Watch(gpu) as watch:
-        time.sleep(0.02)
-        gpu._reasons = frozenset({"hardware thermal slowdown"})
-        time.sleep(0.05)
-        gpu._reasons = frozenset()
-        time.sleep(0.02)
+        assert gpu.sampled.wait(60)
     assert watch.record()["reasons"] == ["throttled: hardware thermal slowdown"]
 
 

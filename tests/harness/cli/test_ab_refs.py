@@ -19,7 +19,9 @@ from specbench.harness.store.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("harness", "kernels", "reports", "strategies", "workloads")
-LAUNCH = "    def _launch_decode_round(self) -> None:\n"
+TOKENS = "output_token_ids=request.output_ids"  # of a row, in run/drive.py
+LAUNCH = "    def _launch_decode_round(self) -> None:\n"  # in engine/engine.py
+HANG = "        print('at work', file=__import__('sys').stderr, flush=True)\n        time.sleep(600)\n"
 
 
 def git(folder: Path, *words: str) -> str:
@@ -29,7 +31,8 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A checkout of this code without the heads: tag `fast`, and a later commit `slow` whose rounds sleep 40 ms."""
+    """A checkout of this code without the heads. Tags: `first`; `same`, of the same files; `other`, whose rows say
+    other tokens; `stuck`, whose first round says so and never ends."""
     root = tmp_path_factory.mktemp("checkout")
     skip = shutil.ignore_patterns("__pycache__", "heads")
     for folder in FOLDERS:
@@ -39,17 +42,22 @@ def checkout(tmp_path_factory) -> Path:
     (root / ".gitignore").write_text("__pycache__/\nruns/\n")
     git(root, "init", "-q", "-b", "main")
     git(root, "add", "-A")
-    git(root, "commit", "-q", "-m", "fast")
-    git(root, "tag", "fast")
+    git(root, "commit", "-q", "-m", "first")
+    git(root, "tag", "first")
     git(root, "commit", "-q", "--allow-empty", "-m", "the same files again")
     git(root, "tag", "same")
-    engine = root / "harness" / "engine" / "engine.py"
-    text = engine.read_text()
-    assert text.count(LAUNCH) == 1
-    engine.write_text(text.replace(LAUNCH, f"{LAUNCH}        time.sleep(0.04)\n"))
-    git(root, "commit", "-q", "-a", "-m", "slow")
-    git(root, "tag", "slow")
+    commit_edit(root, "other", "run/drive.py", TOKENS, "output_token_ids=[0] * len(request.output_ids)")
+    commit_edit(root, "stuck", "engine/engine.py", LAUNCH, LAUNCH + HANG)
     return root
+
+
+def commit_edit(root: Path, tag: str, file: str, before: str, after: str) -> None:
+    path = root / "harness" / file
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after))
+    git(root, "commit", "-q", "-a", "-m", tag)
+    git(root, "tag", tag)
 
 
 @pytest.fixture
@@ -60,38 +68,44 @@ def words(toy, checkout) -> list[str]:
 
 
 def test_each_side_runs_its_own_revision(cli, words, checkout, only_run):
-    result = cli(*words, "-A", "ref:fast", "--ref-b", "slow", "--blocks", 1)
+    result = cli(*words, "-A", "ref:first", "--ref-b", "other", "--blocks", 1)
     assert result.exit_code == 4, result.output
     run = only_run()
     record = json.loads((run.path / "ab.json").read_text())
-    step = next(m for m in record["metrics"] if m["metric"]["name"] == "step time")
-    assert step["b"] - step["a"] > 25, "only B sleeps"
+    rows = run.frames().requests
+    said = {arm: [set(ids) for ids in own["output_token_ids"]] for arm, own in rows.groupby("arm")}
+    assert said["B"] == [{0}] * 3 and {0} not in said["A"], "only B's rows say other tokens"
     a, b = record["plan"]["sides"]
-    assert a["sha"] == git(checkout, "rev-parse", "fast") and b["sha"] == git(checkout, "rev-parse", "slow")
+    assert a["sha"] == git(checkout, "rev-parse", "first") and b["sha"] == git(checkout, "rev-parse", "other")
     first = run.manifest["ab"]["first_manifests"]
     assert [first[s["label"]]["git"]["sha"] for s in (a, b)] == [a["sha"], b["sha"]]
-    assert not record["is_aa"] and f"at fast ({a['sha'][:12]})" in result.stdout
+    assert not record["is_aa"] and f"at first ({a['sha'][:12]})" in result.stdout
     assert "block 1/1: " in result.stderr and "CI" not in result.stderr
     assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1, "worktrees are gone"
 
 
-def test_ctrl_c_ends_the_process_at_work(words, checkout, only_run):
+def wait_until_at_work(process: subprocess.Popen[str], runs: Path) -> None:
+    for _ in range(6000):  # ten minutes
+        if any("at work" in log.read_text() for log in runs.glob("*/log/*.txt")):
+            return
+        assert process.poll() is None, "it ended before it was interrupted"
+        time.sleep(0.1)
+    raise AssertionError("its child never came to work")
+
+
+def test_ctrl_c_ends_the_process_at_work(words, checkout, only_run, runs):
     """Only the parent is signalled; its child must not live on."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "specbench.harness", *words, "--ref-a", "fast", "--ref-b", "slow", "--blocks", "2"],
+        [sys.executable, "-m", "specbench.harness", *words, "--ref-a", "stuck", "--ref-b", "stuck", "--blocks", "2"],
         env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "block 1/2" in line:
-            break
-    time.sleep(1)
+    wait_until_at_work(process, runs)
     process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=120)[1]
+    err = process.communicate(timeout=300)[1]
     assert process.returncode == 130 and "Traceback" not in err, err
     run = only_run()
     assert run.manifest["status"] == "interrupted" and run.done_blocks() == set()
@@ -102,11 +116,11 @@ def test_ctrl_c_ends_the_process_at_work(words, checkout, only_run):
 
 
 def test_revisions_of_the_same_files_are_the_same_code(checkout):
-    fast, same, slow = (
-        {"sha": resolve_ref(checkout, ref), "dirty": False, "branch": ""} for ref in ("fast", "same", "slow")
+    first, same, other = (
+        {"sha": resolve_ref(checkout, ref), "dirty": False, "branch": ""} for ref in ("first", "same", "other")
     )
-    assert code_identity(fast, checkout) == code_identity(same, checkout) != code_identity(slow, checkout)
-    assert code_identity({**fast, "dirty": True}, checkout) not in (code_identity(fast, checkout), "installed")
+    assert code_identity(first, checkout) == code_identity(same, checkout) != code_identity(other, checkout)
+    assert code_identity({**first, "dirty": True}, checkout) not in (code_identity(first, checkout), "installed")
     assert code_identity(None, checkout) == "installed"
 
 
@@ -137,14 +151,14 @@ def test_every_edit_of_the_code_changes_its_state(checkout):
     assert code_state(checkout) != first, "a file that is gone"
     engine.write_text(text)
     assert code_state(checkout) == first
-    with worktree(checkout, resolve_ref(checkout, "fast")) as fast, worktree(checkout, "same") as same:
-        assert code_state(fast) == code_state(same) != first
+    with worktree(checkout, resolve_ref(checkout, "first")) as one, worktree(checkout, "same") as same:
+        assert code_state(one) == code_state(same) != first
     (checkout / "notes.txt").unlink()
     assert code_state(None) is None
 
 
 def test_a_worktree_is_a_checkout_of_its_own(checkout):
-    sha = resolve_ref(checkout, "fast")
+    sha = resolve_ref(checkout, "first")
     with worktree(checkout, sha) as root:
         assert git_state(root / "harness")["sha"] == sha and not git_state(root / "harness")["dirty"]
         code = "import specbench.harness.ab.code as c; print(c.own_checkout())"
@@ -156,7 +170,7 @@ def test_a_worktree_is_a_checkout_of_its_own(checkout):
 
 
 def test_a_worktree_goes_even_when_measuring_fails(checkout):
-    with pytest.raises(ValueError, match="broken"), worktree(checkout, resolve_ref(checkout, "fast")):
+    with pytest.raises(ValueError, match="broken"), worktree(checkout, resolve_ref(checkout, "first")):
         raise ValueError("broken")
     assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1
 
@@ -168,13 +182,13 @@ def test_what_git_says_of_a_worktree_it_cannot_make(checkout):
 
 def test_options_that_the_revision_refuses(cli, words, runs):
     """Only that revision knows its options; what it says is passed on, and nothing is left behind."""
-    result = cli(*words, "-A", "ref:fast --colour red", "--ref-b", "slow", "--blocks", 1)
+    result = cli(*words, "-A", "ref:first --colour red", "--ref-b", "other", "--blocks", 1)
     assert result.exit_code == 2 and "A: No such option: --colour" in result.stderr and not list(runs.iterdir())
 
 
 @pytest.mark.parametrize("ref", ["nowhere", "--all", "HEAD:harness"])
 def test_what_is_no_revision(cli, words, runs, ref):
-    result = cli(*words, f"--ref-a={ref}", "--ref-b", "slow")
+    result = cli(*words, f"--ref-a={ref}", "--ref-b", "other")
     assert result.exit_code == 2 and f"{ref!r} is not a commit, branch or tag" in result.stderr and not runs.exists()
 
 

@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from toy.interrupts import interrupted
 
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.run_lock import run_lock
 from specbench.harness.store.run_directory import RunDirectory
 
-ROOT = Path(__file__).parents[3]
-# Blocks of about half a second, so that the signal falls into one.
 LONG = "--random-output-len 60 --max-model-len 128 --num-prompts 8 --num-repeats 2 -s no-spec -s ngram:k=2".split()
 BLOCKS = {(arm, repeat) for arm in ("no-spec", "ngram:k=2") for repeat in (0, 1)}
 
 
 def signalled(words: list[str], number: signal.Signals, block: int) -> tuple[int, str, str]:
-    """Runs the command and signals it when its `block`-th block begins; exit code, stdout, stderr."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "specbench.harness", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        # A test run in the background may have SIGINT ignored, which children inherit.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert process.stderr is not None
-    lines, num_begun = [], 0
-    for line in process.stderr:
-        lines.append(line)
-        num_begun += re.search(r": repeat \d+, ", line) is not None
-        if num_begun == block:
-            process.send_signal(number)
-            break
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, "".join(lines) + err
+    """Runs the command, which gets the signal in its `block`-th block; exit code, stdout, stderr."""
+    return interrupted(words, r": repeat \d+, ", number, nth=block)
 
 
 def outputs(run: RunDirectory) -> dict[tuple[str, int, str], list[int]]:

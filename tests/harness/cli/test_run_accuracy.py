@@ -86,7 +86,7 @@ def test_items_never_enter_the_speed(cli, asked, only_run):
 def test_interrupted_and_resumed_ends_as_one_that_was_not(cli, asked, runs, tmp_path, line, num_scored):
     whole = cli(*asked, "--output-dir", tmp_path / "whole", "--json")
     assert whole.exit_code == 0, whole.output
-    code, stderr = interrupted(asked, line)
+    code, _, stderr = interrupted(asked, line)
     assert code == 130 and "Traceback" not in stderr, stderr
     (path,) = runs.iterdir()
     assert len(rows_of(RunDirectory.open(path))) == num_scored

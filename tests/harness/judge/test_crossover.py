@@ -231,6 +231,7 @@ def test_nothing_measured_makes_an_empty_record():
     assert crossover_record([])["arms"] == []
 
 
+@pytest.mark.timed
 def test_a_large_sweep_takes_less_than_five_seconds():
     """8 loads, 6 arms, 5 blocks, 64 prompts, 2,000 resamples."""
     rng = np.random.default_rng(9)

@@ -1,4 +1,4 @@
-"""A trace of 200,000 operations takes seconds and little memory; measured in a process of its own."""
+"""A trace of 200,000 operations takes little memory and seconds; measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -29,14 +29,22 @@ print(json.dumps(dict(
 """
 
 
-@pytest.mark.slow
-def test_two_hundred_thousand_operations(tmp_path):
-    path = write_nsys(tmp_path / "t.sqlite", spec_trace(NUM_ROUNDS))
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    path = write_nsys(tmp_path_factory.mktemp("large") / "t.sqlite", spec_trace(NUM_ROUNDS))
     command = [sys.executable, "-c", CHILD, str(path)]
     done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / ".ns")}, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_two_hundred_thousand_operations(found):
     assert (found["ops"], found["rounds"], found["round_ns"]) == (42 * NUM_ROUNDS, NUM_ROUNDS, 616_000)
     assert found["ops"] >= 200_000
-    assert found["cpu_s"] < 5  # of the processor: other work on the machine must not fail the test
     assert found["peak_kib"] < 1 << 20
     assert not found["torch"]
+
+
+@pytest.mark.timed
+def test_they_take_less_than_five_seconds_of_the_processor(found):
+    assert found["cpu_s"] < 5

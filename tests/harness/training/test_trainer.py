@@ -8,8 +8,10 @@ import math
 
 import pytest
 import torch
+from toy.clock import Clock
 from toy.engines import toy_target
 
+from specbench.harness.training import trainer as training
 from specbench.harness.training.config import TrainConfig
 from specbench.harness.training.draft_vocab import most_frequent
 from specbench.harness.training.pipeline import make_trainer
@@ -111,10 +113,12 @@ def test_a_checkpoint_of_other_options_is_refused(sequences, tmp_path):
         other.resume()
 
 
-def test_a_budget_ends_the_training_in_time(sequences, tmp_path):
+def test_a_budget_ends_the_training_in_time(sequences, tmp_path, monkeypatch):
+    """A step reads the clock two to four times: of 100 ms each reading, some ten steps fit."""
+    monkeypatch.setattr(training, "time", Clock(tick_ns=100_000_000))
     t = trainer(sequences, tmp_path, dataclasses.replace(CONFIG, steps=100_000))
-    t.run(budget_s=0.5)
-    assert 0 < t.step < 1000 and t.seconds < 3
+    t.run(budget_s=3)
+    assert 7 <= t.step <= 15 and 3 <= t.seconds < 4
     assert t.log[-1].lr < 0.3 * CONFIG.lr, "the schedule follows the clock"
     assert (tmp_path / "checkpoint.pt").is_file()
 

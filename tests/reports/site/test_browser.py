@@ -45,7 +45,7 @@ def opened(open_file, site):
     def open_page(path, **options):
         page = open_file(site[0] / path, site[0], **options)
         if page.locator(".chart").count():
-            page.wait_for_selector("html[data-charts=drawn]", timeout=30_000)
+            page.wait_for_selector("html[data-charts=drawn]")
             assert page.locator(".chart:not([data-state=drawn])").count() == 0
         return page
 

@@ -1,5 +1,4 @@
-"""A site of 500 runs: how long it takes to build, how much memory, how large its pages are, when the first chart is
-drawn."""
+"""A site of 500 runs: how much memory it takes to build, how large its pages are, how long both take."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from specbench.reports.site.render import MAX_PAGE_BYTES
 NUM_RUNS, MOST_SECONDS, MOST_KIB = 500, 20, 1_000_000
 ROOT = Path(__file__).resolve().parents[3]
 
-# In a process of its own: what other tests took would count as well. Time of the processor: others may be busy.
+# In a process of its own: what other tests took would count as well.
 BUILD = """
 import json, sys, time
 from pathlib import Path
@@ -46,9 +45,14 @@ def large(tmp_path_factory):
     return folder / "site", json.loads(done.stdout)
 
 
-def test_500_runs_in_20_seconds_and_a_gigabyte(large):
+@pytest.mark.timed
+def test_500_runs_in_20_seconds_of_the_processor(large):
+    assert large[1]["cpu_s"] < MOST_SECONDS
+
+
+def test_500_runs_in_a_gigabyte(large):
     site, took = large
-    assert took["num_runs"] == NUM_RUNS and took["cpu_s"] < MOST_SECONDS and took["peak_kib"] < MOST_KIB, took
+    assert took["num_runs"] == NUM_RUNS and took["peak_kib"] < MOST_KIB, took
     assert max(path.stat().st_size for path in site.rglob("*.html")) < MAX_PAGE_BYTES
 
 
@@ -57,6 +61,7 @@ def test_a_long_history_is_thinned(large):
     assert "Of 500 commits the newest are drawn" in history and "+5.00%" in history and EAGLE in history
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("name", ["history", "compare", "run"])
 def test_the_first_chart_is_drawn_within_a_second(browser, large, name):
     path = max((large[0] / "runs").iterdir()) if name == "run" else large[0] / f"{name}.html"
@@ -64,14 +69,5 @@ def test_the_first_chart_is_drawn_within_a_second(browser, large, name):
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-charts=drawn]")
     drawn_ms = page.evaluate("performance.getEntriesByName('chart drawn')[0].startTime")
-    assert drawn_ms < 1000 * _slack(page), f"{drawn_ms:.0f} ms"
+    assert drawn_ms < 1000, f"{drawn_ms:.0f} ms"
     page.context.close()
-
-
-def _slack(page) -> float:
-    """1 on an idle machine; as much more as a busy one is slower at a fixed task of 25 ms."""
-    taken_ms = page.evaluate(
-        "(() => { const t = performance.now(); let x = 0; for (let i = 0; i < 2e7; i++) x += i % 7; "
-        "return performance.now() - t + 0 * x; })()"
-    )
-    return max(1.0, taken_ms / 25)
