@@ -1,5 +1,4 @@
-"""Real signals: to a command in a process of its own, at a place that does not depend on how fast it is, and to the tests'
-own process."""
+"""Real signals: to a command in a process of its own, at the same place at any speed, and to the tests' own process."""
 
 from __future__ import annotations
 
