@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-MEASURING = ("engine.engine", "engine.readback", "engine.status", "measure.phase_clock", "run.drive")
+MEASURING = ("engine.clock", "engine.engine", "engine.readback", "engine.status", "run.drive")
 
 
 class Clock:
