@@ -8,7 +8,7 @@ import json
 import pytest
 from profile_samples import eagle_profile
 
-from specbench.harness.cli import run_graphs
+from specbench.harness.experiments import run_graphs
 from specbench.harness.profiling import certify_graphs
 from specbench.harness.profiling.profile_run import arm_folder
 from specbench.harness.profiling.record import write_profile
