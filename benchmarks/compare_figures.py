@@ -14,7 +14,7 @@ import json
 import lzma
 import re
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from figures_of import Figure, Figures, Reading, Readings, figures_of
@@ -92,7 +92,24 @@ _OLD = Readings(
     ),
     of_all=(Reading("site", "report {runs} -o {out}/site", ("{out}/site/**/*.html", "{out}/site/site.json")),),
 )
-READINGS = {"old": _OLD, "new": replace(_OLD)}
+
+
+def _with_format(command: str) -> str:
+    return command.replace("--json", "--format json").replace("--markdown", "--format md")
+
+
+def _with_formats(readings: Readings) -> Readings:
+    """As commands are asked for a format now."""
+    changed = {}
+    for each in fields(readings):
+        if each.name.startswith("of_"):
+            found: tuple[Reading, ...] = getattr(readings, each.name)
+            words = [_with_format(one.command) for one in found]
+            changed[each.name] = tuple(replace(one, command=word) for one, word in zip(found, words, strict=True))
+    return replace(readings, **changed)
+
+
+READINGS = {"old": _OLD, "new": _with_formats(_OLD)}
 """How each side is asked: what NEW spells otherwise is replaced here."""
 
 

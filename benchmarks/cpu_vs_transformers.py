@@ -68,7 +68,7 @@ def main() -> None:
         model = AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype, trust_remote_code=False)
         config = EngineConfig(max_model_len=2048, max_num_seqs=1, page_size=128)
         with torch.inference_mode():
-            engine = Engine(config, load_target(source.path, dtype, torch.device("cpu")), NoSpec({}), TorchAttention())
+            engine = Engine(config, load_target(source.path, dtype, torch.device("cpu")), NoSpec(), TorchAttention())
             times: dict[str, list[float]] = {"specbench": [], "transformers": []}
             equal = 0
             for repeat in range(args.num_repeats + 1):  # the first warms up

@@ -22,13 +22,13 @@ import torch
 
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.plans import PLANS
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.synthetic import parse_acceptance
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.loader import dummy_target
 from specbench.harness.models.score import next_token_logits
+from specbench.harness.spec.plans import PLANS
 from specbench.kernels.attention.triton_attention import TritonAttention
 from specbench.strategies.naive_eagle import NaiveEagle
 from specbench.strategies.no_spec import NoSpec
@@ -39,7 +39,7 @@ NEAR_TIE_STEPS = 4
 
 
 def make_engine(target: LlamaModel, k: int, acceptance: str, batch: int, max_len: int, graph: str) -> Engine:
-    strategy = NaiveEagle({"k": str(k), "head": "random"}) if k else NoSpec({})
+    strategy = NaiveEagle(k=k, head="random") if k else NoSpec()
     lag = 0 if graph == "none" else 1
     config = EngineConfig(
         max_model_len=max_len,

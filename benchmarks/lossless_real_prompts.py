@@ -23,7 +23,7 @@ from specbench.harness.models.loader import load_target
 from specbench.harness.models.score import next_token_logits
 from specbench.harness.models.shipped_heads import shipped_head_for
 from specbench.harness.models.source import resolve_model
-from specbench.harness.registry import HEAD_STRATEGIES, STRATEGIES, lookup
+from specbench.harness.registry import strategy_class
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import uniform
 from specbench.kernels.sample import gumbel_ref
@@ -53,7 +53,7 @@ def outputs(target, arm: Arm, workload: Workload, temperature: float, output_len
     config = EngineConfig(
         max_model_len=2048, max_num_seqs=BATCH, page_size=128, max_num_batched_tokens=1024, drafter=drafter
     )
-    engine = Engine(config, target, lookup(STRATEGIES, name, "strategy")(options), TorchAttention())
+    engine = Engine(config, target, strategy_class(name).of(options), TorchAttention())
     for index, prompt in enumerate(workload.prompts):
         sampling = SamplingParams(temperature=temperature, max_tokens=output_len, seed=index)
         engine.add(Request(index, prompt.token_ids, sampling))
@@ -109,7 +109,7 @@ def main() -> None:
         for temperature in TEMPERATURES:
             reference, _ = outputs(target, BASELINE, workload, temperature, args.output_len)
             for name, options, drafter in ARMS:
-                options = {**options, "head": head.option} if name in HEAD_STRATEGIES else options
+                options = {**options, "head": head.option} if strategy_class(name).takes_head else options
                 arm = (name, options, drafter)
                 rows.append(compared(target, arm, reference, workload, temperature, args.output_len))
                 print(json.dumps(rows[-1]), flush=True)

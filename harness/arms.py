@@ -10,18 +10,16 @@ import torch
 
 from .engine.config import EngineConfig
 from .engine.engine import Engine
-from .engine.legality import ALLOWED, Choices, resolve
 from .engine.ranges import ranges_named
 from .engine.request import Request
 from .engine.strategy import Strategy
 from .engine.synthetic import SyntheticAcceptance, parse_acceptance
 from .engine.target_cache import CacheMemory
 from .models.llama import LlamaModel
-from .registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, lookup
-from .run_config import GRAPH_PART_KEYS, ArmConfig, RunConfig
-
-# Strategies whose first drafter pass runs over the verified rows, so that rejected ones can be left out.
-_UNPADDABLE = frozenset({"eagle", "naive-eagle"})
+from .registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup, strategy_class
+from .spec.arm import GRAPH_PART_KEYS, ArmConfig
+from .spec.legality import ALLOWED, Choices, resolve
+from .spec.run_config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,8 @@ class ResolvedArm:
 
 def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> ResolvedArm:
     """Checks an arm before anything is loaded. Raises ValueError naming what is allowed."""
-    strategy: Strategy = lookup(STRATEGIES, arm.strategy, "strategy")(arm.options)
+    strategy = strategy_class(arm.strategy).of(arm.options)
+    assert isinstance(strategy, Strategy)
     engine = dict(arm.engine)
     lag = engine.pop("status_lag", None)
     acceptance_text = engine.pop("acceptance", "real")
@@ -61,11 +60,11 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
         default_graph=strategy.graph,
         num_drafts=strategy.num_drafts,
         has_tree=strategy.tree is not None,
-        can_unpad=strategy.name in _UNPADDABLE,
+        can_unpad=strategy.can_unpad,
     )
     choices = resolve(replace(asked, **switches))  # type: ignore[arg-type]
     # Without drafts there is nothing to force: a global --acceptance leaves the baseline real.
-    acceptance = parse_acceptance(acceptance_text, strategy.tree.depth if strategy.tree else strategy.num_drafts)
+    acceptance = parse_acceptance(acceptance_text, strategy.depth)
     return ResolvedArm(arm, strategy, choices, acceptance, _notes(engine, choices, acceptance, synthetic_weights))
 
 

@@ -5,22 +5,69 @@ A new strategy, attention backend, workload or report is one file and one line h
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, TypeVar
+
+T = TypeVar("T", bound="StrategyKind")
+
+
+class StrategyKind:
+    """What a strategy declares, so that no one else knows it by its name.
+
+    A frozen dataclass: its fields are the options of a strategy argument (`eagle:k=4,head=DIR`).
+    """
+
+    name: ClassVar[str]
+    graph: ClassVar[str]  # the graph plan it asks for where nothing else is said
+    is_baseline: ClassVar[bool] = False  # makes no drafts; what others are compared with
+    takes_head: ClassVar[bool] = False  # has an option `head`
+    can_unpad: ClassVar[bool] = (
+        False  # its first drafter pass runs over the verified rows: rejected ones can be left out
+    )
+    depth_option: ClassVar[str | None] = None  # the option that sets its longest chain of drafts of a round
+    default_arm: ClassVar[str | None] = None  # measured where the user names no arm
+    cover_options: ClassVar[str | None] = None  # its options in a pairwise cover; None: not a strategy of its own there
+    same_rounds_as: ClassVar[str | None] = None  # the strategy whose rounds these are, given the same plan
+
+    @property
+    def num_drafts(self) -> int:
+        """Rows that a request brings to verification, less one."""
+        raise NotImplementedError
+
+    @property
+    def depth(self) -> int:
+        """Drafts of its longest chain."""
+        return self.num_drafts
+
+    @classmethod
+    def of(cls: type[T], options: Mapping[str, str]) -> T:
+        """From the text values of an argument. ValueError names the key, the value and what is allowed."""
+        known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        values: dict[str, str | int] = {}
+        for key, text in options.items():
+            if key not in known:
+                raise ValueError(f"{cls.name}: unknown option {key!r}={text!r}; allowed: {', '.join(known) or 'none'}")
+            is_number = isinstance(known[key].default, int)
+            if is_number and not text.removeprefix("-").isdecimal():
+                raise ValueError(f"{cls.name}: {key}={text!r} is not a whole number")
+            values[key] = int(text) if is_number else text
+        return cls(**values)
+
 
 STRATEGIES: Mapping[str, str] = {
     "no-spec": "specbench.strategies.no_spec:NoSpec",
     "eagle": "specbench.strategies.eagle:Eagle",
     "eagle-topk": "specbench.strategies.eagle_topk:EagleTopk",
     "naive-eagle": "specbench.strategies.naive_eagle:NaiveEagle",
-    "draft-model": "specbench.strategies.draft_model:DraftModel",
     "ngram": "specbench.strategies.ngram:Ngram",
+    "draft-model": "specbench.strategies.draft_model:DraftModel",
 }
-
-# Those with an option `head`, told without importing them.
-HEAD_STRATEGIES = frozenset({"eagle", "eagle-topk", "naive-eagle"})
+BASELINE = next(iter(STRATEGIES))
+"""Every speed-up is measured against it: the first arm that runs it, in the same run. Readers of stored runs know it
+without an import."""
 
 ATTENTION_BACKENDS: Mapping[str, str] = {
     "torch": "specbench.kernels.attention.torch_attention:TorchAttention",
@@ -58,3 +105,25 @@ def lookup(table: Mapping[str, str], name: str, kind: str) -> Any:
         raise ValueError(f"{kind}: {name!r} is not known{hint}; allowed: {', '.join(table)}")
     module, _, attribute = table[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def strategy_class(name: str) -> type[StrategyKind]:
+    """What a strategy declares, before an engine is built. Imports it, and torch with it."""
+    return lookup(STRATEGIES, name, "strategy")
+
+
+def declared_strategies() -> list[type[StrategyKind]]:
+    """All of them; those that take a head stand last."""
+    return sorted(map(strategy_class, STRATEGIES), key=lambda kind: kind.takes_head)
+
+
+def head_strategy() -> str:
+    """The strategy in which a head is tried on its own: the first that takes one."""
+    return next(kind.name for kind in declared_strategies() if kind.takes_head)
+
+
+def default_arms(has_head: bool) -> list[str]:
+    """Arms where the user names none; those with a head only where one is there."""
+    return [
+        kind.default_arm for kind in declared_strategies() if kind.default_arm and (has_head or not kind.takes_head)
+    ]

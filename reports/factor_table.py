@@ -46,10 +46,7 @@ def factor_table(views: Sequence[RunView]) -> ResultTable | None:
         "TPOT change: against the base at the same batch size, paired by prompt and repeat; bootstrap over prompts. "
         "round change, factor: ratio of medians (least to most within a repeat).",
     ]
-    if any(row["switch"] == "strategy" and row["value"].endswith("eagle") for row in first["rows"]):
-        notes.append(
-            "strategy: with the graph plan given, eagle and naive-eagle run the same round; the row shows noise."
-        )
+    notes += first.get("notes", [])
     acceptance = views[0].manifest.get("acceptance")
     return ResultTable(
         title=f"one thing at a time from {first['base']}",

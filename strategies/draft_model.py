@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from specbench.harness.engine.strategy import Drafter, EngineResources
+from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy, check_num_drafts
 
 from .draft_model_drafter import DraftModelDrafter
-from .options import check_num_drafts, read_options
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DraftModelOptions:
+@dataclass(frozen=True, kw_only=True)
+class DraftModel(Strategy):
     """k: drafts a round. draft: a model's name or directory, self:L (the target's first L layers) or shape:NAME."""
+
+    name: ClassVar[str] = "draft-model"
+    graph: ClassVar[str] = "full_and_piecewise"
+    depth_option: ClassVar[str | None] = "k"
+    cover_options: ClassVar[str | None] = "k=2,draft=self:10"
 
     k: int = 4
     draft: str = ""
 
+    def __post_init__(self) -> None:
+        check_num_drafts(self.name, self.k)
 
-class DraftModel:
-    name = "draft-model"
-    graph = "full_and_piecewise"
-    tree = None
-
-    def __init__(self, options: Mapping[str, str]):
-        self.options = read_options(DraftModelOptions, self.name, options)
-        check_num_drafts(self.name, self.options.k)
-        self.num_drafts = self.options.k
+    @property
+    def num_drafts(self) -> int:
+        return self.k
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         """ValueError if the draft model does not fit, and for unpadded rows: its passes have no rejected rows."""
@@ -36,5 +36,5 @@ class DraftModel:
                 f"drafter: {resources.drafter_rows!r} is not allowed with draft-model, whose first pass has two rows a "
                 "request whatever was accepted; allowed: padded"
             )
-        model = resources.load_draft_model(self.options.draft)
+        model = resources.load_draft_model(self.draft)
         return DraftModelDrafter(model, self.num_drafts, resources)

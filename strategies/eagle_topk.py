@@ -6,55 +6,59 @@ Options as in SGLang (`--speculative-num-steps`, `-eagle-topk`, `-num-draft-toke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from specbench.harness.engine.strategy import Drafter, EngineResources
+from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
 from specbench.harness.engine.tree import TreeShape
 from specbench.kernels.tree_expand import num_candidates
 
-from .options import read_options
 from .tree_drafter import TreeDrafter
 
 _MOST_STEPS, _MOST_TOPK, _MOST_NODES = 8, 16, 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EagleTopkOptions:
+@dataclass(frozen=True, kw_only=True)
+class EagleTopk(Strategy):
     """num_steps: levels of the tree. topk: children a node and nodes kept a level. num_draft_tokens: nodes verified a
     round, the pending token included. head: directory of an EAGLE checkpoint, or `random` (for forced acceptance)."""
+
+    name: ClassVar[str] = "eagle-topk"
+    graph: ClassVar[str] = "full_and_piecewise"
+    takes_head: ClassVar[bool] = True
+    depth_option: ClassVar[str | None] = "num_steps"
+    cover_options: ClassVar[str | None] = "num_steps=3,topk=3,num_draft_tokens=8"
 
     num_steps: int = 5
     topk: int = 8
     num_draft_tokens: int = 32
     head: str = ""
 
+    def __post_init__(self) -> None:
+        for name, most in (("num_steps", _MOST_STEPS), ("topk", _MOST_TOPK)):
+            if not 1 <= (value := getattr(self, name)) <= most:
+                raise ValueError(f"{self.name}: {name}={value} is not allowed; allowed: 1 to {most}")
+        candidates = num_candidates(self.topk, self.num_steps)
+        most = min(candidates + 1, _MOST_NODES)
+        if not 2 <= self.num_draft_tokens <= most:
+            raise ValueError(
+                f"{self.name}: num_draft_tokens={self.num_draft_tokens} is not allowed; allowed with num_steps="
+                f"{self.num_steps} and topk={self.topk}, which make {candidates} candidates beside the pending token: "
+                f"2 to {most}"
+            )
 
-class EagleTopk:
-    name = "eagle-topk"
-    graph = "full_and_piecewise"
+    @property
+    def tree(self) -> TreeShape:
+        return TreeShape(num_nodes=self.num_draft_tokens, depth=self.num_steps, topk=self.topk)
 
-    def __init__(self, options: Mapping[str, str]):
-        self.options = read_options(EagleTopkOptions, self.name, options)
-        self.tree: TreeShape | None = _shape(self.name, self.options)
-        self.num_drafts = self.options.num_draft_tokens - 1
+    @property
+    def depth(self) -> int:
+        return self.num_steps
+
+    @property
+    def num_drafts(self) -> int:
+        return self.num_draft_tokens - 1
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
-        assert self.tree is not None
-        head = resources.load_head(self.options.head, self.name)
+        head = resources.load_head(self.head, self.name)
         return TreeDrafter(head, self.tree, resources)
-
-
-def _shape(strategy: str, options: EagleTopkOptions) -> TreeShape:
-    steps, topk, nodes = options.num_steps, options.topk, options.num_draft_tokens
-    for name, value, most in (("num_steps", steps, _MOST_STEPS), ("topk", topk, _MOST_TOPK)):
-        if not 1 <= value <= most:
-            raise ValueError(f"{strategy}: {name}={value} is not allowed; allowed: 1 to {most}")
-    candidates = num_candidates(topk, steps)
-    most = min(candidates + 1, _MOST_NODES)
-    if not 2 <= nodes <= most:
-        raise ValueError(
-            f"{strategy}: num_draft_tokens={nodes} is not allowed; allowed with num_steps={steps} and topk={topk}, "
-            f"which make {candidates} candidates beside the pending token: 2 to {most}"
-        )
-    return TreeShape(num_nodes=nodes, depth=steps, topk=topk)

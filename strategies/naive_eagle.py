@@ -6,33 +6,20 @@ lossless one of every strategy, page size and batch are free, and drafting is in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from specbench.harness.engine.strategy import Drafter, EngineResources
-
-from .chain_drafter import ChainDrafter
-from .options import check_num_drafts, read_options
+from .eagle import Eagle
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NaiveEagleOptions:
+@dataclass(frozen=True, kw_only=True)
+class NaiveEagle(Eagle):
     """k: drafts a round (1 as in the pull request). head: directory of an EAGLE-3 checkpoint, or `random`."""
 
+    name: ClassVar[str] = "naive-eagle"
+    graph: ClassVar[str] = "one"
+    default_arm: ClassVar[str | None] = None
+    cover_options: ClassVar[str | None] = None
+    same_rounds_as: ClassVar[str | None] = Eagle.name
+
     k: int = 1
-    head: str = ""
-
-
-class NaiveEagle:
-    name = "naive-eagle"
-    graph = "one"
-    tree = None
-
-    def __init__(self, options: Mapping[str, str]):
-        self.options = read_options(NaiveEagleOptions, self.name, options)
-        check_num_drafts(self.name, self.options.k)
-        self.num_drafts = self.options.k
-
-    def make_drafter(self, resources: EngineResources) -> Drafter | None:
-        head = resources.load_head(self.options.head, self.name)
-        return ChainDrafter(head, self.num_drafts, resources)

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.strategy import Drafter, EngineResources, Phase
+from specbench.harness.engine.strategy import Drafter, EngineResources, Phase, Strategy, check_num_drafts
 from specbench.harness.models.features import Features
 from specbench.kernels.ngram import ngram_propose
 
-from .options import check_num_drafts, read_options
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NgramOptions:
+@dataclass(frozen=True, kw_only=True)
+class Ngram(Strategy):
     """k: most drafts a round. min_n, max_n: lengths of the suffix looked up (vLLM's prompt_lookup_min/max)."""
+
+    name: ClassVar[str] = "ngram"
+    graph: ClassVar[str] = "one"
+    depth_option: ClassVar[str | None] = "k"
+    default_arm: ClassVar[str | None] = "ngram"
+    cover_options: ClassVar[str | None] = "k=4"
 
     k: int = 4
     min_n: int = 2
     max_n: int = 5
+
+    def __post_init__(self) -> None:
+        check_num_drafts(self.name, self.k, most=16)
+        if not 1 <= self.min_n <= self.max_n:
+            raise ValueError(f"ngram: min_n={self.min_n}, max_n={self.max_n} is not allowed; 1 <= min_n <= max_n")
+
+    @property
+    def num_drafts(self) -> int:
+        return self.k
+
+    def make_drafter(self, resources: EngineResources) -> Drafter | None:
+        return NgramDrafter(self, resources)
 
 
 class NgramDrafter:
@@ -27,7 +43,7 @@ class NgramDrafter:
     features = Features.NONE
     bounded_parts: frozenset[str] = frozenset()
 
-    def __init__(self, options: NgramOptions, resources: EngineResources):
+    def __init__(self, options: Ngram, resources: EngineResources):
         self.num_drafts = options.k
         self._options = options
         self._state = resources.state
@@ -37,21 +53,3 @@ class NgramDrafter:
 
     def _propose(self, b: StepBatch) -> None:
         ngram_propose(b.rows.slot_B, self._state, self._options.min_n, self._options.max_n)
-
-
-class Ngram:
-    name = "ngram"
-    graph = "one"
-    tree = None
-
-    def __init__(self, options: Mapping[str, str]):
-        self.options = read_options(NgramOptions, self.name, options)
-        check_num_drafts(self.name, self.options.k, most=16)
-        if not 1 <= self.options.min_n <= self.options.max_n:
-            raise ValueError(
-                f"ngram: min_n={self.options.min_n}, max_n={self.options.max_n} is not allowed; 1 <= min_n <= max_n"
-            )
-        self.num_drafts = self.options.k
-
-    def make_drafter(self, resources: EngineResources) -> Drafter | None:
-        return NgramDrafter(self.options, resources)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from specbench.harness.engine.strategy import Drafter, EngineResources
-
-from .options import read_options
+from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoSpecOptions:
+@dataclass(frozen=True, kw_only=True)
+class NoSpec(Strategy):
     """No options of its own."""
 
-
-class NoSpec:
-    name = "no-spec"
-    graph = "one"
-    num_drafts = 0
-    tree = None
-
-    def __init__(self, options: Mapping[str, str]):
-        self.options = read_options(NoSpecOptions, self.name, options)
+    name: ClassVar[str] = "no-spec"
+    graph: ClassVar[str] = "one"
+    is_baseline: ClassVar[bool] = True
+    default_arm: ClassVar[str | None] = "no-spec"
+    cover_options: ClassVar[str | None] = ""
+    num_drafts: ClassVar[int] = 0
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         return None

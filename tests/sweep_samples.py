@@ -15,12 +15,13 @@ from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.metrics.metrics import results
 from specbench.harness.roofline.of_run import IdealArm, MeanRound
-from specbench.harness.run_config import ArmConfig, RunConfig
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.grid import Grid
+from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.variant import Variant
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.sweep.grid import Grid, GridArm
 from specbench.harness.sweep.record import SweepDirectory
 from specbench.reports.sweep_report import write_sweep_reports
-from specbench.workloads.base import WorkloadRequest
 
 LOADS = (1, 8, 64)
 REFUSED = "eagle:k=9"
@@ -31,9 +32,9 @@ def stored_sweep(folder: Path) -> SweepDirectory:
     """Two blocks of three arms at each of LOADS, derived and written; EAGLE stops paying between 8 and 64."""
     labels = list(IDEAL)
     arms = tuple(ArmConfig(label=label, strategy=label.split(":")[0]) for label in labels)
-    rows = [GridArm(label=a.label, family=a.strategy, num_drafts=n or None, arm=a) for n, a in enumerate(arms)]
-    rows.append(GridArm(label=REFUSED, family="eagle", num_drafts=9, refused="k=9 is not allowed; allowed: 1 to 8"))
-    config = RunConfig(arms=arms, workload=WorkloadRequest(name="random", num_prompts=4))
+    rows = [Variant(label=a.label, family=a.strategy, num_drafts=n or None, arm=a) for n, a in enumerate(arms)]
+    rows.append(Variant(label=REFUSED, family="eagle", num_drafts=9, refused="k=9 is not allowed; allowed: 1 to 8"))
+    config = RunConfig(arms=arms, dataset_name="random", num_prompts=4)
     argv = ["specbench", "sweep", "-s", EAGLE, "--label", "it's <b>"]
     sweep = SweepDirectory.create(folder, "sweep", argv, config, LOADS, Grid(rows=tuple(rows)), {})
     for load in LOADS:

@@ -125,7 +125,7 @@ def test_the_check_itself(tmp_path, monkeypatch, where, code, bad):
     ("module", "heavy"),
     [
         ("specbench.harness.registry", "torch"),
-        ("specbench.harness.engine.legality", "torch"),
+        ("specbench.harness.spec.legality", "torch"),
         ("specbench.harness.sweep.record", "torch"),
         ("specbench.reports.table", "torch"),
         ("specbench.reports.site.build", "matplotlib"),

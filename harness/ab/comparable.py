@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specbench.harness.compare.keys import UNKNOWN, Mismatch, mismatches
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.workloads.base import WorkloadRequest
 
 from .plan import NotComparableError

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specbench.harness.metrics.metrics import BASELINE
-from specbench.harness.run_config import ArmConfig
+from specbench.harness.spec.arm import ArmConfig
 
 _PLAIN = {"graph": "none", "sync": "single", "state_update": "torch"}
 _KEPT = ("attention",)  # which backends there are depends on the machine: the plain mode keeps the arm's own
@@ -45,6 +46,5 @@ def _is_plain(arm: ArmConfig) -> bool:
 def _plain(arm: ArmConfig) -> ArmConfig:
     """The same drafts, every kernel launched from the host, state advanced by torch."""
     engine = {**_PLAIN, **{key: arm.engine[key] for key in _KEPT if key in arm.engine}}
-    options = [f"{key}={value}" for key, value in arm.options.items()]
-    text = ",".join([*options, *(f"{key}={value}" for key, value in engine.items())])
-    return ArmConfig(label=f"{arm.strategy}:{text}", strategy=arm.strategy, options=dict(arm.options), engine=engine)
+    plain = replace(arm, options=dict(arm.options), engine=engine)
+    return replace(plain, label=plain.text)

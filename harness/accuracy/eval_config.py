@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specbench.harness.run_config import ArmConfig
+from specbench.harness.spec.arm import ArmConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,8 @@ from specbench.harness.run.prepare import first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import ERROR_LOG
 from specbench.harness.run.target import Target
-from specbench.harness.run_config import ArmConfig, RunConfig
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.files import sha256_file, write_json
 from specbench.harness.store.run_directory import RunDirectory
 

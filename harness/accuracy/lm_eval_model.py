@@ -22,6 +22,7 @@ from tqdm import tqdm
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import SamplingParams
 from specbench.harness.models.score import last_logits
+from specbench.harness.registry import BASELINE
 from specbench.harness.run.target import Target
 
 from .generation import TextRequest, cut_at_stop, generate
@@ -210,7 +211,7 @@ class SpecbenchLM(EngineLM):
 
     def __init__(
         self,
-        strategy: str = "no-spec",
+        strategy: str = BASELINE,
         batch_size: int | str = 1,
         max_batch_size: int | None = None,
         device: str | None = None,

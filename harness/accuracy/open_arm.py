@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -12,26 +11,22 @@ from specbench.harness.engine.engine import Engine
 from specbench.harness.run.prepare import load_arms
 from specbench.harness.run.progress import NullProgress
 from specbench.harness.run.target import Target
-from specbench.harness.run_config import RunConfig, parse_arm
-from specbench.workloads.base import WorkloadRequest
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.run_config import RunConfig
 
-DEFAULT_MAX_MODEL_LEN = 2048  # tokens of prompt and output; five GSM8K examples take about 900
-_NUMBERS = ("max_num_batched_tokens", "page_size", "num_pages", "seed", "max_concurrency")
+_NUMBERS = ("max_num_batched_tokens", "page_size", "num_pages", "seed", "max_concurrency", "max_model_len")
 _WORDS = ("model", "dtype", "device")
 
 
 def arm_config(strategy: str, options: dict[str, Any]) -> RunConfig:
     """A run of one arm. Keys of a run (model, dtype, device, max_model_len, seed, ...) are taken out of `options`; all
     others are the arm's (k, head, graph, attention, ...). Raises ValueError as `specbench run` does."""
-    known = {field.name for field in fields(RunConfig)}
-    assert known >= {*_NUMBERS, *_WORDS}
     rest = {key: value for key, value in options.items() if value is not None}
     run: dict[str, Any] = {key: str(rest.pop(key)) for key in _WORDS if key in rest}
     run |= {key: _whole(key, rest.pop(key)) for key in _NUMBERS if key in rest}
-    max_model_len = _whole("max_model_len", rest.pop("max_model_len", DEFAULT_MAX_MODEL_LEN))
     body = ",".join(f"{key}={value}" for key, value in rest.items())
-    arm = parse_arm(f"{strategy}:{body}" if body else strategy, {})
-    return RunConfig(arms=(arm,), workload=WorkloadRequest(name="gsm8k", max_model_len=max_model_len), **run)
+    arm = parse_arm(f"{strategy}:{body}" if body else strategy)
+    return RunConfig(arms=(arm,), dataset_name="gsm8k", **run)
 
 
 def _whole(key: str, value: Any) -> int:

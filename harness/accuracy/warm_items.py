@@ -10,7 +10,7 @@ from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.run.drive import Load, warm_up
 from specbench.harness.run.warmup import WarmUp
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.workloads.base import Prompt
 
 from .generation import TextRequest

@@ -26,24 +26,24 @@ from .ending import say_if_interrupted
 RECORD_FILE, TABLE_FILE = "ab.json", "ab.md"
 
 
-def print_verdict(directory: RunDirectory, *, as_json: bool, strict: bool) -> ExitCode:
+def print_verdict(directory: RunDirectory, format: str, *, strict: bool) -> ExitCode:
     """Judges, writes the reports and prints the verdict; the exit code that it deserves."""
     record = _judge_and_write(directory)
-    _print(record, verdict_table(record), as_json)
-    if not as_json:
+    _print(record, verdict_table(record), format)
+    if format == "table":
         typer.echo(f"run directory: {directory.path}")
     say_if_interrupted(directory, RESUME)
     return ExitCode.INTERRUPTED if directory.manifest["status"] == INTERRUPTED else exit_code(record, strict=strict)
 
 
-def print_learnt_floor(directory: RunDirectory, *, as_json: bool) -> ExitCode:
+def print_learnt_floor(directory: RunDirectory, format: str) -> ExitCode:
     """The noise floor of an A/A, stored for this hardware where the A/A is valid; 4 where it is not."""
     record = _judge_and_write(directory)
     say_if_interrupted(directory, RESUME)
     if directory.manifest["status"] == INTERRUPTED:
         return ExitCode.INTERRUPTED
     floor, stored = learn_floor(record, directory)
-    print_floor(floor, as_json=as_json)
+    print_floor(floor, format)
     if stored is None:
         typer.echo("specbench: the A/A is invalid and is not stored; see ab.md in the run directory", err=True)
     else:
@@ -52,8 +52,8 @@ def print_learnt_floor(directory: RunDirectory, *, as_json: bool) -> ExitCode:
     return ExitCode.INVALID if stored is None else ExitCode.PASSED
 
 
-def print_floor(floor: dict[str, Any], *, as_json: bool) -> None:
-    _print(floor, noise_table(floor), as_json)
+def print_floor(floor: dict[str, Any], format: str) -> None:
+    _print(floor, noise_table(floor), format)
 
 
 def _judge_and_write(directory: RunDirectory) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def _judge_and_write(directory: RunDirectory) -> dict[str, Any]:
     return record
 
 
-def _print(record: dict[str, Any], table: ResultTable, as_json: bool) -> None:
-    if as_json:
+def _print(record: dict[str, Any], table: ResultTable, format: str) -> None:
+    if format == "json":
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
     else:
         print_result(table, Console())

@@ -15,14 +15,14 @@ from specbench.reports.certificate_marks import all_passed, read_certificate
 from specbench.reports.table import markdown_result, plain_result
 
 
-def print_certificate(directory: RunDirectory, *, is_whole: bool, as_json: bool) -> ExitCode:
+def print_certificate(directory: RunDirectory, format: str, *, is_whole: bool) -> ExitCode:
     """The exit code that the certificate deserves; `is_whole`: nothing interrupted it."""
     certificate = read_certificate(directory.path)
     if certificate is not None:
         table = certificate_table(certificate)
         text = markdown_result(table)
         write_atomically(directory.path / "certificate.md", lambda path: path.write_text(text, encoding="utf-8"))
-        if as_json:
+        if format == "json":
             typer.echo(json.dumps(certificate, indent=2))
         else:
             typer.echo(plain_result(table))

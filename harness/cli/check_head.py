@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.spec.commands import CheckHeadOptions
+
+from .derived import takes_options
 
 if TYPE_CHECKING:
     from specbench.harness.training.check import HeadReport
     from specbench.harness.training.evaluate import HeadEvaluation
+    from specbench.harness.training.pipeline import LoadedTarget
 
     from .progress import RunProgress
 
@@ -24,30 +28,12 @@ _PROMPTS = (
 )
 
 
+@takes_options
 def check_head(
     head: Annotated[
         Path, typer.Argument(help="Folder with config.json and model.safetensors, or shipped:NAME.", metavar="DIR")
     ],
-    target: Annotated[str, typer.Option(help="The model that the head drafts for.")] = "smollm2-135m-instruct",
-    evaluate: Annotated[
-        int, typer.Option(help="Also measure acceptance over so many prompts of each workload (0: no).")
-    ] = 0,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME or NAME=PATH for --evaluate. Default: sharegpt-held-out and gsm8k. Repeatable."),
-    ] = None,
-    temperature: Annotated[
-        list[float] | None, typer.Option(help="Temperatures for --evaluate. Repeatable. Default: 0.")
-    ] = None,
-    output_len: Annotated[int, typer.Option(help="Most output tokens for --evaluate.")] = 256,
-    k: Annotated[int, typer.Option(help="Drafts a round.")] = 4,
-    seed: Annotated[int, typer.Option(help="Choice of prompts and sampling.")] = 42,
-    write: Annotated[
-        bool, typer.Option("--write", help="Store the evaluation beside the head and write its model card again.")
-    ] = False,
-    dtype: Annotated[str, typer.Option(help="auto, bfloat16 or float32.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    options: CheckHeadOptions,
 ) -> None:
     """Check tensors, shapes, vocabulary maps and layer convention of an EAGLE-3 head, and try it on a few prompts.
 
@@ -66,29 +52,29 @@ def check_head(
 
     from .progress import RunProgress
 
-    if write and not evaluate:
+    if options.write and not options.evaluate:
         raise ValueError("write: there is nothing to store without --evaluate N")
     if str(head).startswith(PREFIX):
         head = shipped_folder(str(head))
     if not head.is_dir():  # said before the target takes its time
         raise ValueError(f"head: {head} is not a directory; give the folder of an EAGLE-3 checkpoint")
-    with RunProgress(quiet=as_json) as progress:
-        loaded = load_for_training(target, device, dtype, progress.asset)
+    with RunProgress(quiet=options.format == "json") as progress:
+        loaded = load_for_training(options.target, options.device, options.dtype, progress.asset)
         check_files(head, loaded.model)  # what cannot be loaded ends here
         asked = [loaded.tokenizer.apply_chat_template([{"role": "user", "content": text}]) for text in _PROMPTS]
-        report = run_check(head, loaded.model, [tuple(ids) for ids in asked], loaded.stop_token_ids, k=k)
+        report = run_check(head, loaded.model, [tuple(ids) for ids in asked], loaded.stop_token_ids, k=options.k)
         evaluations = []
-        for name in workload or ["sharegpt-held-out", "gsm8k"] if evaluate else []:
+        for name in options.workload if options.evaluate else ():
             _fetch(name, progress)
-            for heat in temperature or [0.0]:
-                progress.say(f"{name}: {evaluate} prompts at temperature {heat}")
-                evaluations.append(_evaluate(head, loaded, name, evaluate, output_len, k, heat, seed))
-    if write:
+            for temperature in options.temperatures:
+                progress.say(f"{name}: {options.evaluate} prompts at temperature {temperature}")
+                evaluations.append(_evaluate(head, loaded, name, temperature, options))
+    if options.write:
         from specbench.harness.training.model_card import ACCEPTANCE, write_json, write_model_card
 
         write_json(head / ACCEPTANCE, [e.to_dict() for e in evaluations])
         write_model_card(head)
-    if as_json:
+    if options.format == "json":
         typer.echo(json.dumps({**report.to_dict(), "evaluations": [e.to_dict() for e in evaluations]}, indent=2))
     else:
         _print(report, evaluations)
@@ -107,7 +93,7 @@ def _fetch(name: str, progress: RunProgress) -> None:
 
 
 def _evaluate(
-    head: Path, loaded, name: str, num_prompts: int, output_len: int, k: int, temperature: float, seed: int
+    head: Path, loaded: LoadedTarget, name: str, temperature: float, options: CheckHeadOptions
 ) -> HeadEvaluation:
     from specbench.harness.registry import WORKLOADS, lookup
     from specbench.harness.training.evaluate import evaluate_head
@@ -115,16 +101,21 @@ def _evaluate(
 
     name, _, path = name.partition("=")
     request = WorkloadRequest(
-        name=name, path=path or None, num_prompts=num_prompts, seed=seed, output_len=output_len, max_model_len=2048
+        name=name,
+        path=path or None,
+        num_prompts=options.evaluate,
+        seed=options.seed,
+        output_len=options.output_len,
+        max_model_len=2048,
     )
     return evaluate_head(
         head,
         loaded.model,
         lookup(WORKLOADS, name, "workload")(request, loaded.tokenizer),
         stop_token_ids=loaded.stop_token_ids,
-        k=k,
+        k=options.k,
         temperature=temperature,
-        seed=seed,
+        seed=options.seed,
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_module
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 
+from .formats import format_option
 
-def env(json: Annotated[bool, typer.Option("--json", help="Print JSON, as run.json holds it.")] = False) -> None:
+
+def env(format: Annotated[str, format_option("table", "json")] = "table") -> None:
     """Print hardware, software versions, git state, threads and the environment variables that a run records.
 
     Nothing else of the environment is ever recorded. Paste the output into bug reports and pull requests.
@@ -18,13 +20,13 @@ def env(json: Annotated[bool, typer.Option("--json", help="Print JSON, as run.js
 
       specbench env
 
-      specbench env --json
+      specbench env --format json
     """
     from specbench.harness.store.environment import collect_environment
 
     environment = collect_environment()
-    if json:
-        typer.echo(json_module.dumps(environment, indent=2))
+    if format == "json":
+        typer.echo(json.dumps(environment, indent=2))
         return
     for name, value in flat(environment):
         typer.echo(f"{name}: {value}")

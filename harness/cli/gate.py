@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .formats import format_option
+
 if TYPE_CHECKING:
     from specbench.harness.compare.gate_result import GateReport
 
@@ -26,7 +28,7 @@ def gate(
     github: Annotated[
         bool, typer.Option("--github", help="Annotations on stdout, and the summary in $GITHUB_STEP_SUMMARY.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    format: Annotated[str, format_option("table", "json")] = "table",
 ) -> None:
     """Check a stored run against a policy: first what has no noise (synchronisations, launches, graphs, acceptance,
     certificates, accuracy), then times.
@@ -67,7 +69,7 @@ def gate(
     stored = read_run(run)
     report = run_gates(rules, stored, read_run(against) if against is not None else None, allow_mismatch)
     _write(report, junit, comment)
-    if json:
+    if format == "json":
         from specbench.reports.gate_report import gate_json
 
         sys.stdout.write(gate_json(report))
@@ -81,7 +83,7 @@ def gate(
     if github:
         from specbench.reports.github import workflow_commands, write_summary
 
-        (sys.stderr if json else sys.stdout).write(workflow_commands(report) + write_summary(report))
+        (sys.stderr if format == "json" else sys.stdout).write(workflow_commands(report) + write_summary(report))
     raise typer.Exit(report.exit_code)
 
 

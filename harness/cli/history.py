@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .derived import Command
+from .formats import format_option
 from .percent import parse_effect
 
 if TYPE_CHECKING:
@@ -22,10 +24,10 @@ _Directory = Annotated[Path, typer.Argument(help="The directory of the history."
 _Metric = Annotated[str | None, typer.Option(help="Only this metric, as step_ms or tpot_ms.")]
 _Arm = Annotated[str | None, typer.Option(help="Only this arm.")]
 _MinEffect = Annotated[str, typer.Option(help="The smallest change that matters.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Format = Annotated[str, format_option("table", "json")]
 
 
-@history.command()
+@history.command(cls=Command)
 def add(
     directory: _Directory,
     runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUNS...")],
@@ -57,14 +59,14 @@ def add(
         raise ValueError(f"{len(errors)} of {len(runs)} runs were not added")
 
 
-@history.command()
+@history.command(cls=Command)
 def show(
     directory: _Directory,
     metric: _Metric = None,
     arm: _Arm = None,
     last: Annotated[int, typer.Option(min=1, help="Most commits of a series, the newest.")] = 30,
     min_effect: _MinEffect = "1%",
-    json: _Json = False,
+    format: _Format = "table",
 ) -> None:
     """Show the points by commit with the steps between them: where the code changed a figure, where the machine did.
 
@@ -82,7 +84,7 @@ def show(
     for one in series:
         segments = find_segments(one, accepted_commits(accepted, one.arm, one.metric), effect)
         parts.append((one, segments, dated_steps(one, segments)))
-    if json:
+    if format == "json":
         from specbench.reports.history_table import history_json
 
         entries = [{"series": s, "segments": segments, "steps": steps} for s, segments, steps in parts]
@@ -100,13 +102,13 @@ def show(
         typer.echo(f"specbench: {note}", err=True)
 
 
-@history.command()
+@history.command(cls=Command)
 def suspects(
     directory: _Directory,
     metric: _Metric = None,
     arm: _Arm = None,
     min_effect: _MinEffect = "1%",
-    json: _Json = False,
+    format: _Format = "table",
 ) -> None:
     """Name newest points that their segment did not lead to expect, and the paired rerun that decides. Exit code 0:
     a suspect is no verdict.
@@ -126,7 +128,7 @@ def suspects(
         for one in series
         for suspect in find_suspects(one, accepted_commits(accepted, one.arm, one.metric), effect)
     ]
-    if json:
+    if format == "json":
         from specbench.reports.history_table import history_json
 
         entries = [{"arm": s.series.arm, "metric": s.series.metric, "suspect": _plain(s)} for s in found]
@@ -140,7 +142,7 @@ def suspects(
     print_result(suspects_table(found, history_.problems), Console())
 
 
-@history.command()
+@history.command(cls=Command)
 def accept(
     directory: _Directory,
     commit: Annotated[str, typer.Argument(help="The commit at which the step is known, 7 characters or more.")],

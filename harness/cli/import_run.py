@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .run import typed_command
+from .derived import typed_command
 
 
 def import_run(

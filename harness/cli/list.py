@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench.harness.base_files import base_summaries
-from specbench.harness.engine.legality import ALLOWED, PART_MODES, RULES, Choices, resolve
-from specbench.harness.engine.plans import PARTS, PLANS
-from specbench.harness.recipe_files import recipe_summaries
 from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS
+from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, Refused, resolve
+from specbench.harness.spec.plans import PARTS, PLANS
+from specbench.harness.spec.recipe_files import base_summaries, recipe_summaries
+
+from .formats import format_option
 
 
 def _has_gpu() -> bool:
@@ -33,13 +34,13 @@ def _availability(device: str) -> dict[str, dict[str, str]]:
                 asked: dict[str, Any] = {"device": device, switch: value}
                 resolve(Choices(**asked))
                 table[switch][value] = "yes"
-            except ValueError as error:
-                table[switch][value] = f"no: {str(error).partition(': ')[2].partition(' (resolved')[0]}"
+            except Refused as error:
+                table[switch][value] = f"no: {error.reason}"
     return table
 
 
 def list_choices(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    format: Annotated[str, format_option("table", "json")] = "table",
     device: Annotated[str, typer.Option(help="Answer for cpu or cuda; auto: this machine.")] = "auto",
 ) -> None:
     """List strategies, workloads, recipes and switches, and what can be combined on this machine.
@@ -48,7 +49,7 @@ def list_choices(
 
       specbench list
 
-      specbench list --device cuda --json
+      specbench list --device cuda --format json
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device: {device!r} is not known; allowed: auto, cpu, cuda")
@@ -69,7 +70,7 @@ def list_choices(
             name: bool(importlib.util.find_spec(name)) for name in ("triton", "flashinfer", "nvtx", "lm_eval")
         },
     }
-    if as_json:
+    if format == "json":
         typer.echo(json.dumps(content, indent=2))
         return
     _print_tables(content)

@@ -13,11 +13,12 @@ from specbench.harness.ab.plan import NotComparableError
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.interrupts import StoppedAtOnce
 
-from .ab import PASS_THROUGH, ab
+from .ab import ab
 from .accuracy import accuracy
 from .certify import certify
 from .check_head import check_head
 from .compare import compare
+from .derived import PASS_THROUGH, Command
 from .env import env
 from .fetch import fetch
 from .gate import gate
@@ -69,24 +70,24 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run)
-app.command()(sweep)
-app.command()(show)
-app.command()(compare)
-app.command()(gate)
+app.command(cls=Command)(run)
+app.command(cls=Command)(sweep)
+app.command(cls=Command)(show)
+app.command(cls=Command)(compare)
+app.command(cls=Command)(gate)
 app.add_typer(history, name="history")
-app.command()(report)
-app.command(name="import")(import_run)
-app.command()(certify)
-app.command(context_settings=PASS_THROUGH)(ab)
-app.command(context_settings=PASS_THROUGH)(power)
+app.command(cls=Command)(report)
+app.command(cls=Command, name="import")(import_run)
+app.command(cls=Command)(certify)
+app.command(cls=Command, context_settings=PASS_THROUGH)(ab)
+app.command(cls=Command, context_settings=PASS_THROUGH)(power)
 app.add_typer(profile_app, name="profile")
-app.command(name="list")(list_choices)
-app.command()(fetch)
-app.command()(env)
-app.command()(accuracy)
-app.command(name="train-head")(train_head)
-app.command(name="check-head")(check_head)
+app.command(cls=Command, name="list")(list_choices)
+app.command(cls=Command)(fetch)
+app.command(cls=Command)(env)
+app.command(cls=Command)(accuracy)
+app.command(cls=Command, name="train-head")(train_head)
+app.command(cls=Command, name="check-head")(check_head)
 
 
 def _print_version(asked: bool) -> None:

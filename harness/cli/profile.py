@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .profile_run import RulesFile, profile_run
+from specbench.harness.spec.commands import ProfileOptions
+
+from .derived import Command
+from .formats import format_option
+from .profile_run import profile_run
 
 if TYPE_CHECKING:
     from specbench.harness.profiling.record import Profile
@@ -24,20 +28,20 @@ profile_app = typer.Typer(
     no_args_is_help=True,
     help="Say from an nsys or torch-profiler trace what a round does: phases, graphs, synchronisations, idle time.",
 )
-profile_app.command(name="run")(profile_run)
+profile_app.command(name="run", cls=Command)(profile_run)
 
 _Format = Annotated[
     str | None, typer.Option("--format", "-f", help="table, md, json or html. Default: by -o's name, else table.")
 ]
 
 
-@profile_app.command(name="import")
+@profile_app.command(name="import", cls=Command)
 def import_trace(
     trace: Annotated[
         Path,
         typer.Argument(metavar="FILE", help="An nsys .sqlite or .nsys-rep, or a torch profiler's .json or .json.gz."),
     ],
-    rules: RulesFile = None,
+    rules: Annotated[Path | None, typer.Option(metavar="FILE", help=ProfileOptions.schema()["rules"].help)] = None,
     nodes: Annotated[
         Path | None, typer.Option(help="nodes.json of a specbench run, to split graphs that hold several phases.")
     ] = None,
@@ -45,7 +49,7 @@ def import_trace(
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Keep the profile, its page and a redacted trace there."),
     ] = None,
-    format: Annotated[str, typer.Option("--format", "-f", help="table, md, json or html.")] = "table",
+    format: Annotated[str, format_option(*FORMATS)] = "table",
 ) -> None:
     """Analyse a trace that nsys or the torch profiler wrote, also of vLLM and SGLang.
 
@@ -62,7 +66,6 @@ def import_trace(
     from specbench.harness.profiling.node_map import read_node_maps
     from specbench.harness.profiling.rules import PhaseRules
 
-    _check_format(format)
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"output: {output} exists and is no empty folder; give another")
     phase_rules = PhaseRules.shipped().with_file(rules)
@@ -73,7 +76,7 @@ def import_trace(
         _keep(profile, trace, output)
 
 
-@profile_app.command()
+@profile_app.command(cls=Command)
 def show(
     profile: Annotated[
         Path, typer.Argument(metavar="PROFILE", help="A profile.json, its folder, or a run directory with profiles.")
@@ -97,7 +100,7 @@ def show(
     _print_profiles(profiles, f"Profiles of {profile.name or profile.resolve().name}", format, output)
 
 
-@profile_app.command()
+@profile_app.command(cls=Command)
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="A profile.json, or one arm's folder.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="What is compared with it.")],

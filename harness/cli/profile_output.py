@@ -17,14 +17,14 @@ from specbench.reports.result_table import ResultTable
 from specbench.reports.table import print_result
 
 
-def print_profiles(profiled: Profiled, *, as_json: bool) -> ExitCode:
+def print_profiles(profiled: Profiled, format: str) -> ExitCode:
     """Reports, tables or JSON; the exit code that the profiles deserve."""
     directory = profiled.directory
     profiles = {label: arm.profile for label, arm in profiled.arms.items() if arm.profile is not None}
     title = f"Profiles of {directory.path.name}"
     if profiles:
         write_profile_reports(profiles, directory.path, title)
-    if as_json:
+    if format == "json":
         typer.echo(profiles_json(profiles))
     else:
         console = Console()

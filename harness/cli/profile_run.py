@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
-
 import typer
 
-from .like_run import like_run
+from specbench.harness.spec.commands import ProfileOptions
 
-RulesFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="TOML with your own rules for range names and attention kernels, read before the shipped ones.",
-    ),
-]
+from .derived import takes_options, typed_command
+from .run import planned
 
 
-@like_run(without=("resume", "ranges", "accuracy*", "certify_graphs"), defaults={"label": "profile"})
-def profile_run(
-    ctx: typer.Context,
-    tool: Annotated[
-        str, typer.Option(help="nsys, torch (torch.profiler) or auto: nsys where there is a GPU and nsys on the PATH.")
-    ] = "auto",
-    rounds: Annotated[int, typer.Option(help="Steady decode rounds in the trace, after warm-up.")] = 50,
-    rules: RulesFile = None,
-    print_command: Annotated[
-        bool, typer.Option("--print-command", help="Print the whole command of every arm and run nothing.")
-    ] = False,
-    no_twin: Annotated[
-        bool, typer.Option("--no-twin", help="Do not run the same rounds without a profiler (no slow-down).")
-    ] = False,
-    **of_run: Any,
-) -> None:
+@takes_options
+def profile_run(options: ProfileOptions) -> None:
     """Trace N steady decode rounds of every arm, each in a process of its own, and report them.
 
     Takes the options of `specbench run`; the workload gives the prompts, --max-concurrency the batch. The batch is
@@ -52,7 +30,7 @@ def profile_run(
       specbench profile run -s eagle:k=4 --rules my-kernels.toml
     """
     from specbench.harness.exit_codes import ExitCode
-    from specbench.harness.experiments.profile import ProfileOptions, commands, profile
+    from specbench.harness.experiments.profile import Tracing, commands, profile
     from specbench.harness.experiments.run import by_batch_size
     from specbench.harness.experiments.session import Output
     from specbench.harness.profiling.rules import PhaseRules
@@ -60,23 +38,21 @@ def profile_run(
     from .ending import end
     from .profile_output import print_profiles
     from .progress import RunProgress
-    from .run import typed_command
-    from .run_options import requested
 
-    asked = requested(ctx)
-    configs = by_batch_size(asked.config, asked.batch_sizes, of_run["label"])
-    phase_rules = PhaseRules.shipped().with_file(rules)
-    if print_command:
-        for line in commands([config for config, _ in configs], tool, rounds):
+    plan = planned(options)
+    configs = by_batch_size(plan.config, plan.batch_sizes, options.label)
+    rules = PhaseRules.shipped().with_file(options.rules)
+    if options.print_command:
+        for line in commands([config for config, _ in configs], options.tool, options.rounds):
             typer.echo(line)
         return
-    options = ProfileOptions(tool=tool, num_rounds=rounds, rules=phase_rules, twin=not no_twin)
+    tracing = Tracing(tool=options.tool, num_rounds=options.rounds, rules=rules, twin=not options.no_twin)
     code = ExitCode.PASSED
     for config, name in configs:
-        output = Output(of_run["output_dir"], name, tuple(typed_command()))
-        with RunProgress(of_run["quiet"]) as progress:
-            profiled = profile(config, options, asked.record, output, progress)
-        code = max(code, print_profiles(profiled, as_json=of_run["as_json"]))
+        output = Output(options.output_dir, name, tuple(typed_command()))
+        with RunProgress(options.quiet) as progress:
+            profiled = profile(config, tracing, plan.record, output, progress)
+        code = max(code, print_profiles(profiled, options.format))
         if code == ExitCode.INTERRUPTED:
             break
     end(code)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from specbench.harness.store.run_directory import RunDirectory
 
 
-def print_run(directory: RunDirectory, *, as_json: bool) -> ExitCode:
+def print_run(directory: RunDirectory, format: str) -> ExitCode:
     """Reports, table or JSON; the exit code that the run deserves."""
     write_reports(directory)
     view = view_run(directory)
-    if as_json:
+    if format == "json":
         sys.stdout.write(json_text(view))
     else:
         print_comparison(view, Console())

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from .formats import format_option
+
 
 def show(
     run: Annotated[
         Path, typer.Argument(help="The directory that `specbench run` or `specbench sweep` printed.", metavar="RUN")
     ],
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the long report as Markdown.")] = False,
+    format: Annotated[str, format_option("table", "md", "json")] = "table",
     write: Annotated[
         bool, typer.Option("--write", help="Also write the reports and plots into its directory.")
     ] = False,
@@ -25,28 +26,26 @@ def show(
 
       specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d
 
-      specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --json | jq '.arms[].spreads.tps.median'
+      specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --format json | jq '.arms[].spreads.tps.median'
 
-      specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --markdown > report.md
+      specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --format md > report.md
     """
     from specbench.harness.store.run_directory import RunDirectory
     from specbench.harness.sweep.record import is_sweep
     from specbench.reports.view import view_run
 
-    if json and markdown:
-        raise typer.BadParameter("--json and --markdown exclude each other")
     if is_sweep(run):
         from .sweep_output import show_sweep
 
-        show_sweep(run, as_json=json, markdown=markdown, write=write)
+        show_sweep(run, format, write=write)
         return
     directory = RunDirectory.open(run)
     view = view_run(directory)
-    if json:
+    if format == "json":
         from specbench.reports.json_report import json_text
 
         sys.stdout.write(json_text(view))
-    elif markdown:
+    elif format == "md":
         from specbench.reports.markdown import markdown_report
 
         pictures = [path.as_posix() for path in sorted((directory.path / "plots").glob("*.png"))]

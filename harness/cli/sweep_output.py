@@ -13,11 +13,11 @@ from rich.console import Console
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.sweep import RESUME, exit_code
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.grid import Grid
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.figures import sweep_record
-from specbench.harness.sweep.grid import Grid
 from specbench.harness.sweep.record import SweepDirectory
 from specbench.reports.crossover_table import crossover_tables, plan_table
 from specbench.reports.run_report import write_reports
@@ -27,7 +27,7 @@ from specbench.reports.table import print_result
 from .ending import say_if_interrupted
 
 
-def print_plan(grid: Grid, loads: Sequence[int], config: RunConfig, *, as_json: bool) -> None:
+def print_plan(grid: Grid, loads: Sequence[int], config: RunConfig, format: str) -> None:
     """`--dry-run`: every point with its arms, and what cannot run."""
     rows = [{"label": r.label, "num_drafts": r.num_drafts, "refused": r.refused} for r in grid.rows]
     plan = {
@@ -36,7 +36,7 @@ def print_plan(grid: Grid, loads: Sequence[int], config: RunConfig, *, as_json: 
         "num_prompts": config.workload.num_prompts,
         "notes": list(grid.notes),
     }
-    if as_json:
+    if format == "json":
         typer.echo(json.dumps(plan, indent=2, ensure_ascii=False))
     else:
         print_result(plan_table(plan), Console())
@@ -47,32 +47,32 @@ def report_point(run: RunDirectory) -> None:
     write_reports(run)
 
 
-def print_sweep(sweep: SweepDirectory, *, as_json: bool) -> ExitCode:
+def print_sweep(sweep: SweepDirectory, format: str) -> ExitCode:
     """Reports, tables or JSON; the exit code that the sweep deserves."""
     record = sweep_record(sweep)
     write_sweep_reports(sweep.path, record)
-    _print(record, as_json)
-    if not as_json:
+    _print(record, format)
+    if format == "table":
         typer.echo(f"sweep directory: {sweep.path}")
     say_if_interrupted(sweep, RESUME)
     return exit_code(sweep)
 
 
-def show_sweep(path: Path, *, as_json: bool, markdown: bool, write: bool) -> None:
+def show_sweep(path: Path, format: str, *, write: bool) -> None:
     """Prints what a sweep has shown so far, derived anew from its runs."""
     sweep = SweepDirectory.open(path)
     record = sweep_record(sweep)
-    if markdown:
+    if format == "md":
         pictures = sorted((sweep.path / "plots").glob("*.png"))
         sys.stdout.write(markdown_sweep(record, [picture.as_posix() for picture in pictures]))
     else:
-        _print(record, as_json)
+        _print(record, format)
     for file in write_sweep_reports(sweep.path, record) if write else ():
         typer.echo(f"wrote {file}", err=True)
 
 
-def _print(record: dict[str, Any], as_json: bool) -> None:
-    if as_json:
+def _print(record: dict[str, Any], format: str) -> None:
+    if format == "json":
         sys.stdout.write(json.dumps(to_plain(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         return
     for table in crossover_tables(record):

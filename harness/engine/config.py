@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .plans import PLANS, GraphPlan
+from specbench.harness.spec.plans import PLANS, GraphPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specbench.harness.spec.plans import PLANS
+
 from .batch import StepBatch
 from .clock import EventClock, NullClock, PhaseClock
 from .config import EngineConfig
@@ -16,7 +18,6 @@ from .forward import NUM_CAPTURE_WARM_UPS, EagerForward, PiecewiseForward, Runne
 from .graphs import DecodeRound, GraphLaunch, Segment, split_round
 from .host_view import HostView
 from .layouts import MixedEntry, decode_batch, mixed_batch
-from .plans import PLANS
 from .ranges import NullRanges, Ranges
 from .round import RoundBuilder
 from .sampler import SamplingMode

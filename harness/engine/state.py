@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specbench.harness.spec.sampling import MAX_STOP_IDS
 from specbench.kernels.buffers import Slots
 
 from .lookahead import Lookahead
 from .pages import DUMMY_PAGE
-from .request import MAX_STOP_IDS, Request
+from .request import Request
 from .tree import TreeShape, TreeState
 
 

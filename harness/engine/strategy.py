@@ -12,6 +12,7 @@ from specbench.harness.models.config import ModelConfig
 from specbench.harness.models.features import Features
 from specbench.harness.models.forward import Attention, ForwardBatch, KVCache, Pieces
 from specbench.harness.models.llama import LlamaModel
+from specbench.harness.registry import StrategyKind
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.state_update import StateUpdate
 
@@ -100,15 +101,21 @@ class Drafter(Protocol):
         ...
 
 
-class Strategy(Protocol):
+class Strategy(StrategyKind):
     """One way of speculating, as named on the command line, with its options resolved."""
 
-    name: str
-    num_drafts: int  # rows that a request brings to verification, less one
-    tree: TreeShape | None  # None: drafts are a chain
-    graph: str  # the graph plan it asks for where nothing else is said
+    @property
+    def tree(self) -> TreeShape | None:
+        """None: drafts are a chain."""
+        return None
 
-    def make_drafter(self, resources: EngineResources) -> Drafter | None: ...
+    def make_drafter(self, resources: EngineResources) -> Drafter | None:
+        raise NotImplementedError
+
+
+def check_num_drafts(strategy: str, k: int, most: int = 8) -> None:
+    if not 1 <= k <= most:
+        raise ValueError(f"{strategy}: k={k} is not allowed; allowed: 1 to {most}")
 
 
 class AcceptanceOverride(Protocol):

@@ -14,13 +14,14 @@ from specbench.harness.ab.fresh import FreshBlocks
 from specbench.harness.ab.in_process import measure_in_process
 from specbench.harness.ab.noise import outlook, read_floors
 from specbench.harness.ab.plan import LABELS, MANIFEST_KEY, AbPlan
+from specbench.harness.ab.sides import Configs, side_options
 from specbench.harness.ab.watch import GpuProbe, find_probe
 from specbench.harness.arms import resolve_arm
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, manifest, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import pick_device
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.stats.verdict import LEAST_PAIRS
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -28,9 +29,6 @@ from .session import Output, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench ab --resume")
 _MEASURED_BY = "measured_by"  # keeps `specbench run --resume` from going on with blocks it knows nothing of
-
-# The configuration of each side; None for one that another revision reads.
-Configs = tuple[RunConfig | None, RunConfig | None]
 
 
 def new_experiment(plan: AbPlan, configs: Configs, output: Output, progress: Progress) -> RunDirectory:
@@ -133,10 +131,15 @@ def _empty_manifest(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _device(plan: AbPlan) -> str:
-    """The device the blocks run on, for the checks beside them: the last --device of side A, else what torch finds."""
-    words = [word for given in plan.sides[0].words for word in given.split("=", 1)]
-    named = [value for option, value in zip(words, words[1:], strict=False) if option == "--device"]
-    return pick_device(named[-1] if named else "auto").type
+    """The device the blocks run on, for the checks beside them; what torch finds where only a revision knows its
+    options."""
+    for side in plan.sides:
+        try:
+            return pick_device(side_options(side).device).type
+        except ValueError:
+            if side.ref is None:
+                raise
+    return pick_device("auto").type
 
 
 def _pending(plan: AbPlan, directory: RunDirectory) -> bool:

@@ -21,7 +21,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.prepare import load_arms
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import Target
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 
 from . import session

@@ -10,7 +10,7 @@ from specbench.harness.accuracy.certify_session import Certifier
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, all_blocks, manifest, prepare
 from specbench.harness.run.progress import Progress
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 
 from .session import Output, Session, check_writable, resume_by

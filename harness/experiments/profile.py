@@ -21,17 +21,17 @@ from specbench.harness.profiling.profile_run import (
     profile_arm,
 )
 from specbench.harness.profiling.rules import PhaseRules
-from specbench.harness.registry import STRATEGIES, lookup
+from specbench.harness.registry import strategy_class
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import pick_device
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import PROFILES, RunDirectory
 
 from .session import Output, Session, check_writable, exit_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileOptions:
+class Tracing:
     """tool: nsys, torch or auto. twin: the same rounds are also run without a profiler."""
 
     tool: str
@@ -71,7 +71,7 @@ def commands(configs: Sequence[RunConfig], tool: str, num_rounds: int) -> Iterat
     check_tool(tool)
     Settings(num_rounds=num_rounds, nsys=None, rules=PhaseRules.shipped(), twin=False)  # refuses what a run would
     for arm in configs[0].arms:
-        lookup(STRATEGIES, arm.strategy, "strategy")(arm.options)
+        strategy_class(arm.strategy).of(arm.options)
     chosen = "torch" if tool == "torch" else "nsys"
     for config in configs:
         for arm in config.arms:
@@ -81,10 +81,10 @@ def commands(configs: Sequence[RunConfig], tool: str, num_rounds: int) -> Iterat
 
 
 def profile(
-    config: RunConfig, options: ProfileOptions, record: Mapping[str, Any], output: Output, progress: Progress
+    config: RunConfig, tracing: Tracing, record: Mapping[str, Any], output: Output, progress: Progress
 ) -> Profiled:
     """Profiles every arm; one that fails is recorded, and the others go on. ValueError for bad input."""
-    settings = options.settings(config, output.folder)
+    settings = tracing.settings(config, output.folder)
     found: dict[str, ArmProfile] = {}
 
     def close(directory: RunDirectory, status: str | None) -> None:
@@ -94,7 +94,7 @@ def profile(
         return shlex.join(output.argv)  # profiles of one command belong together: all are made anew
 
     with Session(progress, again, close, is_worth_keeping=lambda directory: bool(found)) as held:
-        manifest = {**_manifest(config, options, output.argv), **record}
+        manifest = {**_manifest(config, tracing, output.argv), **record}
         directory = held.create(lambda: RunDirectory.create(output.folder, output.label, manifest), output.folder)
         for arm in config.arms:
             profiled = _try_arm(directory, replace(config, arms=(arm,)), settings, progress)
@@ -103,14 +103,14 @@ def profile(
     return Profiled(directory, found)
 
 
-def _manifest(config: RunConfig, options: ProfileOptions, argv: Sequence[str]) -> dict[str, Any]:
+def _manifest(config: RunConfig, tracing: Tracing, argv: Sequence[str]) -> dict[str, Any]:
     return {
         "argv": list(argv),
         "kind": PROFILES,
         "config": config.to_dict(),
         "workload": {"name": config.workload.name},
         "arms": [{"label": arm.label, "strategy": arm.strategy, "config": {}} for arm in config.arms],
-        "profile": {"tool": options.tool, "num_rounds": options.num_rounds},
+        "profile": {"tool": tracing.tool, "num_rounds": tracing.num_rounds},
     }
 
 

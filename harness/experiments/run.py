@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.accuracy.eval_config import EvalConfig
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, all_blocks, manifest, prepare
 from specbench.harness.run.progress import Progress
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.options import RunOptions
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 
 from . import run_accuracy, run_graphs, session
@@ -28,11 +28,10 @@ def by_batch_size(config: RunConfig, sizes: Sequence[int], label: str) -> list[t
     return [(replace(config, max_concurrency=size), f"{label}-b{size}" if many else label) for size in sizes]
 
 
-def record_of_further_work(
-    config: RunConfig, certify_graphs: bool, accuracy: EvalConfig | None, progress: Progress
-) -> dict[str, Any]:
+def record_of_further_work(config: RunConfig, options: RunOptions, progress: Progress) -> dict[str, Any]:
     """What run.json says of what is done after the timed blocks. ValueError for what cannot be done here."""
-    record = run_graphs.graph_record(certify_graphs, config)
+    accuracy = run_accuracy.parse_accuracy(options, config.arms)
+    record = run_graphs.graph_record(options.certify_graphs, config)
     if accuracy is not None:
         record["evaluation"] = run_accuracy.find_items(accuracy, config, progress)
     return record

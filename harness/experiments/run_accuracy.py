@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     from specbench.harness.engine.engine import Engine
     from specbench.harness.run.prepare import PreparedRun
     from specbench.harness.run.progress import Progress
-    from specbench.harness.run_config import ArmConfig, RunConfig
+    from specbench.harness.spec.arm import ArmConfig
+    from specbench.harness.spec.options import RunOptions
+    from specbench.harness.spec.run_config import RunConfig
     from specbench.harness.store.run_directory import RunDirectory
 
 FOLDER = "accuracy"
 
 
-def parse_accuracy(
-    text: str | None, num_fewshot: int | None, include_path: str | None, load_format: str, arms: Sequence[ArmConfig]
-) -> EvalConfig | None:
+def parse_accuracy(options: RunOptions, arms: Sequence[ArmConfig]) -> EvalConfig | None:
     """What `--accuracy gsm8k:200` asks for; None without it. ValueError for arms that cannot answer anything."""
-    if text is None:
+    num_fewshot, include_path = options.accuracy_num_fewshot, options.accuracy_include_path
+    if options.accuracy is None:
         if num_fewshot is not None or include_path is not None:
             raise ValueError("accuracy: --accuracy-num-fewshot and --accuracy-include-path need --accuracy")
         return None
-    if load_format == "dummy":
+    if options.load_format == "dummy":
         raise ValueError("accuracy: random weights (--load-format dummy) give no answers; use a real model")
     check_real_text(arms)
     require_lm_eval()
-    return EvalConfig(tasks=parse_tasks(text), num_fewshot=num_fewshot, include_path=include_path)
+    return EvalConfig(tasks=parse_tasks(options.accuracy), num_fewshot=num_fewshot, include_path=include_path)
 
 
 def find_items(asked: EvalConfig, config: RunConfig, progress: Progress) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import pick_device, pick_dtype
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.grid import Grid
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.sweep.grid import Grid
 from specbench.harness.sweep.record import SweepDirectory
 
 from . import run as runs

@@ -9,7 +9,7 @@ from typing import Any
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # Options of `run` that say nothing of the load: the experiment names its sides and blocks itself.
-_LEFT_OUT = ("-s", "--strategy", "--num-repeats", "--label", "--output-dir", "--accuracy")
+_LEFT_OUT = ("-s", "--strategy", "--num-repeats", "--label", "--output-dir", "--accuracy", "--format", "-f")
 _LEFT_OUT_FLAGS = ("--json", "--quiet", "-q", "--certify-graphs")
 _OF_MANY_RUNS = ("--recipe", "--base", "--batch-sizes", "--resume")
 

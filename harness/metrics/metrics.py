@@ -23,11 +23,9 @@ from specbench.harness.metrics.accounting import (
 )
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.speedup import Speedup, speedup
+from specbench.harness.registry import BASELINE as BASELINE
 from specbench.harness.stats.spread import Spread, spread
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
-
-BASELINE = "no-spec"
-"""Strategy that every speed-up is measured against: the first arm that runs it, in the same run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.harness.engine.clock import END, GAP
-from specbench.harness.engine.plans import part_of
+from specbench.harness.spec.plans import part_of
 
 from .graph_nodes import GraphOperations
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 
 from .job import ChildReport, Job, read_error
 from .node_map import FILE as NODES

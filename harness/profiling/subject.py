@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.plans import part_of
 from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.spec.plans import part_of
 
 from .record import Subject
 from .steady import SteadyRounds

@@ -7,7 +7,7 @@ that the memory does not hold is a result: it is built again at its turn, and it
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,14 +16,16 @@ import torch
 from specbench.harness.arms import ResolvedArm, build_engine, check_requests, resolve_arm
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.lookahead import Lookahead
-from specbench.harness.engine.plans import PARTS
 from specbench.harness.engine.target_cache import CachePool
 from specbench.harness.models.shipped_heads import PREFIX, shipped_head, shipped_head_for
-from specbench.harness.registry import HEAD_STRATEGIES, WORKLOADS, lookup
+from specbench.harness.registry import WORKLOADS, lookup, strategy_class
 from specbench.harness.run import target as targets
 from specbench.harness.run.drive import Load
 from specbench.harness.run.progress import Progress
-from specbench.harness.run_config import ArmConfig, RunConfig
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.options import Conditions
+from specbench.harness.spec.plans import PARTS
+from specbench.harness.spec.run_config import RunConfig
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.asset_table import asset_of_workload
 from specbench.workloads.assets import resolve
@@ -93,6 +95,16 @@ def load_arms(config: RunConfig, progress: Progress) -> tuple[targets.Target, li
     return target, _with_shipped_heads(arms, target, device.type, config.workload.name)
 
 
+def arm_check(conditions: Conditions) -> Callable[[ArmConfig], ResolvedArm]:
+    """Resolves arms for the device that they would run on, as `load_arms` does, before anything is loaded."""
+
+    def check(arm: ArmConfig) -> ResolvedArm:
+        device = targets.pick_device(conditions.device).type
+        return resolve_arm(arm, device, synthetic_weights=conditions.load_format == "dummy")
+
+    return check
+
+
 def _resolve(arm: ArmConfig, device: str, dummy: bool) -> ResolvedArm:
     try:
         return resolve_arm(arm, device, synthetic_weights=dummy)
@@ -109,7 +121,7 @@ def _with_shipped_heads(
     found = []
     for arm in arms:
         c = arm.config
-        if own is not None and c.strategy in HEAD_STRATEGIES and not c.options.get("head"):
+        if own is not None and strategy_class(c.strategy).takes_head and not c.options.get("head"):
             c = replace(c, options={**c.options, "head": own.option})
             arm = _resolve(c, device, dummy=False)
         if c.options.get("head", "").startswith(PREFIX):

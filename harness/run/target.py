@@ -13,7 +13,7 @@ from specbench.harness.models.config import ModelConfig, read_config
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.loader import dummy_target, load_target
 from specbench.harness.models.shapes import published_shape
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)

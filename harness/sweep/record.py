@@ -17,14 +17,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.directories import SWEEP_KEY, directory_name, read_manifest, utc
 from specbench.harness.store.files import to_plain, write_json
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.safe_paths import refuse_links
 
 if TYPE_CHECKING:
-    from .grid import Grid  # torch, which readers of stored sweeps do not need
+    from specbench.harness.spec.grid import Grid  # torch, which readers of stored sweeps do not need
 
 SCHEMA = "specbench.sweep/1"
 FILE, RUNS = "sweep.json", "runs"

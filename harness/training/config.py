@@ -7,45 +7,45 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-_AT_LEAST_ONE = (
-    "max_turns",
-    "max_prompt_tokens",
-    "max_response_tokens",
-    "samples_per_prompt",
-    "generate_batch",
-    "unroll",
-    "batch_tokens",
-    "max_sequence_tokens",
-)
+from specbench.harness.spec.conditions import Conditions
+from specbench.harness.spec.fields import Options, changed, option
+from specbench.harness.spec.options import OutputOptions
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GenerateConfig:
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig(Options):
     """Which conversations the target is asked to hold, and how it answers.
 
     data: names or paths, each with an optional `*N` for N samples a conversation. exclude: data whose texts must never
     be trained on. num_prompts: most conversations; 0 is all.
     """
 
-    target: str
-    data: tuple[str, ...]
-    exclude: tuple[str, ...] = ("gsm8k",)
-    num_prompts: int = 0
-    max_turns: int = 3
-    max_prompt_tokens: int = 640
-    max_response_tokens: int = 256
-    samples_per_prompt: int = 2
-    greedy_share: float = 0.5  # of all samples; a conversation is answered greedily at most once
-    temperature_low: float = 0.7
-    temperature_high: float = 1.0
+    target: str = option(help="Asset name, hub name, Hugging Face directory or .gguf.")
+    data: tuple[str, ...] = option(
+        help="Prompts: sharegpt, gsm8k-train, or a file (.json, .jsonl, .parquet); *N: N samples of each."
+    )
+    exclude: tuple[str, ...] = option(("gsm8k",), "Evaluation data whose texts are never trained on. Default: gsm8k.")
+    num_prompts: int = option(0, "Most conversations; 0: all.")
+    max_turns: int = option(3, "Human turns a conversation; the target answers each.", least=1)
+    max_prompt_tokens: int = option(
+        640, "Longer ones, earlier turns included, end their conversation.", unit="tokens", least=1
+    )
+    max_response_tokens: int = option(256, "Most tokens of a response.", unit="tokens", least=1)
+    samples_per_prompt: int = option(2, "Times each conversation is held.", least=1)
+    greedy_share: float = option(0.5, "Greedy ones among all samples; at most one of a conversation.")
+    temperature_low: float = option(0.7, "Sampled responses: from this temperature ...")
+    temperature_high: float = option(1.0, "... to this one.")
     whole_loop_share: float = 0.1  # looping responses that are kept whole; the others lose their tail
-    generate_batch: int = 512
-    seed: int = 0
+    generate_batch: int = option(
+        0, "Requests in flight while generating; 0: 512 on a GPU, 8 on a CPU.", unit="requests", least=0
+    )
+    seed: int = option(0, "Seed of prompts, sampling, weights and batches.")
 
     def __post_init__(self) -> None:
-        _check_least(self)
+        super().__post_init__()
         if not self.data:
             raise ValueError("data: nothing to train on; give --data sharegpt --data gsm8k-train, or files")
         if self.num_prompts < 0:
@@ -67,33 +67,31 @@ class GenerateConfig:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainConfig:
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Options):
     """The head and its optimisation. `steps` 0: as many as `epochs` give. `intermediate_size` 0: the target's."""
 
-    draft_vocab_size: int = 12_000
-    intermediate_size: int = 0
-    unroll: int = 5
-    decay: float = 0.9  # weight of an unrolled step relative to the one before
-    lr: float = 1e-3
+    draft_vocab_size: int = option(
+        12_000, "Tokens that the head can draft: the most frequent of the responses.", unit="tokens", least=1
+    )
+    intermediate_size: int = option(0, "Width of the MLP in the head's layer; 0: the target's.", least=0)
+    unroll: int = option(5, "Steps on the head's own outputs while training.", least=1)
+    decay: float = option(0.9, "Weight of an unrolled step relative to the one before.")
+    lr: float = option(1e-3, "Peak learning rate.")
     warmup_steps: int = 100
-    epochs: float = 8.0
-    steps: int = 0
-    batch_tokens: int = 32_768
-    max_sequence_tokens: int = 1024
+    epochs: float = option(8.0, "Passes over the responses.")
+    steps: int = option(0, "Optimiser steps in place of epochs; 0: by epochs.", least=0)
+    batch_tokens: int = option(32_768, "Tokens of an optimiser step, padding included.", unit="tokens", least=1)
+    max_sequence_tokens: int = option(1024, "Longer sequences are cut.", unit="tokens", least=1)
     clip: float = 1.0
-    log_every: int = 50
+    log_every: int = option(50, "Optimiser steps from one row of training_log.csv to the next.", least=1)
     checkpoint_every_s: float = 120.0
-    seed: int = 0
+    seed: int = option(0, "Seed of prompts, sampling, weights and batches.")
 
     def __post_init__(self) -> None:
-        _check_least(self)
-        for name in ("draft_vocab_size", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be >= 1")
-        for name in ("intermediate_size", "steps", "warmup_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be >= 0")
+        super().__post_init__()
+        if self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps: {self.warmup_steps} is not allowed; must be >= 0")
         for name in ("lr", "epochs", "decay", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be > 0 and finite")
@@ -107,8 +105,35 @@ class TrainConfig:
         return dataclasses.asdict(self)
 
 
-def _check_least(config: GenerateConfig | TrainConfig) -> None:
-    for name in _AT_LEAST_ONE:
-        value = getattr(config, name, 1)
-        if value < 1:
-            raise ValueError(f"{name}: {value} is not allowed; must be >= 1")
+@dataclass(frozen=True, kw_only=True)
+class TrainHeadOptions(GenerateConfig, TrainConfig):
+    """Of `specbench train-head`: both halves, and where and how long."""
+
+    out: Path = option(help="Folder of the head; everything else goes below it.")
+    responses: Path | None = option(None, "Folder of the target's responses, to share them. Default: OUT/responses.")
+    budget_s: float = option(math.inf, "Most seconds of the whole command.", unit="seconds")
+    generate_budget_s: float = option(
+        math.inf, "Most of these seconds for responses; 0: train on those that are there.", unit="seconds"
+    )
+    only_responses: bool = option(False, "Stop once the responses are there.")
+    dtype: str = changed(Conditions, "dtype", group="")
+    device: str = changed(Conditions, "device", group="")
+    resume: bool = option(False, "Go on in OUT with the same options.")
+    quiet: bool = changed(OutputOptions, "quiet", group="")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.budget_s > 0 or not self.generate_budget_s >= 0:
+            raise ValueError(f"budget_s: {self.budget_s} / {self.generate_budget_s} is not allowed; must be > 0 / >= 0")
+
+    def generate(self, target: str, device: str) -> GenerateConfig:
+        """What is generated, for a target by its own name, on a device."""
+        batch = self.generate_batch or (512 if device == "cuda" else 8)
+        return GenerateConfig(**{**_values(self, GenerateConfig), "target": target, "generate_batch": batch})
+
+    def train(self) -> TrainConfig:
+        return TrainConfig(**_values(self, TrainConfig))
+
+
+def _values(options: TrainHeadOptions, kind: type[Options]) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from specbench.harness.arms import build_engine, resolve_arm
 from specbench.harness.engine.engine import Engine
 from specbench.harness.models.llama import LlamaModel
-from specbench.harness.run_config import ArmConfig, RunConfig
-from specbench.workloads.base import WorkloadRequest
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.run_config import RunConfig
 
 _PREFILL_ROWS = {"cuda": 16_384, "cpu": 2048}
 
@@ -21,7 +21,7 @@ def throughput_engine(
     arm = ArmConfig(label=strategy, strategy=strategy, options=dict(options))
     config = RunConfig(
         arms=(arm,),
-        workload=WorkloadRequest(name="jsonl", max_model_len=max_model_len),
+        max_model_len=max_model_len,
         max_concurrency=max_num_seqs,
         # Decodes take their rows out of a mixed step first; prompts must not crawl behind them.
         max_num_batched_tokens=max(_PREFILL_ROWS[device], 8 * max_num_seqs),

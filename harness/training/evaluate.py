@@ -17,6 +17,7 @@ import torch
 
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.models.llama import LlamaModel
+from specbench.harness.registry import head_strategy
 from specbench.harness.stats.spread import ratio_interval
 from specbench.workloads.base import Workload
 
@@ -109,7 +110,7 @@ def generate_with_head(
     longest = max(len(ids) + most for ids, most in prompts) + 1
     options = {"k": str(k), "head": str(head_dir)}
     engine = throughput_engine(
-        target, "eagle", options, max_num_seqs=min(max_num_seqs, len(prompts)), max_model_len=longest
+        target, head_strategy(), options, max_num_seqs=min(max_num_seqs, len(prompts)), max_model_len=longest
     )
     for number, (ids, most) in enumerate(prompts):
         sampling = SamplingParams(

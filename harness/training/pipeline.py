@@ -20,6 +20,7 @@ import torch
 
 from specbench.harness.models.config import read_config
 from specbench.harness.models.llama import LlamaModel
+from specbench.harness.registry import BASELINE
 from specbench.workloads.asset_cache import Progress
 
 from .batches import Batches
@@ -174,7 +175,7 @@ def _make_responses(job: Job, target: LoadedTarget, selection: Selection, watche
         )
     engine = throughput_engine(
         target.model,
-        "no-spec",
+        BASELINE,
         {},
         max_num_seqs=c.generate_batch,
         max_model_len=c.max_prompt_tokens + c.max_response_tokens + 1,

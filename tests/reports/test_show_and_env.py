@@ -25,14 +25,15 @@ def test_show_prints_the_table(cli, tmp_path):
 
 def test_show_json_and_markdown(cli, tmp_path):
     path = sample_run(tmp_path).path
-    assert json.loads(cli("show", path, "--json").stdout)["schema"] == "specbench.report/1"
-    assert cli("show", path, "--markdown").stdout.startswith("# sample\n\n| strategy |")
-    assert cli("show", path, "--json", "--markdown").exit_code == 2
+    assert json.loads(cli("show", path, "--format", "json").stdout)["schema"] == "specbench.report/1"
+    assert cli("show", path, "--format", "md").stdout.startswith("# sample\n\n| strategy |")
+    refused = cli("show", path, "--format", "html")
+    assert refused.exit_code == 2 and "format: 'html' is not known; allowed: table, md, json" in refused.stderr
 
 
 def test_show_write_names_the_files_on_stderr(cli, tmp_path):
     path = sample_run(tmp_path).path
-    result = cli("show", path, "--json", "--write")
+    result = cli("show", path, "--format", "json", "--write")
     json.loads(result.stdout)
     assert "report.md" in result.stderr and (path / "report.md").exists()
 
@@ -43,7 +44,7 @@ def test_show_of_no_run_says_what_to_do(cli, tmp_path):
 
 
 def test_env(cli):
-    environment = json.loads(cli("env", "--json").stdout)
+    environment = json.loads(cli("env", "--format", "json").stdout)
     assert environment["hardware"]["cpu"]["logical_cores"] >= 1
     text = cli("env").stdout
     assert "hardware.cpu.model: " in text and "software.packages.torch: " in text

@@ -30,7 +30,7 @@ SHAPES = [
 
 
 def _strategy(k: int, draft: str) -> DraftModel:
-    return DraftModel(dict(k=str(k), draft=draft))
+    return DraftModel(k=k, draft=draft)
 
 
 def _requests(sampled: bool = True) -> list:
@@ -209,4 +209,4 @@ def test_unpadded_rows_are_refused():
 @pytest.mark.parametrize("options", [dict(k="0"), dict(k="9"), dict(k="x"), dict(head="random")])
 def test_options_are_refused_by_name(options):
     with pytest.raises(ValueError, match=f"draft-model: .*{next(iter(options))}"):
-        DraftModel(options)
+        DraftModel.of(options)

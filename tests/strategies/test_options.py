@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from toy.engines import make_engine, named_strategy
 from toy.plans import CPU
 
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.registry import HEAD_STRATEGIES, STRATEGIES, lookup
+from specbench.harness.registry import BASELINE, STRATEGIES, strategy_class
+from specbench.harness.spec.arm import parse_arm
+
+HEAD_STRATEGIES = {"eagle", "eagle-topk", "naive-eagle"}
 
 
 def test_defaults():
-    found = {name: lookup(STRATEGIES, name, "strategy")({}) for name in STRATEGIES}
+    found = {name: strategy_class(name).of({}) for name in STRATEGIES}
     assert {name: s.num_drafts for name, s in found.items()} == {
         "no-spec": 0, "eagle": 4, "eagle-topk": 31, "naive-eagle": 1, "draft-model": 4, "ngram": 4,
     }  # fmt: skip
@@ -21,7 +26,21 @@ def test_defaults():
     }  # fmt: skip
     assert all(s.name == name for name, s in found.items())
     assert {name for name, s in found.items() if s.tree is not None} == {"eagle-topk"}
-    assert {name for name, s in found.items() if hasattr(s.options, "head")} == HEAD_STRATEGIES
+    assert {name for name, s in found.items() if s.takes_head} == HEAD_STRATEGIES
+    assert {name for name, s in found.items() if s.can_unpad} == {"eagle", "naive-eagle"}
+
+
+def test_declarations_agree_with_the_options():
+    kinds = {name: strategy_class(name) for name in STRATEGIES}
+    options = {name: {field.name for field in dataclasses.fields(kind)} for name, kind in kinds.items()}
+    assert {name for name in kinds if "head" in options[name]} == HEAD_STRATEGIES
+    assert all(kind.depth_option is None or kind.depth_option in options[name] for name, kind in kinds.items())
+    assert [name for name, kind in kinds.items() if kind.is_baseline] == [BASELINE]
+    assert [name for name, kind in kinds.items() if kind.depth_option is None] == [BASELINE]
+    for kind in kinds.values():  # what others are told must be an argument that can be read
+        for text in (kind.default_arm, kind.cover_options and f"{kind.name}:{kind.cover_options}"):
+            if text:
+                kind.of(parse_arm(text, {}).options)
 
 
 def test_a_head_is_asked_for_only_when_an_engine_is_made():

@@ -12,12 +12,12 @@ import torch
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.layouts import MixedEntry
-from specbench.harness.engine.plans import parse_plan
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.engine.strategy import AcceptanceOverride, Strategy
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.loader import dummy_target
-from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, lookup
+from specbench.harness.registry import ATTENTION_BACKENDS, lookup, strategy_class
+from specbench.harness.spec.plans import parse_plan
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.state_update import StateUpdate
 
@@ -36,7 +36,7 @@ def toy_target(device: str = "cpu", num_layers: int | None = None) -> LlamaModel
 
 
 def named_strategy(name: str, **options: object) -> Strategy:
-    return lookup(STRATEGIES, name, "strategy")({key: str(value) for key, value in options.items()})
+    return strategy_class(name).of({key: str(value) for key, value in options.items()})
 
 
 def make_engine(

@@ -20,7 +20,7 @@ from specbench.harness.accuracy.certify_tolerance import FP32_TOLERANCE, measure
 from specbench.harness.cli.main import app
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.models.loader import dummy_target
-from specbench.harness.run_config import parse_arm
+from specbench.harness.spec.arm import parse_arm
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.table import plain_comparison
 from specbench.reports.view import view_run
@@ -209,7 +209,7 @@ def test_the_command_stores_what_it_found_and_goes_on(certify, tmp_path):
         if (said["arm"], said["temperature"]) == ("ngram:k=2", 0.0):
             said["outputs"]["0"][4] = (said["outputs"]["0"][4] + 1) % 128
             file.write_text(json.dumps(said))
-    words = ["certify", "--run", str(path), "--json", "-q"]
+    words = ["certify", "--run", str(path), "--format", "json", "-q"]
     again = CliRunner().invoke(app, words, prog_name="specbench")
     assert again.exit_code == 6
     failed = [row["arm"] for row in json.loads(again.stdout)["certificates"] if not row["ok"]]

@@ -18,11 +18,11 @@ import pytest
 from specbench.harness import registry
 from specbench.harness.ab.fresh import FreshBlocks
 from specbench.harness.ab.plan import AbPlan
-from specbench.harness.cli.ab_sides import parse_side, side_config
+from specbench.harness.ab.sides import parse_side, side_config
 from specbench.harness.cli.main import app
 from specbench.harness.cli.percent import parse_percent
 from specbench.harness.engine.engine import Engine
-from specbench.harness.run_config import RunConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.strategies.no_spec import NoSpec
 
@@ -43,7 +43,7 @@ def plant(monkeypatch):
     def find(table, name, kind):
         return SlowNoSpec if name == "slow-no-spec" else lookup(table, name, kind)
 
-    monkeypatch.setattr("specbench.harness.arms.lookup", find)
+    monkeypatch.setattr(registry, "lookup", find)
 
     def install(sleep: Callable[[float], None]) -> None:
         def sleepy(engine: Engine) -> None:
@@ -132,7 +132,7 @@ def test_a_real_slow_down_is_found(cli, small, only_run, plant):
 
 def test_the_other_way_round_it_is_an_improvement(cli, small, only_run, plant, clock, inline):
     plant(clock.sleep)
-    result = cli("ab", "-A", "slow-no-spec", "-B", "no-spec", "--blocks", 6, "--json", *small)
+    result = cli("ab", "-A", "slow-no-spec", "-B", "no-spec", "--blocks", 6, "--format", "json", *small)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == record_of(only_run())
     assert record_of(only_run())["verdict"] == "improved" and len(inline) == 12

@@ -86,7 +86,7 @@ def test_gate_writes_what_ci_reads(made, tmp_path, monkeypatch):
 
 def test_gate_without_a_noise_floor(made, monkeypatch, tmp_path):
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "empty"))
-    found = gate(made, "same", "--json")
+    found = gate(made, "same", "--format", "json")
     results = {r["gate"]: r for r in json.loads(found.stdout)["results"]}
     assert found.exit_code == 4 and results["step_ms"]["status"] == "no data"
     assert "specbench power --aa 10" in results["step_ms"]["reason"]
@@ -107,7 +107,7 @@ def test_gate_and_compare_of_an_ab_run(tmp_path):
 
 
 def test_gate_json_alone_on_stdout(made):
-    found = gate(made, "slow", "--json", "--github")
+    found = gate(made, "slow", "--format", "json", "--github")
     plain = json.loads(found.stdout)
     assert plain["exit_code"] == found.exit_code == 1 and "::error" in found.stderr
 
@@ -145,13 +145,13 @@ def test_history_commands(tmp_path):
     assert partly.exit_code == 2 and "1 of 2 runs were not added" in partly.output
     shown = call("history", "show", history, "--metric", "step_ms", "--arm", "eagle:k=4")
     assert shown.exit_code == 0 and len(re.findall(r"^(\d)\1{11} ", shown.stdout, flags=re.M)) == 8
-    assert json.loads(call("history", "show", history, "--json").stdout)["series"]
+    assert json.loads(call("history", "show", history, "--format", "json").stdout)["series"]
     suspects = call("history", "suspects", history, "--metric", "step_ms")
     assert (
         suspects.exit_code == 0
         and f"specbench ab -A 'ref:{'6' * 12} eagle:k=4' -B 'ref:{'7' * 12} eagle:k=4'" in suspects.stdout
     )
-    plain = json.loads(call("history", "suspects", history, "--metric", "step_ms", "--json").stdout)
+    plain = json.loads(call("history", "suspects", history, "--metric", "step_ms", "--format", "json").stdout)
     assert {entry["arm"] for entry in plain["series"]} == {"no-spec", "eagle:k=4"}
     accepted = call("history", "accept", history, "7" * 12, "--metric", "step_ms", "--note", "known")
     assert accepted.exit_code == 0

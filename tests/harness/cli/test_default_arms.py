@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
-from specbench.harness.cli.run_plan import default_strategies
 from specbench.harness.models import shipped_heads
+from specbench.harness.spec.options import Conditions
+from specbench.harness.spec.plan import default_strategies
 from specbench.workloads.asset_cache import directory_sha256
 
 FLATTERED = "head trained on jsonl: acceptance is flattered; sharegpt-held-out was left out of it"
@@ -31,7 +32,7 @@ def shipped(tmp_path, monkeypatch, chat_model, make_head):
 
 
 def test_the_default_model_is_compared_with_its_head_too():
-    assert default_strategies("smollm2-135m-instruct", "auto") == ["no-spec", "ngram", "eagle:k=4"]
+    assert default_strategies(Conditions(model="smollm2-135m-instruct")) == ["no-spec", "ngram", "eagle:k=4"]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_the_default_model_is_compared_with_its_head_too():
     ],
 )
 def test_other_models_have_no_head(model, load_format):
-    assert default_strategies(model, load_format) == ["no-spec", "ngram"]
+    assert default_strategies(Conditions(model=model, load_format=load_format)) == ["no-spec", "ngram"]
 
 
 def test_without_arms_the_default_ones_are_measured(cli, toy, only_run):

@@ -45,7 +45,7 @@ def test_the_other_arms_go_on(cli, toy, only_run, ngram_breaks):
 
 
 def test_json_with_a_failed_arm(cli, toy, ngram_breaks):
-    result = cli(*toy, *ARMS, "--json")
+    result = cli(*toy, *ARMS, "--format", "json")
     report = json.loads(result.stdout)
     assert result.exit_code == 1 and [arm["status"] for arm in report["arms"]] == ["ok", "failed"]
     assert report["arms"][1]["error"] == "KernelError: invalid instruction\nat line 3"

@@ -50,7 +50,7 @@ def test_what_was_done_with_each_run_is_said(cli, tmp_path):
 
 def test_the_command_that_decides_is_complete(cli, history):
     found = json.loads(
-        cli("history", "suspects", history, "--metric", "step_ms", "--arm", "eagle:k=4", "--json").stdout
+        cli("history", "suspects", history, "--metric", "step_ms", "--arm", "eagle:k=4", "--format", "json").stdout
     )
     (entry,) = found["series"]
     words = shlex.split(entry["suspect"]["decide_by"])

@@ -145,8 +145,8 @@ def test_what_is_no_run(cli, tmp_path):
 
 
 def test_other_options_beside_resume_are_refused(cli, tmp_path):
-    result = cli("run", "--resume", tmp_path, "--seed", 1, "-s", "ngram", "--json")
-    assert result.exit_code == 2 and "--json" not in result.stderr
+    result = cli("run", "--resume", tmp_path, "--seed", 1, "-s", "ngram", "--format", "json")
+    assert result.exit_code == 2 and "--format" not in result.stderr
     assert all(word in result.stderr for word in ("drop ", "--strategy", "--seed"))
 
 

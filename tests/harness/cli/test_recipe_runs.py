@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from specbench.harness.measured_acceptance import measured_acceptances
+from specbench.harness.spec.measured_acceptance import measured_acceptances
 
 CPU = (
     "--model toy --device cpu --dtype float32 --num-prompts 2 --output-len 8 --max-model-len 1100 --num-repeats 1 "
@@ -34,7 +34,7 @@ def table_below(stdout: str, title: str) -> list[str]:
 
 
 def test_20078_prints_its_table_and_stores_what_it_was(toy_recipe, only_run):
-    result = toy_recipe("--recipe", "seed-20078", "--sync", "single")
+    result = toy_recipe("--recipe", "vllm-pr-20078", "--sync", "single")
     assert result.exit_code == 0, result.output
     lines = table_below(result.stdout, "vLLM PR 20078")
     for header in ("state update", "TPOT change [95% CI]", "claimed tpot", "syncs/round"):
@@ -42,7 +42,7 @@ def test_20078_prints_its_table_and_stores_what_it_was(toy_recipe, only_run):
     assert lines[3].startswith("torch ops, multi [sync=single] (synthetic)") and "baseline" in lines[3]
     assert "* claimed: vLLM PR 20078" in result.stdout and "acceptance measured:sharegpt" in result.stdout
     manifest = only_run().manifest
-    assert manifest["recipe"]["name"] == "seed-20078" and len(manifest["recipe"]["sha256"]) == 64
+    assert manifest["recipe"]["name"] == "vllm-pr-20078" and len(manifest["recipe"]["sha256"]) == 64
     assert manifest["config"]["max_num_batched_tokens"] == 8192, "from the recipe"
     assert manifest["config"]["model"] == "toy", "from the command line"
     assert manifest["config"]["arms"][0]["engine"]["acceptance"] == forced(4)
@@ -51,7 +51,7 @@ def test_20078_prints_its_table_and_stores_what_it_was(toy_recipe, only_run):
 
 def test_6995_has_trees_and_requests_per_second(toy_recipe):
     lengths = "--num-layers 2 --random-input-len 12 --random-output-len 8"
-    result = toy_recipe("--recipe", "seed-6995", *lengths.split())
+    result = toy_recipe("--recipe", "sglang-pr-6995", *lengths.split())
     assert result.exit_code == 0, result.output
     lines = table_below(result.stdout, "SGLang PR 6995")
     assert [line.split("  ")[0] for line in lines[3:8]] == [
@@ -62,7 +62,7 @@ def test_6995_has_trees_and_requests_per_second(toy_recipe):
 
 
 def test_25196_counts_the_drafters_rows(toy_recipe):
-    result = toy_recipe("--recipe", "seed-25196", "--json")
+    result = toy_recipe("--recipe", "vllm-pr-25196", "--format", "json")
     assert result.exit_code == 0, result.output
     (table,) = json.loads(result.stdout)["tables"]
     rows = [dict(zip(table["headers"], row, strict=True)) for row in table["rows"]]
@@ -72,7 +72,9 @@ def test_25196_counts_the_drafters_rows(toy_recipe):
 
 
 def test_34880_on_a_shape_deep_enough_for_its_draft_model(toy_recipe):
-    result = toy_recipe("--recipe", "seed-34880", "--model", "smollm2-135m", "--num-layers", "4", "--num-prompts", "1")
+    result = toy_recipe(
+        "--recipe", "vllm-pr-34880", "--model", "smollm2-135m", "--num-layers", "4", "--num-prompts", "1"
+    )
     assert result.exit_code == 0, result.output
     lines = table_below(result.stdout, "vLLM PR 34880")
     assert len([line for line in lines if line.startswith(("EAGLE K=", "draft model K="))]) == 17
@@ -80,13 +82,13 @@ def test_34880_on_a_shape_deep_enough_for_its_draft_model(toy_recipe):
 
 
 def test_an_arm_that_cannot_run_here_is_refused_by_name(cli, runs):
-    result = cli("run", *CPU.split(), "--output-dir", runs, "--recipe", "seed-20078")
+    result = cli("run", *CPU.split(), "--output-dir", runs, "--recipe", "vllm-pr-20078")
     assert result.exit_code == 2 and not runs.exists()
     assert "specbench: error: fused, none, padded: sync=none is refused" in result.stderr
 
 
 def test_arms_typed_replace_the_recipes(toy_recipe, only_run):
-    result = toy_recipe("--recipe", "seed-25196", "-s", "no-spec", "-s", "naive-eagle:k=2")
+    result = toy_recipe("--recipe", "vllm-pr-25196", "-s", "no-spec", "-s", "naive-eagle:k=2")
     assert result.exit_code == 0, result.output
     manifest = only_run().manifest
     assert [arm["label"] for arm in manifest["arms"]] == ["no-spec", "naive-eagle:k=2,head=random"]
@@ -107,15 +109,15 @@ def test_a_users_own_recipe(toy_recipe, tmp_path):
 
 
 def test_one_thing_at_a_time_over_two_batch_sizes(toy_recipe, runs):
-    words = "--base seed-faithful --factor sync=single,none --factor drafter=padded --batch-sizes 1,2"
+    words = "--base vllm-before-pr-20078 --factor sync=single,none --factor drafter=padded --batch-sizes 1,2"
     result = toy_recipe(*words.split())
     assert result.exit_code == 0, result.output
     assert len(list(runs.iterdir())) == 2
-    joined = result.stdout[result.stdout.rindex("one thing at a time from seed-faithful") :].splitlines()
+    joined = result.stdout[result.stdout.rindex("one thing at a time from vllm-before-pr-20078") :].splitlines()
     cells = [line.split() for line in joined[3:] if line]
     assert [row[:3] for row in cells if row[0] in ("base", "sync", "drafter")] == [
-        ["base", "seed-faithful", "1"],
-        ["base", "seed-faithful", "2"],
+        ["base", "vllm-before-pr-20078", "1"],
+        ["base", "vllm-before-pr-20078", "2"],
         ["sync", "single", "1"],
         ["sync", "single", "2"],
         ["sync", "none", "-"],
@@ -126,7 +128,7 @@ def test_one_thing_at_a_time_over_two_batch_sizes(toy_recipe, runs):
 
 
 def test_a_resumed_or_shown_run_has_its_table_too(toy_recipe, cli, only_run):
-    first = toy_recipe("--recipe", "seed-25196", "-s", "no-spec").stdout
+    first = toy_recipe("--recipe", "vllm-pr-25196", "-s", "no-spec").stdout
     title = "vLLM PR 25196: FlashInfer in speculative decoding, padded drafter batch"
     assert title in first
     path = only_run().path
@@ -138,11 +140,13 @@ def test_a_resumed_or_shown_run_has_its_table_too(toy_recipe, cli, only_run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--recipe seed-20078 --base best", "base: --recipe and --base exclude each other"),
+        ("--recipe vllm-pr-20078 --base best", "base: --recipe and --base exclude each other"),
         ("--factor sync=none", "factor: needs --base"),
         ("--base best -s no-spec", "strategy: --base brings its own arm"),
         ("--recipe seed-1", "recipe: 'seed-1' is not known"),
-        ("--base worst", "base: 'worst' is not known; allowed: seed-faithful, best"),
+        ("--recipe seed-25196", "recipe: 'seed-25196' is now called 'vllm-pr-25196'"),
+        ("--base seed-faithful", "base: 'seed-faithful' is now called 'vllm-before-pr-20078'"),
+        ("--base worst", "base: 'worst' is not known; allowed: vllm-before-pr-20078, best"),
         ("--batch-sizes 1,x", "batch_sizes: '1,x' is not allowed"),
         ("--batch-sizes 2,2", "batch_sizes: '2,2' is not allowed"),
         ("--batch-sizes 0", "batch_sizes: '0' is not allowed"),
@@ -156,7 +160,7 @@ def test_bad_input_ends_in_one_line(toy, cli, runs, words, message):
 
 
 def test_list_shows_recipes_and_bases(cli):
-    content = json.loads(cli("list", "--json").stdout)
-    assert list(content["recipes"]) == ["seed-20078", "seed-25196", "seed-34880", "seed-6995"]
-    assert list(content["bases"]) == ["seed-faithful", "best"]
+    content = json.loads(cli("list", "--format", "json").stdout)
+    assert list(content["recipes"]) == ["sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]
+    assert list(content["bases"]) == ["vllm-before-pr-20078", "best"]
     assert "vLLM PR 25196" in cli("list").stdout

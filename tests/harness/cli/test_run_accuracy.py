@@ -59,7 +59,7 @@ def test_quiet_is_quiet_about_the_items_too(cli, asked, caplog):
 
 
 def test_items_never_enter_the_speed(cli, asked, only_run):
-    result = cli(*asked, "--json")
+    result = cli(*asked, "--format", "json")
     assert result.exit_code == 0, result.output
     report, run = json.loads(result.stdout), only_run()
     requests, steps = run.frames().requests, run.frames().steps
@@ -84,14 +84,14 @@ def test_items_never_enter_the_speed(cli, asked, only_run):
     ],
 )
 def test_interrupted_and_resumed_ends_as_one_that_was_not(cli, asked, runs, tmp_path, line, num_scored):
-    whole = cli(*asked, "--output-dir", tmp_path / "whole", "--json")
+    whole = cli(*asked, "--output-dir", tmp_path / "whole", "--format", "json")
     assert whole.exit_code == 0, whole.output
     code, _, stderr = interrupted(asked, line)
     assert code == 130 and "Traceback" not in stderr, stderr
     (path,) = runs.iterdir()
     assert len(rows_of(RunDirectory.open(path))) == num_scored
     assert RunDirectory.open(path).manifest["status"] == "interrupted"
-    resumed = cli("run", "--resume", path, "--json")
+    resumed = cli("run", "--resume", path, "--format", "json")
     assert resumed.exit_code == 0, resumed.output
     assert ("no-spec: scored already" in resumed.stderr) == (num_scored > 0)
     first, second = json.loads(whole.stdout), json.loads(resumed.stdout)

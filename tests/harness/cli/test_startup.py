@@ -26,7 +26,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "--version", "list", "list --json", "run --help", "show --help", "env --help"]
+    "words", ["--help", "--version", "list", "list --format json", "run --help", "show --help", "env --help"]
 )
 def test_nothing_heavy_is_imported(words):
     done = python("-c", _CODE.format(heavy=HEAVY), *words.split())

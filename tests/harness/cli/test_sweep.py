@@ -52,8 +52,8 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
 
     shown = cli("show", sweep.path)
     assert shown.exit_code == 0 and result.stdout.startswith(shown.stdout)
-    assert json.loads(cli("show", sweep.path / "sweep.json", "--json").stdout) == record
-    written = cli("show", sweep.path, "--markdown", "--write")
+    assert json.loads(cli("show", sweep.path / "sweep.json", "--format", "json").stdout) == record
+    written = cli("show", sweep.path, "--format", "md", "--write")
     assert written.stdout.startswith(f"# {sweep.path.name}") and "wrote" in written.stderr
 
 
@@ -61,13 +61,13 @@ def test_a_dry_run_measures_nothing(cli, toy_sweep, runs, blocks):
     result = cli(*toy_sweep, *GRID, "--acceptance", "synthetic:2.5", "--dry-run")
     assert result.exit_code == 0 and not runs.exists() and blocks == []
     assert "1 at once  2 at once" in result.stdout and "ngram:k=1: refused: acceptance: synthetic" in result.stdout
-    plan = json.loads(cli(*toy_sweep, *GRID, "--dry-run", "--json").stdout)
+    plan = json.loads(cli(*toy_sweep, *GRID, "--dry-run", "--format", "json").stdout)
     assert [p["max_concurrency"] for p in plan["points"]] == [1, 2] and [a["label"] for a in plan["arms"]] == LABELS
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_refused_arms_are_rows(cli, toy_sweep, only_sweep):
-    result = cli(*toy_sweep, *GRID, "--acceptance", "synthetic:2.5", "--json", "--quiet")
+    result = cli(*toy_sweep, *GRID, "--acceptance", "synthetic:2.5", "--format", "json", "--quiet")
     assert result.exit_code == 0 and result.stderr == ""
     record = json.loads(result.stdout)
     assert [arm["label"] for arm in record["arms"]] == ["no-spec", "ngram:k=2"]
@@ -116,7 +116,7 @@ BAD = {
     "strategy": (("-s", "ngrm"), "did you mean 'ngram'"),
     "twice": (("-s", "ngram:k=1", "-s", "ngram"), "'ngram:k=1' is given twice"),
     "of run": (("--num-repeats", 0), "num_repeats: 0 is not allowed"),
-    "head": (("--head", "random"), "head: 'random' is of no use"),
+    "head": (("--head", "random"), "head: 'random' has no effect"),
     "accuracy": (("--accuracy", "gsm8k"), "accuracy: random weights"),
     "resume": (("--resume", "nowhere"), "--output-dir, --strategy, --max-concurrency"),
 }

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from specbench.harness.cli.run import with_head
-from specbench.harness.engine.legality import ALLOWED, PART_MODES
-from specbench.harness.engine.plans import PARTS, PLANS
-from specbench.harness.run_config import ENGINE_KEYS, GRAPH_PART_KEYS
+from specbench.harness.spec.arm import ENGINE_KEYS, GRAPH_PART_KEYS, Switches, with_own_keys
+from specbench.harness.spec.legality import ALLOWED, PART_MODES
+from specbench.harness.spec.plans import PARTS, PLANS
 
 WITHOUT_OPTION = {"status_lag"}  # a key of an arm only
 
@@ -42,7 +41,7 @@ def test_help_has_every_switch_with_its_words(cli):
 
 
 def test_list_has_the_plans_and_every_switch(cli):
-    content = json.loads(cli("list", "--json", "--device", "cuda").stdout)
+    content = json.loads(cli("list", "--format", "json", "--device", "cuda").stdout)
     assert content["graph_plans"].keys() == PLANS.keys()
     assert content["graph_plans"]["full_and_piecewise"] == dict(
         target="full", first="full", later="full", mixed="piecewise"
@@ -65,5 +64,5 @@ def test_list_has_the_plans_and_every_switch(cli):
     ],
 )
 def test_head_goes_to_the_arms_that_take_one(text, expected):
-    assert with_head(text, "H") == expected
-    assert with_head(text, None) == text
+    assert with_own_keys(text, Switches(given={"head": "H"})) == expected
+    assert with_own_keys(text, Switches()) == text

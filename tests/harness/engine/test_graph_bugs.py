@@ -32,11 +32,11 @@ from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.graphs import split_round
 from specbench.harness.engine.launcher import capture_sizes
 from specbench.harness.engine.layouts import MixedEntry, decode_batch, mixed_batch
-from specbench.harness.engine.plans import PLANS
 from specbench.harness.engine.ranges import NullRanges
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.state import RoundState
 from specbench.harness.engine.strategy import Phase
+from specbench.harness.spec.plans import PLANS
 
 
 def _state(k: int = 2, max_num_seqs: int = 4) -> RoundState:

@@ -11,9 +11,9 @@ from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.target_cache import CachePool, OwnMemory
 from specbench.harness.run.prepare import prepare
 from specbench.harness.run.progress import NullProgress
-from specbench.harness.run_config import ArmConfig, RunConfig
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.kernels.attention.torch_attention import TorchAttention
-from specbench.workloads.base import WorkloadRequest
 
 STRATEGIES = {
     "no-spec": {},
@@ -50,8 +50,8 @@ def test_arms_are_built_so_that_each_cache_has_one_memory(monkeypatch):
         ArmConfig(label=name, strategy=name, options={key: str(value) for key, value in options.items()})
         for name, options in STRATEGIES.items()
     )
-    workload = WorkloadRequest(name="random", num_prompts=2, seed=1, max_model_len=160, random_input_len=20)
-    config = RunConfig(arms=arms, workload=workload, model="toy", load_format="dummy", device="cpu", page_size=4)
+    workload = dict(dataset_name="random", num_prompts=2, seed=1, max_model_len=160, random_input_len=20)
+    config = RunConfig(arms=arms, **workload, model="toy", load_format="dummy", device="cpu", page_size=4)
     taken = []
     monkeypatch.setattr(OwnMemory, "take", lambda self, shape, *rest: taken.append(shape) or torch.zeros(shape))
     run = prepare(config, NullProgress())

@@ -18,7 +18,7 @@ def test_the_load_of_the_run_without_its_arms_and_blocks():
 
 
 @pytest.mark.parametrize(
-    "words", ["run --recipe seed-20078", "run --base=best", "run --batch-sizes 1,8", "import x.json"]
+    "words", ["run --recipe vllm-pr-20078", "run --base=best", "run --batch-sizes 1,8", "import x.json"]
 )
 def test_what_one_pair_of_sides_cannot_repeat(words):
     assert load_options({"argv": ["specbench", *words.split()]}) == "" and load_options({}) == ""

@@ -13,7 +13,6 @@ from toy.plans import CPU, Plan
 
 from specbench.harness.engine.clock import END, GAP
 from specbench.harness.engine.graphs import Segment
-from specbench.harness.engine.plans import PLANS
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.strategy import Phase
 from specbench.harness.profiling import graph_nodes
@@ -25,6 +24,7 @@ from specbench.harness.profiling.node_map import (
     record_node_maps,
     write_node_maps,
 )
+from specbench.harness.spec.plans import PLANS
 
 KERNEL, MEMCPY, MEMSET, HOST, CHILD, EMPTY, EVENT = 0, 1, 2, 3, 4, 5, 7
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-from specbench.harness.arm_tables import measured_once, read_arm, with_switches
 from specbench.harness.arms import resolve_arm
-from specbench.harness.base_files import base_summaries, load_base
-from specbench.harness.cli.run import run
-from specbench.harness.cli.run_plan import option_types
-from specbench.harness.engine import legality
-from specbench.harness.factors import factor_rows, parse_factors
-from specbench.harness.measured_acceptance import find_measured, measured_acceptances, with_measured_rates
-from specbench.harness.recipe_files import load_recipe, recipe_names, recipe_summaries
-from specbench.harness.run_config import parse_arm
+from specbench.harness.spec import legality
+from specbench.harness.spec.ablation import factor_rows, parse_factors
+from specbench.harness.spec.arm import Switches, parse_arm
+from specbench.harness.spec.measured_acceptance import find_measured, measured_acceptances, with_measured_rates
+from specbench.harness.spec.options import RunOptions
+from specbench.harness.spec.recipe_files import base_summaries, load_base, load_recipe, recipe_names, recipe_summaries
+from specbench.harness.spec.variant import measured_once, read_arm, with_switches
 from specbench.reports.seed_table import check_columns
 
-OPTIONS = option_types(run)
-NAMES = ["seed-20078", "seed-25196", "seed-34880", "seed-6995"]
+OPTIONS = {name: said for name, said in RunOptions.schema().items() if said.group not in ("Arms", "Output")}
+NAMES = ["sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def write(tmp_path, text: str) -> str:
 
 def test_every_seed_has_a_recipe_with_a_line_about_it():
     assert recipe_names() == NAMES
-    assert all(recipe_summaries().values()) and set(base_summaries()) == {"seed-faithful", "best"}
+    assert all(recipe_summaries().values()) and set(base_summaries()) == {"vllm-before-pr-20078", "best"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +48,7 @@ def test_shipped_recipes_are_whole(name):
     recipe = load_recipe(name, OPTIONS)
     assert recipe.summary and recipe.report.title and recipe.report.notes and recipe.report.claim["source"]
     assert recipe.rows[0].baseline, "rows above the first baseline would be compared with nothing"
-    assert len({row.name for row in recipe.rows}) == len(recipe.rows)
+    assert len({row.label for row in recipe.rows}) == len(recipe.rows)
     check_columns(recipe.report.columns)
     claimed = {f"claim:{key}" for row in recipe.rows for key in row.claim}
     assert claimed and claimed <= set(recipe.report.columns), "a claim that no column shows"
@@ -58,7 +58,7 @@ def test_shipped_recipes_are_whole(name):
 def test_every_arm_of_a_shipped_recipe_is_legal_on_a_gpu(name, a_gpu_with_everything):
     recipe = load_recipe(name, OPTIONS)
     switches = {k: v for k, v in recipe.run.items() if k in ("attention", "graph", "sync", "acceptance", "head")}
-    rows, notes = measured_once([with_switches(row, switches, {}) for row in recipe.rows])
+    rows, notes = measured_once([with_switches(row, Switches(defaults=switches, given={})) for row in recipe.rows])
     assert not notes, "two arms that are the same"
     for row in rows:
         arm = resolve_arm(with_measured_rates(row.arm), "cuda", synthetic_weights=True)
@@ -66,7 +66,7 @@ def test_every_arm_of_a_shipped_recipe_is_legal_on_a_gpu(name, a_gpu_with_everyt
 
 
 def test_the_rows_of_20078_differ_in_what_their_names_say():
-    rows = load_recipe("seed-20078", OPTIONS).rows
+    rows = load_recipe("vllm-pr-20078", OPTIONS).rows
     switches = [tuple(row.arm.engine[key] for key in ("state_update", "sync", "drafter")) for row in rows]
     assert switches == [
         ("torch", "multi", "unpadded"),
@@ -82,7 +82,7 @@ def test_6995_sends_sglangs_lengths():
     """1024 tokens with SGLang's range ratio 0.7 are int(1024 * 0.7) to 1024 tokens."""
     from specbench.workloads.random_lengths import length_range
 
-    run_options = load_recipe("seed-6995", OPTIONS).run
+    run_options = load_recipe("sglang-pr-6995", OPTIONS).run
     for side in ("input", "output"):
         assert length_range(run_options[f"random_{side}_len"], run_options["random_range_ratio"]) == (716, 1024)
 
@@ -121,19 +121,21 @@ def test_mistakes_in_a_recipe_are_named(tmp_path, text, message):
 
 
 def test_unknown_recipes_columns_and_bases_are_named():
-    with pytest.raises(ValueError, match=r"recipe: 'seed-2519' is not known \(did you mean 'seed-25196'\?\); allowed:"):
-        load_recipe("seed-2519", OPTIONS)
-    with pytest.raises(ValueError, match="allowed: seed-20078, .*, or a .toml file"):
+    with pytest.raises(
+        ValueError, match=r"recipe: 'vllm-pr-2519' is not known \(did you mean 'vllm-pr-25196'\?\); allowed:"
+    ):
+        load_recipe("vllm-pr-2519", OPTIONS)
+    with pytest.raises(ValueError, match="allowed: sglang-pr-6995, .*, or a .toml file"):
         load_recipe("nowhere.toml", OPTIONS)
     with pytest.raises(ValueError, match=r"report.columns: 'tsp' is not known \(did you mean 'tps'\?\)"):
         check_columns(["tsp"])
-    with pytest.raises(ValueError, match="base: 'bets' is not known; allowed: seed-faithful, best"):
+    with pytest.raises(ValueError, match="base: 'bets' is not known; allowed: vllm-before-pr-20078, best"):
         load_base("bets", OPTIONS)
 
 
 def test_numbers_without_a_point_are_fine_where_a_fraction_is_meant(tmp_path):
     recipe = load_recipe(write(tmp_path, "[run]\nrequest_rate = 3\ntemperature = 0.5\nstop_token_id = [1]"), OPTIONS)
-    assert recipe.run == {"request_rate": 3, "temperature": 0.5, "stop_token_id": [1]}
+    assert recipe.run == {"request_rate": 3, "temperature": 0.5, "stop_token_ids": (1,)}
 
 
 # -- what is typed ---------------------------------------------------------------------------------------------------
@@ -142,29 +144,31 @@ ARM = {"strategy": "eagle", "label": "mine", "k": 4, "sync": "multi", "graph_fir
 
 
 def test_defaults_fill_gaps_and_what_is_typed_replaces_the_arms_own():
-    row = with_switches(read_arm(ARM, "x"), {"sync": "none", "attention": "torch", "head": "a"}, {})
+    row = with_switches(
+        read_arm(ARM, "x"), Switches(defaults={"sync": "none", "attention": "torch", "head": "a"}, given={})
+    )
     assert row.arm.engine == {"sync": "multi", "graph_first": "piecewise", "attention": "torch"}
-    assert row.arm.options == {"k": "4", "head": "a"} and row.name == row.arm.label == "mine"
-    row = with_switches(row, {}, {"sync": "single", "head": "b"})
+    assert row.arm.options == {"k": "4", "head": "a"} and row.label == row.arm.label == "mine"
+    row = with_switches(row, Switches(defaults={}, given={"sync": "single", "head": "b"}))
     assert row.arm.engine["sync"] == "single" and row.arm.options["head"] == "b"
     assert row.arm.label == "mine [sync=single]", "a label must not name what was not run"
 
 
 def test_a_whole_graph_plan_replaces_the_arms_parts():
-    row = with_switches(read_arm(ARM, "x"), {}, {"graph": "none"})
+    row = with_switches(read_arm(ARM, "x"), Switches(defaults={}, given={"graph": "none"}))
     assert row.arm.engine == {"sync": "multi", "graph": "none"} and row.arm.label == "mine [graph=none]"
 
 
 def test_a_head_concerns_eagle_arms_only():
-    row = with_switches(read_arm({"strategy": "no-spec"}, "x"), {"head": "a"}, {})
+    row = with_switches(read_arm({"strategy": "no-spec"}, "x"), Switches(defaults={"head": "a"}, given={}))
     assert row.arm.options == {} and row.arm.engine == {}
 
 
 def test_arms_that_became_the_same_are_measured_once_and_said_so():
     rows = [read_arm({**ARM, "label": name, "sync": sync}, "x") for name, sync in (("a", "multi"), ("b", "single"))]
-    kept, notes = measured_once([with_switches(row, {}, {"sync": "single"}) for row in rows])
+    kept, notes = measured_once([with_switches(row, Switches(defaults={}, given={"sync": "single"})) for row in rows])
     assert [row.arm.label for row in kept] == ["a [sync=single]", "a [sync=single]"]
-    assert [row.name for row in kept] == ["a [sync=single]", "b"]
+    assert [row.label for row in kept] == ["a [sync=single]", "b"]
     assert notes == ["b: the same as a [sync=single] with these switches; measured once"]
 
 
@@ -196,16 +200,20 @@ def test_measured_acceptance_says_what_was_measured_and_unknown_names_are_refuse
         find_measured("measured:x")
 
 
+def check_on(device: str):
+    return functools.partial(resolve_arm, device=device, synthetic_weights=True)
+
+
 # -- one thing at a time ---------------------------------------------------------------------------------------------
 
 
 def rows_of(name: str, factors: dict | None = None, **given: str):
     base = load_base(name, OPTIONS)
     defaults = {"acceptance": "measured:sharegpt", "head": "random"}
-    return factor_rows(base, factors or base.factors, defaults, given, "cuda", True)
+    return factor_rows(base, factors or base.factors, Switches(defaults=defaults, given=given), check_on("cuda"))
 
 
-@pytest.mark.parametrize("name", ["seed-faithful", "best"])
+@pytest.mark.parametrize("name", ["vllm-before-pr-20078", "best"])
 def test_each_row_changes_one_switch_of_the_base(name, a_gpu_with_everything):
     base, *others = rows_of(name)
 
@@ -224,7 +232,7 @@ def test_each_row_changes_one_switch_of_the_base(name, a_gpu_with_everything):
 
 
 def test_what_another_switch_forbids_is_refused_and_not_repaired(a_gpu_with_everything):
-    refused = {(row.switch, row.value): row.refused for row in rows_of("seed-faithful") if row.arm is None}
+    refused = {(row.switch, row.value): row.refused for row in rows_of("vllm-before-pr-20078") if row.arm is None}
     assert "must read the accepted counts" in refused["sync", "none"], "it would need padded as well"
     assert "reads in mid-round" in refused["graph", "one"]
     refused = {(row.switch, row.value): row.refused for row in rows_of("best") if row.arm is None}
@@ -234,10 +242,10 @@ def test_what_another_switch_forbids_is_refused_and_not_repaired(a_gpu_with_ever
 
 def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
     rows = rows_of(
-        "seed-faithful", {"sync": ("multi", "single"), "graph_first": ("piecewise", "none"), "k": ("4", "2")}
+        "vllm-before-pr-20078", {"sync": ("multi", "single"), "graph_first": ("piecewise", "none"), "k": ("4", "2")}
     )
     assert [(row.switch, row.value) for row in rows] == [
-        ("base", "seed-faithful"),
+        ("base", "vllm-before-pr-20078"),
         ("sync", "single"),
         ("graph_first", "none"),
         ("k", "2"),
@@ -249,7 +257,7 @@ def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
 def test_a_base_that_cannot_run_here_is_refused_by_name():
     with pytest.raises(ValueError, match="base best .*: graph is refused: CUDA graphs need a CUDA device"):
         base = load_base("best", OPTIONS)
-        factor_rows(base, base.factors, {}, {"attention": "torch"}, "cpu", True)
+        factor_rows(base, base.factors, Switches(given={"attention": "torch"}), check_on("cpu"))
 
 
 @pytest.mark.parametrize(

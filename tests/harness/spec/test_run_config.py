@@ -7,10 +7,10 @@ from toy.engines import toy_target
 
 from specbench.harness.arms import build_engine, resolve_arm
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, WORKLOADS, lookup
-from specbench.harness.run_config import RunConfig, parse_arm
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.run_config import RunConfig
 from specbench.kernels.state_update import FusedStateUpdate
 from specbench.kernels.torch_update import TorchStateUpdate
-from specbench.workloads.base import WorkloadRequest
 
 
 @pytest.mark.parametrize("table", [STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS])
@@ -29,9 +29,7 @@ def test_unknown_names_list_the_known_ones_and_the_nearest():
 
 
 def test_arms_split_engine_keys_from_the_strategys_own():
-    arm = parse_arm(
-        "eagle:k=4,head=/a/b,graph=one,status_lag=2", {"graph": "none", "sync": "single", "attention": None}
-    )
+    arm = parse_arm("eagle:k=4,head=/a/b,graph=one,status_lag=2", {"graph": "none", "sync": "single"})
     assert (arm.label, arm.strategy) == ("eagle:k=4,head=/a/b,graph=one,status_lag=2", "eagle")
     assert arm.options == {"k": "4", "head": "/a/b"}
     assert arm.engine == {"graph": "one", "sync": "single", "status_lag": "2"}, "the arm's own word counts"
@@ -125,7 +123,7 @@ def test_a_baseline_stays_real_under_a_global_acceptance():
 
 def _run_config(**changes) -> RunConfig:
     arms = changes.pop("arms", (parse_arm("no-spec", {}),))
-    return RunConfig(arms=arms, workload=WorkloadRequest(name="random"), **changes)
+    return RunConfig(arms=arms, **{"dataset_name": "random", **changes})
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .registry import STRATEGIES, lookup
-from .run_config import ArmConfig
+from specbench.harness.registry import strategy_class
+
+from .arm import ArmConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,9 +60,8 @@ def with_measured_rates(arm: ArmConfig) -> ArmConfig:
     found = find_measured(arm.engine.get("acceptance"))
     if found is None:
         return arm
-    strategy = lookup(STRATEGIES, arm.strategy, "strategy")(arm.options)
+    strategy = strategy_class(arm.strategy).of(arm.options)
     engine = {key: value for key, value in arm.engine.items() if key != "acceptance"}
     if strategy.num_drafts:
-        depth = strategy.tree.depth if strategy.tree else strategy.num_drafts
-        engine["acceptance"] = "synthetic:rates=" + "/".join(f"{rate:g}" for rate in found.rates(depth))
+        engine["acceptance"] = "synthetic:rates=" + "/".join(f"{rate:g}" for rate in found.rates(strategy.depth))
     return replace(arm, engine=engine)

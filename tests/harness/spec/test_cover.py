@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
 from typer.testing import CliRunner
 
-from specbench.harness.accuracy.pairwise import MOST_CELLS, legal_cells, pairwise_cover
 from specbench.harness.arms import resolve_arm
 from specbench.harness.cli.main import app
-from specbench.harness.engine import legality
-from specbench.harness.engine.plans import PLANS
-from specbench.harness.run_config import parse_arm
+from specbench.harness.spec import legality
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.cover import MOST_CELLS, legal_cells, pairwise_cover
+from specbench.harness.spec.plans import PLANS
+
+
+def check_on(device: str):
+    return functools.partial(resolve_arm, device=device, synthetic_weights=False)
 
 
 @pytest.fixture(params=["cpu", "cuda", "cuda without flashinfer"])
@@ -24,7 +29,7 @@ def device(request, monkeypatch) -> str:
 
 
 def test_every_legal_pair_is_covered_by_few_legal_arms(device):
-    legal, cover = legal_cells(device), pairwise_cover(device)
+    legal, cover = legal_cells(device, check_on(device)), pairwise_cover(device, check_on(device))
     assert len(cover) <= MOST_CELLS and len({c.text() for c in cover}) == len(cover)
     assert set(cover) <= set(legal)
     covered = set().union(*(c.pairs() for c in cover))
@@ -34,7 +39,7 @@ def test_every_legal_pair_is_covered_by_few_legal_arms(device):
 def test_it_covers_all_that_the_table_knows(monkeypatch):
     """Told apart from the cover's own list: values by values of the switches, on a machine that has every package."""
     monkeypatch.setattr(legality, "_has", lambda package: True)
-    cover = pairwise_cover("cuda")
+    cover = pairwise_cover("cuda", check_on("cuda"))
     arms = [resolve_arm(parse_arm(c.text(), {}), "cuda", False) for c in cover]
     met = {(a.choices.attention, a.choices.sync) for a in arms}
     refused = {("flashinfer", "none")}
@@ -49,10 +54,10 @@ def test_it_covers_all_that_the_table_knows(monkeypatch):
 
 
 def test_the_first_arm_is_the_plain_baseline_and_the_arms_are_always_the_same(device):
-    cover = pairwise_cover(device)
+    cover = pairwise_cover(device, check_on(device))
     first = cover[0]
     assert (first.strategy, first.graph, first.sync, first.state_update) == ("no-spec", "none", "single", "torch")
-    assert cover == pairwise_cover(device)
+    assert cover == pairwise_cover(device, check_on(device))
 
 
 def test_a_cover_chooses_its_arms_itself(tmp_path):
@@ -73,4 +78,4 @@ def test_a_cover_is_certified_arm_by_arm(tmp_path):
     failed = [line for line in result.stdout.splitlines() if "FAILED" in line]
     # The toy has fewer layers than the drafts ask for: those arms fail to be built, and the others go on.
     assert failed and all(line.startswith("draft-model:") for line in failed) and result.exit_code == 6
-    assert len(lines) >= len([c for c in pairwise_cover("cpu") if c.strategy != "draft-model"])
+    assert len(lines) >= len([c for c in pairwise_cover("cpu", check_on("cpu")) if c.strategy != "draft-model"])

@@ -1,13 +1,13 @@
 """A pairwise cover of what may be combined: few arms in which every two legal choices meet at least once.
 
 Faults of an engine mostly need two switches to meet (Kuhn, Wallace, Gallo 2004), so that a cover of all pairs finds
-them with some thirty arms where the whole product has hundreds. What is legal is asked of engine/legality.py. The
+them with some thirty arms where the whole product has hundreds. What is legal is asked of spec/legality.py. The
 cover is grown greedily, each arm the one with most pairs not met yet (AETG, Cohen et al. 1997), from several orders of
 the candidates; the smallest cover is taken. The same machine gets the same arms every time.
 
-Two spellings need saying. `naive-eagle` is `eagle` with the plan `one`: given the plan both run the same round, so they
-are one strategy here, which goes by its own name in each plan. An unpadded drafter's first pass cannot be in a graph of
-its own: under plans that would capture it, it is left to piecewise graphs, as `graph=auto` does.
+Two spellings need saying. A strategy that declares `same_rounds_as` another (naive-eagle: eagle with the plan `one`) is
+one strategy with it here, which goes by its own name in that plan. An unpadded drafter's first pass cannot be in a
+graph of its own: under plans that would capture it, it is left to piecewise graphs, as `graph=auto` does.
 """
 
 from __future__ import annotations
@@ -17,22 +17,16 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from specbench.harness.arms import resolve_arm
-from specbench.harness.engine.legality import ALLOWED
-from specbench.harness.engine.plans import PLANS
-from specbench.harness.metrics.metrics import BASELINE
-from specbench.harness.run_config import parse_arm
+from specbench.harness.registry import BASELINE, declared_strategies, strategy_class
+
+from .arm import parse_arm
+from .legality import ALLOWED
+from .plans import PLANS
+from .variant import CheckArm
 
 MOST_CELLS = 30
 _NUM_ORDERS = 60
 _FULL_FIRST = ("full_decode_only", "full_and_piecewise")  # plans whose other parts an unpadded drafter allows
-_STRATEGIES = {
-    BASELINE: "",
-    "ngram": "k=4",
-    "draft-model": "k=2,draft=self:10",
-    "eagle": "k=4",
-    "eagle-topk": "num_steps=3,topk=3,num_draft_tokens=8",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +42,9 @@ class Cell:
 
     def text(self) -> str:
         """A strategy argument."""
-        name = "naive-eagle" if (self.strategy, self.graph) == ("eagle", "one") else self.strategy
-        words = [_STRATEGIES[self.strategy]] if _STRATEGIES[self.strategy] else []
+        own_name = {(kind.same_rounds_as, kind.graph): kind.name for kind in declared_strategies()}
+        name = own_name.get((self.strategy, self.graph), self.strategy)
+        words = [options] if (options := strategy_class(self.strategy).cover_options) else []
         words += [f"{key}={getattr(self, key)}" for key in ("attention", "graph", "sync", "state_update")]
         if self.drafter == "unpadded":
             words.append("drafter=unpadded")
@@ -65,31 +60,32 @@ class Cell:
 Pair = tuple[tuple[str, str], tuple[str, str]]
 
 
-def legal_cells(device: str) -> list[Cell]:
-    """Every combination that may run on `device` with the packages of this machine."""
-    return [cell for cell in _product(device) if _is_legal(cell, device)]
+def legal_cells(device: str, check: CheckArm) -> list[Cell]:
+    """Every combination that may run on `device` with the packages of this machine; `check` resolves arms for it."""
+    return [cell for cell in _product(device) if _is_legal(cell, check)]
 
 
 def _product(device: str) -> Iterator[Cell]:
     # On a GPU torch's own attention is the reference of the others, not something to run.
     attention = [a for a in ALLOWED["attention"] if a != "auto" and (a == "torch") == (device == "cpu")]
     sync = [s for s in ALLOWED["sync"] if s != "auto"]
-    choices = (_STRATEGIES, ALLOWED["drafter"], attention, PLANS, sync, ALLOWED["state_update"])
+    strategies = [kind.name for kind in declared_strategies() if kind.cover_options is not None]
+    choices = (strategies, ALLOWED["drafter"], attention, PLANS, sync, ALLOWED["state_update"])
     for s, d, a, g, y, u in itertools.product(*choices):
         yield Cell(strategy=s, drafter=d, attention=a, graph=g, sync=y, state_update=u)
 
 
-def _is_legal(cell: Cell, device: str) -> bool:
+def _is_legal(cell: Cell, check: CheckArm) -> bool:
     try:
-        choices = resolve_arm(parse_arm(cell.text(), {}), device, synthetic_weights=False).choices
+        choices = check(parse_arm(cell.text())).choices
     except ValueError:
         return False
     return choices.drafter == cell.drafter  # one without a drafter has no such choice
 
 
-def pairwise_cover(device: str) -> list[Cell]:
+def pairwise_cover(device: str, check: CheckArm) -> list[Cell]:
     """The plain baseline first. Every pair of two choices that is in some legal cell is in one of these."""
-    legal = legal_cells(device)
+    legal = legal_cells(device, check)
     assert legal, "the torch backend runs on any CPU, Triton or another backend on any GPU"
     baseline = next(
         c for c in legal if (c.strategy, c.graph, c.sync, c.state_update) == (BASELINE, "none", "single", "torch")

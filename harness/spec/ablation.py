@@ -7,31 +7,21 @@ the switch to make it legal: that row would be about two things.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from .arm_tables import with_switches
-from .arms import resolve_arm
-from .base_files import Base
-from .engine.legality import ALLOWED, PART_MODES
-from .engine.plans import PLANS, parse_plan
+from specbench.harness.registry import STRATEGIES, declared_strategies
+
+from .arm import ArmConfig, Switches, own_keys
+from .legality import ALLOWED, PART_MODES, Refused
 from .measured_acceptance import with_measured_rates
-from .recipe_files import check_keys
-from .registry import STRATEGIES
-from .run_config import ArmConfig
+from .plans import PLANS, parse_plan
+from .recipe_files import Base
+from .spellings import check_keys
+from .variant import CheckArm, Variant, with_switches
 
 _COUNTS = ("k", "status_lag")  # whole numbers: switches without a list of values
 
 Factors = Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FactorRow:
-    """One row of the table: `arm` is None where `refused` says why it cannot run. The base has no switch."""
-
-    switch: str
-    value: str
-    arm: ArmConfig | None
-    refused: str = ""
 
 
 def parse_factors(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -60,24 +50,30 @@ def _check_values(switch: str, values: Sequence[str]) -> None:
             raise ValueError(f"factor: {switch}={value!r} is not known; allowed: {', '.join(known[switch])}")
 
 
-def factor_rows(
-    base: Base, factors: Factors, defaults: Mapping[str, str], given: Mapping[str, str], device: str, synthetic: bool
-) -> list[FactorRow]:
-    """The base's row, then the others. `defaults` and `given` are switches of the command (arm_tables.py).
-
-    Raises ValueError where the base itself is refused.
-    """
-    row = with_switches(base.row, defaults, given)
-    first = with_measured_rates(row.arm)
+def factor_rows(base: Base, factors: Factors, switches: Switches, check: CheckArm) -> list[Variant]:
+    """The base's row, then the others, under the command's switches. Raises ValueError where the base is refused."""
+    row = with_switches(base.row, switches)
+    arm = with_measured_rates(row.the_arm)
     try:
-        resolve_arm(first, device, synthetic)
+        check(arm)
     except ValueError as error:
-        raise ValueError(f"base {row.name}: {error}") from error
-    rows = [FactorRow(switch="base", value=base.name, arm=first)]
+        raise ValueError(f"base {row.label}: {error}") from error
+    rows = [Variant(switch="base", value=base.name, label=arm.label, arm=arm)]
     for switch, values in factors.items():
-        current = _current(row.arm, switch)
-        rows += [_variant(row.arm, switch, value, device, synthetic) for value in values if value != current]
+        current = _current(row.the_arm, switch)
+        rows += [_variant(row.the_arm, switch, value, check) for value in values if value != current]
     return rows
+
+
+def factor_notes(rows: Sequence[Variant]) -> list[str]:
+    """What a reader of the rows must know of strategies that run the same round."""
+    named = {row.value for row in rows if row.switch == "strategy"}
+    return [
+        f"strategy: with the graph plan given, {kind.same_rounds_as} and {kind.name} run the same round; the row shows "
+        "noise."
+        for kind in declared_strategies()
+        if kind.same_rounds_as and {kind.name, kind.same_rounds_as} & named
+    ]
 
 
 def _current(arm: ArmConfig, switch: str) -> str | None:
@@ -95,22 +91,20 @@ def _mode_of_part(plan: str | None, part: str) -> str | None:
     return None if plan is None or plan.lower() not in PLANS else getattr(parse_plan(plan, {}), part)
 
 
-def _variant(arm: ArmConfig, switch: str, value: str, device: str, synthetic: bool) -> FactorRow:
+def _variant(arm: ArmConfig, switch: str, value: str, check: CheckArm) -> Variant:
     if switch == "strategy":
         changed = replace(arm, strategy=value)
-    elif switch in arm.options or switch == "k":
+    elif switch in own_keys(arm.strategy):
         changed = replace(arm, options={**arm.options, switch: value})
     else:
         changed = replace(arm, engine={**arm.engine, switch: value})
-    changed = replace(changed, label=f"{arm.label} {switch}={value}")
+    label = f"{arm.label} {switch}={value}"
+    row = Variant(switch=switch, value=value, label=label)
     try:
-        changed = with_measured_rates(changed)
-        resolve_arm(changed, device, synthetic)
+        changed = with_measured_rates(replace(changed, label=label))
+        check(changed)
+    except Refused as error:
+        return replace(row, refused=f"{error.rule}: {error.reason}")
     except ValueError as error:
-        return FactorRow(switch=switch, value=value, arm=None, refused=_reason(error))
-    return FactorRow(switch=switch, value=value, arm=changed)
-
-
-def _reason(error: ValueError) -> str:
-    """Without the list of everything that was resolved; the row itself says that it is refused."""
-    return str(error).partition(" (resolved: ")[0].replace(" is refused: ", ": ", 1)
+        return replace(row, refused=str(error))
+    return replace(row, arm=changed)

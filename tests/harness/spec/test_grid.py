@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-from specbench.harness.run_config import parse_arm
-from specbench.harness.sweep.grid import make_grid, parse_numbers
+from specbench.harness.arms import resolve_arm
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.grid import make_grid
+from specbench.harness.spec.options import parse_numbers
 
 
 def grid(arguments, num_drafts=(1, 2), **engine):
-    return make_grid(arguments, num_drafts, lambda text: parse_arm(text, engine), "cpu", synthetic=False)
+    check = functools.partial(resolve_arm, device="cpu", synthetic_weights=False)
+    return make_grid(arguments, num_drafts, lambda text: parse_arm(text, engine), check)
 
 
 def test_every_strategy_at_every_number_of_drafts():
@@ -70,7 +75,7 @@ def test_an_argument_of_which_nothing_can_run_is_bad_input(argument, words):
 
 
 def test_numbers():
-    assert parse_numbers("max_concurrency", "16, 1,4", "1,4") == [1, 4, 16]
+    assert parse_numbers("max_concurrency", "16, 1,4", "1,4") == (1, 4, 16)
 
 
 @pytest.mark.parametrize("text", ["", "1,1", "0,2", "1,x", "-1", "1.5"])

@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .arm_tables import ArmRow, read_arm
+from .fields import Option, Value, checked_table
+from .spellings import check_keys, check_renamed_file
+from .variant import Variant, read_arm
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,12 +29,10 @@ else:
     import tomli as tomllib
 
 FOLDER = Path(__file__).with_name("recipes")
+_BASES = FOLDER / "bases.toml"  # arms that one thing at a time is changed of
 _TOP = ("summary", "run", "arm", "report")
 _REPORT: dict[str, type] = {"title": str, "columns": list, "notes": list, "claim": dict}
 _CLAIM = ("source", "hardware", "setup")
-
-OptionTypes = Mapping[str, tuple[type, ...]]
-"""Options of the command by name, with the types that their values may have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,14 +52,25 @@ class Recipe:
     name: str
     sha256: str
     summary: str
-    run: dict[str, Any]
-    rows: tuple[ArmRow, ...]
+    run: dict[str, Value]
+    rows: tuple[Variant, ...]
     report: Report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """A base arm, the run it is measured in, and the switches that are tried where none are named."""
+
+    name: str
+    summary: str
+    row: Variant
+    run: dict[str, Value]
+    factors: dict[str, tuple[str, ...]]
 
 
 def recipe_names() -> list[str]:
     """Recipes that ship with the package."""
-    return sorted(path.stem for path in FOLDER.glob("seed-*.toml"))
+    return sorted(path.stem for path in FOLDER.glob("*-pr-*.toml"))
 
 
 def recipe_summaries() -> dict[str, str]:
@@ -67,11 +78,12 @@ def recipe_summaries() -> dict[str, str]:
     return {name: read_toml(FOLDER / f"{name}.toml", "recipe")[1]["summary"] for name in recipe_names()}
 
 
-def load_recipe(name: str, options: OptionTypes) -> Recipe:
-    """A recipe by its name or by the path of a file.
+def load_recipe(name: str, options: Mapping[str, Option]) -> Recipe:
+    """A recipe by its name or by the path of a file. `options`: those that its table [run] may give.
 
     Raises ValueError for an unknown name, a file that is no TOML, an unknown key or a value of the wrong type.
     """
+    check_renamed_file("recipe", name)
     path = FOLDER / f"{name}.toml" if name in recipe_names() else Path(name)
     if path.suffix != ".toml" or not path.is_file():
         near = difflib.get_close_matches(name, recipe_names(), n=1)
@@ -80,8 +92,7 @@ def load_recipe(name: str, options: OptionTypes) -> Recipe:
     text, raw = read_toml(path, "recipe")
     where = f"recipe {name}"
     check_keys(raw, _TOP, where)
-    run = checked_table(raw, "run", where)
-    check_options(run, options, where)
+    run = checked_table(_table(raw, "run", where), options, f"{where}: run")
     arms = raw.get("arm", [])
     if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms):
         raise ValueError(f"{where}: arm: {arms!r} is not allowed; allowed: [[arm]] tables")
@@ -91,8 +102,27 @@ def load_recipe(name: str, options: OptionTypes) -> Recipe:
         summary=str(raw.get("summary", "")),
         run=run,
         rows=tuple(read_arm(arm, f"{where}: arm {number}") for number, arm in enumerate(arms, 1)),
-        report=_read_report(checked_table(raw, "report", where), where),
+        report=_read_report(_table(raw, "report", where), where),
     )
+
+
+def base_summaries() -> dict[str, str]:
+    """All bases with a line each."""
+    return {name: table["summary"] for name, table in read_toml(_BASES, "base")[1]["base"].items()}
+
+
+def load_base(name: str, options: Mapping[str, Option]) -> Base:
+    """ValueError with the known names for an unknown one."""
+    raw = read_toml(_BASES, "base")[1]
+    check_renamed_file("base", name)
+    if name not in raw["base"]:
+        raise ValueError(f"base: {name!r} is not known; allowed: {', '.join(raw['base'])}")
+    run = checked_table(raw["run"], options, f"base {name}: run")
+    table = dict(raw["base"][name])
+    summary = table.pop("summary")
+    row = read_arm({**table, "label": name}, f"base {name}")
+    factors = {switch: tuple(values) for switch, values in raw["factors"].items()}
+    return Base(name=name, summary=summary, row=row, run=run, factors=factors)
 
 
 def read_toml(path: Path, field_name: str) -> tuple[str, dict[str, Any]]:
@@ -104,30 +134,11 @@ def read_toml(path: Path, field_name: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"{field_name}: {path} is not valid TOML: {error}") from error
 
 
-def check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
-    for key, value in table.items():
-        if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ValueError(f"{where}: unknown key {key!r} = {value!r}{hint}; allowed: {', '.join(allowed)}")
-
-
-def checked_table(raw: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+def _table(raw: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     value = raw.get(key, {})
     if not isinstance(value, dict):
         raise ValueError(f"{where}: {key}: {value!r} is not allowed; allowed: a table [{key}]")
     return value
-
-
-def check_options(run: Mapping[str, Any], options: OptionTypes, where: str) -> None:
-    """ValueError for a key that is no option of the command, or a value that the option cannot hold."""
-    check_keys(run, tuple(options), f"{where}: run")
-    for key, value in run.items():
-        kinds = options[key]
-        is_number = float in kinds and isinstance(value, int) and not isinstance(value, bool)
-        if not is_number and type(value) not in kinds:
-            allowed = " or ".join(kind.__name__ for kind in kinds)
-            raise ValueError(f"{where}: run.{key}: {value!r} is not allowed; allowed: {allowed}")
 
 
 def _read_report(raw: Mapping[str, Any], where: str) -> Report:

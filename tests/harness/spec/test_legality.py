@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from specbench.harness.engine import legality
 from specbench.harness.engine.config import EngineConfig
-from specbench.harness.engine.legality import ALLOWED, PART_MODES, RULES, Choices, resolve
-from specbench.harness.engine.plans import PARTS, PLANS, GraphPlan, parse_plan
+from specbench.harness.spec import legality
+from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, resolve
+from specbench.harness.spec.plans import PARTS, PLANS, GraphPlan, parse_plan
 
 
 def _cuda(**changes) -> Choices:

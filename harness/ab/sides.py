@@ -1,25 +1,23 @@
-"""From the words of `specbench ab` to its sides, and from a side's words to the configuration of a run."""
+"""From the words of an A/B experiment to its sides, and from a side's words to the configuration of a run."""
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
-import typer
+from specbench.harness.run.prepare import arm_check
+from specbench.harness.spec.options import RunOptions
+from specbench.harness.spec.plan import plan_run
+from specbench.harness.spec.run_config import RunConfig
 
-from specbench.harness.ab.plan import AbPlan, Side
-from specbench.harness.experiments.ab import Configs
-from specbench.harness.run_config import RunConfig
+from .plan import AbPlan, Side
 
-from .run_options import requested
-from .run_plan import is_typed
-
-_UsageError: Any = typer.BadParameter.__base__  # click's, or the copy of it that newer versions of typer hold
 _REF = "ref:"
+# The configuration of each side; None for one that another revision reads.
+Configs = tuple[RunConfig | None, RunConfig | None]
 # Options of `run` that the experiment itself decides.
-_OWN = ("num_repeats", "resume", "batch_sizes", "output_dir", "label", "as_json", "quiet")
+_OWN = ("num_repeats", "resume", "batch_sizes", "output_dir", "label", "format", "quiet")
 _BESIDE = ("accuracy", "certify_graphs")  # what `run` does after its blocks; here it would be done again in each
 
 
@@ -48,20 +46,12 @@ def side_config(side: Side) -> RunConfig:
 
     Raises ValueError for options that `run` does not take or that are not a side's.
     """
-    from .main import app
-
-    command: Any = typer.main.get_command(app)
-    run = command.commands["run"]
-    try:
-        ctx = run.make_context(f"specbench run ({side.label})", list(side.words))
-    except _UsageError as error:
-        raise ValueError(f"{side.label}: {error.format_message()}") from error
-    given = ["--" + name.replace("_", "-") for name in _OWN if is_typed(ctx, name)]
-    if given:
-        raise ValueError(f"{side.label}: {', '.join(given)} cannot be a side's; every block is one repeat (--blocks)")
-    if beside := ["--" + name.replace("_", "-") for name in _BESIDE if is_typed(ctx, name)]:
-        raise ValueError(f"{side.label}: {', '.join(beside)}: each block would do it again; use specbench run for it")
-    config = requested(ctx).config
+    options = side_options(side)
+    if given := _flags(options, _OWN):
+        raise ValueError(f"{side.label}: {given} cannot be a side's; every block is one repeat (--blocks)")
+    if beside := _flags(options, _BESIDE):
+        raise ValueError(f"{side.label}: {beside}: each block would do it again; use specbench run for it")
+    config = plan_run(options, arm_check(options)).config
     if len(config.arms) != 1:
         labels = ", ".join(arm.label for arm in config.arms)
         raise ValueError(f"{side.label}: must be one arm, not {labels}; name it with -s")
@@ -73,3 +63,16 @@ def configs_of(plan: AbPlan) -> Configs:
     """Of both sides; a side with a revision is read by that revision."""
     a, b = (side_config(side) if side.ref is None else None for side in plan.sides)
     return a, b
+
+
+def side_options(side: Side) -> RunOptions:
+    """ValueError naming the side for words that are no options of `specbench run`."""
+    try:
+        return RunOptions.parse(side.words)
+    except ValueError as error:
+        raise ValueError(f"{side.label}: {error}") from error
+
+
+def _flags(options: RunOptions, names: Sequence[str]) -> str:
+    schema = options.schema()
+    return ", ".join(schema[name].flag for name in names if name in options.given)

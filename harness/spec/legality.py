@@ -76,6 +76,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 PART_MODES: dict[str, tuple[str, ...]] = {part: MODES if part != "mixed" else MODES[:-1] for part in PARTS}
 
 
+class Refused(ValueError):
+    """A combination that may not run: by which rule, why, and what every switch had resolved to."""
+
+    def __init__(self, rule: Rule, resolved: Choices) -> None:
+        self.rule, self.reason, self.resolved = rule.choice, rule.reason, resolved
+        shown = ", ".join(f"{k}={v}" for k, v in resolved.described().items() if v is not None)
+        super().__init__(f"{self.rule} is refused: {self.reason} (resolved: {shown}, device={resolved.device})")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`refused(choices)` says whether this choice is illegal; `reason` tells the user what it needs."""
@@ -210,8 +219,7 @@ def resolve(choices: Choices) -> Choices:
     resolved = _resolve_auto(choices)
     for rule in RULES:
         if rule.refused(resolved):
-            shown = ", ".join(f"{k}={v}" for k, v in resolved.described().items() if v is not None)
-            raise ValueError(f"{rule.choice} is refused: {rule.reason} (resolved: {shown}, device={resolved.device})")
+            raise Refused(rule, resolved)
     return resolved
 
 

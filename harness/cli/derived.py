@@ -1,0 +1,90 @@
+"""Commands whose options are the fields of options dataclasses (spec/fields.py): their parameters, as typer wants them.
+
+The only place where click says what the user typed; behind it are plain dataclasses.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from specbench.harness.spec.fields import Option, Options, Value
+from specbench.harness.spec.options import GROUPS
+from specbench.harness.spec.spellings import canonical, check_renamed
+
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+class Command(TyperCommand):
+    """Takes the spellings of other engines, and says the new name of an option that has one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {flag for parameter in self.params for flag in parameter.opts}
+        for word in args:
+            check_renamed(word, known)
+        return super().parse_args(ctx, [canonical(word, known) for word in args])
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Every parameter of `command` that is an options dataclass becomes its fields; one called `words` gets the words
+    that are no options of the command."""
+    own = inspect.signature(command, eval_str=True).parameters
+    kinds = {name: p.annotation for name, p in own.items() if _is_options(p.annotation)}
+
+    def called(ctx: typer.Context, **values: Any) -> None:
+        arguments = {name: value for name, value in values.items() if name in own}
+        for name, kind in kinds.items():
+            typed = [each for each in kind.schema() if _is_typed(ctx, each)]
+            arguments[name] = kind.of({each: _plain(values[each]) for each in typed})
+        if "words" in own:
+            arguments["words"] = ctx.args
+        command(**arguments)
+
+    said = [option for kind in kinds.values() for option in kind.schema().values()]
+    parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in own.items() if n not in (*kinds, "words")]
+    parameters += [_parameter(each) for each in sorted(said, key=lambda each: GROUPS.index(each.group))]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in parameters}
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    return called
+
+
+def typed_command() -> list[str]:
+    """The command as anybody may type it, without the path of this installation."""
+    return ["specbench", *sys.argv[1:]]
+
+
+def _is_options(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Options)
+
+
+def _is_typed(ctx: typer.Context, name: str) -> bool:
+    return getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+
+def _plain(value: Any) -> Value:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _parameter(said: Option) -> inspect.Parameter:
+    annotation: Any = list[said.kind] if said.is_many else said.kind  # type: ignore[name-defined]
+    is_optional = not said.is_required and (said.is_many or said.default is None)
+    default = None if said.is_many else said.default
+    info = typer.Option(
+        *said.flags,
+        help=said.help,
+        metavar=said.metavar or (said.unit.upper() or None),
+        rich_help_panel=said.group or None,
+    )
+    return inspect.Parameter(
+        said.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if said.is_required else default,
+        annotation=Annotated[annotation | None if is_optional else annotation, info],
+    )

@@ -1,0 +1,18 @@
+"""How a command prints its result: one spelling, `--format`, for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+
+def format_option(*allowed: str) -> Any:
+    """typer's option for the formats that a command can print. ValueError for another."""
+
+    def check(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"format: {value!r} is not known; allowed: {', '.join(allowed)}")
+        return value
+
+    return typer.Option("--format", "-f", help=f"{', '.join(allowed)}.", callback=check)

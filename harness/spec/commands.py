@@ -1,0 +1,213 @@
+"""Options of the other commands: most are those of a run, some with other defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from .fields import Options, all_but, changed, option
+from .options import Conditions, OutputOptions, RunOptions
+
+_ARM = "An arm, as in `specbench run`. Repeatable"
+_IN_PROCESS = "Alternate in one process where start-up is dear, instead of a process a block."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(RunOptions):
+    """Of `specbench sweep`."""
+
+    NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
+        "recipe base factor batch_sizes max_concurrency request_rate burstiness k num_steps".split()
+    )
+
+    strategy: tuple[str, ...] = changed(
+        RunOptions,
+        "strategy",
+        help="A strategy, as in `specbench run`; with k=... it is measured at this number of drafts only. Repeatable. "
+        "no-spec is added. Default: those of `run`.",
+        group="The sweep",
+    )
+    num_drafts: str = option(
+        "1,2,4", "Drafts a round (k) of every strategy that does not say its own, as 1,2,4.", group="The sweep"
+    )
+    loads: str = option(
+        "1,4,16",
+        "Requests in flight at once: each is a run of its own with all arms interleaved.",
+        group="The sweep",
+        flags="--max-concurrency --batch-sizes",
+    )
+    dry_run: bool = option(False, "Print the points and the arms, and measure nothing.")
+    output_dir: Path = changed(OutputOptions, "output_dir", help="Where the sweep's directory goes.")
+    label: str = changed(OutputOptions, "label", "sweep", help="Word in the directory's name.")
+    resume: Path | None = changed(
+        OutputOptions, "resume", help="Go on with an interrupted sweep, with its own options.", metavar="SWEEP"
+    )
+    format: str = changed(OutputOptions, "format", help="table, or crossover.json as json on stdout.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbOptions(OutputOptions):
+    """Of `specbench ab`, beside those of a run."""
+
+    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "strict")
+
+    a: str = option(
+        "",
+        "An arm, options of `specbench run`, or both; ref:REVISION in front runs that revision.",
+        flags="--a -A",
+    )
+    b: str = option("", "The other side, as A.", flags="--b -B")
+    ref_a: str | None = option(None, "Run A from this git revision of the checkout.")
+    ref_b: str | None = option(None, "Run B from this git revision.")
+    checkout: str | None = option(None, "Where revisions are looked up; default: the checkout this command runs from.")
+    blocks: int = option(10, "Pairs of runs, one of each side; below 6 there is no verdict.")
+    min_effect: str = option("1%", "The smallest change that matters.")
+    in_process: bool = option(False, _IN_PROCESS)
+    order_seed: int = option(42, "Draws which side goes first in each block.")
+    min_same_output: str = option("0%", "Share of answers that must be identical on both sides, else exit code 6.")
+    allow_mismatch: bool = option(False, "Compare sides that differ in prompts, sampling or load.")
+    strict: bool = option(False, "Exit code 3 where the verdict is inconclusive.")
+    label: str = changed(OutputOptions, "label", "ab")
+    resume: Path | None = changed(
+        OutputOptions, "resume", help="Go on with an interrupted experiment, or judge it again."
+    )
+    format: str = changed(OutputOptions, "format", help="table, or ab.json as json on stdout.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOptions(AbOptions):
+    """Of `specbench power`: an A/B whose sides are the same."""
+
+    NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
+        "a b ref_a ref_b checkout blocks min_effect min_same_output allow_mismatch strict".split()
+    )
+
+    aa: int | None = option(None, "Measure A against A in so many blocks; 10 or more tell well.")
+    label: str = changed(OutputOptions, "label", "power")
+    resume: Path | None = changed(OutputOptions, "resume", help="Go on with an interrupted A/A.")
+    format: str = changed(OutputOptions, "format", help="table, or the floor as json on stdout.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(RunOptions):
+    """Of `specbench profile run`."""
+
+    NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
+        "resume ranges accuracy accuracy_num_fewshot accuracy_include_path certify_graphs".split()
+    )
+
+    tool: str = option("auto", "nsys, torch (torch.profiler) or auto: nsys where there is a GPU and nsys on the PATH.")
+    rounds: int = option(50, "Steady decode rounds in the trace, after warm-up.", unit="rounds")
+    rules: Path | None = option(
+        None,
+        "TOML with your own rules for range names and attention kernels, read before the shipped ones.",
+        metavar="FILE",
+    )
+    print_command: bool = option(False, "Print the whole command of every arm and run nothing.")
+    no_twin: bool = option(False, "Do not run the same rounds without a profiler (no slow-down).")
+    label: str = changed(OutputOptions, "label", "profile")
+    format: str = changed(OutputOptions, "format", help="table, or the profiles as json on stdout.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertifyOptions(RunOptions):
+    """Of `specbench certify`."""
+
+    NOT_ASKED: ClassVar[frozenset[str]] = all_but(
+        RunOptions,
+        "strategy model load_format head dataset_name dataset_path num_prompts output_len max_model_len "
+        "max_concurrency seed dtype device attention output_dir label format quiet",
+    )
+
+    strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; no-spec is always added.")
+    cover: str | None = option(
+        None,
+        "Instead of --strategy: at most 30 arms in which every two switches that may be combined on this machine meet.",
+        group="Arms",
+        metavar="pairwise",
+    )
+    run: Path | None = option(
+        None,
+        "Certify the arms and prompts of a stored run, which is then marked in its tables where it fails; or go on "
+        "with an interrupted certificate.",
+        group="Arms",
+        metavar="RUN",
+    )
+    dataset_name: str = changed(
+        Conditions, "dataset_name", "sharegpt-held-out", help="Real prompts; as in `specbench run`."
+    )
+    num_prompts: int = changed(Conditions, "num_prompts", 50)
+    output_len: int | None = changed(Conditions, "output_len", 64, help="Most output tokens of every prompt.")
+    temperatures: tuple[float, ...] = option(
+        (0.0, 0.8),
+        "Repeatable. Default: 0 and 0.8. Above 0 the arms share their noise.",
+        group="Sampling",
+        flags="--temperature",
+    )
+    num_seeds: int = option(
+        400,
+        "Seeds of the distribution test at each temperature above 0, at least 50; 0: none.",
+        group="Sampling",
+        unit="seeds",
+    )
+    max_concurrency: int = changed(Conditions, "max_concurrency", 8)
+    num_repeats: int = changed(Conditions, "num_repeats", 1)
+    label: str = changed(OutputOptions, "label", "certify")
+    format: str = changed(OutputOptions, "format", help="table, or the certificate as json on stdout.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOptions(OutputOptions, Conditions):
+    """Of `specbench accuracy`. Spellings with underscores are lm-eval's."""
+
+    NOT_ASKED: ClassVar[frozenset[str]] = frozenset({"format"}) | all_but(
+        Conditions, "model dtype device max_concurrency max_model_len seed warmup_max_s"
+    )
+    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "quiet")
+
+    strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}. Default: no-spec and ngram.")
+    tasks: str = option("gsm8k", "lm-eval task names, separated by commas; NAME:LIMIT for a limit of its own.")
+    num_fewshot: int | None = option(
+        None, "Examples before each question. Default: the task's.", flags="--num-fewshot --num_fewshot"
+    )
+    limit: int | None = option(None, "Only so many first items of each task. Default: all.", unit="items")
+    apply_chat_template: bool = option(
+        False, "Ask through the model's chat template.", flags="--apply-chat-template --apply_chat_template"
+    )
+    gen_kwargs: str | None = option(
+        None, "They replace the task's own; as max_gen_toks=128.", flags="--gen-kwargs --gen_kwargs"
+    )
+    include_path: str | None = option(None, "A folder of further lm-eval tasks.", flags="--include-path --include_path")
+    gsm8k_path: str | None = option(None, "Your file of GSM8K test rows.")
+    fewshot_path: str | None = option(None, "Your file of GSM8K train rows for the examples.")
+    max_concurrency: int = changed(
+        Conditions, "max_concurrency", 8, flags="--max-concurrency --batch-size --batch_size"
+    )
+    num_repeats: int = changed(Conditions, "num_repeats", 1)
+    label: str = changed(OutputOptions, "label", "accuracy")
+    resume: Path | None = changed(
+        OutputOptions, "resume", help="Go on with an interrupted evaluation, with its own options."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckHeadOptions(Options):
+    """Of `specbench check-head`."""
+
+    target: str = changed(Conditions, "model", help="The model that the head drafts for.")
+    evaluate: int = option(0, "Also measure acceptance over so many prompts of each workload (0: no).", unit="prompts")
+    workload: tuple[str, ...] = option(
+        ("sharegpt-held-out", "gsm8k"),
+        "NAME or NAME=PATH for --evaluate. Default: sharegpt-held-out and gsm8k. Repeatable.",
+    )
+    temperatures: tuple[float, ...] = option(
+        (0.0,), "Temperatures for --evaluate. Repeatable. Default: 0.", flags="--temperature"
+    )
+    output_len: int = option(256, "Most output tokens for --evaluate.", unit="tokens")
+    k: int = option(4, "Drafts a round.")
+    seed: int = changed(Conditions, "seed")
+    write: bool = option(False, "Store the evaluation beside the head and write its model card again.")
+    dtype: str = changed(Conditions, "dtype")
+    device: str = changed(Conditions, "device")
+    format: str = changed(OutputOptions, "format", help="table or json.")

@@ -1,0 +1,155 @@
+"""What all arms of a run have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from specbench.workloads.base import WorkloadRequest
+
+from .fields import Options, Value, option
+from .sampling import SamplingParams
+
+MAX_PAGE_SIZE = 128  # what the kernels' tests cover
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions(Options):
+    """Model, prompts, load, sampling, measurement.
+
+    Raises ValueError naming the field, its value and what is allowed, before anything is loaded.
+    """
+
+    model: str = option(
+        "smollm2-135m-instruct",
+        "Asset name, hub name, Hugging Face directory or .gguf; a shape's name with dummy weights.",
+        group="Model",
+    )
+    load_format: str = option(
+        "auto",
+        "auto: real weights; dummy: random weights of a published shape.",
+        group="Model",
+        choices=("auto", "dummy"),
+    )
+    num_layers: int | None = option(
+        None, "Keep the first layers only (dummy weights).", group="Model", unit="layers", least=1
+    )
+    dtype: str = option("auto", "auto, bfloat16 or float32.", group="Model", choices=("auto", "bfloat16", "float32"))
+    device: str = option("auto", "auto, cpu or cuda.", group="Model", choices=("auto", "cpu", "cuda"))
+    dataset_name: str = option(
+        "sharegpt",
+        "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ...",
+        group="Prompts",
+    )
+    dataset_path: str | None = option(
+        None, "Your file instead of the named data set; hf: ORG/NAME, a file or a directory.", group="Prompts"
+    )
+    hf_split: str | None = option(None, "hf: split; default: test, validation or train.", group="Prompts")
+    hf_subset: str | None = option(None, "hf: configuration of a data set that has several.", group="Prompts")
+    hf_column: str | None = option(
+        None, "hf: column of prompts; default: prompt, question, text, messages or alike.", group="Prompts"
+    )
+    num_prompts: int = option(20, "Prompts in the workload.", group="Prompts", unit="prompts")
+    output_len: int | None = option(
+        None, "Most output tokens of every prompt; default: the data set's.", group="Prompts", unit="tokens"
+    )
+    random_input_len: int = option(1024, "random: prompt tokens.", group="Prompts", unit="tokens")
+    random_output_len: int = option(128, "random: output tokens.", group="Prompts", unit="tokens")
+    random_range_ratio: float = option(
+        0.0, "random: lengths vary by up to this fraction either way.", group="Prompts", unit="fraction"
+    )
+    max_model_len: int = option(2048, "Most tokens of a request, prompt and output.", group="Prompts", unit="tokens")
+    max_concurrency: int = option(
+        1, "Requests in flight at once; also the largest batch.", group="Load", unit="requests", least=1
+    )
+    request_rate: float = option(
+        math.inf,
+        "Requests per second (Poisson); inf: as soon as there is room.",
+        group="Load",
+        unit="requests/s",
+    )
+    burstiness: float = option(1.0, "Gamma shape of the arrival gaps; 1 is Poisson.", group="Load")
+    temperature: float = option(0.0, "0 is greedy.", group="Sampling")
+    top_k: int = option(0, "0 is off.", group="Sampling")
+    top_p: float = option(1.0, "1 is off.", group="Sampling")
+    ignore_eos: bool = option(False, "Generate to the length limit whatever is sampled.", group="Sampling")
+    stop_token_ids: tuple[int, ...] = option(
+        (), "A further token id that ends an answer. Repeatable.", group="Sampling", flags="--stop-token-id"
+    )
+    seed: int = option(42, "Seed of prompts, arrivals and sampled tokens.", group="Sampling", least=0)
+    num_repeats: int = option(3, "Blocks of each arm, interleaved.", group="Measurement", unit="blocks", least=1)
+    warmup_max_s: float = option(
+        8.0,
+        "Longest warm-up of an arm, after every shape was met; it ends earlier once stable.",
+        group="Measurement",
+        unit="seconds",
+    )
+    ranges: str = option(
+        "off",
+        "nvtx: name phases for nsys and the torch profiler; off.",
+        group="Measurement",
+        choices=("off", "nvtx"),
+    )
+    page_size: int = option(
+        0,
+        f"Tokens a KV page, 1-{MAX_PAGE_SIZE}; 0: 16 on a GPU, 128 on a CPU.",
+        group="Switches of all arms",
+        unit="tokens",
+    )
+    num_pages: int | None = option(
+        None, "KV pages; default: enough that nothing is preempted.", group="Switches of all arms", unit="pages"
+    )
+    max_num_batched_tokens: int = option(
+        2048,
+        "Rows of a prefill step; longer prompts come in chunks.",
+        group="Switches of all arms",
+        unit="tokens",
+        least=1,
+    )
+
+    @property
+    def workload(self) -> WorkloadRequest:
+        return WorkloadRequest(
+            name=self.dataset_name,
+            path=self.dataset_path,
+            num_prompts=self.num_prompts,
+            seed=self.seed,
+            max_model_len=self.max_model_len,
+            output_len=self.output_len,
+            random_input_len=self.random_input_len,
+            random_output_len=self.random_output_len,
+            random_range_ratio=self.random_range_ratio,
+            hf_split=self.hf_split,
+            hf_subset=self.hf_subset,
+            hf_column=self.hf_column,
+        )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.model:
+            raise ValueError("model: is empty; give an asset name, a hub name, a directory or a .gguf file")
+        if self.num_layers is not None and self.load_format != "dummy":
+            raise ValueError("num_layers: needs --load-format dummy (a checkpoint keeps all its layers)")
+        assert self.workload  # refuses what no workload can be
+        if not self.request_rate > 0:
+            raise ValueError(f"request_rate: {self.request_rate} is not allowed; must be > 0 (inf: all at once)")
+        for name in ("burstiness", "warmup_max_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be > 0 and finite")
+        if not math.isfinite(self.temperature):
+            raise ValueError(f"temperature: {self.temperature} is not allowed; must be >= 0 and finite (0 is greedy)")
+        SamplingParams(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        if any(token < 0 for token in self.stop_token_ids):
+            raise ValueError(f"stop_token_id: {min(self.stop_token_ids)} is not allowed; must be >= 0")
+        if not 0 <= self.page_size <= MAX_PAGE_SIZE:
+            raise ValueError(
+                f"page_size: {self.page_size} is not allowed; allowed: 1 to {MAX_PAGE_SIZE}, or 0 for the device's "
+                "default"
+            )
+        if self.num_pages is not None and self.num_pages < 2:
+            raise ValueError(f"num_pages: {self.num_pages} is not allowed; must be >= 2 (one is the dummy page)")
+
+    def conditions(self) -> dict[str, Value]:
+        """Their values alone, of whatever options have them."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(Conditions)}

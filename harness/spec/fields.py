@@ -1,0 +1,185 @@
+"""Options as the fields of a frozen dataclass: each says its help, group, unit and what it allows, its default once.
+
+From them come the command line (cli/derived.py), the keys of TOML files, the sides of an A/B and the Python API.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from .spellings import canonical, check_keys, check_renamed
+
+Value = str | int | float | bool | Path | tuple[str, ...] | tuple[int, ...] | tuple[float, ...] | None
+AnyOptions = TypeVar("AnyOptions", bound="Options")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """What a field says of itself. `kind`: of one value; `is_many`: it may be given again and again."""
+
+    name: str
+    kind: type
+    default: Value
+    is_many: bool
+    is_required: bool
+    help: str
+    group: str
+    unit: str
+    choices: tuple[str, ...]
+    least: int | None
+    flags: tuple[str, ...]
+    metavar: str | None
+
+    @property
+    def flag(self) -> str:
+        return self.flags[0]
+
+    @property
+    def is_switch(self) -> bool:
+        return self.kind is bool
+
+
+def option(
+    default: object = MISSING,
+    help: str = "",
+    *,
+    group: str = "",
+    unit: str = "",
+    choices: Sequence[str] = (),
+    least: int | None = None,
+    flags: str = "",
+    metavar: str | None = None,
+) -> typing.Any:
+    """A field of an options dataclass. `flags`: more or other spellings than the field's own name, as `--strategy -s`;
+    `least`: the smallest number allowed; `choices`: the words allowed, which help names."""
+    said = dict(help=help, group=group, unit=unit, choices=tuple(choices), least=least, flags=flags, metavar=metavar)
+    return dataclasses.field(default=default, metadata={"option": said})  # type: ignore[call-overload]
+
+
+def changed(kind: type[Options], name: str, default: object = MISSING, **said: object) -> typing.Any:
+    """The field of another class, with another default or other words."""
+    of_kind = next(field for field in dataclasses.fields(kind) if field.name == name)
+    default = of_kind.default if default is MISSING else default
+    return option(default, **{**of_kind.metadata["option"], **said})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of options dataclasses. ValueError naming the field, its value and what is allowed."""
+
+    NOT_ASKED: ClassVar[frozenset[str]] = frozenset()  # inherited fields that the user cannot set here
+
+    def __post_init__(self) -> None:
+        for name, said in _all_options(type(self)).items():
+            value = getattr(self, name)
+            if said.choices and value not in said.choices:
+                raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(said.choices)}")
+            if said.least is not None and value is not None and value < said.least:
+                raise ValueError(f"{name}: {value} is not allowed; must be >= {said.least}")
+
+    @classmethod
+    def schema(cls) -> dict[str, Option]:
+        """What the user can set, by name."""
+        return {name: said for name, said in _all_options(cls).items() if name not in cls.NOT_ASKED}
+
+    @classmethod
+    def of(cls: type[AnyOptions], named: Mapping[str, Value]) -> AnyOptions:
+        """From the options that somebody named; the others have their defaults."""
+        return cls(**named)  # type: ignore[arg-type]
+
+    @classmethod
+    def parse(cls: type[AnyOptions], words: Sequence[str]) -> AnyOptions:
+        """From words of a command line."""
+        return cls.of(parse_words(words, cls.schema()))
+
+
+def all_but(kind: type[Options], kept: str) -> frozenset[str]:
+    """For NOT_ASKED: the options of `kind` without those that are kept."""
+    return frozenset(_all_options(kind)) - frozenset(kept.split())
+
+
+def _all_options(kind: type[Options]) -> dict[str, Option]:
+    hints = typing.get_type_hints(kind)
+    return {
+        field.name: _option(field, hints[field.name])
+        for field in dataclasses.fields(kind)
+        if "option" in field.metadata
+    }
+
+
+def _option(field: dataclasses.Field, hint: object) -> Option:
+    said = dict(field.metadata["option"])
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    kind: typing.Any = next(part for part in typing.get_args(hint) if part is not type(None)) if is_union else hint
+    is_many = typing.get_origin(kind) is tuple
+    kind = typing.get_args(kind)[0] if is_many else kind
+    flags = tuple(said.pop("flags").split())
+    own = f"--{field.name.replace('_', '-')}"
+    is_required = field.default is MISSING
+    return Option(
+        name=field.name,
+        kind=kind,
+        default=None if is_required else typing.cast(Value, field.default),
+        is_many=is_many,
+        is_required=is_required,
+        flags=flags if any(flag.startswith("--") for flag in flags) else (own, *flags),
+        **said,
+    )
+
+
+def parse_words(words: Sequence[str], schema: Mapping[str, Option]) -> dict[str, Value]:
+    """The options that words of a command line name: `--name value`, `--name=value`, `-n value`, `--switch`.
+
+    Later ones replace earlier ones, those that may be repeated add up. ValueError for anything else.
+    """
+    by_flag = {flag: said for said in schema.values() for flag in said.flags}
+    found: dict[str, Value] = {}
+    rest = iter(words)
+    for word in rest:
+        check_renamed(word, by_flag)
+        flag, equals, text = canonical(word, by_flag).partition("=")
+        said = by_flag.get(flag)
+        if said is None:
+            near = difflib.get_close_matches(flag, by_flag, n=1)
+            raise ValueError(f"No such option: {flag}" + (f" (did you mean {near[0]}?)" if near else ""))
+        if said.is_switch:
+            if equals:
+                raise ValueError(f"{said.name}: {word!r} is not allowed; {flag} takes no value")
+            found[said.name] = True
+            continue
+        value = read_text(said, text if equals else next(rest, None))
+        found[said.name] = (*found.get(said.name, ()), value) if said.is_many else value  # type: ignore[misc, assignment]
+    return found
+
+
+def read_text(said: Option, text: str | None) -> Value:
+    """One value of an option. ValueError for text that is not of its kind."""
+    if text is None:
+        raise ValueError(f"{said.name}: {said.flag} needs a value")
+    try:
+        return said.kind(text)
+    except ValueError:
+        what = "a whole number" if said.kind is int else "a number"
+        raise ValueError(f"{said.name}: {text!r} is not {what}") from None
+
+
+def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], where: str) -> dict[str, Value]:
+    """The options that a TOML table names. ValueError for a key that is no option, or a value of another kind."""
+    named = {canonical(key, schema): value for key, value in table.items()}
+    check_keys(named, tuple(schema), where)
+    return {key: _plain_value(schema[key], value, where) for key, value in named.items()}
+
+
+def _plain_value(said: Option, value: object, where: str) -> Value:
+    kind = list if said.is_many else str if said.kind is Path else said.kind
+    is_number = kind is float and type(value) is int
+    if not is_number and type(value) is not kind:
+        raise ValueError(f"{where}.{said.name}: {value!r} is not allowed; allowed: {kind.__name__}")
+    return tuple(value) if isinstance(value, list) else value  # type: ignore[return-value]

@@ -1,0 +1,188 @@
+"""What is asked of a run: one schema for the command line, recipes, sweeps, sides of an A/B and the Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from .arm import ENGINE_KEYS, STRATEGY_KEYS, Switches
+from .conditions import Conditions
+from .fields import Options, Value, option
+from .legality import ALLOWED, PART_MODES
+from .recipe_files import Base, Recipe, load_base, load_recipe
+
+GROUPS = (
+    *("Arms", "The sweep", "Model", "Prompts", "Load", "Sampling", "Measurement", "Switches of all arms"),
+    *("", "Output"),
+)  # as help shows them
+_NOT_IN_FILES = ("Arms", "Output")  # groups of options that a recipe cannot give
+AnyOutput = TypeVar("AnyOutput", bound="OutputOptions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Options):
+    """Where results go and how they are printed. `given`: the options that the user named himself."""
+
+    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet")  # options that may stand beside it
+
+    output_dir: Path = option(Path("runs"), "Where run directories go.", group="Output")
+    label: str = option("run", "Word in the run directory's name.", group="Output")
+    resume: Path | None = option(
+        None, "Go on with an interrupted run, with its own options.", group="Output", metavar="RUN"
+    )
+    format: str = option(
+        "table",
+        "table, or the report as json on stdout.",
+        group="Output",
+        choices=("table", "json"),
+        flags="--format -f",
+    )
+    quiet: bool = option(False, "No progress on stderr.", group="Output", flags="--quiet -q")
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @classmethod
+    def of(cls: type[AnyOutput], named: Mapping[str, Value]) -> AnyOutput:
+        return cls(**named, given=frozenset(named))  # type: ignore[arg-type]
+
+    def check_alone(self, thing: str, words: Sequence[str] = ()) -> None:
+        """What is resumed has its own options: any other beside --resume would be ignored, so it is refused.
+
+        `words`: further ones, of commands that pass them on.
+        """
+        schema = self.schema()
+        given = [said.flag for name, said in schema.items() if name in self.given and name not in self.WITH_RESUME]
+        if given or words:
+            drop = " ".join([*given, *words]) if words else ", ".join(given)
+            raise ValueError(f"resume: {thing} goes on with its own options; drop {drop}")
+
+
+def _words(switch: str) -> str:
+    return ", ".join(ALLOWED[switch])
+
+
+def _switch(help: str) -> str | None:
+    return option(None, help, group="Switches of all arms")
+
+
+def _strategy_option(help: str, flags: str = "") -> int | None:
+    return option(None, help, group="Switches of all arms", flags=flags)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(OutputOptions, Conditions):
+    """The options of `specbench run`. Other commands take them too, some with other defaults (`changed`), none with all
+    (`NOT_ASKED`). A recipe or a base gives its own values to options that are not named."""
+
+    strategy: tuple[str, ...] = option(
+        (),
+        "An arm: name or name:key=value,... Repeatable. Default: no-spec, ngram, and eagle:k=4 where a head for the "
+        "model comes with the package.",
+        group="Arms",
+        flags="--strategy -s",
+    )
+    recipe: str | None = option(
+        None,
+        "A comparison by name (`specbench list`) or a .toml file; options given here replace its own.",
+        group="Arms",
+    )
+    base: str | None = option(
+        None,
+        "Change one thing at a time of this arm: vllm-before-pr-20078 or best; options given here replace its own.",
+        group="Arms",
+    )
+    factor: tuple[str, ...] = option(
+        (), "With --base: switch=value,... to try instead of all switches. Repeatable.", group="Arms"
+    )
+    batch_sizes: str | None = option(
+        None, "Run everything at each of these --max-concurrency, as 1,8,64.", group="Arms"
+    )
+    head: str | None = _switch(
+        "Head of all EAGLE arms: a directory, random or random-eagle1. Default: the shipped one."
+    )
+    k: int | None = _strategy_option("Drafts a round of arms that do not say their own (num_speculative_tokens).")
+    num_steps: int | None = _strategy_option("Levels of the draft trees of arms that do not say their own.")
+    topk: int | None = _strategy_option("Children of a node in those trees.", "--speculative-eagle-topk")
+    num_draft_tokens: int | None = _strategy_option("Nodes of those trees that are verified a round.")
+    attention: str | None = _switch(f"Attention backend of all arms: {_words('attention')}.")
+    attention_drafter: str | None = _switch(f"The drafters' attention backend: {_words('attention_drafter')}.")
+    graph: str | None = _switch(f"Graph plan of all arms: {_words('graph')}.")
+    graph_target: str | None = _switch(f"The target's part: {', '.join(PART_MODES['target'])}.")
+    graph_first: str | None = _switch(f"The first drafter pass: {', '.join(PART_MODES['first'])}.")
+    graph_later: str | None = _switch(f"The later drafter passes: {', '.join(PART_MODES['later'])}.")
+    graph_mixed: str | None = _switch(f"Steps with prompt rows: {', '.join(PART_MODES['mixed'])}.")
+    sync: str | None = _switch(f"What the host waits for in a round: {_words('sync')}.")
+    drafter: str | None = _switch(f"Rows of the first drafter pass of EAGLE chains: {_words('drafter')}.")
+    state_update: str | None = _switch(f"Kernels that advance a round's state: {_words('state_update')}.")
+    acceptance: str | None = _switch(
+        "real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/.., measured:sharegpt"
+    )
+    accuracy: str | None = option(
+        None,
+        "Also score the arms on these lm-eval tasks, after the timed blocks, as gsm8k:200.",
+        group="Measurement",
+        metavar="TASK[:LIMIT]",
+    )
+    accuracy_num_fewshot: int | None = option(
+        None, "With --accuracy: examples before each question; default: the task's.", group="Measurement"
+    )
+    accuracy_include_path: str | None = option(
+        None, "With --accuracy: a folder of further lm-eval tasks.", group="Measurement"
+    )
+    certify_graphs: bool = option(
+        False,
+        "Also trace every arm on the GPU, after the timed blocks: did it run the graphs that its row claims, with how "
+        "many launches and synchronisations?",
+        group="Measurement",
+    )
+    file: Recipe | Base | None = field(default=None, compare=False, repr=False)  # what `recipe` or `base` names
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.file is None and (self.recipe or self.base):
+            raise ValueError("recipe: RunOptions.of reads a recipe or a base; RunOptions() takes values as they are")
+
+    @classmethod
+    def of(cls: type[AnyRun], named: Mapping[str, Value]) -> AnyRun:
+        """A recipe or base that is named gives its values to the options that are not. ValueError where both are."""
+        recipe, base = named.get("recipe"), named.get("base")
+        if recipe is not None and base is not None:
+            raise ValueError("base: --recipe and --base exclude each other")
+        file: Recipe | Base | None = None
+        if recipe is not None or base is not None:
+            schema = {name: said for name, said in cls.schema().items() if said.group not in _NOT_IN_FILES}
+            file = load_recipe(str(recipe), schema) if recipe is not None else load_base(str(base), schema)
+        values = {**(file.run if file else {}), **named}
+        return cls(**values, given=frozenset(named), file=file)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_toml(cls: type[AnyRun], path: Path) -> AnyRun:
+        """The options and arms of a recipe."""
+        return cls.of({"recipe": str(path)})
+
+    @property
+    def switches(self) -> Switches:
+        """Those for all arms: from a file, and as named by the user."""
+        names = [name for name in self.schema() if name in (*STRATEGY_KEYS, *ENGINE_KEYS)]
+        values = {name: str(value) for name in names if (value := getattr(self, name)) is not None}
+        return Switches(
+            defaults={name: value for name, value in values.items() if name not in self.given},
+            given={name: value for name, value in values.items() if name in self.given},
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Batch sizes to run at."""
+        return parse_numbers("batch_sizes", self.batch_sizes, "1,8,64") if self.batch_sizes else (self.max_concurrency,)
+
+
+AnyRun = TypeVar("AnyRun", bound=RunOptions)
+
+
+def parse_numbers(name: str, text: str, example: str) -> tuple[int, ...]:
+    """`1,4,16` as different numbers in order. ValueError naming the option for anything else."""
+    words = [word.strip() for word in text.split(",")]
+    if any(not word.isdecimal() or int(word) < 1 for word in words) or len({*map(int, words)}) < len(words):
+        raise ValueError(f"{name}: {text!r} is not allowed; allowed: different numbers >= 1, as {example}")
+    return tuple(sorted(map(int, words)))

@@ -1,0 +1,104 @@
+"""Which arms a run measures: those named, a recipe's, or a base with one thing changed at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specbench.harness.models.shipped_heads import shipped_names
+from specbench.harness.registry import default_arms
+
+from .ablation import factor_notes, factor_rows, parse_factors
+from .arm import STRATEGY_KEYS, ArmConfig, parse_arm, with_own_keys
+from .measured_acceptance import find_measured, with_measured_rates
+from .options import Conditions, RunOptions
+from .recipe_files import Base, Recipe
+from .run_config import RunConfig
+from .variant import CheckArm, Variant, measured_once, with_switches
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlan:
+    """`config` with its arms; `batch_sizes` to run it at; `record` goes into run.json and says what tables to make."""
+
+    config: RunConfig
+    batch_sizes: tuple[int, ...]
+    record: dict[str, Any]
+
+
+def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
+    """Raises ValueError for options that exclude each other, and for arms that cannot be read."""
+    arms, record = _arms(options, check)
+    config = plan_config(options, arms)
+    return RunPlan(config=config, batch_sizes=options.sizes, record={**record, **acceptance_record(options)})
+
+
+def acceptance_record(options: RunOptions) -> dict[str, str]:
+    """What run.json says of measured acceptance."""
+    found = find_measured(options.acceptance)
+    return {} if found is None else {"acceptance": found.note}
+
+
+def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
+    """These arms under the options. ValueError for an option of strategies that concerns none of them."""
+    for key in STRATEGY_KEYS:
+        if key in options.given and not any(key in arm.options for arm in arms):
+            labels = ", ".join(arm.label for arm in arms)
+            raise ValueError(f"{key}: {getattr(options, key)!r} has no effect; no arm among {labels} takes a {key}")
+    return RunConfig.of_arms(options, arms)
+
+
+def named_arm(text: str, options: RunOptions) -> ArmConfig:
+    """A strategy argument under the switches of all arms."""
+    switches = options.switches
+    return with_measured_rates(parse_arm(with_own_keys(text, switches), switches.engine))
+
+
+def default_strategies(conditions: Conditions) -> list[str]:
+    """Arms where the user names none; a trained head takes part where one for this asset comes with the package."""
+    return default_arms(has_head=conditions.load_format == "auto" and conditions.model in shipped_names())
+
+
+def _arms(options: RunOptions, check: CheckArm) -> tuple[list[ArmConfig], dict[str, Any]]:
+    if options.factor and options.base is None:
+        raise ValueError("factor: needs --base, the arm that one thing is changed of")
+    if isinstance(options.file, Base):
+        if options.strategy:
+            raise ValueError("strategy: --base brings its own arm; drop --strategy, or change the base with --factor")
+        return _base_arms(options, options.file, check)
+    if isinstance(options.file, Recipe):
+        return _recipe_arms(options, options.file)
+    return [named_arm(text, options) for text in options.strategy or default_strategies(options)], {}
+
+
+def _recipe_arms(options: RunOptions, recipe: Recipe) -> tuple[list[ArmConfig], dict[str, Any]]:
+    rows = list(recipe.rows)
+    if options.strategy or not rows:
+        texts = [with_own_keys(t, options.switches) for t in options.strategy or default_strategies(options)]
+        rows = [Variant(label=text, arm=parse_arm(text), baseline=n == 0) for n, text in enumerate(texts)]
+    rows, notes = measured_once([with_switches(row, options.switches) for row in rows])
+    described = {
+        "name": recipe.name,
+        "sha256": recipe.sha256,
+        "report": dataclasses.asdict(recipe.report),
+        "rows": [dict(name=r.label, label=r.the_arm.label, baseline=r.baseline, claim=r.claim) for r in rows],
+        "notes": notes,
+    }
+    arms = {id(row.arm): row.the_arm for row in rows}.values()
+    return [with_measured_rates(arm) for arm in arms], {"recipe": described}
+
+
+def _base_arms(options: RunOptions, base: Base, check: CheckArm) -> tuple[list[ArmConfig], dict[str, Any]]:
+    factors = parse_factors(options.factor) if options.factor else base.factors
+    rows = factor_rows(base, factors, options.switches, check)
+    described = {
+        "base": base.name,
+        "summary": base.summary,
+        "rows": [
+            dict(switch=r.switch, value=r.value, label=r.label if r.arm else None, refused=r.refused) for r in rows
+        ],
+        "notes": factor_notes(rows),
+    }
+    return [row.arm for row in rows if row.arm is not None], {"factors": described}

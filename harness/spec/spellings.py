@@ -1,0 +1,72 @@
+"""Names that are accepted beside ours, names that have changed, and what is said of a name that nobody knows."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+
+# As vLLM and SGLang spell what means the same here: options of commands, keys of arms and of TOML files.
+SYNONYMS: Mapping[str, str] = {
+    "num_speculative_tokens": "k",
+    "speculative_num_steps": "num_steps",
+    "speculative_eagle_topk": "topk",
+    "speculative_num_draft_tokens": "num_draft_tokens",
+    "prompt_lookup_min": "min_n",
+    "prompt_lookup_max": "max_n",
+    "attention_backend": "attention",
+    "speculative_draft_attention_backend": "attention_drafter",
+    "block_size": "page_size",
+    "num_gpu_blocks_override": "num_pages",
+    "chunked_prefill_size": "max_num_batched_tokens",
+    "context_length": "max_model_len",
+    "model_path": "model",
+    "random_seed": "seed",
+    "input_len": "random_input_len",
+    "stop_token_id": "stop_token_ids",
+}
+
+# What an option was called, and how it is written now.
+RENAMED: Mapping[str, str] = {"--json": "--format json", "--markdown": "--format md"}
+
+RENAMED_FILES: Mapping[str, str] = {
+    "seed-20078": "vllm-pr-20078",
+    "seed-25196": "vllm-pr-25196",
+    "seed-34880": "vllm-pr-34880",
+    "seed-6995": "sglang-pr-6995",
+    "seed-faithful": "vllm-before-pr-20078",
+}
+
+
+def canonical(word: str, known: Collection[str]) -> str:
+    """A key, or a word such as `--block-size=16`, in our spelling; what is known as it stands is left."""
+    name, equals, value = word.partition("=")
+    if name in known:
+        return word
+    dashes = "--" if name.startswith("--") else ""
+    ours = SYNONYMS.get(name.removeprefix("--").replace("-", "_"))
+    if ours is None:
+        return word
+    spelled = dashes + (ours.replace("_", "-") if dashes else ours)
+    return spelled + equals + value if spelled in known else word
+
+
+def check_renamed(word: str, known: Collection[str]) -> None:
+    """ValueError with the new name for an option that has another name now."""
+    name = word.partition("=")[0]
+    if name in RENAMED and name not in known:
+        raise ValueError(f"{name.removeprefix('--')}: {name} is now written {RENAMED[name]}")
+
+
+def check_renamed_file(kind: str, name: str) -> None:
+    """ValueError with the new name for a recipe or a base that has another name now."""
+    if name in RENAMED_FILES:
+        raise ValueError(f"{kind}: {name!r} is now called {RENAMED_FILES[name]!r}")
+
+
+def check_keys(table: Mapping[str, object], allowed: Collection[str], where: str) -> None:
+    """ValueError for a key that is not allowed, with the nearest one that is."""
+    for key, value in table.items():
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ValueError(f"{where}: unknown key {key!r} = {value!r}{hint}; allowed: {', '.join(allowed)}")

@@ -1,0 +1,166 @@
+"""The schema of what is asked: words, files and calls give the same options, and what nobody knows is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+
+import pytest
+
+from specbench.harness.registry import STRATEGIES
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.commands import (
+    AbOptions,
+    AccuracyOptions,
+    CertifyOptions,
+    CheckHeadOptions,
+    PowerOptions,
+    ProfileOptions,
+    SweepOptions,
+)
+from specbench.harness.spec.options import GROUPS, OutputOptions, RunOptions
+from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.spellings import RENAMED, RENAMED_FILES, SYNONYMS
+from specbench.harness.training.config import TrainHeadOptions
+
+KINDS = [
+    *(RunOptions, SweepOptions, AbOptions, PowerOptions, ProfileOptions, CertifyOptions, AccuracyOptions),
+    *(CheckHeadOptions, TrainHeadOptions),
+]
+
+
+def parse(text: str) -> RunOptions:
+    return RunOptions.parse(shlex.split(text))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_option_says_what_it_is(kind):
+    flags = [flag for said in kind.schema().values() for flag in said.flags]
+    assert len(flags) == len(set(flags)) > 4
+    for name, said in kind.schema().items():
+        assert said.help and said.group in GROUPS, name
+        assert not said.choices or said.default in said.choices, name
+        assert said.kind in (int, float, str, bool) or said.kind.__name__ == "Path", name
+
+
+def test_words_of_a_command_are_options():
+    options = parse("-s eagle:k=4 --strategy=ngram --num-prompts 3 --ignore-eos --stop-token-id 5 --stop-token-id=6 -q")
+    assert options.strategy == ("eagle:k=4", "ngram") and options.stop_token_ids == (5, 6)
+    assert options.num_prompts == 3 and options.ignore_eos and options.quiet
+    assert options.given == {"strategy", "num_prompts", "ignore_eos", "stop_token_ids", "quiet"}
+    assert parse("--num-prompts 3 --num-prompts 4").num_prompts == 4, "the later one counts"
+    assert parse("--seed 42").given == {"seed"}, "named, though it is the default"
+    assert parse("").given == frozenset() and parse("") == RunOptions()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--colour red", "No such option: --colour"),
+        ("--num-prompt 3", r"No such option: --num-prompt \(did you mean --num-prompts\?\)"),
+        ("--num-prompts", "num_prompts: --num-prompts needs a value"),
+        ("--num-prompts many", "num_prompts: 'many' is not a whole number"),
+        ("--burstiness much", "burstiness: 'much' is not a number"),
+        ("--ignore-eos=yes", "ignore_eos: .* takes no value"),
+        ("--dtype float16", "dtype: 'float16' is not known; allowed: auto, bfloat16, float32"),
+        ("--seed -1", "seed: -1 is not allowed; must be >= 0"),
+        ("eagle", "No such option: eagle"),
+        ("--recipe best.toml --base best", "--recipe and --base exclude each other"),
+    ],
+)
+def test_words_that_are_no_options_are_named(words, message):
+    with pytest.raises(ValueError, match=message):
+        parse(words)
+
+
+def test_a_recipe_gives_values_to_options_that_are_not_named(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[run]\nnum_prompts = 7\nblock_size = 8\nsync = 'multi'\nstop_token_id = [1]\n")
+    options = RunOptions.of({"recipe": str(path), "num_prompts": 3})
+    assert (options.num_prompts, options.page_size, options.stop_token_ids) == (3, 8, (1,))
+    assert options.given == {"recipe", "num_prompts"}
+    assert options.switches.defaults == {"sync": "multi"} and not options.switches.given
+    assert parse(f"--recipe {path} --num-prompts 3") == options
+    assert RunOptions.from_toml(path).num_prompts == 7
+    with pytest.raises(ValueError, match="RunOptions.of reads a recipe"):
+        RunOptions(recipe=str(path))
+
+
+def test_what_is_resumed_has_its_own_options():
+    with pytest.raises(ValueError, match="resume: a run goes on with its own options; drop --seed, --strategy$"):
+        parse("--resume runs/x -s ngram --seed 1 --format json").check_alone("a run")
+    parse("--resume runs/x --format json -q").check_alone("a run")
+
+
+# -- other spellings -------------------------------------------------------------------------------------------------
+
+
+def test_synonyms_stand_for_options_or_keys_that_there_are():
+    from specbench.harness.spec.arm import own_keys
+
+    known = {*RunOptions.schema(), *(key for name in STRATEGIES for key in own_keys(name))}
+    assert set(SYNONYMS.values()) <= known and not known & set(SYNONYMS)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("--num-speculative-tokens 3", "--k 3"),
+        ("--speculative-num-steps=2", "--num-steps 2"),
+        ("--block-size 16", "--page-size 16"),
+        ("--attention-backend triton", "--attention triton"),
+        ("--chunked-prefill-size 512", "--max-num-batched-tokens 512"),
+        ("--input-len 9 --output-len 3", "--random-input-len 9 --output-len 3"),
+    ],
+)
+def test_spellings_of_other_engines_are_accepted(theirs, ours):
+    assert parse(theirs) == parse(ours) != RunOptions()
+
+
+def test_spellings_of_other_engines_in_an_arm():
+    arm = parse_arm("eagle-topk:speculative_num_steps=2,speculative_eagle_topk=4,attention_backend=torch")
+    assert arm.options == {"num_steps": "2", "topk": "4"} and arm.engine == {"attention": "torch"}
+    with pytest.raises(ValueError, match="k is given twice"):
+        parse_arm("eagle:k=3,num_speculative_tokens=4")
+
+
+@pytest.mark.parametrize("words", ["run --json", "show x --markdown", "list --json", "gate x --json"])
+def test_an_option_with_a_new_name_says_it(words):
+    from typer.testing import CliRunner
+
+    from specbench.harness.cli.main import app
+
+    result = CliRunner().invoke(app, words.split(), prog_name="specbench")
+    old = words.split()[-1]
+    assert result.exit_code == 2 and f"{old} is now written {RENAMED[old]}" in result.stderr
+
+
+def test_old_names_of_files_have_new_ones_that_ship():
+    from specbench.harness.spec.recipe_files import base_summaries, recipe_names
+
+    assert set(RENAMED_FILES.values()) <= {*recipe_names(), *base_summaries()}
+
+
+# -- from options to what runs ---------------------------------------------------------------------------------------
+
+
+def test_a_configuration_has_the_conditions_of_its_options_and_comes_back_as_stored():
+    options = parse("--num-prompts 3 --temperature 0.5 --stop-token-id 4 --request-rate 2.5")
+    config = RunConfig.of_arms(options, [parse_arm("ngram:k=2")], seed=9)
+    assert (config.num_prompts, config.temperature, config.stop_token_ids, config.seed) == (3, 0.5, (4,), 9)
+    assert config.workload.num_prompts == 3 and config.workload.seed == 9
+    assert RunConfig.from_dict(config.to_dict()) == config
+
+
+def test_a_configuration_whose_workload_was_stored_as_a_table_is_read():
+    config = RunConfig(arms=(parse_arm("ngram"),), dataset_name="random", num_prompts=3, random_input_len=7)
+    workload = dataclasses.asdict(config.workload)
+    names = {"name": "dataset_name", "path": "dataset_path"}
+    flat = {key: value for key, value in config.to_dict().items() if key not in {names.get(n, n) for n in workload}}
+    assert RunConfig.from_dict({**flat, "seed": config.seed, "workload": workload}) == config
+
+
+def test_options_of_output_are_not_part_of_the_comparison():
+    assert not {field.name for field in dataclasses.fields(OutputOptions)} & {
+        field.name for field in dataclasses.fields(RunConfig)
+    }
