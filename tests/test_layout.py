@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
+API = "harness/api"  # the package `specbench` itself
 FOLDERS = ("harness", "kernels", "reports", "strategies", "workloads")
 
 
@@ -31,9 +33,9 @@ def test_every_package_is_in_the_wheel(project):
         if "__pycache__" not in path.parts
     }
     listed = project["tool"]["setuptools"]["packages"]
-    assert set(listed) == found and listed == sorted(listed)
+    assert set(listed) == found - {"specbench.harness.api"} | {"specbench"} and listed == sorted(listed)
     mapped = project["tool"]["setuptools"]["package-dir"]
-    assert mapped == {f"specbench.{folder}": folder for folder in FOLDERS}
+    assert mapped == {"specbench": API, **{f"specbench.{folder}": folder for folder in FOLDERS}}
 
 
 def test_root_folders_have_no_init_file():
@@ -52,7 +54,7 @@ def test_every_data_file_is_in_the_wheel(project):
     data = project["tool"]["setuptools"]["package-data"]
     listed = {
         path
-        for folder in FOLDERS
+        for folder in (*FOLDERS, API)
         for pattern in (*data["*"], *data.get(f"specbench.{folder}", ()))
         for path in (ROOT / folder).glob(pattern)
     }
@@ -66,9 +68,18 @@ def test_every_data_file_is_in_the_wheel(project):
 
 
 def test_tool_links_point_at_the_folders():
-    for folder in FOLDERS:
-        assert (ROOT / ".ns" / "specbench" / folder).resolve() == ROOT / folder
-    assert {p.name for p in (ROOT / ".ns" / "specbench").iterdir()} == set(FOLDERS)
+    links = {link.name: link.resolve() for link in (ROOT / ".ns" / "specbench").iterdir() if link.name != "__pycache__"}
+    own = {path.name: path for path in (ROOT / API).iterdir() if path.is_file()}
+    assert links == {**{folder: ROOT / folder for folder in FOLDERS}, **own}
+
+
+def test_the_public_package_is_not_imported_by_another_name():
+    """Its classes would exist twice, and be different classes."""
+    import specbench
+
+    assert Path(specbench.__file__).resolve() == ROOT / API / "__init__.py"
+    with pytest.raises(ImportError, match="installed as the package `specbench`"):
+        importlib.import_module("specbench.harness.api")
 
 
 def test_tests_import_this_checkout():

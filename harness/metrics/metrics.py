@@ -164,16 +164,17 @@ def _status(num_measured: int, num_failed: int) -> str:
 def _spreads(blocks: list[Mapping[str, Any]]) -> dict[str, Spread]:
     values: dict[str, list[float]] = {}
     for metrics in blocks:
-        for name, value in _leaves(metrics):
+        for name, value in leaves(metrics):
             values.setdefault(name, []).append(value)
     return {name: spread(found) for name, found in values.items()}
 
 
-def _leaves(metrics: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+def leaves(metrics: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    """The numbers of nested figures, by dotted name."""
     found: list[tuple[str, float]] = []
     for key, value in metrics.items():
         if isinstance(value, Mapping):
-            found += _leaves(value, f"{prefix}{key}.")
+            found += leaves(value, f"{prefix}{key}.")
         elif isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
             found.append((f"{prefix}{key}", float(value)))
     return found

@@ -1,0 +1,18 @@
+"""specbench from Python: measure, compare, and read what was measured.
+
+    import specbench
+
+    run = specbench.run(strategy=["no-spec", "ngram:k=4"], dataset_name="sharegpt", num_prompts=20)
+    print(run.table()[["tps", "speedup", "acceptance_length"]])
+    steps = specbench.open_run("runs/20260101T000000Z-run-1a2b3c4d").steps
+
+Importing it loads neither torch nor pandas; the first call that needs them does.
+"""
+
+from .measure import ab, run, sweep
+from .results import AbResult, Run, Sweep, open_ab, open_run, open_sweep
+
+if __name__ != "specbench":
+    raise ImportError("harness/api is installed as the package `specbench`; import that")
+
+__all__ = ["AbResult", "Run", "Sweep", "ab", "open_ab", "open_run", "open_sweep", "run", "sweep"]

@@ -1,0 +1,121 @@
+"""`import specbench`: measuring and reading from Python says what the command line says."""
+
+from __future__ import annotations
+
+import signal
+
+import pandas as pd
+import pytest
+from toy.interrupts import terminal_signals
+
+import specbench
+from specbench.harness.run import runner
+from specbench.harness.run.progress import NullProgress
+from specbench.reports.view import view_run
+
+TOY = dict(
+    load_format="dummy",
+    model="toy",
+    dtype="float32",
+    dataset_name="random",
+    random_input_len=12,
+    random_output_len=10,
+    num_prompts=3,
+    warmup_max_s=0.02,
+    max_model_len=64,
+)
+ARMS = ["no-spec", "ngram:k=2"]
+
+
+@pytest.fixture
+def toy(tmp_path) -> dict:
+    return {**TOY, "output_dir": tmp_path / "runs"}
+
+
+def test_a_run_and_its_tables(toy):
+    run = specbench.run(strategy=ARMS, num_repeats=2, **toy)
+    assert run.status == "complete" and run.path.parent == toy["output_dir"]
+    table, blocks = run.table(), run.blocks()
+    assert list(table.index) == ARMS and (table["status"] == "ok").all() and table["num_repeats"].tolist() == [2, 2]
+    assert list(blocks.index) == [(arm, repeat) for arm in sorted(ARMS) for repeat in (0, 1)]
+    assert table["tps"].tolist() == [pytest.approx(blocks["tps"][arm].median()) for arm in ARMS]
+    assert table["speedup"]["ngram:k=2"] == view_run(run.path).arms[1].speedup.tps_ratio
+    assert len(run.requests) == 2 * 2 * 3 and set(run.steps["arm"]) == set(run.requests["arm"]) == set(ARMS)
+    assert isinstance(run.phases, pd.DataFrame)
+    again = specbench.open_run(run.path)
+    pd.testing.assert_frame_equal(again.table(), table)
+    assert again.record["command"].startswith("specbench run --strategy no-spec --strategy ngram:k=2 --num-repeats 2")
+    assert (run.path / "report.md") in run.write_reports()
+
+
+def test_a_sweep(toy):
+    sweep = specbench.sweep(strategy="ngram:k=1", max_concurrency=[1, 2], num_repeats=1, **toy)
+    assert sweep.status == "complete" and list(sweep.runs) == [1, 2]
+    table = specbench.open_sweep(sweep.path).table()
+    assert table[["arm", "max_concurrency"]].values.tolist() == [
+        [a, n] for a in ("no-spec", "ngram:k=1") for n in (1, 2)
+    ]
+    mine = table[table["arm"] == "ngram:k=1"]
+    assert (mine["tps_speedup_low"] <= mine["tps_speedup"]).all() and (mine["tpot_speedup"] > 0).all()
+
+
+def test_an_ab(toy):
+    result = specbench.ab("no-spec", {"strategy": "ngram:k=2"}, blocks=2, in_process=True, **toy)
+    assert result.verdict == "exploratory" and result.table().loc["tokens per step", "num_pairs"] > 0
+    assert specbench.open_ab(result.path).record == result.record
+    assert result.run.record["command"].startswith("specbench ab --a no-spec --b '--strategy ngram:k=2'")
+    with pytest.raises(ValueError, match="not comparable|A and B differ in"):
+        specbench.ab("no-spec", {"strategy": "no-spec", "num_prompts": 2}, blocks=1, in_process=True, **toy)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "nospec"}, "'nospec' is not known"),
+        ({"num_prompt": 3}, "--num-prompt"),
+        ({"num_prompts": 0}, "num_prompts"),
+        ({"dtype": "int4"}, "dtype: 'int4' is not known; allowed: "),
+    ],
+)
+def test_bad_options_are_value_errors(toy, options, message):
+    with pytest.raises(ValueError, match=message):
+        specbench.run(**{**toy, **options})
+    assert not toy["output_dir"].exists()
+
+
+def test_what_is_not_stored_there(tmp_path, toy):
+    for read in (specbench.open_run, specbench.open_sweep, specbench.open_ab):
+        with pytest.raises(ValueError, match=str(tmp_path)):
+            read(tmp_path)
+    with pytest.raises(ValueError, match="not an A/B experiment; read it with specbench.open_run"):
+        specbench.open_ab(specbench.run(strategy="no-spec", num_repeats=1, **toy).path)
+
+
+def test_progress_is_told(toy):
+    class Lines(NullProgress):
+        def __init__(self):
+            self.lines = []
+
+        def say(self, text):
+            self.lines.append(text)
+
+    progress = Lines()
+    run = specbench.run(strategy="no-spec", num_repeats=1, progress=progress, **toy)
+    assert f"writing to {run.path}" in progress.lines
+
+
+def test_ctrl_c_keeps_what_was_measured_and_ends_the_script(toy, monkeypatch):
+    measure, blocks = runner.run_block, []
+
+    def pressing(*words):
+        blocks.append(words)
+        if len(blocks) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return measure(*words)
+
+    monkeypatch.setattr(runner, "run_block", pressing)
+    with terminal_signals(), pytest.raises(KeyboardInterrupt, match="go on with: specbench run --resume"):
+        specbench.run(strategy=ARMS, num_repeats=1, **toy)
+    (path,) = toy["output_dir"].iterdir()
+    run = specbench.open_run(path)
+    assert run.status == "interrupted" and run.table()["status"].tolist() == ["ok", "pending"]
