@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -86,6 +88,17 @@ def test_tests_import_this_checkout():
     import specbench.kernels.philox as module
 
     assert Path(module.__file__).resolve() == ROOT / "kernels" / "philox.py"
+
+
+def test_an_editable_install_finds_the_folders(tmp_path):
+    """It knows harness/api as `specbench` and nothing below; the file's own path leads to the rest."""
+    code = f"""if True:
+        import importlib.util, sys
+        spec = importlib.util.spec_from_file_location("specbench", "{ROOT / API / "__init__.py"}")
+        sys.modules["specbench"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["specbench"])
+        import specbench.reports.cells, specbench.harness.exit_codes"""
+    subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, env={"PATH": os.environ["PATH"]}, check=True)
 
 
 def test_name_version_and_command(project):

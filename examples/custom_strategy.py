@@ -1,0 +1,66 @@
+"""A drafting strategy of one's own: guess that the last token comes again, and again.
+
+It is measured, and its output checked, like the ones that come with the package.
+
+python examples/custom_strategy.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import specbench
+from specbench.harness import registry
+from specbench.harness.engine.batch import StepBatch
+from specbench.harness.engine.strategy import Drafter, EngineResources, Phase
+from specbench.harness.models.features import Features
+
+OPTIONS = {"dataset_name": "sharegpt", "num_prompts": 20}
+
+
+class RepeatDrafter:
+    """Works on the round's buffers on the device and reads nothing back, so that it can be captured in a graph."""
+
+    features = Features.NONE  # of the target's pass it needs nothing but its tokens
+    bounded_parts: frozenset[str] = frozenset()
+
+    def __init__(self, num_drafts: int, resources: EngineResources):
+        self.num_drafts = num_drafts
+        self._state = resources.state
+
+    def phases(self, batch: StepBatch) -> list[Phase]:
+        return [Phase("draft_first", self._propose)]
+
+    def _propose(self, batch: StepBatch) -> None:
+        """Legend: B requests of the batch, S slots, L longest text, K drafts."""
+        state = self._state
+        last_B1 = state.n_S[batch.slot_B].long().unsqueeze(1)
+        token_B1 = state.tokens_SL[batch.slot_B].gather(1, last_B1)
+        state.drafts_SK[batch.slot_B] = token_B1.expand(-1, self.num_drafts)
+
+
+class Repeat:
+    name = "repeat"
+    graph = "one"  # the graph plan it asks for on a GPU
+    tree = None
+
+    def __init__(self, options: Mapping[str, str]):
+        self.options = dict(options)
+        self.num_drafts = int(options.get("k", 2))
+
+    def make_drafter(self, resources: EngineResources) -> Drafter | None:
+        return RepeatDrafter(self.num_drafts, resources)
+
+
+def main(**options: object) -> specbench.Run:
+    registry.STRATEGIES["repeat"] = f"{__name__}:Repeat"
+    run = specbench.run(strategy=["no-spec", "repeat:k=2"], **{**OPTIONS, **options})
+    print(run.table()[["tps", "speedup", "acceptance_length"]].round(2).to_string())
+    outputs = run.requests.set_index(["repeat", "prompt_id"]).groupby("arm")["output_sha256"]
+    same = outputs.get_group("repeat:k=2").eq(outputs.get_group("no-spec")).mean()
+    print(f"answers that are the same as without speculation: {same:.0%}")
+    return run
+
+
+if __name__ == "__main__":
+    main()
