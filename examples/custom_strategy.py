@@ -7,12 +7,13 @@ python examples/custom_strategy.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import specbench
 from specbench.harness import registry
 from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.strategy import Drafter, EngineResources, Phase
+from specbench.harness.engine.strategy import Drafter, EngineResources, Phase, Strategy
 from specbench.harness.models.features import Features
 
 OPTIONS = {"dataset_name": "sharegpt", "num_prompts": 20}
@@ -39,17 +40,22 @@ class RepeatDrafter:
         state.drafts_SK[batch.slot_B] = token_B1.expand(-1, self.num_drafts)
 
 
-class Repeat:
-    name = "repeat"
-    graph = "one"  # the graph plan it asks for on a GPU
-    tree = None
+@dataclass(frozen=True, kw_only=True)
+class Repeat(Strategy):
+    """Its fields are its options: `repeat:k=3` on the command line. k: drafts a round."""
 
-    def __init__(self, options: Mapping[str, str]):
-        self.options = dict(options)
-        self.num_drafts = int(options.get("k", 2))
+    name: ClassVar[str] = "repeat"
+    graph: ClassVar[str] = "one"  # the graph plan it asks for on a GPU
+    depth_option: ClassVar[str | None] = "k"  # what a sweep varies
+
+    k: int = 2
+
+    @property
+    def num_drafts(self) -> int:
+        return self.k
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
-        return RepeatDrafter(self.num_drafts, resources)
+        return RepeatDrafter(self.k, resources)
 
 
 def main(**options: object) -> specbench.Run:

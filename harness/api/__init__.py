@@ -11,9 +11,6 @@ Importing it loads neither torch nor pandas; the first call that needs them does
 
 from pathlib import Path
 
-from .measure import ab, run, sweep
-from .results import AbResult, Run, Sweep, open_ab, open_run, open_sweep
-
 if __name__ != "specbench":
     raise ImportError("harness/api is installed as the package `specbench`; import that")
 
@@ -21,5 +18,8 @@ if __name__ != "specbench":
 _links = Path(__file__).resolve().parents[2] / ".ns" / "specbench"
 if _links.is_dir() and str(_links) not in __path__:
     __path__.append(str(_links))
+
+from .measure import ab, run, sweep  # noqa: E402
+from .results import AbResult, Run, Sweep, open_ab, open_run, open_sweep  # noqa: E402
 
 __all__ = ["AbResult", "Run", "Sweep", "ab", "open_ab", "open_run", "open_sweep", "run", "sweep"]

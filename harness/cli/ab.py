@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from specbench.harness.spec.commands import AbOptions
 
 from .derived import takes_options, typed_command
-
-if TYPE_CHECKING:
-    from specbench.harness.ab.plan import AbPlan
+from .ending import end
 
 
 @takes_options
@@ -38,57 +32,13 @@ def ab(options: AbOptions, words: list[str]) -> None:
 
       specbench ab -A ref:main -B ref:my-branch -s eagle:k=4 --blocks 10 --strict
     """
-    from specbench.harness.ab.sides import configs_of
-    from specbench.harness.experiments.ab import new_experiment, resume_experiment
-    from specbench.harness.experiments.session import Output
+    from specbench.harness.experiments.ab import experiment
 
     from .ab_output import print_verdict
-    from .ending import end
     from .progress import RunProgress
 
-    if options.resume is not None:
-        options.check_alone("an experiment", words)
-        with RunProgress(options.quiet) as progress:
-            directory = resume_experiment(options.resume, typed_command(), progress)
-        end(print_verdict(directory, options.format, strict=options.strict))
-        return
-    if not any((options.a, options.b, options.ref_a, options.ref_b)):
+    if options.resume is None and not any((options.a, options.b, options.ref_a, options.ref_b)):
         raise ValueError("a: name the sides with -A and -B, as -A eagle:k=2 -B eagle:k=4; for A/A use specbench power")
-    plan = make_plan(options, words, num_blocks=options.blocks)
-    output = Output(options.output_dir, options.label, tuple(typed_command()))
     with RunProgress(options.quiet) as progress:
-        directory = new_experiment(plan, configs_of(plan), output, progress)
+        directory = experiment(options, words, options.blocks, typed_command(), progress)
     end(print_verdict(directory, options.format, strict=options.strict))
-
-
-def make_plan(options: AbOptions, common: Sequence[str], num_blocks: int) -> AbPlan:
-    """The plan, refs resolved to commits; `common` are options of a run for both sides.
-
-    Raises ValueError for words that cannot be one.
-    """
-    from specbench.harness.ab.code import find_checkout, resolve_ref
-    from specbench.harness.ab.plan import LABELS, AbPlan
-    from specbench.harness.ab.sides import parse_side
-
-    from .percent import parse_percent
-
-    texts = ((options.a, options.ref_a), (options.b, options.ref_b))
-    sides = [parse_side(label, text, ref, common) for label, (text, ref) in zip(LABELS, texts, strict=True)]
-    has_refs = any(side.ref is not None for side in sides)
-    if has_refs and options.in_process:
-        raise ValueError("in_process: two revisions cannot live in one process; leave --in-process out")
-    root = find_checkout(options.checkout) if has_refs or options.checkout else None
-    sides = [
-        dataclasses.replace(side, sha=resolve_ref(root, side.ref)) if root is not None and side.ref else side
-        for side in sides
-    ]
-    return AbPlan(
-        sides=(sides[0], sides[1]),
-        num_blocks=num_blocks,
-        min_effect=parse_percent("min_effect", options.min_effect),
-        min_same_output=parse_percent("min_same_output", options.min_same_output),
-        order_seed=options.order_seed,
-        in_process=options.in_process,
-        allow_mismatch=options.allow_mismatch,
-        checkout=str(root) if root is not None else None,
-    )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.text import parse_effect
 
 from .formats import format_option
-from .percent import parse_effect
 
 if TYPE_CHECKING:
     from specbench.harness.compare.comparison import ComparedRuns

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import typer
 
 from specbench.harness.exit_codes import ExitCode
-
-if TYPE_CHECKING:
-    from specbench.harness.experiments.session import Directory, Resume
+from specbench.harness.experiments.session import INTERRUPTED, Directory, Resume
 
 
 def end(code: ExitCode) -> None:
@@ -20,8 +17,6 @@ def end(code: ExitCode) -> None:
 
 def say_if_interrupted(directory: Directory, resume: Resume, kept: str = "measured blocks") -> None:
     """How to go on, as the last line on stderr."""
-    from specbench.harness.experiments.session import INTERRUPTED
-
     sys.stdout.flush()
     if directory.manifest["status"] == INTERRUPTED:
         command = resume(directory.path)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specbench.harness.text import parse_effect
+
 from .derived import Command
 from .formats import format_option
-from .percent import parse_effect
 
 if TYPE_CHECKING:
     from specbench.harness.history.points import Series

@@ -7,7 +7,8 @@ import typer
 from specbench.harness.spec.commands import ProfileOptions
 
 from .derived import takes_options, typed_command
-from .run import planned
+from .ending import end
+from .run import check_recipe
 
 
 @takes_options
@@ -29,30 +30,19 @@ def profile_run(options: ProfileOptions) -> None:
 
       specbench profile run -s eagle:k=4 --rules my-kernels.toml
     """
-    from specbench.harness.exit_codes import ExitCode
-    from specbench.harness.experiments.profile import Tracing, commands, profile
-    from specbench.harness.experiments.run import by_batch_size
-    from specbench.harness.experiments.session import Output
-    from specbench.harness.profiling.rules import PhaseRules
+    from specbench.harness.experiments.profile import commands, profiles
 
-    from .ending import end
     from .profile_output import print_profiles
     from .progress import RunProgress
 
-    plan = planned(options)
-    configs = by_batch_size(plan.config, plan.batch_sizes, options.label)
-    rules = PhaseRules.shipped().with_file(options.rules)
+    check_recipe(options)
     if options.print_command:
-        for line in commands([config for config, _ in configs], options.tool, options.rounds):
+        for line in commands(options):
             typer.echo(line)
         return
-    tracing = Tracing(tool=options.tool, num_rounds=options.rounds, rules=rules, twin=not options.no_twin)
-    code = ExitCode.PASSED
-    for config, name in configs:
-        output = Output(options.output_dir, name, tuple(typed_command()))
-        with RunProgress(options.quiet) as progress:
-            profiled = profile(config, tracing, plan.record, output, progress)
-        code = max(code, print_profiles(profiled, options.format))
-        if code == ExitCode.INTERRUPTED:
-            break
-    end(code)
+    codes = []
+    with RunProgress(options.quiet) as progress:
+        for profiled in profiles(options, typed_command(), progress):
+            with progress.paused():
+                codes.append(print_profiles(profiled, options.format))
+    end(max(codes))

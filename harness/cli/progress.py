@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -44,6 +46,13 @@ class RunProgress:
     def __exit__(self, *exc: object) -> None:
         if self._bars:
             self._bars.stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While something else writes to the terminal."""
+        self.__exit__()
+        yield
+        self.__enter__()
 
     def say(self, text: str) -> None:
         if not self.is_quiet:

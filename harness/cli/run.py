@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.options import RunOptions
 
 from .derived import takes_options, typed_command
-
-if TYPE_CHECKING:
-    from specbench.harness.spec.plan import RunPlan
+from .ending import end
 
 
 @takes_options
@@ -41,44 +36,27 @@ def run(options: RunOptions) -> None:
 
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """
-    from specbench.harness.experiments.run import by_batch_size, new_run, record_of_further_work, resume_run
-    from specbench.harness.experiments.session import Output, check_writable
+    from specbench.harness.experiments.run import runs
 
-    from .ending import end
     from .progress import RunProgress
     from .run_output import print_batch_sizes, print_run
 
-    if options.resume is not None:
-        options.check_alone("a run")
-        with RunProgress(options.quiet) as progress:
-            directory = resume_run(options.resume, typed_command(), progress)
-        end(print_run(directory, options.format))
-        return
-    plan = planned(options)
-    check_writable(options.output_dir)
+    check_recipe(options)
+    directories, codes = [], []
     with RunProgress(options.quiet) as progress:
-        record = {**plan.record, **record_of_further_work(plan.config, options, progress)}
-    directories, code = [], ExitCode.PASSED
-    for config, name in by_batch_size(plan.config, plan.batch_sizes, options.label):
-        with RunProgress(options.quiet) as progress:
-            output = Output(options.output_dir, name, tuple(typed_command()))
-            directory = new_run(config, record, output, progress)
-        directories.append(directory)
-        code = max(code, print_run(directory, options.format))
-        if code == ExitCode.INTERRUPTED:
-            break
-    if len(plan.batch_sizes) > 1 and options.format == "table":
+        for directory in runs(options, typed_command(), progress):
+            with progress.paused():
+                directories.append(directory)
+                codes.append(print_run(directory, options.format))
+    if len(directories) > 1 and options.format == "table":
         print_batch_sizes(directories)
-    end(code)
+    end(max(codes))
 
 
-def planned(options: RunOptions) -> RunPlan:
-    """The arms and the configuration that the options ask for. ValueError naming what is wrong and what is allowed."""
-    from specbench.harness.run.prepare import arm_check
-    from specbench.harness.spec.plan import plan_run
+def check_recipe(options: RunOptions) -> None:
+    """ValueError for columns that no report has, before hours are measured for them."""
+    from specbench.harness.spec.recipe_files import Recipe
     from specbench.reports.seed_table import check_columns
 
-    plan = plan_run(options, arm_check(options))
-    if "recipe" in plan.record:
-        check_columns(plan.record["recipe"]["report"]["columns"])
-    return plan
+    if isinstance(options.file, Recipe):
+        check_columns(options.file.report.columns)

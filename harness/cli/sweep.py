@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from specbench.harness.spec.commands import SweepOptions
 
 from .derived import takes_options, typed_command
-
-if TYPE_CHECKING:
-    from specbench.harness.spec.grid import Grid
-
-_LEAST_LOADS = 2  # one makes no curve
+from .ending import end
 
 
 @takes_options
@@ -39,52 +33,17 @@ def sweep(options: SweepOptions) -> None:
 
       specbench sweep --resume runs/20260101T000000Z-sweep-1a2b3c4d
     """
-    from specbench.harness.experiments.run import record_of_further_work
-    from specbench.harness.experiments.session import Output
-    from specbench.harness.experiments.sweep import new_sweep, resume_sweep
-    from specbench.harness.spec.options import parse_numbers
-    from specbench.harness.spec.plan import acceptance_record, plan_config
+    from specbench.harness.experiments.sweep import plan_sweep, sweep
 
-    from .ending import end
     from .progress import RunProgress
     from .sweep_output import print_plan, print_sweep, report_point
 
-    if options.resume is not None:
-        options.check_alone("a sweep")
-        with RunProgress(options.quiet) as progress:
-            found = resume_sweep(options.resume, typed_command(), progress, report_point)
-        end(print_sweep(found, options.format))
-        return
-    loads = parse_numbers("max_concurrency", options.loads, "1,4,16")
-    if len(loads) < _LEAST_LOADS:
-        raise ValueError(
-            f"max_concurrency: {options.loads!r} is one load, which makes no curve; give two or more, as 1,4,16"
-        )
-    if options.num_prompts < loads[-1]:
-        raise ValueError(
-            f"num_prompts: {options.num_prompts} prompts never keep {loads[-1]} requests in flight; give --num-prompts "
-            f"{loads[-1]} or more (twice as many fill the batch for longer), or lower --max-concurrency"
-        )
-    grid = _grid(options)
-    config = plan_config(options, grid.arms)
     with RunProgress(options.quiet) as progress:
-        record = {**acceptance_record(options), **record_of_further_work(config, options, progress)}
+        if not options.dry_run:
+            found = sweep(options, typed_command(), progress, report_point)
+        else:
+            plan = plan_sweep(options, progress)
     if options.dry_run:
-        print_plan(grid, loads, config, options.format)
-        return
-    output = Output(options.output_dir, options.label, tuple(typed_command()))
-    with RunProgress(options.quiet) as progress:
-        found = new_sweep(config, loads, grid, record, output, progress, report_point)
-    end(print_sweep(found, options.format))
-
-
-def _grid(options: SweepOptions) -> Grid:
-    """The arms under the options' switches, and what cannot run. ValueError for an argument of which nothing can."""
-    from specbench.harness.run.prepare import arm_check
-    from specbench.harness.spec.grid import make_grid
-    from specbench.harness.spec.options import parse_numbers
-    from specbench.harness.spec.plan import default_strategies, named_arm
-
-    texts = options.strategy or [text.partition(":")[0] for text in default_strategies(options)]
-    num_drafts = parse_numbers("num_drafts", options.num_drafts, "1,2,4")
-    return make_grid(texts, num_drafts, lambda text: named_arm(text, options), arm_check(options))
+        print_plan(plan, options.format)
+    else:
+        end(print_sweep(found, options.format))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import typer
 from rich.console import Console
 
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.experiments.sweep import RESUME, exit_code
-from specbench.harness.spec.grid import Grid
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.experiments.sweep import RESUME, SweepPlan, exit_code
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.figures import sweep_record
@@ -27,19 +24,19 @@ from specbench.reports.table import print_result
 from .ending import say_if_interrupted
 
 
-def print_plan(grid: Grid, loads: Sequence[int], config: RunConfig, format: str) -> None:
+def print_plan(plan: SweepPlan, format: str) -> None:
     """`--dry-run`: every point with its arms, and what cannot run."""
-    rows = [{"label": r.label, "num_drafts": r.num_drafts, "refused": r.refused} for r in grid.rows]
-    plan = {
-        "points": [{"max_concurrency": load, "num_blocks": config.num_repeats} for load in loads],
+    rows = [{"label": r.label, "num_drafts": r.num_drafts, "refused": r.refused} for r in plan.grid.rows]
+    record = {
+        "points": [{"max_concurrency": load, "num_blocks": plan.config.num_repeats} for load in plan.loads],
         "arms": rows,
-        "num_prompts": config.workload.num_prompts,
-        "notes": list(grid.notes),
+        "num_prompts": plan.config.workload.num_prompts,
+        "notes": list(plan.grid.notes),
     }
     if format == "json":
-        typer.echo(json.dumps(plan, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
     else:
-        print_result(plan_table(plan), Console())
+        print_result(plan_table(record), Console())
 
 
 def report_point(run: RunDirectory) -> None:

@@ -2,41 +2,82 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.ab.code import code_identity, find_checkout, own_checkout, worktree
+from specbench.harness.ab.code import code_identity, find_checkout, own_checkout, resolve_ref, worktree
 from specbench.harness.ab.comparable import arm_name, check_same_load, differences, joined_config, same_arm
 from specbench.harness.ab.fresh import FreshBlocks
 from specbench.harness.ab.in_process import measure_in_process
 from specbench.harness.ab.noise import outlook, read_floors
 from specbench.harness.ab.plan import LABELS, MANIFEST_KEY, AbPlan
-from specbench.harness.ab.sides import Configs, side_options
+from specbench.harness.ab.sides import Configs, configs_of, parse_side, side_options
 from specbench.harness.ab.watch import GpuProbe, find_probe
 from specbench.harness.arms import resolve_arm
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, manifest, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import pick_device
+from specbench.harness.spec.commands import AbOptions
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.stats.verdict import LEAST_PAIRS
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.text import parse_percent
 
-from .session import Output, Session, check_writable, resume_by
+from .session import Destination, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench ab --resume")
 _MEASURED_BY = "measured_by"  # keeps `specbench run --resume` from going on with blocks it knows nothing of
 
 
-def new_experiment(plan: AbPlan, configs: Configs, output: Output, progress: Progress) -> RunDirectory:
+def experiment(
+    options: AbOptions, common: Sequence[str], num_blocks: int, argv: Sequence[str], progress: Progress
+) -> RunDirectory:
+    """Measures a new experiment, or what a stored one has not yet. `common`: options of a run for both sides."""
+    if options.resume is not None:
+        options.check_alone("an experiment", common)
+        return resume_experiment(options.resume, argv, progress)
+    plan = plan_experiment(options, common, num_blocks)
+    return new_experiment(plan, configs_of(plan), Destination.of(options, argv), progress)
+
+
+def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) -> AbPlan:
+    """The plan, refs resolved to commits; `common` are options of a run for both sides.
+
+    Raises ValueError for words that cannot be one.
+    """
+    texts = ((options.a, options.ref_a), (options.b, options.ref_b))
+    sides = [parse_side(label, text, ref, common) for label, (text, ref) in zip(LABELS, texts, strict=True)]
+    has_refs = any(side.ref is not None for side in sides)
+    if has_refs and options.in_process:
+        raise ValueError("in_process: two revisions cannot live in one process; leave --in-process out")
+    root = find_checkout(options.checkout) if has_refs or options.checkout else None
+    sides = [
+        dataclasses.replace(side, sha=resolve_ref(root, side.ref)) if root is not None and side.ref else side
+        for side in sides
+    ]
+    return AbPlan(
+        sides=(sides[0], sides[1]),
+        num_blocks=num_blocks,
+        min_effect=parse_percent("min_effect", options.min_effect),
+        min_same_output=parse_percent("min_same_output", options.min_same_output),
+        order_seed=options.order_seed,
+        in_process=options.in_process,
+        allow_mismatch=options.allow_mismatch,
+        checkout=str(root) if root is not None else None,
+    )
+
+
+def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Progress) -> RunDirectory:
     """Measures a plan from its first block; the directory is closed, complete or interrupted.
 
     Raises ValueError for bad input and NotComparableError for sides that do not match; nothing is left behind then.
     """
-    check_writable(output.folder)
+    check_writable(to.folder)
     a, b = configs
     for config in configs:
         if config is not None:  # B's mistake must not come to light after a block of A; a revision judges its own
@@ -44,15 +85,15 @@ def new_experiment(plan: AbPlan, configs: Configs, output: Output, progress: Pro
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
     with _session(plan, progress) as held:
-        run, found = None, _empty_manifest(output.argv)
+        run, found = None, _empty_manifest(to.argv)
         names: dict[str, str] = {}
         if plan.in_process:
             assert a is not None and b is not None, "refs in one process"
             run = prepare(joined_config(a, b, plan.num_blocks), progress)
-            found, names = _joined_manifest(run, output.argv)
+            found, names = _joined_manifest(run, to.argv)
         probe, unchecked = find_probe(_device(plan), os.environ)
         found[MANIFEST_KEY] = {"plan": plan.to_dict(), "unchecked": unchecked, "names": names}
-        directory = held.create(lambda: RunDirectory.create(output.folder, output.label, found), output.folder)
+        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, found), to.folder)
         _say_outlook(plan, directory, progress)
         _measure(run, plan, directory, probe, progress)
     return directory

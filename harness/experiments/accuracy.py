@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness import arms
-from specbench.harness.accuracy.eval_config import EvalConfig
+from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, parse_tasks
 from specbench.harness.accuracy.evaluate import Evaluation, close_items, close_scores
+from specbench.harness.accuracy.gen_kwargs import check_gen_kwargs
 from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
 from specbench.harness.accuracy.task_sources import (
     TaskSources,
@@ -18,39 +19,63 @@ from specbench.harness.accuracy.task_sources import (
     stored_sources,
 )
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.registry import default_arms
 from specbench.harness.run.prepare import load_arms
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import Target
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.commands import AccuracyOptions
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 
 from . import session
-from .session import Output, Session, check_writable, resume_by
+from .session import Destination, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench accuracy --resume")
 ITEMS_HERE = "."  # an evaluation's items are its run directory's own tables
+
+
+def evaluation(options: AccuracyOptions, argv: Sequence[str], progress: Progress) -> RunDirectory:
+    """A new evaluation, or one that goes on. ValueError for bad input, before anything is written."""
+    if options.resume is not None:
+        options.check_alone("an evaluation")
+        return resume_evaluation(options.resume, argv, progress)
+    check_gen_kwargs(options.gen_kwargs)
+    asked = EvalConfig(
+        tasks=parse_tasks(options.tasks, options.limit),
+        num_fewshot=options.num_fewshot,
+        include_path=options.include_path,
+        apply_chat_template=options.apply_chat_template,
+        gen_kwargs=options.gen_kwargs,
+    )
+    arms = [parse_arm(text) for text in options.strategy or default_arms(has_head=False)]
+    items = {"dataset_name": "gsm8k", "dataset_path": options.gsm8k_path, "num_prompts": options.limit or 1319}
+    config = RunConfig.of_arms(options, arms, **items)
+    check_real_text(config.arms)
+    files = (options.gsm8k_path, options.fewshot_path)
+    return new_evaluation(config, asked, files, Destination.of(options, argv), progress)
 
 
 def new_evaluation(
     config: RunConfig,
     asked: EvalConfig,
     gsm8k_files: tuple[str | None, str | None],
-    output: Output,
+    to: Destination,
     progress: Progress,
 ) -> RunDirectory:
     """Scores the arms in a run directory of their own. `gsm8k_files`: the user's test and train rows.
 
     Raises ValueError for bad input, before anything is written.
     """
-    check_writable(output.folder)
+    check_writable(to.folder)
     with Session(progress, RESUME, _closing(config)) as held:
         with lm_eval_noise(is_heard=not progress.is_quiet):
             sources = find_sources(asked, *gsm8k_files, progress.asset)
             notes = check_tasks(asked, sources, config.workload.max_model_len)
         target, resolved = _load(config, asked, progress)
-        manifest = _manifest(config, asked, sources, output.argv)
+        manifest = _manifest(config, asked, sources, to.argv)
         manifest["evaluation"] = evaluation_record(asked, sources, notes, ITEMS_HERE)
-        directory = held.create(lambda: RunDirectory.create(output.folder, output.label, manifest), output.folder)
+        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, manifest), to.folder)
         _score(_evaluation(config, asked, sources, target, resolved, directory, progress))
     return directory
 

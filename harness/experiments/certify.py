@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from specbench.harness.accuracy.certify_plain import with_references
-from specbench.harness.accuracy.certify_record import CertificateFile, CertifySettings, read
+from specbench.harness.accuracy.certify_record import CertificateFile, CertifySettings, read, settings_of
 from specbench.harness.accuracy.certify_session import Certifier
 from specbench.harness.run import runner
-from specbench.harness.run.prepare import PreparedRun, all_blocks, manifest, prepare
+from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, manifest, prepare
 from specbench.harness.run.progress import Progress
+from specbench.harness.run.target import pick_device
+from specbench.harness.spec.commands import CertifyOptions
+from specbench.harness.spec.cover import pairwise_cover
+from specbench.harness.spec.plan import named_arm
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 
-from .session import Output, Session, check_writable, resume_by
+from .session import Destination, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench certify --run")
+_WITH_RUN = frozenset({"run", "format", "quiet"})
+_SETTINGS = frozenset({"temperatures", "num_seeds"})
 _MOST_BUILT = 12  # engines that are built before the first is needed
 
 
+def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress) -> tuple[RunDirectory, bool]:
+    """A new certificate, that of a stored run, or one that goes on; see `certify`."""
+    settings = CertifySettings(temperatures=options.temperatures, num_seeds=options.num_seeds)
+    if options.run is None:
+        arms, _ = with_references([named_arm(text, options) for text in _asked_arms(options)])
+        return certify(RunConfig.of_arms(options, arms), settings, Destination.of(options, argv), progress)
+    given = [options.schema()[name].flag for name in sorted(options.given - _WITH_RUN - _SETTINGS)]
+    if given:
+        raise ValueError(f"run: a stored run has its own options; drop {', '.join(given)}")
+    directory = RunDirectory.open(options.run)
+    stored = read(directory.path)
+    if stored is not None:
+        if options.given & _SETTINGS:
+            raise ValueError("run: a certificate goes on with its own settings; drop --temperature and --num-seeds")
+        settings = settings_of(stored)
+    return certify(RunConfig.from_dict(directory.manifest["config"]), settings, directory, progress)
+
+
 def certify(
-    config: RunConfig, settings: CertifySettings, where: RunDirectory | Output, progress: Progress
+    config: RunConfig, settings: CertifySettings, where: RunDirectory | Destination, progress: Progress
 ) -> tuple[RunDirectory, bool]:
     """Judges the arms that have no certificate yet, in a stored run or a new directory, and whether all of them were
     come to: False where the user interrupted. ValueError for bad input, before anything is written."""
-    if isinstance(where, Output):
+    if isinstance(where, Destination):
         check_writable(where.folder)
     arms, references = with_references(config.arms)
     config = replace(config, arms=arms)
@@ -41,8 +66,22 @@ def certify(
     return directory, not held.is_interrupted
 
 
-def _hold(held: Session[RunDirectory], run: PreparedRun, where: RunDirectory | Output) -> RunDirectory:
-    if isinstance(where, Output):
+def _asked_arms(options: CertifyOptions) -> Sequence[str]:
+    """Strategy arguments, typed or of a cover. ValueError unless there is exactly one of both."""
+    if options.cover is None:
+        if not options.strategy:
+            raise ValueError("strategy: there must be at least one arm, a cover (--cover) or a stored run (--run)")
+        return options.strategy
+    if options.cover != "pairwise":
+        raise ValueError(f"cover: {options.cover!r} is not known; allowed: pairwise")
+    for name in ("strategy", "attention"):
+        if name in options.given:
+            raise ValueError(f"cover: it chooses every arm's switches itself; drop --{name}")
+    return [cell.text() for cell in pairwise_cover(pick_device(options.device).type, arm_check(options))]
+
+
+def _hold(held: Session[RunDirectory], run: PreparedRun, where: RunDirectory | Destination) -> RunDirectory:
+    if isinstance(where, Destination):
         found = manifest(run, where.argv)
         return held.create(lambda: RunDirectory.create(where.folder, where.label, found), where.folder)
     runner.check_same_inputs(where, run)

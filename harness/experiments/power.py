@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.ab.noise import noise_floor, store_floor
+from specbench.harness.ab.noise import noise_floor, read_floors, store_floor
 from specbench.harness.ab.plan import MANIFEST_KEY, AbPlan
 from specbench.harness.judge.overall import INVALID
+from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.files import write_json
 from specbench.harness.store.run_directory import RunDirectory
 
 FLOOR_FILE = "noise.json"
+
+
+def stored_floor(words: Sequence[str]) -> dict[str, Any]:
+    """The last that was measured on this hardware. `words`: options of a run, which have no meaning here."""
+    if words:
+        raise ValueError(f"aa: {' '.join(words)} says what to measure; say in how many blocks with --aa 10")
+    floors = read_floors(collect_environment())
+    if not floors:
+        raise ValueError("aa: nothing is stored for this hardware; measure it with --aa 10 and options of a run")
+    return floors[0]
 
 
 def check_is_aa(path: Path) -> None:

@@ -22,12 +22,16 @@ from specbench.harness.profiling.profile_run import (
 )
 from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.registry import strategy_class
+from specbench.harness.run.prepare import arm_check
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import pick_device
+from specbench.harness.spec.commands import ProfileOptions
+from specbench.harness.spec.plan import plan_run
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import PROFILES, RunDirectory
 
-from .session import Output, Session, check_writable, exit_code
+from .run import by_batch_size
+from .session import Destination, Session, check_writable, exit_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,40 +66,55 @@ class Profiled:
         return exit_code(manifest["status"], has_failed=len(self.arms) < len(manifest["arms"]))
 
 
-def commands(configs: Sequence[RunConfig], tool: str, num_rounds: int) -> Iterator[str]:
+def profiles(options: ProfileOptions, argv: Sequence[str], progress: Progress) -> Iterator[Profiled]:
+    """Profiles every arm at every batch size, a directory each, as it is closed; ends with one that was interrupted."""
+    plan = plan_run(options, arm_check(options))
+    rules = PhaseRules.shipped().with_file(options.rules)
+    tracing = Tracing(tool=options.tool, num_rounds=options.rounds, rules=rules, twin=not options.no_twin)
+    for config, label in by_batch_size(plan, options.label):
+        to = Destination(options.output_dir, label, tuple(argv))
+        profiled = profile(config, tracing, plan.record, to, progress)
+        yield profiled
+        if profiled.exit_code == ExitCode.INTERRUPTED:
+            return
+
+
+def commands(options: ProfileOptions) -> Iterator[str]:
     """One line an arm: it can be run as it is, here or on another machine with specbench.
 
     ValueError for a tool, a number of rounds, a strategy or an option of it that is not allowed. What else an arm
     needs, the machine that runs it knows.
     """
-    check_tool(tool)
-    Settings(num_rounds=num_rounds, nsys=None, rules=PhaseRules.shipped(), twin=False)  # refuses what a run would
-    for arm in configs[0].arms:
+    plan = plan_run(options, arm_check(options))
+    PhaseRules.shipped().with_file(options.rules)
+    check_tool(options.tool)
+    Settings(num_rounds=options.rounds, nsys=None, rules=PhaseRules.shipped(), twin=False)  # refuses what a run would
+    for arm in plan.config.arms:
         strategy_class(arm.strategy).of(arm.options)
-    chosen = "torch" if tool == "torch" else "nsys"
-    for config in configs:
+    chosen = "torch" if options.tool == "torch" else "nsys"
+    for config, _ in by_batch_size(plan, options.label):
         for arm in config.arms:
             folder = Path(f"profile-{arm_folder(arm.label)}-b{config.max_concurrency}")
-            words = printed_command(replace(config, arms=(arm,)), chosen, num_rounds, folder)
+            words = printed_command(replace(config, arms=(arm,)), chosen, options.rounds, folder)
             yield f"mkdir -p {shlex.quote(str(folder))} && {shlex.join(words)}"
 
 
 def profile(
-    config: RunConfig, tracing: Tracing, record: Mapping[str, Any], output: Output, progress: Progress
+    config: RunConfig, tracing: Tracing, record: Mapping[str, Any], to: Destination, progress: Progress
 ) -> Profiled:
     """Profiles every arm; one that fails is recorded, and the others go on. ValueError for bad input."""
-    settings = tracing.settings(config, output.folder)
+    settings = tracing.settings(config, to.folder)
     found: dict[str, ArmProfile] = {}
 
     def close(directory: RunDirectory, status: str | None) -> None:
         directory.end_without_tables(status or ("complete" if found else "failed"))
 
     def again(path: Path) -> str:
-        return shlex.join(output.argv)  # profiles of one command belong together: all are made anew
+        return shlex.join(to.argv)  # profiles of one command belong together: all are made anew
 
     with Session(progress, again, close, is_worth_keeping=lambda directory: bool(found)) as held:
-        manifest = {**_manifest(config, tracing, output.argv), **record}
-        directory = held.create(lambda: RunDirectory.create(output.folder, output.label, manifest), output.folder)
+        manifest = {**_manifest(config, tracing, to.argv), **record}
+        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, manifest), to.folder)
         for arm in config.arms:
             profiled = _try_arm(directory, replace(config, arms=(arm,)), settings, progress)
             if profiled is not None:

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run import runner
-from specbench.harness.run.prepare import PreparedRun, all_blocks, manifest, prepare
+from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, manifest, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.options import RunOptions
+from specbench.harness.spec.plan import RunPlan, plan_run
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 
 from . import run_accuracy, run_graphs, session
-from .session import Output, Resume, Session, check_writable, resume_by
+from .session import Destination, Resume, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench run --resume")
 
 
-def by_batch_size(config: RunConfig, sizes: Sequence[int], label: str) -> list[tuple[RunConfig, str]]:
+def runs(options: RunOptions, argv: Sequence[str], progress: Progress) -> Iterator[RunDirectory]:
+    """Measures what was asked for, a run a batch size, each as it is closed; or goes on with a stored one.
+
+    Ends with a run that was interrupted. ValueError for bad input, before anything is written.
+    """
+    if options.resume is not None:
+        options.check_alone("a run")
+        yield resume_run(options.resume, argv, progress)
+        return
+    plan = plan_run(options, arm_check(options))
+    check_writable(options.output_dir)
+    record = {**plan.record, **record_of_further_work(plan.config, options, progress)}
+    for config, label in by_batch_size(plan, options.label):
+        run = new_run(config, record, Destination(options.output_dir, label, tuple(argv)), progress)
+        yield run
+        if run.manifest["status"] == session.INTERRUPTED:
+            return
+
+
+def by_batch_size(plan: RunPlan, label: str) -> list[tuple[RunConfig, str]]:
     """A configuration for each size, with the label of its run."""
-    many = len(sizes) > 1
-    return [(replace(config, max_concurrency=size), f"{label}-b{size}" if many else label) for size in sizes]
+    many, sizes = len(plan.batch_sizes) > 1, plan.batch_sizes
+    return [(replace(plan.config, max_concurrency=size), f"{label}-b{size}" if many else label) for size in sizes]
 
 
 def record_of_further_work(config: RunConfig, options: RunOptions, progress: Progress) -> dict[str, Any]:
@@ -40,7 +60,7 @@ def record_of_further_work(config: RunConfig, options: RunOptions, progress: Pro
 def new_run(
     config: RunConfig,
     record: Mapping[str, Any],
-    output: Output,
+    to: Destination,
     progress: Progress,
     *,
     check: Callable[[PreparedRun], None] | None = None,
@@ -49,14 +69,13 @@ def new_run(
     """Prepares, measures and closes one run. `record` is stored in run.json beside the arms: where they come from and
     what tables to make of them. `check` may refuse what was prepared, before anything is written; with it an arm whose
     engine cannot be built is a row that failed, without it bad input: a ValueError that leaves nothing behind."""
-    check_writable(output.folder)
     gc.collect()  # the memory of an earlier run's engines
     with Session(progress, resume, _closing(config, progress)) as held:
         run = prepare(config, progress, keep_refused=check is not None)
         if check is not None:
             check(run)
-        found = {**manifest(run, output.argv), **record}
-        directory = held.create(lambda: RunDirectory.create(output.folder, output.label, found), output.folder)
+        found = {**manifest(run, to.argv), **record}
+        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, found), to.folder)
         _measure(run, directory, progress)
     return directory
 

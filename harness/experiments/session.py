@@ -16,6 +16,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.interrupts import StoppedAtOnce, interruptible
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.run_lock import run_lock
+from specbench.harness.spec.options import OutputOptions
 
 INTERRUPTED = "interrupted"
 
@@ -33,12 +34,16 @@ D = TypeVar("D", bound=Directory)
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class Destination:
     """Where a new directory goes, the word in its name, and the command that makes it."""
 
     folder: Path
     label: str
     argv: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: OutputOptions, argv: Sequence[str]) -> Destination:
+        return cls(options.output_dir, options.label, tuple(argv))
 
 
 # From a directory to the command that goes on with it.

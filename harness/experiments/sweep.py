@@ -3,55 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.roofline.machine import measure_machine
 from specbench.harness.run import runner
-from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.prepare import PreparedRun, arm_check, first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.target import pick_device, pick_dtype
-from specbench.harness.spec.grid import Grid
+from specbench.harness.spec.commands import SweepOptions
+from specbench.harness.spec.grid import Grid, make_grid
+from specbench.harness.spec.options import parse_numbers
+from specbench.harness.spec.plan import acceptance_record, default_strategies, named_arm, plan_config
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.record import SweepDirectory
 
 from . import run as runs
-from .session import INTERRUPTED, Output, Resume, Session, check_writable, resume_by
+from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench sweep --resume")
+_LEAST_LOADS = 2  # one makes no curve
 _OVER = ("complete", "failed")  # of a run: nothing is left to measure in it
 OnPoint = Callable[[RunDirectory], object]
 
 
-def new_sweep(
-    config: RunConfig,
-    loads: Sequence[int],
-    grid: Grid,
-    record: Mapping[str, Any],
-    output: Output,
-    progress: Progress,
-    on_point: OnPoint,
-) -> SweepDirectory:
-    """Measures every point; `on_point` gets each that was closed. `record` goes into the run.json of every point.
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """`config` with the arms of `grid`, at each of the `loads`. `record` goes into the run.json of every point."""
+
+    config: RunConfig
+    loads: tuple[int, ...]
+    grid: Grid
+    record: Mapping[str, Any]
+
+
+def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
+    """ValueError for options that make no curve, and for an argument of which nothing can run."""
+    loads = parse_numbers("max_concurrency", options.loads, "1,4,16")
+    if len(loads) < _LEAST_LOADS:
+        raise ValueError(
+            f"max_concurrency: {options.loads!r} is one load, which makes no curve; give two or more, as 1,4,16"
+        )
+    if options.num_prompts < loads[-1]:
+        raise ValueError(
+            f"num_prompts: {options.num_prompts} prompts never keep {loads[-1]} requests in flight; give --num-prompts "
+            f"{loads[-1]} or more (twice as many fill the batch for longer), or lower --max-concurrency"
+        )
+    texts = options.strategy or [text.partition(":")[0] for text in default_strategies(options)]
+    num_drafts = parse_numbers("num_drafts", options.num_drafts, "1,2,4")
+    grid = make_grid(texts, num_drafts, lambda text: named_arm(text, options), arm_check(options))
+    config = plan_config(options, grid.arms)
+    record = {**acceptance_record(options), **runs.record_of_further_work(config, options, progress)}
+    return SweepPlan(config, loads, grid, record)
+
+
+def sweep(options: SweepOptions, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> SweepDirectory:
+    """Measures every point of a new sweep, or what a stored one has not yet; `on_point` gets each that was closed.
 
     Raises ValueError for bad input, which leaves nothing behind.
     """
-    check_writable(output.folder)
+    if options.resume is not None:
+        options.check_alone("a sweep")
+        return resume_sweep(options.resume, argv, progress, on_point)
+    return new_sweep(plan_sweep(options, progress), Destination.of(options, argv), progress, on_point)
+
+
+def new_sweep(plan: SweepPlan, to: Destination, progress: Progress, on_point: OnPoint) -> SweepDirectory:
+    check_writable(to.folder)
+    grid = plan.grid
     with _session(progress) as held:
         sweep = held.create(
-            lambda: SweepDirectory.create(output.folder, output.label, output.argv, config, loads, grid, record),
-            output.folder,
+            lambda: SweepDirectory.create(to.folder, to.label, to.argv, plan.config, plan.loads, grid, plan.record),
+            to.folder,
         )
         for note in grid.notes:
             progress.say(note)
         for row in grid.rows:
             if row.refused:
                 progress.say(f"{row.label}: refused: {row.refused}")
-        _measure(sweep, output.argv, progress, on_point)
+        _measure(sweep, to.argv, progress, on_point)
     return sweep
 
 
@@ -127,7 +161,7 @@ def _new_point(sweep: SweepDirectory, load: int, progress: Progress, resume: Res
     return runs.new_run(
         replace(sweep.config, max_concurrency=load),
         sweep.run_record(load),
-        Output(sweep.runs_path, f"{sweep.manifest['label']}-b{load}", tuple(sweep.manifest["argv"])),
+        Destination(sweep.runs_path, f"{sweep.manifest['label']}-b{load}", tuple(sweep.manifest["argv"])),
         progress,
         check=check,
         resume=resume,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from specbench.harness.engine.request import Request
+if TYPE_CHECKING:
+    from specbench.harness.engine.request import Request
 
 
 class Progress(Protocol):

@@ -20,10 +20,10 @@ from specbench.harness.ab.fresh import FreshBlocks
 from specbench.harness.ab.plan import AbPlan
 from specbench.harness.ab.sides import parse_side, side_config
 from specbench.harness.cli.main import app
-from specbench.harness.cli.percent import parse_percent
 from specbench.harness.engine.engine import Engine
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.text import parse_percent
 from specbench.strategies.no_spec import NoSpec
 
 SLEEP_S = 0.01  # many times a toy step

@@ -1,6 +1,27 @@
-"""Fractions as they are typed."""
+"""Small things that text is made of, or is read as."""
 
 from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Collection
+
+
+def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
+    """` (did you mean 'eagle'?)` where a known name is close, else nothing."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def slug(text: str, default: str = "run", longest: int = 60) -> str:
+    """`text` as a word in a file's name."""
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:longest] or default
+
+
+def is_number(value: object) -> bool:
+    """Of a JSON or TOML value: a finite number, not a truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def parse_percent(name: str, text: str) -> float:
