@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -138,7 +138,8 @@ class Session(Generic[D]):
             shutil.rmtree(directory.path)
         elif isinstance(error, Exception):
             self._progress.say(f"stopped; {self._advice(directory)}")
-            self._close(directory, INTERRUPTED)
+            with suppress(Exception):  # what stopped it may keep it from being closed, too
+                self._close(directory, INTERRUPTED)
         return isinstance(error, KeyboardInterrupt)
 
     def _cannot_write(self, directory: D, error: OSError) -> ValueError:
