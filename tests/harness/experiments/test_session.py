@@ -168,6 +168,11 @@ def test_other_errors_close_the_directory_and_go_on_up(log):
     assert log.manifest["status"] == "interrupted"
 
 
+def test_an_error_is_not_hidden_by_one_of_closing(log):
+    with pytest.raises(ValueError, match="the code was edited"):
+        measure(log, raises(ValueError("the code was edited")), close=raises(FULL))
+
+
 def test_a_stored_directory_is_not_touched_before_it_goes_on(log):
     session: Session = Session(NullProgress(), resume_by("go on"), Log.close, is_worth_keeping=lambda directory: False)
     with pytest.raises(ValueError), session as held:
