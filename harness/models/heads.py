@@ -8,8 +8,8 @@ from .config import read_config
 from .eagle1 import Eagle1Head
 from .eagle1_loader import dummy_eagle1, load_eagle1
 from .eagle3 import Eagle3Head
+from .eagle3_loader import dummy_eagle3, load_eagle3
 from .llama import LlamaModel
-from .loader import dummy_eagle3, load_eagle3
 from .shapes import SHAPES
 from .shipped_heads import PREFIX, shipped_folder
 from .weights import checkpoint_shapes

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from specbench.harness.models.config import ModelConfig, read_config
 from specbench.harness.models.eagle3 import Eagle3Head
+from specbench.harness.models.eagle3_loader import load_eagle3
 from specbench.harness.models.forward import run_pieces
 from specbench.harness.models.llama import LlamaModel
-from specbench.harness.models.loader import load_eagle3
 from specbench.harness.models.rope import rope_table
 
 from .evaluate import Acceptance, acceptance_of, generate_with_head

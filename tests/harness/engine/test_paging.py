@@ -231,17 +231,23 @@ def test_c44_random_requests(plan, strategy):
     assert sum(done.num_preemptions for done in finished.values()) > 2
 
 
+def _attributes(holder: object) -> list[str]:
+    slots = [name for kind in type(holder).__mro__ for name in getattr(kind, "__slots__", ())]
+    return slots + list(getattr(holder, "__dict__", ()))
+
+
 def _tensors(engine: Engine) -> dict[str, int]:
     """Addresses of everything that a captured round reads or writes by address."""
     found = {}
-    holders = {"state": engine.state}
-    holders |= {f"round{key}": captured.batch for key, captured in engine.launcher._rounds.items()}
-    work = {f"round{key}.work": captured.batch.work for key, captured in engine.launcher._rounds.items()}
-    for label, holder in {**holders, **work}.items():
-        names = (
-            ("features_TF", "draft_state_BH") if label in work else getattr(holder, "__slots__", None) or vars(holder)
-        )
-        for name in names:
+    holders: dict[str, object] = {"state": engine.state}
+    if engine.state.tree is not None:
+        holders["state.tree"] = engine.state.tree
+    for key, captured in engine.launcher._rounds.items():
+        batch = captured.batch
+        named = {"": batch, ".rows": batch.rows, ".outcome": batch.outcome, ".next_rows": batch.next_rows}
+        holders |= {f"round{key}{name}": buffers for name, buffers in {**named, ".work": batch.work}.items()}
+    for label, holder in holders.items():
+        for name in ("features_TF", "draft_state_BH") if label.endswith(".work") else _attributes(holder):
             value = getattr(holder, name)
             if isinstance(value, torch.Tensor):
                 found[f"{label}.{name}"] = value.data_ptr()
@@ -263,7 +269,8 @@ def test_c31_addresses_are_stable_over_100_rounds(plan, strategy):
 
     generate(engine, requests, after_step=look)
     assert engine._next_step > (100 if strategy != "scripted" else 60)
-    assert any(name.startswith("state.tokens_SL") for name in seen) and any("ids_T" in name for name in seen)
+    assert {"state.tokens_SL", "state.temperature_S"} <= seen.keys()
+    assert all(any(name.endswith(end) for name in seen) for end in (".rows.ids_T", ".outcome.status_BX", ".cu_q_B1"))
 
 
 def test_output_does_not_depend_on_page_size_or_batch_size():

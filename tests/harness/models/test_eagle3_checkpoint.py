@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from toy.checkpoints import eagle3_config, llama_config, load_written, write_eagle3, write_llama
 
 from specbench.harness.models.eagle3 import Eagle3Head
+from specbench.harness.models.eagle3_loader import load_eagle3
 from specbench.harness.models.heads import make_head
-from specbench.harness.models.loader import load_eagle3
 
 TARGET = llama_config()
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from toy.checkpoints import llama_config, load_written, write_llama
 
-from specbench.harness.models.loader import load_eagle3
+from specbench.harness.models.eagle3_loader import load_eagle3
 from specbench.harness.training.check import check_files, check_head
 from specbench.harness.training.config import GenerateConfig, TrainConfig
 from specbench.harness.training.evaluate import evaluate_head
