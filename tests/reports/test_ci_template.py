@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from specbench.harness.cli.ab_sides import parse_side, side_config
+from specbench.harness.ab.sides import parse_side, side_config
 from specbench.harness.cli.main import app
 from specbench.harness.compare.policy import read_policy
 
