@@ -28,19 +28,19 @@ class StrategyKind:
         False  # its first drafter pass runs over the verified rows: rejected ones can be left out
     )
     depth_option: ClassVar[str | None] = None  # the option that sets its longest chain of drafts of a round
-    default_arm: ClassVar[str | None] = None  # measured where the user names no arm
+    default_arm: ClassVar[str] = ""  # measured where the user names no arm
     cover_options: ClassVar[str | None] = None  # its options in a pairwise cover; None: not a strategy of its own there
     same_rounds_as: ClassVar[str | None] = None  # the strategy whose rounds these are, given the same plan
 
     @property
-    def num_drafts(self) -> int:
-        """Rows that a request brings to verification, less one."""
-        raise NotImplementedError
-
-    @property
     def depth(self) -> int:
         """Drafts of its longest chain."""
-        return self.num_drafts
+        return getattr(self, self.depth_option) if self.depth_option else 0
+
+    @property
+    def num_drafts(self) -> int:
+        """Rows that a request brings to verification, less one."""
+        return self.depth
 
     @classmethod
     def of(cls: type[T], options: Mapping[str, str]) -> T:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy, check_num_drafts
 
@@ -14,20 +13,16 @@ from .draft_model_drafter import DraftModelDrafter
 class DraftModel(Strategy):
     """k: drafts a round. draft: a model's name or directory, self:L (the target's first L layers) or shape:NAME."""
 
-    name: ClassVar[str] = "draft-model"
-    graph: ClassVar[str] = "full_and_piecewise"
-    depth_option: ClassVar[str | None] = "k"
-    cover_options: ClassVar[str | None] = "k=2,draft=self:10"
+    name = "draft-model"
+    graph = "full_and_piecewise"
+    depth_option = "k"
+    cover_options = "k=2,draft=self:10"
 
     k: int = 4
     draft: str = ""
 
     def __post_init__(self) -> None:
         check_num_drafts(self.name, self.k)
-
-    @property
-    def num_drafts(self) -> int:
-        return self.k
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         """ValueError if the draft model does not fit, and for unpadded rows: its passes have no rejected rows."""

@@ -14,12 +14,12 @@ from .chain_drafter import ChainDrafter
 class Eagle(Strategy):
     """k: drafts a round. head: directory of an EAGLE-3 checkpoint, or `random` (for forced acceptance)."""
 
-    name: ClassVar[str] = "eagle"
-    graph: ClassVar[str] = "full_and_piecewise"
-    takes_head: ClassVar[bool] = True
-    can_unpad: ClassVar[bool] = True
-    depth_option: ClassVar[str | None] = "k"
-    default_arm: ClassVar[str | None] = "eagle:k=4"
+    name = "eagle"
+    graph = "full_and_piecewise"
+    takes_head = True
+    can_unpad = True
+    depth_option = "k"
+    default_arm = "eagle:k=4"
     cover_options: ClassVar[str | None] = "k=4"
 
     k: int = 4
@@ -27,10 +27,6 @@ class Eagle(Strategy):
 
     def __post_init__(self) -> None:
         check_num_drafts(self.name, self.k)
-
-    @property
-    def num_drafts(self) -> int:
-        return self.k
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         head = resources.load_head(self.head, self.name)

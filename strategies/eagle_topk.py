@@ -7,7 +7,6 @@ Options as in SGLang (`--speculative-num-steps`, `-eagle-topk`, `-num-draft-toke
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
 from specbench.harness.engine.tree import TreeShape
@@ -23,11 +22,11 @@ class EagleTopk(Strategy):
     """num_steps: levels of the tree. topk: children a node and nodes kept a level. num_draft_tokens: nodes verified a
     round, the pending token included. head: directory of an EAGLE checkpoint, or `random` (for forced acceptance)."""
 
-    name: ClassVar[str] = "eagle-topk"
-    graph: ClassVar[str] = "full_and_piecewise"
-    takes_head: ClassVar[bool] = True
-    depth_option: ClassVar[str | None] = "num_steps"
-    cover_options: ClassVar[str | None] = "num_steps=3,topk=3,num_draft_tokens=8"
+    name = "eagle-topk"
+    graph = "full_and_piecewise"
+    takes_head = True
+    depth_option = "num_steps"
+    cover_options = "num_steps=3,topk=3,num_draft_tokens=8"
 
     num_steps: int = 5
     topk: int = 8
@@ -50,10 +49,6 @@ class EagleTopk(Strategy):
     @property
     def tree(self) -> TreeShape:
         return TreeShape(num_nodes=self.num_draft_tokens, depth=self.num_steps, topk=self.topk)
-
-    @property
-    def depth(self) -> int:
-        return self.num_steps
 
     @property
     def num_drafts(self) -> int:

@@ -7,7 +7,6 @@ lossless one of every strategy, page size and batch are free, and drafting is in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from .eagle import Eagle
 
@@ -16,10 +15,10 @@ from .eagle import Eagle
 class NaiveEagle(Eagle):
     """k: drafts a round (1 as in the pull request). head: directory of an EAGLE-3 checkpoint, or `random`."""
 
-    name: ClassVar[str] = "naive-eagle"
-    graph: ClassVar[str] = "one"
-    default_arm: ClassVar[str | None] = None
-    cover_options: ClassVar[str | None] = None
-    same_rounds_as: ClassVar[str | None] = Eagle.name
+    name = "naive-eagle"
+    graph = "one"
+    default_arm = ""
+    cover_options = None
+    same_rounds_as = Eagle.name
 
     k: int = 1

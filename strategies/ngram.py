@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from specbench.harness.engine.batch import StepBatch
 from specbench.harness.engine.strategy import Drafter, EngineResources, Phase, Strategy, check_num_drafts
@@ -15,11 +14,11 @@ from specbench.kernels.ngram import ngram_propose
 class Ngram(Strategy):
     """k: most drafts a round. min_n, max_n: lengths of the suffix looked up (vLLM's prompt_lookup_min/max)."""
 
-    name: ClassVar[str] = "ngram"
-    graph: ClassVar[str] = "one"
-    depth_option: ClassVar[str | None] = "k"
-    default_arm: ClassVar[str | None] = "ngram"
-    cover_options: ClassVar[str | None] = "k=4"
+    name = "ngram"
+    graph = "one"
+    depth_option = "k"
+    default_arm = "ngram"
+    cover_options = "k=4"
 
     k: int = 4
     min_n: int = 2
@@ -29,10 +28,6 @@ class Ngram(Strategy):
         check_num_drafts(self.name, self.k, most=16)
         if not 1 <= self.min_n <= self.max_n:
             raise ValueError(f"ngram: min_n={self.min_n}, max_n={self.max_n} is not allowed; 1 <= min_n <= max_n")
-
-    @property
-    def num_drafts(self) -> int:
-        return self.k
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         return NgramDrafter(self, resources)

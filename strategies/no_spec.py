@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
 
@@ -12,12 +11,11 @@ from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
 class NoSpec(Strategy):
     """No options of its own."""
 
-    name: ClassVar[str] = "no-spec"
-    graph: ClassVar[str] = "one"
-    is_baseline: ClassVar[bool] = True
-    default_arm: ClassVar[str | None] = "no-spec"
-    cover_options: ClassVar[str | None] = ""
-    num_drafts: ClassVar[int] = 0
+    name = "no-spec"
+    graph = "one"
+    is_baseline = True
+    default_arm = "no-spec"
+    cover_options = ""
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         return None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from .fields import Options, all_but, changed, option
 from .options import Conditions, OutputOptions, RunOptions
 
+_swept = partial(option, group="The sweep")
+_arms = partial(option, group="Arms")
+_sampling = partial(option, group="Sampling")
 _ARM = "An arm, as in `specbench run`. Repeatable"
 _IN_PROCESS = "Alternate in one process where start-up is dear, instead of a process a block."
 
@@ -28,13 +32,10 @@ class SweepOptions(RunOptions):
         "no-spec is added. Default: those of `run`.",
         group="The sweep",
     )
-    num_drafts: str = option(
-        "1,2,4", "Drafts a round (k) of every strategy that does not say its own, as 1,2,4.", group="The sweep"
-    )
-    loads: str = option(
+    num_drafts: str = _swept("1,2,4", "Drafts a round (k) of every strategy that does not say its own, as 1,2,4.")
+    loads: str = _swept(
         "1,4,16",
         "Requests in flight at once: each is a run of its own with all arms interleaved.",
-        group="The sweep",
         flags="--max-concurrency --batch-sizes",
     )
     dry_run: bool = option(False, "Print the points and the arms, and measure nothing.")
@@ -53,9 +54,7 @@ class AbOptions(OutputOptions):
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "strict")
 
     a: str = option(
-        "",
-        "An arm, options of `specbench run`, or both; ref:REVISION in front runs that revision.",
-        flags="--a -A",
+        "", "An arm, options of `specbench run`, or both; ref:REVISION in front runs that revision.", flags="--a -A"
     )
     b: str = option("", "The other side, as A.", flags="--b -B")
     ref_a: str | None = option(None, "Run A from this git revision of the checkout.")
@@ -121,17 +120,15 @@ class CertifyOptions(RunOptions):
     )
 
     strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; no-spec is always added.")
-    cover: str | None = option(
+    cover: str | None = _arms(
         None,
         "Instead of --strategy: at most 30 arms in which every two switches that may be combined on this machine meet.",
-        group="Arms",
         metavar="pairwise",
     )
-    run: Path | None = option(
+    run: Path | None = _arms(
         None,
         "Certify the arms and prompts of a stored run, which is then marked in its tables where it fails; or go on "
         "with an interrupted certificate.",
-        group="Arms",
         metavar="RUN",
     )
     dataset_name: str = changed(
@@ -139,17 +136,11 @@ class CertifyOptions(RunOptions):
     )
     num_prompts: int = changed(Conditions, "num_prompts", 50)
     output_len: int | None = changed(Conditions, "output_len", 64, help="Most output tokens of every prompt.")
-    temperatures: tuple[float, ...] = option(
-        (0.0, 0.8),
-        "Repeatable. Default: 0 and 0.8. Above 0 the arms share their noise.",
-        group="Sampling",
-        flags="--temperature",
+    temperatures: tuple[float, ...] = _sampling(
+        (0.0, 0.8), "Repeatable. Default: 0 and 0.8. Above 0 the arms share their noise.", flags="--temperature"
     )
-    num_seeds: int = option(
-        400,
-        "Seeds of the distribution test at each temperature above 0, at least 50; 0: none.",
-        group="Sampling",
-        unit="seeds",
+    num_seeds: int = _sampling(
+        400, "Seeds of the distribution test at each temperature above 0, at least 50; 0: none.", unit="seeds"
     )
     max_concurrency: int = changed(Conditions, "max_concurrency", 8)
     num_repeats: int = changed(Conditions, "num_repeats", 1)
@@ -182,7 +173,7 @@ class AccuracyOptions(OutputOptions, Conditions):
     gsm8k_path: str | None = option(None, "Your file of GSM8K test rows.")
     fewshot_path: str | None = option(None, "Your file of GSM8K train rows for the examples.")
     max_concurrency: int = changed(
-        Conditions, "max_concurrency", 8, flags="--max-concurrency --batch-size --batch_size"
+        Conditions, "max_concurrency", 8, flags=("--max-concurrency", "--batch-size", "--batch_size")
     )
     num_repeats: int = changed(Conditions, "num_repeats", 1)
     label: str = changed(OutputOptions, "label", "accuracy")

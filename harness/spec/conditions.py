@@ -5,12 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from specbench.workloads.base import WorkloadRequest
 
 from .fields import Options, Value, option
 from .sampling import SamplingParams
 
+_model = partial(option, group="Model")
+_prompts = partial(option, group="Prompts")
+_load = partial(option, group="Load")
+_sampling = partial(option, group="Sampling")
+_measurement = partial(option, group="Measurement")
+_switch = partial(option, group="Switches of all arms")
 MAX_PAGE_SIZE = 128  # what the kernels' tests cover
 
 
@@ -21,91 +28,59 @@ class Conditions(Options):
     Raises ValueError naming the field, its value and what is allowed, before anything is loaded.
     """
 
-    model: str = option(
+    model: str = _model(
         "smollm2-135m-instruct",
         "Asset name, hub name, Hugging Face directory or .gguf; a shape's name with dummy weights.",
-        group="Model",
     )
-    load_format: str = option(
-        "auto",
-        "auto: real weights; dummy: random weights of a published shape.",
-        group="Model",
-        choices=("auto", "dummy"),
+    load_format: str = _model(
+        "auto", "auto: real weights; dummy: random weights of a published shape.", choices=("auto", "dummy")
     )
-    num_layers: int | None = option(
-        None, "Keep the first layers only (dummy weights).", group="Model", unit="layers", least=1
+    num_layers: int | None = _model(None, "Keep the first layers only (dummy weights).", unit="layers", least=1)
+    dtype: str = _model("auto", "auto, bfloat16 or float32.", choices=("auto", "bfloat16", "float32"))
+    device: str = _model("auto", "auto, cpu or cuda.", choices=("auto", "cpu", "cuda"))
+    dataset_name: str = _prompts(
+        "sharegpt", "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ..."
     )
-    dtype: str = option("auto", "auto, bfloat16 or float32.", group="Model", choices=("auto", "bfloat16", "float32"))
-    device: str = option("auto", "auto, cpu or cuda.", group="Model", choices=("auto", "cpu", "cuda"))
-    dataset_name: str = option(
-        "sharegpt",
-        "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ...",
-        group="Prompts",
+    dataset_path: str | None = _prompts(
+        None, "Your file instead of the named data set; hf: ORG/NAME, a file or a directory."
     )
-    dataset_path: str | None = option(
-        None, "Your file instead of the named data set; hf: ORG/NAME, a file or a directory.", group="Prompts"
+    hf_split: str | None = _prompts(None, "hf: split; default: test, validation or train.")
+    hf_subset: str | None = _prompts(None, "hf: configuration of a data set that has several.")
+    hf_column: str | None = _prompts(None, "hf: column of prompts; default: prompt, question, text, messages or alike.")
+    num_prompts: int = _prompts(20, "Prompts in the workload.", unit="prompts")
+    output_len: int | None = _prompts(
+        None, "Most output tokens of every prompt; default: the data set's.", unit="tokens"
     )
-    hf_split: str | None = option(None, "hf: split; default: test, validation or train.", group="Prompts")
-    hf_subset: str | None = option(None, "hf: configuration of a data set that has several.", group="Prompts")
-    hf_column: str | None = option(
-        None, "hf: column of prompts; default: prompt, question, text, messages or alike.", group="Prompts"
+    random_input_len: int = _prompts(1024, "random: prompt tokens.", unit="tokens")
+    random_output_len: int = _prompts(128, "random: output tokens.", unit="tokens")
+    random_range_ratio: float = _prompts(
+        0.0, "random: lengths vary by up to this fraction either way.", unit="fraction"
     )
-    num_prompts: int = option(20, "Prompts in the workload.", group="Prompts", unit="prompts")
-    output_len: int | None = option(
-        None, "Most output tokens of every prompt; default: the data set's.", group="Prompts", unit="tokens"
+    max_model_len: int = _prompts(2048, "Most tokens of a request, prompt and output.", unit="tokens")
+    max_concurrency: int = _load(1, "Requests in flight at once; also the largest batch.", unit="requests", least=1)
+    request_rate: float = _load(
+        math.inf, "Requests per second (Poisson); inf: as soon as there is room.", unit="requests/s"
     )
-    random_input_len: int = option(1024, "random: prompt tokens.", group="Prompts", unit="tokens")
-    random_output_len: int = option(128, "random: output tokens.", group="Prompts", unit="tokens")
-    random_range_ratio: float = option(
-        0.0, "random: lengths vary by up to this fraction either way.", group="Prompts", unit="fraction"
+    burstiness: float = _load(1.0, "Gamma shape of the arrival gaps; 1 is Poisson.")
+    temperature: float = _sampling(0.0, "0 is greedy.")
+    top_k: int = _sampling(0, "0 is off.")
+    top_p: float = _sampling(1.0, "1 is off.")
+    ignore_eos: bool = _sampling(False, "Generate to the length limit whatever is sampled.")
+    stop_token_ids: tuple[int, ...] = _sampling(
+        (), "A further token id that ends an answer. Repeatable.", flags="--stop-token-id"
     )
-    max_model_len: int = option(2048, "Most tokens of a request, prompt and output.", group="Prompts", unit="tokens")
-    max_concurrency: int = option(
-        1, "Requests in flight at once; also the largest batch.", group="Load", unit="requests", least=1
+    seed: int = _sampling(42, "Seed of prompts, arrivals and sampled tokens.", least=0)
+    num_repeats: int = _measurement(3, "Blocks of each arm, interleaved.", unit="blocks", least=1)
+    warmup_max_s: float = _measurement(
+        8.0, "Longest warm-up of an arm, after every shape was met; it ends earlier once stable.", unit="seconds"
     )
-    request_rate: float = option(
-        math.inf,
-        "Requests per second (Poisson); inf: as soon as there is room.",
-        group="Load",
-        unit="requests/s",
+    ranges: str = _measurement(
+        "off", "nvtx: name phases for nsys and the torch profiler; off.", choices=("off", "nvtx")
     )
-    burstiness: float = option(1.0, "Gamma shape of the arrival gaps; 1 is Poisson.", group="Load")
-    temperature: float = option(0.0, "0 is greedy.", group="Sampling")
-    top_k: int = option(0, "0 is off.", group="Sampling")
-    top_p: float = option(1.0, "1 is off.", group="Sampling")
-    ignore_eos: bool = option(False, "Generate to the length limit whatever is sampled.", group="Sampling")
-    stop_token_ids: tuple[int, ...] = option(
-        (), "A further token id that ends an answer. Repeatable.", group="Sampling", flags="--stop-token-id"
-    )
-    seed: int = option(42, "Seed of prompts, arrivals and sampled tokens.", group="Sampling", least=0)
-    num_repeats: int = option(3, "Blocks of each arm, interleaved.", group="Measurement", unit="blocks", least=1)
-    warmup_max_s: float = option(
-        8.0,
-        "Longest warm-up of an arm, after every shape was met; it ends earlier once stable.",
-        group="Measurement",
-        unit="seconds",
-    )
-    ranges: str = option(
-        "off",
-        "nvtx: name phases for nsys and the torch profiler; off.",
-        group="Measurement",
-        choices=("off", "nvtx"),
-    )
-    page_size: int = option(
-        0,
-        f"Tokens a KV page, 1-{MAX_PAGE_SIZE}; 0: 16 on a GPU, 128 on a CPU.",
-        group="Switches of all arms",
-        unit="tokens",
-    )
-    num_pages: int | None = option(
-        None, "KV pages; default: enough that nothing is preempted.", group="Switches of all arms", unit="pages"
-    )
-    max_num_batched_tokens: int = option(
-        2048,
-        "Rows of a prefill step; longer prompts come in chunks.",
-        group="Switches of all arms",
-        unit="tokens",
-        least=1,
+    page_size: int = _switch(0, f"Tokens a KV page, 1-{MAX_PAGE_SIZE}; 0: 16 on a GPU, 128 on a CPU.", unit="tokens")
+    num_pages: int | None = _switch(None, "KV pages; default: enough that nothing is preempted.", unit="pages")
+    max_num_batched_tokens: int = _switch(
+        2048, "Rows of a prefill step; longer prompts come in chunks.", unit="tokens", least=1
     )
 
     @property

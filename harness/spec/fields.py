@@ -22,52 +22,42 @@ AnyOptions = TypeVar("AnyOptions", bound="Options")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """What a field says of itself. `kind`: of one value; `is_many`: it may be given again and again."""
+    """What a field says of itself, and, where it comes from a schema, what its annotation and default say.
 
-    name: str
-    kind: type
-    default: Value
-    is_many: bool
-    is_required: bool
+    group: a heading of help. least: the smallest number allowed. choices: the words allowed; help names them. flags:
+    further spellings, or others than the field's name. kind: of one value. is_many: it may be given repeatedly.
+    """
+
     help: str
-    group: str
-    unit: str
-    choices: tuple[str, ...]
-    least: int | None
-    flags: tuple[str, ...]
-    metavar: str | None
+    group: str = ""
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    name: str = ""
+    kind: type = str
+    default: Value = None
+    is_many: bool = False
+    is_required: bool = False
 
     @property
     def flag(self) -> str:
         return self.flags[0]
 
-    @property
-    def is_switch(self) -> bool:
-        return self.kind is bool
+
+def option(default: object = MISSING, help: str = "", *, flags: str = "", **said: typing.Any) -> typing.Any:
+    """A field of an options dataclass; `flags` as words, `said` as Option has it."""
+    metadata = {"option": Option(help=help, flags=tuple(flags.split()), **said)}
+    return dataclasses.field(default=default, metadata=metadata)  # type: ignore[call-overload]
 
 
-def option(
-    default: object = MISSING,
-    help: str = "",
-    *,
-    group: str = "",
-    unit: str = "",
-    choices: Sequence[str] = (),
-    least: int | None = None,
-    flags: str = "",
-    metavar: str | None = None,
-) -> typing.Any:
-    """A field of an options dataclass. `flags`: more or other spellings than the field's own name, as `--strategy -s`;
-    `least`: the smallest number allowed; `choices`: the words allowed, which help names."""
-    said = dict(help=help, group=group, unit=unit, choices=tuple(choices), least=least, flags=flags, metavar=metavar)
-    return dataclasses.field(default=default, metadata={"option": said})  # type: ignore[call-overload]
-
-
-def changed(kind: type[Options], name: str, default: object = MISSING, **said: object) -> typing.Any:
+def changed(kind: type[Options], name: str, default: object = MISSING, **said: typing.Any) -> typing.Any:
     """The field of another class, with another default or other words."""
-    of_kind = next(field for field in dataclasses.fields(kind) if field.name == name)
-    default = of_kind.default if default is MISSING else default
-    return option(default, **{**of_kind.metadata["option"], **said})  # type: ignore[arg-type]
+    theirs = kind.__dataclass_fields__[name]
+    metadata = {"option": dataclasses.replace(theirs.metadata["option"], **said)}
+    default = theirs.default if default is MISSING else default
+    return dataclasses.field(default=default, metadata=metadata)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,30 +97,25 @@ def all_but(kind: type[Options], kept: str) -> frozenset[str]:
 
 def _all_options(kind: type[Options]) -> dict[str, Option]:
     hints = typing.get_type_hints(kind)
-    return {
-        field.name: _option(field, hints[field.name])
-        for field in dataclasses.fields(kind)
-        if "option" in field.metadata
-    }
+    fields = [field for field in dataclasses.fields(kind) if "option" in field.metadata]
+    return {field.name: _option(field, hints[field.name]) for field in fields}
 
 
 def _option(field: dataclasses.Field, hint: object) -> Option:
-    said = dict(field.metadata["option"])
+    """Completed by the field's name, annotation and default."""
     is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
     kind: typing.Any = next(part for part in typing.get_args(hint) if part is not type(None)) if is_union else hint
-    is_many = typing.get_origin(kind) is tuple
-    kind = typing.get_args(kind)[0] if is_many else kind
-    flags = tuple(said.pop("flags").split())
-    own = f"--{field.name.replace('_', '-')}"
-    is_required = field.default is MISSING
-    return Option(
+    is_many, is_required = typing.get_origin(kind) is tuple, field.default is MISSING
+    said: Option = field.metadata["option"]
+    has_name = any(flag.startswith("--") for flag in said.flags)
+    return dataclasses.replace(
+        said,
         name=field.name,
-        kind=kind,
+        kind=typing.get_args(kind)[0] if is_many else kind,
         default=None if is_required else typing.cast(Value, field.default),
         is_many=is_many,
         is_required=is_required,
-        flags=flags if any(flag.startswith("--") for flag in flags) else (own, *flags),
-        **said,
+        flags=said.flags if has_name else (f"--{field.name.replace('_', '-')}", *said.flags),
     )
 
 
@@ -149,7 +134,7 @@ def parse_words(words: Sequence[str], schema: Mapping[str, Option]) -> dict[str,
         if said is None:
             near = difflib.get_close_matches(flag, by_flag, n=1)
             raise ValueError(f"No such option: {flag}" + (f" (did you mean {near[0]}?)" if near else ""))
-        if said.is_switch:
+        if said.kind is bool:
             if equals:
                 raise ValueError(f"{said.name}: {word!r} is not allowed; {flag} takes no value")
             found[said.name] = True

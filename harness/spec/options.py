@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -18,6 +19,11 @@ GROUPS = (
     *("", "Output"),
 )  # as help shows them
 _NOT_IN_FILES = ("Arms", "Output")  # groups of options that a recipe cannot give
+_output = partial(option, group="Output")
+_arms = partial(option, group="Arms")
+_measurement = partial(option, group="Measurement")
+_switch = partial(option, None, group="Switches of all arms")
+_WORDS = {name: ", ".join(words) for name, words in {**ALLOWED, **PART_MODES}.items()}
 AnyOutput = TypeVar("AnyOutput", bound="OutputOptions")
 
 
@@ -27,19 +33,13 @@ class OutputOptions(Options):
 
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet")  # options that may stand beside it
 
-    output_dir: Path = option(Path("runs"), "Where run directories go.", group="Output")
-    label: str = option("run", "Word in the run directory's name.", group="Output")
-    resume: Path | None = option(
-        None, "Go on with an interrupted run, with its own options.", group="Output", metavar="RUN"
+    output_dir: Path = _output(Path("runs"), "Where run directories go.")
+    label: str = _output("run", "Word in the run directory's name.")
+    resume: Path | None = _output(None, "Go on with an interrupted run, with its own options.", metavar="RUN")
+    format: str = _output(
+        "table", "table, or the report as json on stdout.", choices=("table", "json"), flags="--format -f"
     )
-    format: str = option(
-        "table",
-        "table, or the report as json on stdout.",
-        group="Output",
-        choices=("table", "json"),
-        flags="--format -f",
-    )
-    quiet: bool = option(False, "No progress on stderr.", group="Output", flags="--quiet -q")
+    quiet: bool = _output(False, "No progress on stderr.", flags="--quiet -q")
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
@@ -58,83 +58,59 @@ class OutputOptions(Options):
             raise ValueError(f"resume: {thing} goes on with its own options; drop {drop}")
 
 
-def _words(switch: str) -> str:
-    return ", ".join(ALLOWED[switch])
-
-
-def _switch(help: str) -> str | None:
-    return option(None, help, group="Switches of all arms")
-
-
-def _strategy_option(help: str, flags: str = "") -> int | None:
-    return option(None, help, group="Switches of all arms", flags=flags)
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(OutputOptions, Conditions):
     """The options of `specbench run`. Other commands take them too, some with other defaults (`changed`), none with all
     (`NOT_ASKED`). A recipe or a base gives its own values to options that are not named."""
 
-    strategy: tuple[str, ...] = option(
+    strategy: tuple[str, ...] = _arms(
         (),
         "An arm: name or name:key=value,... Repeatable. Default: no-spec, ngram, and eagle:k=4 where a head for the "
         "model comes with the package.",
-        group="Arms",
         flags="--strategy -s",
     )
-    recipe: str | None = option(
-        None,
-        "A comparison by name (`specbench list`) or a .toml file; options given here replace its own.",
-        group="Arms",
+    recipe: str | None = _arms(
+        None, "A comparison by name (`specbench list`) or a .toml file; options given here replace its own."
     )
-    base: str | None = option(
+    base: str | None = _arms(
         None,
         "Change one thing at a time of this arm: vllm-before-pr-20078 or best; options given here replace its own.",
-        group="Arms",
     )
-    factor: tuple[str, ...] = option(
-        (), "With --base: switch=value,... to try instead of all switches. Repeatable.", group="Arms"
-    )
-    batch_sizes: str | None = option(
-        None, "Run everything at each of these --max-concurrency, as 1,8,64.", group="Arms"
-    )
+    factor: tuple[str, ...] = _arms((), "With --base: switch=value,... to try instead of all switches. Repeatable.")
+    batch_sizes: str | None = _arms(None, "Run everything at each of these --max-concurrency, as 1,8,64.")
     head: str | None = _switch(
         "Head of all EAGLE arms: a directory, random or random-eagle1. Default: the shipped one."
     )
-    k: int | None = _strategy_option("Drafts a round of arms that do not say their own (num_speculative_tokens).")
-    num_steps: int | None = _strategy_option("Levels of the draft trees of arms that do not say their own.")
-    topk: int | None = _strategy_option("Children of a node in those trees.", "--speculative-eagle-topk")
-    num_draft_tokens: int | None = _strategy_option("Nodes of those trees that are verified a round.")
-    attention: str | None = _switch(f"Attention backend of all arms: {_words('attention')}.")
-    attention_drafter: str | None = _switch(f"The drafters' attention backend: {_words('attention_drafter')}.")
-    graph: str | None = _switch(f"Graph plan of all arms: {_words('graph')}.")
-    graph_target: str | None = _switch(f"The target's part: {', '.join(PART_MODES['target'])}.")
-    graph_first: str | None = _switch(f"The first drafter pass: {', '.join(PART_MODES['first'])}.")
-    graph_later: str | None = _switch(f"The later drafter passes: {', '.join(PART_MODES['later'])}.")
-    graph_mixed: str | None = _switch(f"Steps with prompt rows: {', '.join(PART_MODES['mixed'])}.")
-    sync: str | None = _switch(f"What the host waits for in a round: {_words('sync')}.")
-    drafter: str | None = _switch(f"Rows of the first drafter pass of EAGLE chains: {_words('drafter')}.")
-    state_update: str | None = _switch(f"Kernels that advance a round's state: {_words('state_update')}.")
+    k: int | None = _switch("Drafts a round of arms that do not say their own (num_speculative_tokens).")
+    num_steps: int | None = _switch("Levels of the draft trees of arms that do not say their own.")
+    topk: int | None = _switch("Children of a node in those trees.", flags="--speculative-eagle-topk")
+    num_draft_tokens: int | None = _switch("Nodes of those trees that are verified a round.")
+    attention: str | None = _switch(f"Attention backend of all arms: {_WORDS['attention']}.")
+    attention_drafter: str | None = _switch(f"The drafters' attention backend: {_WORDS['attention_drafter']}.")
+    graph: str | None = _switch(f"Graph plan of all arms: {_WORDS['graph']}.")
+    graph_target: str | None = _switch(f"The target's part: {_WORDS['target']}.")
+    graph_first: str | None = _switch(f"The first drafter pass: {_WORDS['first']}.")
+    graph_later: str | None = _switch(f"The later drafter passes: {_WORDS['later']}.")
+    graph_mixed: str | None = _switch(f"Steps with prompt rows: {_WORDS['mixed']}.")
+    sync: str | None = _switch(f"What the host waits for in a round: {_WORDS['sync']}.")
+    drafter: str | None = _switch(f"Rows of the first drafter pass of EAGLE chains: {_WORDS['drafter']}.")
+    state_update: str | None = _switch(f"Kernels that advance a round's state: {_WORDS['state_update']}.")
     acceptance: str | None = _switch(
         "real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/.., measured:sharegpt"
     )
-    accuracy: str | None = option(
+    accuracy: str | None = _measurement(
         None,
         "Also score the arms on these lm-eval tasks, after the timed blocks, as gsm8k:200.",
-        group="Measurement",
         metavar="TASK[:LIMIT]",
     )
-    accuracy_num_fewshot: int | None = option(
-        None, "With --accuracy: examples before each question; default: the task's.", group="Measurement"
+    accuracy_num_fewshot: int | None = _measurement(
+        None, "With --accuracy: examples before each question; default: the task's."
     )
-    accuracy_include_path: str | None = option(
-        None, "With --accuracy: a folder of further lm-eval tasks.", group="Measurement"
-    )
-    certify_graphs: bool = option(
+    accuracy_include_path: str | None = _measurement(None, "With --accuracy: a folder of further lm-eval tasks.")
+    certify_graphs: bool = _measurement(
         False,
         "Also trace every arm on the GPU, after the timed blocks: did it run the graphs that its row claims, with how "
         "many launches and synchronisations?",
-        group="Measurement",
     )
     file: Recipe | Base | None = field(default=None, compare=False, repr=False)  # what `recipe` or `base` names
 
