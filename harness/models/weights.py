@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,23 @@ def _load_pickle(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"checkpoint: {path} is corrupt, truncated or no state dict; fetch it again") from error
 
 
+def _safetensors_files(model_dir: Path) -> list[Path]:
+    """Those that transformers reads: what the index names, else `model.safetensors`, else all. Repositories may keep
+    other copies of the weights beside them (`consolidated.safetensors`)."""
+    index, whole = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
+    if not index.is_file():
+        return [whole] if whole.is_file() else sorted(model_dir.glob("*.safetensors"))
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"checkpoint: {index} is damaged ({error}); fetch it again") from error
+    if missing := [name for name in names if name != Path(str(name)).name or not (model_dir / name).is_file()]:
+        raise ValueError(
+            f"checkpoint: {index} names {missing[0]!r}, which is not a file of {model_dir}; fetch it again"
+        )
+    return [model_dir / name for name in names]
+
+
 class CheckpointWeights:
     """safetensors (one or many files) or an older `pytorch_model.bin`, read tensor by tensor."""
 
@@ -53,7 +71,7 @@ class CheckpointWeights:
         self._files: dict[str, Path] = {}
         self._tensors: dict[str, Tensor] = {}
         self._read: set[str] = set()
-        for path in sorted(model_dir.glob("*.safetensors")):
+        for path in _safetensors_files(model_dir):
             try:
                 with safe_open(path, framework="pt") as handle:
                     self._files.update(dict.fromkeys(handle.keys(), path))

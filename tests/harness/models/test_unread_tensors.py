@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from toy.checkpoints import (
     eagle1_config,
     eagle3_config,
@@ -198,3 +199,36 @@ def test_a_map_over_the_whole_vocabulary_is_used_unless_it_changes_nothing(targe
     backwards = torch.arange(127, -1, -1) - torch.arange(128)
     write_eagle3(tmp_path / "b", whole, TARGET, change=lambda tensors: tensors.update(d2t=backwards))
     assert torch.equal(load_head(tmp_path / "b", target).d2t, backwards)
+
+
+def shards(folder: Path, names: dict[str, object]) -> None:
+    """The checkpoint of `folder` in two files with an index, which says `names` beside what is true."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    halves = {
+        "model-00001-of-00002.safetensors": list(tensors)[::2],
+        "model-00002-of-00002.safetensors": list(tensors)[1::2],
+    }
+    for file, keys in halves.items():
+        save_file({key: tensors[key] for key in keys}, folder / file)
+    weight_map = {key: file for file, keys in halves.items() for key in keys}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map | names}))
+
+
+def test_other_copies_of_the_weights_are_not_read(target, tmp_path):
+    """As Mistral's repositories have them."""
+    folder = tmp_path
+    write("target", folder)
+    save_file({"layers.0.attention.wq.weight": torch.zeros(2, 2)}, folder / "consolidated.safetensors")
+    load("target", folder, target)
+    shards(folder, {})
+    load("target", folder, target)
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "model-00003-of-00003.safetensors", 3])
+def test_an_index_names_files_beside_it(target, tmp_path, name):
+    folder = tmp_path
+    write("target", folder)
+    shards(folder, {"lm_head.weight": name})
+    with pytest.raises(ValueError, match=f"index.json.*({name!r}|damaged)"):
+        load("target", folder, target)
