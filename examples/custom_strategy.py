@@ -34,10 +34,10 @@ class RepeatDrafter:
 
     def _propose(self, batch: StepBatch) -> None:
         """Legend: B requests of the batch, S slots, L longest text, K drafts."""
-        state = self._state
-        last_B1 = state.n_S[batch.slot_B].long().unsqueeze(1)
-        token_B1 = state.tokens_SL[batch.slot_B].gather(1, last_B1)
-        state.drafts_SK[batch.slot_B] = token_B1.expand(-1, self.num_drafts)
+        slot_B, slots = batch.rows.slot_B, self._state
+        last_B1 = slots.n_S[slot_B].long().unsqueeze(1)
+        token_B1 = slots.tokens_SL[slot_B].gather(1, last_B1)
+        slots.drafts_SK[slot_B] = token_B1.expand(-1, self.num_drafts)
 
 
 @dataclass(frozen=True, kw_only=True)

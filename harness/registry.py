@@ -6,10 +6,11 @@ A new strategy, attention backend, workload or report is one file and one line h
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
+
+from specbench.harness.text import nearest
 
 T = TypeVar("T", bound="StrategyKind")
 
@@ -100,9 +101,7 @@ WORKLOADS: Mapping[str, str] = {
 def lookup(table: Mapping[str, str], name: str, kind: str) -> Any:
     """The object registered under `name`. ValueError with the known names, and the nearest one, for an unknown name."""
     if name not in table:
-        near = difflib.get_close_matches(name, table, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"{kind}: {name!r} is not known{hint}; allowed: {', '.join(table)}")
+        raise ValueError(f"{kind}: {name!r} is not known{nearest(name, table)}; allowed: {', '.join(table)}")
     module, _, attribute = table[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import sys
 from collections.abc import Collection
+
+if sys.version_info >= (3, 11):
+    import tomllib as tomllib
+else:
+    pass
 
 
 def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str:

@@ -6,13 +6,13 @@ the arm that was measured for it. A row is compared with the nearest row above i
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from specbench.harness.metrics.metrics import ArmSummary
 from specbench.harness.metrics.speedup import Speedup
+from specbench.harness.text import nearest
 from specbench.reports.cells import NOTHING, milliseconds, number, row_name, tps_spread, with_interval
 from specbench.reports.result_table import ResultTable, against, block_ratio, factor, tpot_delta
 from specbench.reports.view import RunView
@@ -109,10 +109,8 @@ def check_columns(names: Sequence[str]) -> None:
     """ValueError for a column that is not known; `claim:KEY` shows a key of the arms' `claim` tables."""
     for name in names:
         if name not in COLUMNS and not (name.startswith(CLAIM) and name != CLAIM):
-            near = difflib.get_close_matches(name, COLUMNS, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
             allowed = f"{', '.join(COLUMNS)}, {CLAIM}KEY"
-            raise ValueError(f"report.columns: {name!r} is not known{hint}; allowed: {allowed}")
+            raise ValueError(f"report.columns: {name!r} is not known{nearest(name, COLUMNS)}; allowed: {allowed}")
 
 
 def seed_table(view: RunView) -> ResultTable | None:

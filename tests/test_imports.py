@@ -45,6 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.profiling.record",
         "harness.compare",
         "harness.exit_codes",
+        "harness.text",
         "harness.history",
         "harness.roofline.machine",
         "harness.roofline.of_run",

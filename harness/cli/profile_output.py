@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
 import typer
 from rich.console import Console
 
@@ -9,12 +13,18 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.profile import Profiled
 from specbench.harness.experiments.session import INTERRUPTED
 from specbench.harness.profiling.profile_run import NO_GPU, ArmProfile
-from specbench.harness.profiling.record import SlowDown
-from specbench.reports.document_text import print_document
+from specbench.harness.profiling.record import Profile, SlowDown
+from specbench.reports.document import Document
+from specbench.reports.document_text import markdown_document, plain_document, print_document
+from specbench.reports.profile_diff_report import diff_document, diff_json
 from specbench.reports.profile_files import profiles_json, write_profile_reports
+from specbench.reports.profile_html import html_page
 from specbench.reports.profile_report import profiles_document
 from specbench.reports.result_table import ResultTable
 from specbench.reports.table import print_result
+
+FORMATS = ("table", "md", "json", "html")
+_SUFFIXES = {".md": "md", ".json": "json", ".html": "html", ".htm": "html"}
 
 
 def print_profiles(profiled: Profiled, format: str) -> ExitCode:
@@ -37,6 +47,48 @@ def print_profiles(profiled: Profiled, format: str) -> ExitCode:
     if directory.manifest["status"] == INTERRUPTED:
         typer.echo("specbench: interrupted; the arms profiled so far are kept", err=True)
     return profiled.exit_code
+
+
+def print_stored(profiles: Mapping[str, Profile], title: str, format: str | None, output: Path | None) -> None:
+    chosen = _format(format, output)
+    if chosen == "json":
+        _write(profiles_json(profiles), output)
+    else:
+        _print_document(profiles_document(profiles, title), chosen, output)
+
+
+def print_difference(
+    profiles: tuple[Profile, Profile], names: tuple[str, str], format: str | None, output: Path | None
+) -> None:
+    chosen = _format(format, output)
+    if chosen == "json":
+        _write(diff_json(*profiles), output)
+    else:
+        _print_document(diff_document(*profiles, names), chosen, output)
+
+
+def _print_document(document: Document, format: str, output: Path | None) -> None:
+    if format == "table" and output is None:
+        print_document(document, Console())
+        return
+    texts: dict[str, Callable[[Document], str]] = {"table": plain_document, "md": markdown_document, "html": html_page}
+    _write(texts[format](document), output)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    output.write_text(text, encoding="utf-8")
+    typer.echo(f"wrote {output}", err=True)
+
+
+def _format(format: str | None, output: Path | None) -> str:
+    if format is None:
+        return _SUFFIXES.get(output.suffix.lower(), "table") if output else "table"
+    if format not in FORMATS:
+        raise ValueError(f"format: {format!r} is not known; allowed: {', '.join(FORMATS)}")
+    return format
 
 
 def _host_table(label: str, arm: ArmProfile) -> ResultTable:

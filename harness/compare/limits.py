@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
+
+from specbench.harness.text import is_number, nearest
 
 T = TypeVar("T")
 _PARSE = "parse"
@@ -20,7 +20,7 @@ def fraction(value: Any) -> float:
             number = float(value.strip().removesuffix("%")) / 100
         except ValueError:
             number = None
-    if not _is_number(number) or not 0 <= number <= 1:
+    if not is_number(number) or not 0 <= number <= 1:
         raise ValueError('allowed: a percentage as "1%" or a fraction as 0.01, from 0 to 1')
     return float(number)
 
@@ -31,7 +31,7 @@ def percent(value: float) -> str:
 
 
 def number(value: Any) -> float:
-    if not _is_number(value) or value < 0:
+    if not is_number(value) or value < 0:
         raise ValueError("allowed: a number, 0 or more")
     return float(value)
 
@@ -57,8 +57,7 @@ def texts(value: Any) -> tuple[str, ...]:
 def word(*allowed: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in allowed:
-            near = difflib.get_close_matches(str(value), allowed, n=1)
-            raise ValueError((f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(allowed)}")
+            raise ValueError(f"allowed: {', '.join(allowed)}{nearest(str(value), allowed)}")
         return str(value)
 
     return parse
@@ -97,14 +96,8 @@ def read_table(kind: type[T], table: Any, where: str) -> T:
 def unknown(name: str, allowed: Iterable[str]) -> str:
     """What to say of a key that does not exist, with the nearest that does."""
     words = list(allowed)
-    near = difflib.get_close_matches(name, words, n=1, cutoff=0.4)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"key {name!r} is not known{hint}; allowed: {', '.join(words)}"
+    return f"key {name!r} is not known{nearest(name, words, cutoff=0.4)}; allowed: {', '.join(words)}"
 
 
 def _keys(kind: Any) -> dict[str, Callable[[Any], Any]]:
     return {f.name: f.metadata[_PARSE] for f in dataclasses.fields(kind) if _PARSE in f.metadata}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -15,21 +15,17 @@ alpha = 0.05
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from specbench.harness.text import tomllib
 
 from .accuracy_gate import AccuracyGate
 from .correctness import CertificateGate, FailedRequestsGate, SameOutputGate
 from .limits import key, read_table, text, texts, unknown, word
 from .structural import AcceptanceGate, GraphShareGate, LaunchesGate, SyncsGate
 from .timed import TIMED_GATES, TimedLimit
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _GATE = "gate"
 COUNTED_GATES: dict[str, Any] = {

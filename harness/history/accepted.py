@@ -11,7 +11,6 @@ utc = "2026-01-02T03:04:05Z"
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,15 +18,11 @@ from pathlib import Path
 from specbench.harness.compare.limits import key, read_table, text, unknown
 from specbench.harness.store.files import write_atomically
 from specbench.harness.store.safe_paths import path_inside
+from specbench.harness.text import tomllib
 
 from .adding import one_at_a_time
 from .points import METRICS, Point
 from .steps import is_named
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE = "history.toml"
 _TABLE = "accepted"

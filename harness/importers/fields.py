@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+from specbench.harness.text import is_number
 
 
 def optional(raw: Mapping[str, Any], name: str, num_requests: int, where: str) -> list[Any] | None:

@@ -21,8 +21,9 @@ import numpy as np
 from specbench.harness.metrics.metrics import results
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.text import is_number
 
-from .fields import counts, is_number, optional, seconds
+from .fields import counts, optional, seconds
 
 SOURCE = "vllm"
 _DETAILED = ("input_lens", "output_lens", "ttfts", "itls")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
 import shlex
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.text import slug
 
 from .job import ChildReport, Job, read_error
 from .node_map import FILE as NODES
@@ -78,8 +78,7 @@ def pick_nsys(tool: str, device: str) -> Nsys | None:
 
 def arm_folder(label: str) -> str:
     """A folder name for any label: readable, and distinct for labels that differ only in odd characters."""
-    words = re.sub(r"[^A-Za-z0-9._=-]+", "-", label).strip("-.")[:60] or "arm"
-    return f"{words}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    return f"{slug(label, 'arm')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
 def printed_command(config: RunConfig, tool: str, num_rounds: int, folder: Path) -> list[str]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fnmatch import translate
 from pathlib import Path
 from typing import Any
 
-from .record import PHASES
+from specbench.harness.text import tomllib
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from .record import PHASES
 
 SHIPPED = Path(__file__).with_name("rules.toml")
 STEP_KINDS = ("any", "decode", "mixed")

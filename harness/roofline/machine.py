@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from specbench.harness.text import is_number
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +81,3 @@ def read_record(kind: type[_Record], raw: Any, what: str) -> _Record:
     if given is None or set(given) != set(names):
         raise ValueError(f"{what}: has {given if given is not None else repr(raw)}; needs exactly {names}")
     return kind(**raw)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -6,13 +6,14 @@ From them come the command line (cli/derived.py), the keys of TOML files, the si
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
+
+from specbench.harness.text import nearest
 
 from .spellings import canonical, check_keys, check_renamed
 
@@ -132,8 +133,7 @@ def parse_words(words: Sequence[str], schema: Mapping[str, Option]) -> dict[str,
         flag, equals, text = canonical(word, by_flag).partition("=")
         said = by_flag.get(flag)
         if said is None:
-            near = difflib.get_close_matches(flag, by_flag, n=1)
-            raise ValueError(f"No such option: {flag}" + (f" (did you mean {near[0]}?)" if near else ""))
+            raise ValueError(f"No such option: {flag}{nearest(flag, by_flag)}")
         if said.kind is bool:
             if equals:
                 raise ValueError(f"{said.name}: {word!r} is not allowed; {flag} takes no value")

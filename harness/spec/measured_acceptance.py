@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.harness.registry import strategy_class
+from specbench.harness.text import tomllib
 
 from .arm import ArmConfig
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 MEASURED = Path(__file__).with_name("recipes") / "acceptance.toml"
 _PREFIX = "measured:"

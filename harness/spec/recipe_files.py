@@ -11,22 +11,17 @@ replace the recipe's.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.text import nearest, tomllib
+
 from .fields import Option, Value, checked_table
 from .spellings import check_keys, check_renamed_file
 from .variant import Variant, read_arm
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FOLDER = Path(__file__).with_name("recipes")
 _BASES = FOLDER / "bases.toml"  # arms that one thing at a time is changed of
@@ -86,8 +81,7 @@ def load_recipe(name: str, options: Mapping[str, Option]) -> Recipe:
     check_renamed_file("recipe", name)
     path = FOLDER / f"{name}.toml" if name in recipe_names() else Path(name)
     if path.suffix != ".toml" or not path.is_file():
-        near = difflib.get_close_matches(name, recipe_names(), n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        hint = nearest(name, recipe_names())
         raise ValueError(f"recipe: {name!r} is not known{hint}; allowed: {', '.join(recipe_names())}, or a .toml file")
     text, raw = read_toml(path, "recipe")
     where = f"recipe {name}"

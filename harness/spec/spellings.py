@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
+
+from specbench.harness.text import nearest
 
 # As vLLM and SGLang spell what means the same here: options of commands, keys of arms and of TOML files.
 SYNONYMS: Mapping[str, str] = {
@@ -67,6 +68,6 @@ def check_keys(table: Mapping[str, object], allowed: Collection[str], where: str
     """ValueError for a key that is not allowed, with the nearest one that is."""
     for key, value in table.items():
         if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ValueError(f"{where}: unknown key {key!r} = {value!r}{hint}; allowed: {', '.join(allowed)}")
+            raise ValueError(
+                f"{where}: unknown key {key!r} = {value!r}{nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+            )

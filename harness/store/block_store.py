@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from specbench.harness.store.directories import slug
 from specbench.harness.store.files import write_parquet
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
+from specbench.harness.text import slug
 
 Block = tuple[str, int]
 _REQUESTS_LAST = ("steps", "phases", "requests")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.text import slug
+
 SWEEP_KEY = "sweep"  # in the run.json of each point of a sweep
-
-
-def slug(text: str) -> str:
-    """`text` as a word in a file's name."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:60] or "run"
 
 
 def utc(now: datetime | None = None) -> str:

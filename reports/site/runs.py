@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from specbench.harness.metrics.metrics import ArmSummary
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import PROFILES, RunDirectory
+from specbench.harness.text import slug
 from specbench.reports.accuracy_view import AccuracyView, view_accuracy
 from specbench.reports.cells import comparison
 from specbench.reports.certificate import certificate_table
@@ -208,7 +208,7 @@ def _with_pages(runs: list[SiteRun]) -> list[SiteRun]:
     taken: set[str] = set()
     named = []
     for run in runs:
-        stem = re.sub(r"[^A-Za-z0-9._=-]+", "-", run.run_id).strip("-.")[:100] or "run"
+        stem = slug(run.run_id, longest=100)
         name, n = stem, 1
         while name.lower() in taken:  # some file systems do not tell upper case from lower
             n += 1

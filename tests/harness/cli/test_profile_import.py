@@ -129,7 +129,7 @@ def test_bad_input_is_one_line(cli, tmp_path):
     refused(cli("profile", "import", trace, "--rules", tmp_path / "rules.toml"), "phase 'dreaming'", "allowed")
     refused(cli("profile", "import", trace, "--nodes", tmp_path / "none.json"), "nodes:", "none.json")
     refused(cli("profile", "import", trace, "-f", "pdf"), "'pdf' is not known")
-    refused(cli("profile", "import", trace, "-o", tmp_path), "no empty folder")
+    refused(cli("profile", "import", trace, "-o", tmp_path), "not an empty folder")
     refused(cli("profile", "import", kineto(tmp_path / "a.json", ranges=False)), "no host ranges")
     refused(cli("profile", "import", kineto(tmp_path / "b.json", kernels=False)), "no GPU kernels")
 

@@ -57,7 +57,7 @@ def test_words_of_a_command_are_options():
     ("words", "message"),
     [
         ("--colour red", "No such option: --colour"),
-        ("--num-prompt 3", r"No such option: --num-prompt \(did you mean --num-prompts\?\)"),
+        ("--num-prompt 3", r"No such option: --num-prompt \(did you mean '--num-prompts'\?\)"),
         ("--num-prompts", "num_prompts: --num-prompts needs a value"),
         ("--num-prompts many", "num_prompts: 'many' is not a whole number"),
         ("--burstiness much", "burstiness: 'much' is not a number"),

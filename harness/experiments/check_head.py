@@ -1,0 +1,75 @@
+"""A head tried on its target: the check of its files, and its acceptance on the prompts of workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specbench.harness.models.shipped_heads import PREFIX, shipped_folder
+from specbench.harness.registry import WORKLOADS, lookup
+from specbench.harness.run.progress import Progress
+from specbench.harness.spec.commands import CheckHeadOptions
+from specbench.harness.training.check import HeadReport, check_files, check_head
+from specbench.harness.training.evaluate import HeadEvaluation, evaluate_head
+from specbench.harness.training.load import load_for_training
+from specbench.harness.training.model_card import ACCEPTANCE, write_json, write_model_card
+from specbench.harness.training.pipeline import LoadedTarget
+from specbench.workloads.asset_table import asset_of_workload
+from specbench.workloads.assets import resolve
+from specbench.workloads.base import WorkloadRequest
+
+_PROMPTS = (
+    "What is the capital of France, and what is it known for?",
+    "Write a short story about a lighthouse keeper who finds a letter.",
+    "A shop sells pens at 3 dollars each. Anna buys 4 pens and pays with a 20 dollar bill. How much does she get back?",
+    "Explain how a bicycle stays upright.",
+)
+
+
+def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple[HeadReport, list[HeadEvaluation]]:
+    """`head`: a folder, or shipped:NAME. With `write` its model card says what came out. ValueError for what cannot be
+    loaded."""
+    if options.write and not options.evaluate:
+        raise ValueError("write: there is nothing to store without --evaluate N")
+    if str(head).startswith(PREFIX):
+        head = shipped_folder(str(head))
+    if not head.is_dir():  # said before the target takes its time
+        raise ValueError(f"head: {head} is not a directory; give the folder of an EAGLE-3 checkpoint")
+    loaded = load_for_training(options.target, options.device, options.dtype, progress.asset)
+    check_files(head, loaded.model)  # what cannot be loaded ends here
+    asked = [loaded.tokenizer.apply_chat_template([{"role": "user", "content": text}]) for text in _PROMPTS]
+    report = check_head(head, loaded.model, [tuple(ids) for ids in asked], loaded.stop_token_ids, k=options.k)
+    evaluations = []
+    for name in options.workload if options.evaluate else ():
+        asset = asset_of_workload(name)  # none where a path is given: NAME=PATH
+        if asset is not None:
+            resolve(asset.name, progress=progress.asset)
+        for temperature in options.temperatures:
+            progress.say(f"{name}: {options.evaluate} prompts at temperature {temperature}")
+            evaluations.append(_evaluate(head, loaded, name, temperature, options))
+    if options.write:
+        write_json(head / ACCEPTANCE, [e.to_dict() for e in evaluations])
+        write_model_card(head)
+    return report, evaluations
+
+
+def _evaluate(
+    head: Path, loaded: LoadedTarget, name: str, temperature: float, options: CheckHeadOptions
+) -> HeadEvaluation:
+    name, _, path = name.partition("=")
+    request = WorkloadRequest(
+        name=name,
+        path=path or None,
+        num_prompts=options.evaluate,
+        seed=options.seed,
+        output_len=options.output_len,
+        max_model_len=2048,
+    )
+    return evaluate_head(
+        head,
+        loaded.model,
+        lookup(WORKLOADS, name, "workload")(request, loaded.tokenizer),
+        stop_token_ids=loaded.stop_token_ids,
+        k=options.k,
+        temperature=temperature,
+        seed=options.seed,
+    )
