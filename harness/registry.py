@@ -29,9 +29,16 @@ class StrategyKind:
         False  # its first drafter pass runs over the verified rows: rejected ones can be left out
     )
     depth_option: ClassVar[str | None] = None  # the option that sets its longest chain of drafts of a round
+    most_depth: ClassVar[int] = 8
     default_arm: ClassVar[str] = ""  # measured where the user names no arm
     cover_options: ClassVar[str | None] = None  # its options in a pairwise cover; None: not a strategy of its own there
     same_rounds_as: ClassVar[str | None] = None  # the strategy whose rounds these are, given the same plan
+
+    def __post_init__(self) -> None:
+        if self.depth_option and not 1 <= self.depth <= self.most_depth:
+            raise ValueError(
+                f"{self.name}: {self.depth_option}={self.depth} is not allowed; allowed: 1 to {self.most_depth}"
+            )
 
     @property
     def depth(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy, check_num_drafts
+from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
 
 from .draft_model_drafter import DraftModelDrafter
 
@@ -20,9 +20,6 @@ class DraftModel(Strategy):
 
     k: int = 4
     draft: str = ""
-
-    def __post_init__(self) -> None:
-        check_num_drafts(self.name, self.k)
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         """ValueError if the draft model does not fit, and for unpadded rows: its passes have no rejected rows."""

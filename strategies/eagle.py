@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy, check_num_drafts
+from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
 
 from .chain_drafter import ChainDrafter
 
@@ -24,9 +24,6 @@ class Eagle(Strategy):
 
     k: int = 4
     head: str = ""
-
-    def __post_init__(self) -> None:
-        check_num_drafts(self.name, self.k)
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         head = resources.load_head(self.head, self.name)

@@ -14,7 +14,7 @@ from specbench.kernels.tree_expand import num_candidates
 
 from .tree_drafter import TreeDrafter
 
-_MOST_STEPS, _MOST_TOPK, _MOST_NODES = 8, 16, 64
+_MOST_TOPK, _MOST_NODES = 16, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ class EagleTopk(Strategy):
     head: str = ""
 
     def __post_init__(self) -> None:
-        for name, most in (("num_steps", _MOST_STEPS), ("topk", _MOST_TOPK)):
-            if not 1 <= (value := getattr(self, name)) <= most:
-                raise ValueError(f"{self.name}: {name}={value} is not allowed; allowed: 1 to {most}")
+        super().__post_init__()
+        if not 1 <= self.topk <= _MOST_TOPK:
+            raise ValueError(f"{self.name}: topk={self.topk} is not allowed; allowed: 1 to {_MOST_TOPK}")
         candidates = num_candidates(self.topk, self.num_steps)
         most = min(candidates + 1, _MOST_NODES)
         if not 2 <= self.num_draft_tokens <= most:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.strategy import Drafter, EngineResources, Phase, Strategy, check_num_drafts
+from specbench.harness.engine.strategy import Drafter, EngineResources, Phase, Strategy
 from specbench.harness.models.features import Features
 from specbench.kernels.ngram import ngram_propose
 
@@ -17,6 +17,7 @@ class Ngram(Strategy):
     name = "ngram"
     graph = "one"
     depth_option = "k"
+    most_depth = 16
     default_arm = "ngram"
     cover_options = "k=4"
 
@@ -25,7 +26,7 @@ class Ngram(Strategy):
     max_n: int = 5
 
     def __post_init__(self) -> None:
-        check_num_drafts(self.name, self.k, most=16)
+        super().__post_init__()
         if not 1 <= self.min_n <= self.max_n:
             raise ValueError(f"ngram: min_n={self.min_n}, max_n={self.max_n} is not allowed; 1 <= min_n <= max_n")
 

@@ -13,6 +13,7 @@ from specbench.harness.run.progress import NullProgress
 from specbench.harness.run.target import Target
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.spellings import canonical
 
 _NUMBERS = ("max_num_batched_tokens", "page_size", "num_pages", "seed", "max_concurrency", "max_model_len")
 _WORDS = ("model", "dtype", "device")
@@ -21,7 +22,7 @@ _WORDS = ("model", "dtype", "device")
 def arm_config(strategy: str, options: dict[str, Any]) -> RunConfig:
     """A run of one arm. Keys of a run (model, dtype, device, max_model_len, seed, ...) are taken out of `options`; all
     others are the arm's (k, head, graph, attention, ...). Raises ValueError as `specbench run` does."""
-    rest = {key: value for key, value in options.items() if value is not None}
+    rest = {canonical(key, (*_NUMBERS, *_WORDS)): value for key, value in options.items() if value is not None}
     run: dict[str, Any] = {key: str(rest.pop(key)) for key in _WORDS if key in rest}
     run |= {key: _whole(key, rest.pop(key)) for key in _NUMBERS if key in rest}
     body = ",".join(f"{key}={value}" for key, value in rest.items())

@@ -7,12 +7,14 @@ from typing import Any
 import typer
 
 
-def format_option(*allowed: str) -> Any:
+def format_option(*allowed: str, default: str = "") -> Any:
     """typer's option for the formats that a command can print. ValueError for another."""
 
-    def check(value: str) -> str:
-        if value not in allowed:
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in allowed:
             raise ValueError(f"format: {value!r} is not known; allowed: {', '.join(allowed)}")
         return value
 
-    return typer.Option("--format", "-f", help=f"{', '.join(allowed)}.", callback=check)
+    return typer.Option(
+        "--format", "-f", help=", ".join(allowed) + (f". Default: {default}." if default else "."), callback=check
+    )

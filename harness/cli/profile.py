@@ -21,9 +21,7 @@ profile_app = typer.Typer(
 )
 profile_app.command(name="run", cls=Command)(profile_run)
 
-_Format = Annotated[
-    str | None, typer.Option("--format", "-f", help="table, md, json or html. Default: by -o's name, else table.")
-]
+_Format = Annotated[str | None, format_option(*FORMATS, default="by -o's name, else table")]
 
 
 @profile_app.command(name="import", cls=Command)

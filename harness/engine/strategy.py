@@ -113,11 +113,6 @@ class Strategy(StrategyKind):
         raise NotImplementedError
 
 
-def check_num_drafts(strategy: str, k: int, most: int = 8) -> None:
-    if not 1 <= k <= most:
-        raise ValueError(f"{strategy}: k={k} is not allowed; allowed: 1 to {most}")
-
-
 class AcceptanceOverride(Protocol):
     """Forces the number of accepted drafts (synthetic acceptance); None at its place means real acceptance."""
 

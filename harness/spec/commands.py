@@ -39,12 +39,7 @@ class SweepOptions(RunOptions):
         flags="--max-concurrency --batch-sizes",
     )
     dry_run: bool = option(False, "Print the points and the arms, and measure nothing.")
-    output_dir: Path = changed(OutputOptions, "output_dir", help="Where the sweep's directory goes.")
-    label: str = changed(OutputOptions, "label", "sweep", help="Word in the directory's name.")
-    resume: Path | None = changed(
-        OutputOptions, "resume", help="Go on with an interrupted sweep, with its own options.", metavar="SWEEP"
-    )
-    format: str = changed(OutputOptions, "format", help="table, or crossover.json as json on stdout.")
+    label: str = changed(OutputOptions, "label", "sweep")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +63,6 @@ class AbOptions(OutputOptions):
     allow_mismatch: bool = option(False, "Compare sides that differ in prompts, sampling or load.")
     strict: bool = option(False, "Exit code 3 where the verdict is inconclusive.")
     label: str = changed(OutputOptions, "label", "ab")
-    resume: Path | None = changed(
-        OutputOptions, "resume", help="Go on with an interrupted experiment, or judge it again."
-    )
-    format: str = changed(OutputOptions, "format", help="table, or ab.json as json on stdout.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +75,6 @@ class PowerOptions(AbOptions):
 
     aa: int | None = option(None, "Measure A against A in so many blocks; 10 or more tell well.")
     label: str = changed(OutputOptions, "label", "power")
-    resume: Path | None = changed(OutputOptions, "resume", help="Go on with an interrupted A/A.")
-    format: str = changed(OutputOptions, "format", help="table, or the floor as json on stdout.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +95,6 @@ class ProfileOptions(RunOptions):
     print_command: bool = option(False, "Print the whole command of every arm and run nothing.")
     no_twin: bool = option(False, "Do not run the same rounds without a profiler (no slow-down).")
     label: str = changed(OutputOptions, "label", "profile")
-    format: str = changed(OutputOptions, "format", help="table, or the profiles as json on stdout.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +133,6 @@ class CertifyOptions(RunOptions):
     max_concurrency: int = changed(Conditions, "max_concurrency", 8)
     num_repeats: int = changed(Conditions, "num_repeats", 1)
     label: str = changed(OutputOptions, "label", "certify")
-    format: str = changed(OutputOptions, "format", help="table, or the certificate as json on stdout.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,9 +164,6 @@ class AccuracyOptions(OutputOptions, Conditions):
     )
     num_repeats: int = changed(Conditions, "num_repeats", 1)
     label: str = changed(OutputOptions, "label", "accuracy")
-    resume: Path | None = changed(
-        OutputOptions, "resume", help="Go on with an interrupted evaluation, with its own options."
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,4 +185,4 @@ class CheckHeadOptions(Options):
     write: bool = option(False, "Store the evaluation beside the head and write its model card again.")
     dtype: str = changed(Conditions, "dtype")
     device: str = changed(Conditions, "device")
-    format: str = changed(OutputOptions, "format", help="table or json.")
+    format: str = changed(OutputOptions, "format")

@@ -85,20 +85,9 @@ class Conditions(Options):
 
     @property
     def workload(self) -> WorkloadRequest:
-        return WorkloadRequest(
-            name=self.dataset_name,
-            path=self.dataset_path,
-            num_prompts=self.num_prompts,
-            seed=self.seed,
-            max_model_len=self.max_model_len,
-            output_len=self.output_len,
-            random_input_len=self.random_input_len,
-            random_output_len=self.random_output_len,
-            random_range_ratio=self.random_range_ratio,
-            hf_split=self.hf_split,
-            hf_subset=self.hf_subset,
-            hf_column=self.hf_column,
-        )
+        named = [field.name for field in dataclasses.fields(WorkloadRequest) if hasattr(self, field.name)]
+        own = {name: getattr(self, name) for name in named}
+        return WorkloadRequest(name=self.dataset_name, path=self.dataset_path, **own)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,11 +33,11 @@ class OutputOptions(Options):
 
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet")  # options that may stand beside it
 
-    output_dir: Path = _output(Path("runs"), "Where run directories go.")
-    label: str = _output("run", "Word in the run directory's name.")
-    resume: Path | None = _output(None, "Go on with an interrupted run, with its own options.", metavar="RUN")
+    output_dir: Path = _output(Path("runs"), "Where its directory goes.")
+    label: str = _output("run", "Word in the directory's name.")
+    resume: Path | None = _output(None, "Go on with what was interrupted, with its own options.", metavar="DIR")
     format: str = _output(
-        "table", "table, or the report as json on stdout.", choices=("table", "json"), flags="--format -f"
+        "table", "table, or all of it as json on stdout.", choices=("table", "json"), flags="--format -f"
     )
     quiet: bool = _output(False, "No progress on stderr.", flags="--quiet -q")
     given: frozenset[str] = field(default=frozenset(), compare=False)
