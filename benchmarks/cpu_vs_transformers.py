@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 
+from specbench.harness.checkpoints.source import resolve_model
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.models.loader import load_target
-from specbench.harness.models.source import resolve_model
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.strategies.no_spec import NoSpec
 from specbench.workloads.base import WorkloadRequest

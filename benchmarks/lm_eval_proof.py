@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.models.source import resolve_model
+from specbench.harness.checkpoints.source import resolve_model
 
 FILTERS = ("strict-match", "flexible-extract")
 SIDES = {

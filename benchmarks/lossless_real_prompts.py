@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
+from specbench.harness.checkpoints.shipped_heads import shipped_head_for
+from specbench.harness.checkpoints.source import resolve_model
 from specbench.harness.engine.config import EngineConfig
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.models.loader import load_target
 from specbench.harness.models.score import next_token_logits
-from specbench.harness.models.shipped_heads import shipped_head_for
-from specbench.harness.models.source import resolve_model
 from specbench.harness.registry import strategy_class
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import uniform

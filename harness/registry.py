@@ -65,6 +65,10 @@ class StrategyKind:
         return cls(**values)
 
 
+ENGINES: Mapping[str, str] = {
+    "specbench": "specbench.harness.engines.native.engine:NativeEngine",
+}
+
 STRATEGIES: Mapping[str, str] = {
     "no-spec": "specbench.strategies.no_spec:NoSpec",
     "eagle": "specbench.strategies.eagle:Eagle",

@@ -86,7 +86,16 @@ def conventions(view: RunView) -> list[str]:
         sampling = view.manifest.get("sampling") or {}
         if sampling.get("ignore_eos"):
             lines.append("ignore_eos: answers run on past their end, where text repeats itself: AL is flattered.")
-    return lines + graph_conventions(view.graphs) + accuracy_conventions(view.accuracy)
+    return lines + _unknown(view) + graph_conventions(view.graphs) + accuracy_conventions(view.accuracy)
+
+
+def _unknown(view: RunView) -> list[str]:
+    """Why figures are dashes: what the engines of the arms do not tell."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for arm in view.manifest["arms"]:
+        for fact, reason in (arm.get("unknown") or {}).items():
+            by_reason.setdefault(reason, {})[fact.replace("_", " ")] = None
+    return [f"-: {reason}; not known: {', '.join(facts)}." for reason, facts in by_reason.items()]
 
 
 def compact(value: Any) -> str:

@@ -53,6 +53,24 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 
 
+# Our own engine, behind the interface of harness/engines/base.py; and the files that may look behind it.
+NATIVE = ("harness.engine", "harness.models", "harness.engines.native")
+BEHIND_THE_INTERFACE = (
+    "harness/engine/",
+    "harness/models/",
+    "harness/engines/native/",
+    "harness/training/",
+    "harness/roofline/",
+    # The certificate's fp32 reference: the target's own weights, multiplied without the engine.
+    "harness/accuracy/certify.py",
+    "harness/accuracy/certify_distribution.py",
+    "harness/accuracy/certify_scores.py",
+    "harness/accuracy/certify_session.py",
+    "harness/accuracy/certify_texts.py",
+    "harness/accuracy/certify_tolerance.py",
+)
+
+
 def _rule(path: Path) -> str:
     relative = path.relative_to(ROOT).as_posix()
     return next((rule for rule in _TOP if relative.startswith(f"{rule}/")), relative.split("/")[0])
@@ -87,6 +105,47 @@ def _violations(path: Path) -> list[str]:
         if not is_parent and not any(module == p or module.startswith(f"{p}.") for p in prefixes):
             found.append(f"{path.relative_to(ROOT)}:{line} imports specbench.{module}")
     return found
+
+
+def _is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == p or module.startswith(f"{p}.") for p in packages)
+
+
+def _looks_behind(path: Path) -> list[str]:
+    relative = path.relative_to(ROOT).as_posix()
+    if relative.startswith(BEHIND_THE_INTERFACE):
+        return []
+    return [
+        f"{relative}:{line} imports specbench.{module}" for line, module in _imports(path) if _is_in(module, NATIVE)
+    ]
+
+
+def test_our_own_engine_is_one_of_several():
+    """Runs, experiments, judges, reports and commands see the interface; what can look behind it is listed above."""
+    files = [path for folder in ("harness", "reports", "workloads") for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert not [found for path in files for found in _looks_behind(path)]
+    unused = [name for name in BEHIND_THE_INTERFACE if not (ROOT / name).exists()]
+    assert not unused, "a file that has moved takes its leave with it"
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "bad"),
+    [
+        ("harness/run/x.py", "from specbench.harness.engine.request import Request", True),
+        ("harness/experiments/x.py", "def f():\n    from specbench.harness.models.llama import LlamaModel", True),
+        ("harness/cli/x.py", "import specbench.harness.engines.native.engine", True),
+        ("harness/judge/x.py", "from ..engine import batch", True),
+        ("harness/run/x.py", "from specbench.harness.engines.base import Engine", False),
+        ("harness/training/x.py", "from specbench.harness.engine.request import Request", False),
+        ("harness/accuracy/certify_scores.py", "from specbench.harness.models.llama import LlamaModel", False),
+    ],
+)
+def test_that_check_itself(tmp_path, monkeypatch, where, code, bad):
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    path = tmp_path / where
+    path.parent.mkdir(parents=True)
+    path.write_text(code)
+    assert bool(_looks_behind(path)) is bad
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

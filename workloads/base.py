@@ -25,6 +25,20 @@ class Tokenizer(Protocol):
     def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]: ...
 
 
+class ChatTokenizer(Tokenizer, Protocol):
+    """A tokenizer with what questions to a served model need besides."""
+
+    @property
+    def bos_id(self) -> int | None: ...
+
+    @property
+    def has_chat_template(self) -> bool: ...
+
+    def encode_raw(self, text: str) -> list[int]: ...
+
+    def render_chat(self, messages: list[dict[str, str]]) -> str: ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
     """One request. ``token_ids`` is what the model sees; ``text`` is for people (the words, without template)."""

@@ -1,1 +1,91 @@
-../../harness/api/measure.py
+"""Measuring from Python: a run, a sweep, an A/B experiment, with the options of the command line as keywords."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from specbench.harness.run.progress import NullProgress
+
+from .options import Side, Value, read, side_text, words_of
+from .results import AbResult, Run, Sweep
+
+if TYPE_CHECKING:
+    from specbench.harness.experiments.session import Directory, Resume
+    from specbench.harness.run.progress import Progress
+    from specbench.harness.spec.commands import SweepOptions
+    from specbench.harness.spec.options import RunOptions
+
+D = TypeVar("D", bound="Directory")
+
+
+def run(options: RunOptions | None = None, *, progress: Progress | None = None, **named: Value) -> Run:
+    """Measures strategies on the same prompts, arms interleaved, and stores every raw value.
+
+    The options are those of `specbench run --help`, with underscores: `strategy` (one or several), `model`,
+    `dataset_name`, `num_prompts`, `max_concurrency`, `output_dir`, ... `resume` goes on with a stored run. `progress`
+    is told what goes on.
+
+        run = specbench.run(strategy=["no-spec", "eagle:k=4"], dataset_name="sharegpt", num_prompts=20)
+        run.table()[["tps", "speedup"]]
+
+    An arm that fails is a row that says so. Raises ValueError naming the option, its value and what is allowed.
+    Ctrl-C keeps what was measured and raises KeyboardInterrupt, which says how to go on.
+    """
+    from specbench.harness.experiments.run import RESUME, runs
+    from specbench.harness.spec.options import RunOptions
+
+    asked, words = read(RunOptions, options, named)
+    if len(asked.sizes) > 1:
+        raise ValueError(f"batch_sizes: {asked.batch_sizes!r} are several runs; measure one by one, or with sweep")
+    (directory,) = runs(asked, ["specbench", "run", *words], progress or NullProgress())
+    return Run(_whole(directory, RESUME))
+
+
+def sweep(options: SweepOptions | None = None, *, progress: Progress | None = None, **named: Value) -> Sweep:
+    """Measures strategies times numbers of drafts at several loads, one run a load.
+
+    The options are those of `specbench sweep --help`, with underscores. Errors, `resume` and Ctrl-C as in `run`.
+
+        sweep = specbench.sweep(strategy=["eagle", "ngram"], num_drafts=[1, 2, 4], max_concurrency=[1, 4, 16])
+        sweep.table()
+    """
+    from specbench.harness.experiments.sweep import RESUME
+    from specbench.harness.experiments.sweep import sweep as measured
+    from specbench.harness.spec.commands import SweepOptions
+
+    asked, words = read(SweepOptions, options, named)
+    argv = ["specbench", "sweep", *words]
+    return Sweep(_whole(measured(asked, argv, progress or NullProgress(), on_point=lambda run: None), RESUME))
+
+
+def ab(a: Side, b: Side, *, progress: Progress | None = None, **named: Value) -> AbResult:
+    """Measures two sides in interleaved blocks, on the same prompts, and judges whether B differs from A.
+
+    A side is an arm (`"eagle:k=4"`), words of the command line (`"--sync none"`, `"ref:main"`), or options of its own;
+    the other options are those of `specbench ab --help` (`blocks`, `min_effect`, `in_process`, ...) and of a run, which
+    hold for both sides.
+
+        result = specbench.ab("eagle:k=2", "eagle:k=4", num_prompts=20)
+        result = specbench.ab({"sync": "single"}, {"sync": "none"}, strategy="eagle:k=4", in_process=True)
+
+    Raises ValueError for bad input and for sides that are not comparable. Ctrl-C as in `run`.
+    """
+    from specbench.harness.experiments.ab import RESUME, experiment
+    from specbench.harness.spec.commands import AbOptions
+    from specbench.harness.spec.options import RunOptions
+
+    schema = AbOptions.schema()
+    own = {"a": side_text(a), "b": side_text(b), **{name: v for name, v in named.items() if name in schema}}
+    asked, words = read(AbOptions, None, own)
+    common = words_of({name: v for name, v in named.items() if name not in schema}, RunOptions.schema())
+    argv = ["specbench", "ab", *words, *common]
+    return AbResult(Run(_whole(experiment(asked, common, asked.blocks, argv, progress or NullProgress()), RESUME)))
+
+
+def _whole(directory: D, resume: Resume) -> D:
+    """A script must not go on after Ctrl-C as if everything was measured."""
+    from specbench.harness.experiments.session import INTERRUPTED
+
+    if directory.manifest["status"] == INTERRUPTED:
+        raise KeyboardInterrupt(f"measured blocks are kept; go on with: {resume(directory.path)}")
+    return directory

@@ -1,1 +1,52 @@
-../../harness/api/options.py
+"""Keyword options as they would be typed: they are read, checked and recorded like those of the command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from specbench.harness.spec.fields import Option, Options
+from specbench.harness.spec.options import RunOptions
+
+Value = str | int | float | bool | Path | Sequence[str] | Sequence[int] | None
+Side = str | Mapping[str, Value]
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def read(
+    kind: type[AnyOptions], options: AnyOptions | None, named: Mapping[str, Value]
+) -> tuple[AnyOptions, list[str]]:
+    """The options, given as they are or by name, and their words. ValueError naming one that cannot be."""
+    schema = kind.schema()
+    if options is None:
+        words = words_of(named, schema)
+        return kind.parse(words), words
+    if named:
+        raise ValueError(f"{next(iter(named))}: options are given as they are or by name, not both")
+    values = {name: getattr(options, name) for name, said in schema.items() if getattr(options, name) != said.default}
+    return options, words_of(values, schema)
+
+
+def side_text(side: Side) -> str:
+    return side if isinstance(side, str) else shlex.join(words_of(side, RunOptions.schema()))
+
+
+def words_of(named: Mapping[str, Value], schema: Mapping[str, Option]) -> list[str]:
+    """`--name value ...`; several values are given again and again, or as 1,2,4 to an option that takes such a text."""
+    words: list[str] = []
+    for name, value in named.items():
+        said = schema.get(name)
+        flag = said.flag if said is not None else f"--{name.replace('_', '-')}"
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(flag)
+        elif isinstance(value, (str, int, float, Path)):
+            words += [flag, str(value)]
+        elif said is not None and said.is_many:
+            words += [word for item in value for word in (flag, str(item))]
+        else:
+            words += [flag, ",".join(map(str, value))]
+    return words

@@ -1,1 +1,212 @@
-../../harness/api/results.py
+"""What was measured, as pandas frames: a run, a sweep, an A/B experiment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specbench.harness.store.run_directory import RunDirectory
+    from specbench.harness.store.schema import Frames
+    from specbench.harness.sweep.record import SweepDirectory
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stored run, finished or not. The columns of its raw tables: `specbench.harness.store.schema`; times are in ns.
+
+    run = specbench.open_run("runs/20260101T000000Z-run-1a2b3c4d")
+    run.requests.groupby("arm")["num_output_tokens"].sum()
+    """
+
+    directory: RunDirectory
+
+    @property
+    def path(self) -> Path:
+        return self.directory.path
+
+    @property
+    def status(self) -> str:
+        """running, complete, interrupted, or failed: nothing was measured."""
+        return str(self.record["status"])
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What `run.json` says: what was run, where, on what, and the figures that were derived at its end."""
+        return self.directory.manifest
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """One row a request: its tokens, and when it was submitted, first and last heard of."""
+        return self._frames.requests
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One row a request and engine step: drafts proposed and accepted, tokens emitted, times."""
+        return self._frames.steps
+
+    @property
+    def phases(self) -> pd.DataFrame:
+        """One row a phase of a round, where rounds were taken apart."""
+        return self._frames.phases
+
+    def table(self) -> pd.DataFrame:
+        """One row an arm, in the order they were asked for; every figure is the median over its repeats.
+
+        Columns beside the figures of `blocks`: strategy, status, error, num_repeats, acceptance_length (tokens a
+        verification, all repeats pooled), speedup and tpot_speedup (of TPS and TPOT against the run's baseline).
+        """
+        import pandas as pd
+
+        from specbench.harness.metrics.metrics import summarise
+
+        rows = [
+            {
+                "arm": arm.label,
+                "strategy": arm.strategy,
+                "status": arm.status,
+                "error": arm.error,
+                "num_repeats": arm.num_repeats,
+                "acceptance_length": arm.acceptance.get("acceptance_length"),
+                "speedup": arm.speedup.tps_ratio if arm.speedup else None,
+                "tpot_speedup": arm.speedup.tpot_ratio if arm.speedup else None,
+                **{name: spread.median for name, spread in arm.spreads.items()},
+            }
+            for arm in summarise(self._frames)
+        ]
+        return pd.DataFrame(rows).set_index("arm")
+
+    def blocks(self) -> pd.DataFrame:
+        """One row a measured block (an arm's repeat): its figures by dotted name, as `tps` and `tpot_ms.mean`."""
+        import pandas as pd
+
+        from specbench.harness.metrics.metrics import leaves, measure_blocks
+
+        found = {block: dict(leaves(figures)) for block, figures in measure_blocks(self._frames).items()}
+        index = pd.MultiIndex.from_tuples(sorted(found), names=["arm", "repeat"])
+        return pd.DataFrame([found[block] for block in index], index=index)
+
+    def write_reports(self) -> list[Path]:
+        """Writes report.md, report.json and plots into the run's directory; the files."""
+        from specbench.reports.run_report import write_reports
+
+        return write_reports(self.directory)
+
+    @property
+    def _frames(self) -> Frames:
+        self.directory.check_has_tables()
+        return self.directory.frames()
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A stored sweep: a run for each load.
+
+    sweep = specbench.open_sweep("runs/20260101T000000Z-sweep-1a2b3c4d")
+    sweep.table().pivot(index="arm", columns="max_concurrency", values="tps_speedup")
+    """
+
+    directory: SweepDirectory
+
+    @property
+    def path(self) -> Path:
+        return self.directory.path
+
+    @property
+    def status(self) -> str:
+        return str(self.directory.manifest["status"])
+
+    @property
+    def runs(self) -> dict[int, Run]:
+        """By load, as far as they were begun."""
+        return {load: Run(run) for load, run in self.directory.runs().items()}
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What `crossover.json` holds: every arm at every load, where it stops paying, and the best at each load."""
+        from specbench.harness.sweep.figures import sweep_record
+
+        return sweep_record(self.directory)
+
+    def table(self) -> pd.DataFrame:
+        """One row an arm and load: its speed-ups of TPOT and TPS against no speculation, with 95 % intervals."""
+        import pandas as pd
+
+        rows = []
+        for arm in self.record["arms"]:
+            for point in arm["points"]:
+                row = {"arm": arm["label"], "max_concurrency": point["load"]}
+                for figure in ("tpot", "tps"):
+                    found = point.get(figure) or {}
+                    row |= {f"{figure}_speedup": found.get("ratio")}
+                    row |= {f"{figure}_speedup_{end}": found.get(end) for end in ("low", "high")}
+                rows.append(row)
+        return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class AbResult:
+    """A stored A/B experiment.
+
+    result = specbench.ab("eagle:k=2", "eagle:k=4", num_prompts=20)
+    result.verdict, result.table().loc["TPOT", ["change", "low", "high"]]
+    """
+
+    run: Run
+
+    @property
+    def path(self) -> Path:
+        return self.run.path
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What `ab.json` holds: blocks, comparisons, verdict, exit code; judged anew."""
+        from specbench.harness.ab.judge import judge
+
+        return judge(self.run.directory)
+
+    @property
+    def verdict(self) -> str:
+        """improved, regressed, equivalent, inconclusive or mixed; or why there is none, as `exploratory`."""
+        return str(self.record["verdict"])
+
+    def table(self) -> pd.DataFrame:
+        """One row a metric: both sides, the change of B against A as a fraction, its 95 % interval, the verdict."""
+        import pandas as pd
+
+        rows = [
+            {"metric": found["metric"]["name"], **{k: v for k, v in found.items() if k not in ("metric", "pairs")}}
+            for found in self.record["metrics"]
+        ]
+        return pd.DataFrame(rows).set_index("metric")
+
+
+def open_run(path: AnyPath) -> Run:
+    """A run that `specbench run` stored. ValueError for what is not one, with what to do."""
+    from specbench.harness.store.run_directory import RunDirectory
+
+    return Run(RunDirectory.open(path))
+
+
+def open_sweep(path: AnyPath) -> Sweep:
+    """A sweep that `specbench sweep` stored. ValueError for what is not one."""
+    from specbench.harness.sweep.record import SweepDirectory
+
+    return Sweep(SweepDirectory.open(path))
+
+
+def open_ab(path: AnyPath) -> AbResult:
+    """An experiment that `specbench ab` stored. ValueError for what is not one."""
+    from specbench.harness.ab.plan import MANIFEST_KEY
+
+    run = open_run(path)
+    if MANIFEST_KEY not in run.record:
+        raise ValueError(f"{run.path}: not an A/B experiment; read it with specbench.open_run")
+    return AbResult(run)

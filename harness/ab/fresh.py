@@ -157,12 +157,7 @@ class FreshBlocks:
         if failures:
             self._failed(label, block, failures[0])
             return
-        frames = child.frames()
-        tables = {
-            name: {c: frame[c].tolist() for c in frame.columns if c not in ("arm", "repeat")}
-            for name, frame in (("requests", frames.requests), ("steps", frames.steps), ("phases", frames.phases))
-        }
-        self.directory.append(label, block, **tables)
+        self.directory.append(label, block, **child.columns())
 
     def _failed(self, label: str, block: int, error: str) -> None:
         self.directory.fail_arm(label, block, error)

@@ -6,14 +6,11 @@ interval says less about the next process; the table says so.
 
 from __future__ import annotations
 
-import torch
-
-from specbench.harness.arms import ResolvedArm
-from specbench.harness.engine.request import Request
-from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
-from specbench.harness.run.runner import Arms, try_block
+from specbench.harness.run.runner import Arms
+from specbench.harness.store.rows import RequestRow
 from specbench.harness.store.run_directory import RunDirectory
 
 from .blocks import add_record, missing_blocks
@@ -38,11 +35,10 @@ class BlockProgress:
     def start_block(self, arm: str, repeat: int, num_requests: int) -> None:
         self._inner.start_block(f"block {repeat + 1}/{self._num_blocks}: {arm}", repeat, num_requests)
 
-    def request_done(self, request: Request) -> None:
-        self._inner.request_done(request)
+    def request_done(self, row: RequestRow) -> None:
+        self._inner.request_done(row)
 
 
-@torch.inference_mode()
 def measure_in_process(
     run: PreparedRun, plan: AbPlan, directory: RunDirectory, progress: Progress, probe: GpuProbe | None
 ) -> None:
@@ -61,13 +57,10 @@ def measure_in_process(
     for block, order in missing:
         for position, label in enumerate(order):
             with Watch(probe) as watch:
-                rows = try_block(run, arms, by_label[label], block, directory, watched)
+                rows = arms.try_block(by_label[label], block)
             add_record(directory.path, label, block, position, **watch.record())
-            if rows is None:
-                arms.drop(label)
-                continue
-            with deferred_interrupt():
-                directory.append(label, block, rows.requests, rows.steps, rows.phases + arms.take_phases(label))
+            if rows is not None:
+                arms.store(by_label[label], block, rows)
 
 
 def _check_code(directory: RunDirectory) -> None:
@@ -82,7 +75,7 @@ def _check_code(directory: RunDirectory) -> None:
 def _warm(arms: Arms, arm: ResolvedArm, progress: Progress) -> None:
     label = arm.config.label
     try:
-        arms.engine(arm)
+        arms.warm(arm)
     except RuntimeError as error:  # memory: its first block tries again and stores what it says
         progress.say(f"{label}: not ready: {error}; trying again at its turn")
         arms.drop(label)

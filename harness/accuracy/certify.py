@@ -12,14 +12,16 @@ The checks, each a line of `Certificate.problems` where it fails:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request
+from specbench.harness.engines.base import Deployment
+from specbench.harness.engines.load import PromptRequest
 from specbench.harness.models.llama import LlamaModel
+from specbench.harness.run.block_sink import WatchesRequests
+from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
 
 from .certify_acceptance import AcceptanceComparison, Round, acceptance_length, common_length, compare_rounds, rounds_of
 from .certify_distribution import DistributionTest
@@ -76,24 +78,38 @@ class Certificate:
         return not self.problems
 
 
-def generate(engine: Engine, requests: Sequence[Request], on_finish: Callable[[Request], None]) -> Generated:
-    """Runs the requests through an idle engine."""
-    assert not engine.has_work, "the engine is still busy"
-    engine.log.take()
-    for request in requests:
-        engine.add(request)
-    done: dict[int, tuple[int, ...]] = {}
-    while engine.has_work:
-        for request in engine.step():
-            done[request.id] = tuple(request.output_ids)
-            on_finish(request)
-    return Generated(dict(sorted(done.items())), rounds_of(engine.log.rows))
+class _Answers:
+    """A sink that keeps what certificates read."""
+
+    cancelled = False
+
+    def __init__(self, progress: WatchesRequests):
+        self._progress = progress
+        self.outputs: dict[int, tuple[int, ...]] = {}
+        self.steps: list[StepRow] = []
+
+    def request(self, row: RequestRow) -> None:
+        assert row.output_token_ids is not None, "an engine without token ids is refused"
+        self.outputs[row.request_id] = tuple(row.output_token_ids)
+        self._progress.request_done(row)
+
+    def add_steps(self, rows: Sequence[StepRow]) -> None:
+        self.steps += rows
+
+    def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
+
+
+def generate(deployment: Deployment, requests: Sequence[PromptRequest], progress: WatchesRequests) -> Generated:
+    """Runs the requests through an idle deployment."""
+    answers = _Answers(progress)
+    deployment.generate(requests, answers)
+    return Generated(dict(sorted(answers.outputs.items())), rounds_of(answers.steps))
 
 
 class Judge:
     """Judges arms that got the same requests."""
 
-    def __init__(self, target: LlamaModel, exact: LlamaModel, tolerance: Tolerance, requests: Sequence[Request]):
+    def __init__(self, target: LlamaModel, exact: LlamaModel, tolerance: Tolerance, requests: Sequence[PromptRequest]):
         """`exact`: the fp32 twin of `target`. `requests`: as every arm got them, by their ids; they carry prompts,
         temperature and seeds."""
         self._tolerance = tolerance

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from scipy import stats
 
-from specbench.harness.engine.step_log import StepRow
+from specbench.harness.store.rows import StepRow
 
 MOST_FLIPPED = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not at hand
 _ONE_SIDED = 1e-3

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.engine.request import SamplingParams
+from specbench.harness.spec.sampling import SamplingParams
 from specbench.harness.store.files import to_plain, write_json
 
 from .certify import Certificate, Generated

@@ -11,12 +11,21 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from specbench.harness.engines.base import Engine
+from specbench.harness.engines.native.engine import NativeEngine
 from specbench.harness.models.forward import ForwardBatch, KVCache
 from specbench.harness.models.linear import Linear
 from specbench.harness.models.llama import DecoderLayer, LlamaModel
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import PURPOSE_SAMPLE, uniform
 from specbench.kernels.sample import gumbel_ref
+
+
+def target_of(engine: Engine) -> LlamaModel:
+    """The target that an engine of ours has loaded. ValueError for another engine: its weights cannot be read."""
+    if not isinstance(engine, NativeEngine):
+        raise ValueError(f"engine: a certificate needs the target's own scores, which {engine.name} does not give")
+    return engine.target.model
 
 
 def fp32_twin(target: LlamaModel) -> LlamaModel:

@@ -6,23 +6,23 @@ one is built. Nothing is timed here, so that graphs are captured when a step fir
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request, SamplingParams
+from specbench.harness.engines.base import Deployment
+from specbench.harness.engines.load import PromptRequest
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
+from specbench.harness.spec.sampling import SamplingParams
 
 from .certify import Generated, Judge, generate
 from .certify_distribution import DistributionJudge, DistributionTest
 from .certify_record import CertificateFile, CertifySettings
-from .certify_scores import fp32_twin
+from .certify_scores import fp32_twin, target_of
 from .certify_tolerance import measure_tolerance
 
 _SEED_PROMPT_TOKENS = 32  # the end of the shortest prompt: an answer's first words are the least certain
@@ -53,7 +53,8 @@ class Certifier:
         self._references = references
         self._labels = [arm.config.label for arm in run.arms]
         self._baseline = next(arm.config.label for arm in run.arms if arm.config.strategy == BASELINE)
-        self._exact: LlamaModel = fp32_twin(run.target.model)
+        self._target: LlamaModel = target_of(run.engine)
+        self._exact: LlamaModel = fp32_twin(self._target)
 
     @torch.inference_mode()
     def certify(self) -> None:
@@ -66,8 +67,7 @@ class Certifier:
         for label in self._in_order():
             for temperature in missing[label]:
                 self._certify_arm(label, temperature, judges[temperature])
-            self._run.engines.pop(label, None)
-            gc.collect()  # its graphs, and the memory that they hold
+            self._run.deployments.drop(label)  # its graphs, and the memory that they hold
         self._file.finish()
 
     def _in_order(self) -> list[str]:
@@ -81,9 +81,9 @@ class Certifier:
         tolerance = self._file.tolerance(temperature)
         if tolerance is None:
             texts = [(r.prompt_ids, baseline.outputs[r.id]) for r in requests]
-            tolerance = measure_tolerance(self._run.target.model, self._exact, texts)
+            tolerance = measure_tolerance(self._target, self._exact, texts)
             self._file.note_tolerance(temperature, tolerance)
-        judge = Judge(self._run.target.model, self._exact, tolerance, requests)
+        judge = Judge(self._target, self._exact, tolerance, requests)
         return _JudgeAt(judge, baseline, self._seed_judge(temperature))
 
     def _certify_arm(self, label: str, temperature: float, at: _JudgeAt) -> None:
@@ -94,7 +94,7 @@ class Certifier:
             spread = self._spread(label, temperature, at.seeds) if at.seeds else None
             certificate = at.texts.certificate(label, got, at.baseline, plain, spread)
         except Exception as error:  # stored with the arm, shown in its row
-            self._run.engines.pop(label, None)
+            self._run.deployments.drop(label)
             self._file.add_failure(label, temperature, f"{type(error).__name__}: {first_line(error)}")
             self._progress.say(f"{label}: failed: {first_line(error)}")
             return
@@ -102,7 +102,7 @@ class Certifier:
         verdict = "passed" if certificate.ok else "; ".join(certificate.problems)
         self._progress.say(f"{label}, temperature {temperature:g}: {verdict}")
 
-    def _requests(self, temperature: float) -> list[Request]:
+    def _requests(self, temperature: float) -> list[PromptRequest]:
         load = replace(self._run.load, temperature=temperature, top_k=0, top_p=1.0)
         return [load.request(index) for index in range(len(load.prompts))]
 
@@ -111,15 +111,12 @@ class Certifier:
         if found is None:
             requests = self._requests(temperature)
             self._progress.start_block(f"{label}, temperature {temperature:g}", 0, len(requests))
-            found = generate(self._engine(label), requests, self._progress.request_done)
+            found = generate(self._deployment(label), requests, self._progress)
             self._file.keep_outputs(label, temperature, found)
         return found
 
-    def _engine(self, label: str) -> Engine:
-        engines = self._run.engines
-        if label not in engines:
-            engines[label] = self._run.build(next(arm for arm in self._run.arms if arm.config.label == label))
-        return engines[label]
+    def _deployment(self, label: str) -> Deployment:
+        return self._run.deployments.of(next(arm for arm in self._run.arms if arm.config.label == label))
 
     def _seed_judge(self, temperature: float) -> DistributionJudge | None:
         if temperature == 0 or self._settings.num_seeds == 0:
@@ -136,12 +133,14 @@ class Certifier:
         prompt, num = self._seed_prompt(), self._settings.num_seeds
         first_seed = (self._run.config.seed + 1) * 500_009 & 0x3FFF_FFFF  # not those of the prompts
         requests = [
-            Request(
-                i,
-                prompt,
-                SamplingParams(temperature=temperature, max_tokens=_SEED_OUTPUT_TOKENS, seed=first_seed + i),
+            PromptRequest(
+                id=i,
+                key=f"seed-{i}",
+                prompt_ids=prompt,
+                text="",
+                sampling=SamplingParams(temperature=temperature, max_tokens=_SEED_OUTPUT_TOKENS, seed=first_seed + i),
             )
             for i in range(num)
         ]
         self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}", 0, num)
-        return judge.test(generate(self._engine(label), requests, self._progress.request_done).outputs)
+        return judge.test(generate(self._deployment(label), requests, self._progress).outputs)

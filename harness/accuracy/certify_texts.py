@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specbench.harness.engine.request import Request
+from specbench.harness.engines.load import PromptRequest
 from specbench.harness.models.llama import LlamaModel
 
 from .certify_scores import decisive_scores, output_logits, regrets
@@ -34,14 +34,14 @@ class TextScorer:
         self._target, self._exact = target, exact
         self._known: dict[tuple[int, tuple[int, ...]], ScoredText] = {}
 
-    def scored(self, request: Request, output: Sequence[int]) -> ScoredText:
+    def scored(self, request: PromptRequest, output: Sequence[int]) -> ScoredText:
         """`request`: as every arm got it; requests are told apart by their ids."""
         key = request.id, tuple(output)
         if key not in self._known:
             self._known[key] = self._score(request, key[1])
         return self._known[key]
 
-    def _score(self, request: Request, output: tuple[int, ...]) -> ScoredText:
+    def _score(self, request: PromptRequest, output: tuple[int, ...]) -> ScoredText:
         sampling, prompt = request.sampling, request.prompt_ids
         exact_RV = output_logits(self._exact, prompt, output)
         score_RV = decisive_scores(exact_RV, len(prompt), sampling.temperature, sampling.seed)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import gc
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from specbench.harness.arms import ResolvedArm
-from specbench.harness.engine.engine import Engine
+from specbench.harness.engines.base import Engine, Model, ResolvedArm
+from specbench.harness.engines.load import PromptRequest
 from specbench.harness.metrics.accuracy import accuracy_figures
 from specbench.harness.metrics.metrics import BASELINE, results
+from specbench.harness.run.deployments import Deployments
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.prepare import first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import ERROR_LOG
-from specbench.harness.run.target import Target
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.files import sha256_file, write_json
 from specbench.harness.store.run_directory import RunDirectory
 
 from .eval_config import EvalConfig
-from .generation import TextRequest
 from .item_store import FAILURE, TABLE, RunStore, append_scores, read_accuracy, score_rows
+from .serving import Serving
 from .task_sources import TaskSources, open_tasks
 from .warm_items import warm_up_on_items
 
@@ -36,15 +33,16 @@ from .warm_items import warm_up_on_items
 class Evaluation:
     """`items` holds what the arms generated, `scores` is the run directory that gets `accuracy.parquet`.
 
-    `engine_of` builds or finds an idle engine of an arm.
+    `deployments`: those that are there are idle; an arm without one gets it for as long as it is scored.
     """
 
     config: RunConfig
     asked: EvalConfig
     sources: TaskSources
-    target: Target
+    engine: Engine
+    model: Model
     arms: Sequence[ResolvedArm]
-    engine_of: Callable[[ResolvedArm], Engine]
+    deployments: Deployments
     items: RunDirectory
     scores: Path
     progress: Progress
@@ -52,7 +50,7 @@ class Evaluation:
     def score_all(self) -> None:
         """Scores the arms that `accuracy.parquet` does not hold yet. One that fails is recorded, the others go on."""
         self.check_same_model()
-        self.items.manifest["model"] = self.target.described
+        self.items.manifest["model"] = dict(self.model.described)
         write_json(self.items.path / "run.json", self.items.manifest)
         done = scored_arms(self.scores)
         with open_tasks(self.asked, self.sources) as task_manager:
@@ -62,13 +60,17 @@ class Evaluation:
                     self.progress.say(f"{label}: scored already")
                     continue
                 self.items.describe_arm(label, config=arm.described(), notes=arm.notes)
-                self._score_or_record(arm, task_manager)
-                gc.collect()
+                was_there = label in self.deployments
+                try:
+                    self._score_or_record(arm, task_manager)
+                finally:
+                    if not was_there:
+                        self.deployments.drop(label)
 
     def check_same_model(self) -> None:
         """A resumed evaluation must have the model that the first wrote down; ValueError otherwise."""
         before = self.items.manifest.get("model")
-        if before and before["sha256"] != self.target.described["sha256"]:
+        if before and before["sha256"] != self.model.described["sha256"]:
             raise ValueError(f"resume: {self.items.path} was begun with another model; start a new evaluation")
 
     def _score_or_record(self, arm: ResolvedArm, task_manager: Any) -> None:
@@ -99,15 +101,16 @@ class Evaluation:
         label = arm.config.label
         self.progress.say(f"{label}: preparing {', '.join(self.asked.names)}")
         store = RunStore(self.items, label, self.progress)
-        with torch.inference_mode():
-            engine = self.engine_of(arm)
+        deployment = self.deployments.of(arm)
 
-        def warm_up(requests: Sequence[TextRequest]) -> None:
+        def warm_up(requests: Sequence[PromptRequest]) -> None:
             self.progress.say(f"{label}: warming up")
-            warmed = warm_up_on_items(engine, requests, self.config)
+            warmed = warm_up_on_items(deployment, requests, self.config)
             self.items.describe_arm(label, config={**arm.described(), "warmup": warmed})
 
-        model = EngineLM(self.target, engine, seed=self.config.seed, store=store, warm_up=warm_up)
+        serving = Serving(self.model, self.engine.capabilities(), deployment)
+        max_model_len = self.config.workload.max_model_len
+        model = EngineLM(serving, max_model_len, seed=self.config.seed, store=store, warm_up=warm_up)
         rows: list[dict[str, Any]] = []
         for task in self.asked.tasks:
             found = simple_evaluate(

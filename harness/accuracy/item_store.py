@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from specbench.harness.engine.request import Request
+from specbench.harness.engines.base import RowSink
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, with_direction
+from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.interrupts import deferred_interrupt
-from specbench.harness.run.prepare import Progress
+from specbench.harness.run.progress import Progress
 from specbench.harness.store.files import write_parquet
+from specbench.harness.store.journal import OpenBlock
+from specbench.harness.store.rows import RequestRow
 from specbench.harness.store.run_directory import RunDirectory
-
-from .generation import GeneratedBlock
 
 TABLE = "accuracy.parquet"
 FAILURE = 1_000_000  # block of a failed arm, apart from those that hold outputs
@@ -30,21 +31,20 @@ class RunStore:
         self._directory, self._label, self._progress = directory, label, progress
         rows = directory.frames().requests
         own = rows[(rows["arm"] == label) & (rows["request_id"] >= 0)]
-        self._known: dict[str, list[int]] = {
-            str(key): list(ids) for key, ids in zip(own["prompt_id"], own["output_token_ids"], strict=True)
-        }
+        self._known = {row.prompt_id: row for row in map(_request_row, own.to_dict("records"))}
         # Past every earlier block, of other tasks too: a block appended under the same number would replace it.
         self._next = int(own["repeat"].max()) + 1 if len(own) else 0
+        self._block: OpenBlock | None = None
 
-    def known(self) -> Mapping[str, Sequence[int]]:
+    def known(self) -> Mapping[str, RequestRow]:
         return self._known
 
     def num_tokens(self) -> dict[tuple[str, int], int]:
         """Output tokens by task and item."""
         found = {}
-        for key, ids in self._known.items():
+        for key, row in self._known.items():
             task, item, _ = key.rsplit("/", 2)
-            found[task, int(item)] = len(ids)
+            found[task, int(item)] = row.num_output_tokens
         return found
 
     def start(self, num_known: int, num_requests: int) -> None:
@@ -53,14 +53,38 @@ class RunStore:
         if num_requests:
             self._progress.start_block(self._label, self._next, num_requests)
 
-    def request_done(self, request: Request) -> None:
-        self._progress.request_done(request)
+    def begin(self, num_requests: int) -> RowSink:
+        self._block = self._directory.begin_block(self._label, self._next, num_requests)
+        return BlockSink(self._block, self._progress)
 
-    def put(self, block: GeneratedBlock) -> None:
+    def put(self) -> None:
+        """Items are nothing to each other: a batch that was cut short is stored as what it came to."""
+        assert self._block is not None, "no batch was begun"
+        block, self._block = self._block, None
+        if not block.requests:
+            block.keep()
+            return
         with deferred_interrupt():
-            self._directory.append(self._label, self._next, block.requests, block.steps)
+            self._directory.finish_block(self._label, self._next, block)
         self._next += 1
-        self._known |= {row["prompt_id"]: row["output_token_ids"] for row in block.requests}
+        self._known |= {row.prompt_id: row for row in block.requests}
+
+
+def _request_row(values: Mapping[Hashable, Any]) -> RequestRow:
+    """Of a stored row, what an output is made of; pandas has floats and NaN where a number is missing."""
+    ids, text = values["output_token_ids"], values.get("output_text")
+    return RequestRow(
+        request_id=values["request_id"],
+        prompt_id=str(values["prompt_id"]),
+        num_prompt_tokens=values["num_prompt_tokens"],
+        num_output_tokens=values["num_output_tokens"],
+        finish_reason=values["finish_reason"],
+        t_submit_ns=values["t_submit_ns"],
+        t_first_ns=values["t_first_ns"],
+        t_last_ns=values["t_last_ns"],
+        output_token_ids=None if ids is None else list(ids),
+        output_text=text if isinstance(text, str) else None,
+    )
 
 
 def score_rows(label: str, found: Mapping[str, Any], store: RunStore) -> list[dict[str, Any]]:

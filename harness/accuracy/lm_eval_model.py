@@ -1,7 +1,7 @@
-"""The model class of lm-eval: `generate_until` through our engine, log-likelihoods by dense passes of its target.
+"""The model class of lm-eval over a deployment of any engine. One that tells no token ids gets and gives texts.
 
 Tokenisation, truncation and defaults follow lm-eval's `hf` model (lm_eval/models/huggingface.py, 0.4.13), so that equal
-texts mean equal scores. Shapes: T tokens, C of them scored, V vocabulary.
+texts mean equal scores.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, simple_parse_args_string
 from tqdm import tqdm
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import SamplingParams
-from specbench.harness.models.score import last_logits
+from specbench.harness.engines.load import PromptRequest, cut_at_stop
 from specbench.harness.registry import BASELINE
-from specbench.harness.run.target import Target
+from specbench.harness.spec.sampling import SamplingParams
+from specbench.harness.store.facts import Fact
+from specbench.harness.store.rows import RequestRow
+from specbench.workloads.base import ChatTokenizer
 
-from .generation import TextRequest, cut_at_stop, generate
 from .open_arm import arm_config, open_arm
 from .output_store import OutputStore, TqdmStore
+from .serving import Serving
 from .task_sources import DEFAULT_MAX_GEN_TOKENS
 
 _BLOCK_ROUNDS = 4  # prompts of a stored block, in batches: few enough to lose little, enough to keep batches full
@@ -35,31 +36,39 @@ _log = logging.getLogger(__name__)
 
 
 class EngineLM(TemplateLM):
-    """lm-eval's protocol over a loaded target and an idle engine of any strategy.
+    """lm-eval's protocol over an idle deployment of any arm.
 
-    `warm_up` is called with the requests that are about to be generated, where there are any.
+    `max_model_len`: tokens of prompt and output. `warm_up` is called with the requests that are about to be generated,
+    where there are any.
     """
 
     def __init__(
         self,
-        target: Target,
-        engine: Engine,
+        serving: Serving,
+        max_model_len: int,
         *,
         seed: int = 42,
         store: OutputStore | None = None,
-        warm_up: Callable[[Sequence[TextRequest]], None] | None = None,
+        warm_up: Callable[[Sequence[PromptRequest]], None] | None = None,
     ):
         super().__init__()
-        self._target, self._engine, self._seed = target, engine, seed
+        self._model, self._deployment, self._seed = serving.model, serving.deployment, seed
+        self._capabilities = serving.capabilities
+        self._has_ids = serving.capabilities.knows(Fact.TOKEN_IDS)
+        self._max_model_len = max_model_len
         self._store: OutputStore = store or TqdmStore()
         self._warm_up = warm_up
         self.num_cut = 0  # prompts that were too long
-        self._tokens = target.tokenizer
-        self._device = target.model.device
+
+    @property
+    def _tokens(self) -> ChatTokenizer:
+        if self._model.tokenizer is None:
+            raise ValueError("engine: this task needs a tokenizer, and the engine gives none")
+        return self._model.tokenizer
 
     @property
     def max_length(self) -> int:
-        return self._engine.config.max_model_len
+        return self._max_model_len
 
     @property
     def max_gen_toks(self) -> int:
@@ -67,7 +76,7 @@ class EngineLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        return self._target.eos_token_ids[0]
+        return self._model.eos_token_ids[0]
 
     @property
     def prefix_token_id(self) -> int:
@@ -76,7 +85,8 @@ class EngineLM(TemplateLM):
 
     @property
     def tokenizer_name(self) -> str:
-        return f"{self._target.described['name']}-{self._target.described['sha256'][:12]}".replace("/", "__")
+        described = self._model.described
+        return f"{described['name']}-{str(described['sha256'])[:12]}".replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         if add_special_tokens is False:
@@ -102,24 +112,36 @@ class EngineLM(TemplateLM):
         seen: Counter[str] = Counter()
         asked = [self._text_request(r, seen) for r in requests]
         known = self._store.known()
-        texts = {r.key: cut_at_stop(self._decode(list(known[r.key])), r.stop) for r in asked if r.key in known}
+        texts = {r.key: self._text(known[r.key], r.stop) for r in asked if r.key in known}
         missing = list({r.key: r for r in asked if r.key not in texts}.values())
         if missing and self._warm_up is not None:
             self._warm_up(missing)
         self._store.start(len(texts), len(missing))
-        size = _BLOCK_ROUNDS * self._engine.config.max_num_seqs
+        size = _BLOCK_ROUNDS * self._deployment.batch_size
         for start in range(0, len(missing), size):
-            block = generate(self._engine, missing[start : start + size], self._decode, self._store.request_done)
-            self._store.put(block)
-            texts |= block.texts
+            texts |= self._generate(missing[start : start + size])
         for request, one in zip(requests, asked, strict=True):
             self.cache_hook.add_partial("generate_until", request.args, texts[one.key])
         return [texts[r.key] for r in asked]
 
-    def _decode(self, ids: list[int]) -> str:
-        return self._tokens.decode(ids)
+    def _generate(self, requests: Sequence[PromptRequest]) -> dict[str, str]:
+        numbered = [replace(request, id=number) for number, request in enumerate(requests)]
+        sink = self._store.begin(len(numbered))
+        try:
+            found = self._deployment.generate(numbered, sink)
+        finally:
+            self._store.put()
+        texts = {request.key: found[request.id] for request in numbered}
+        return {key: text for key, text in texts.items() if text is not None}
 
-    def _text_request(self, request: Any, seen: Counter[str]) -> TextRequest:
+    def _text(self, row: RequestRow, stop: Sequence[str]) -> str:
+        """Of an output that was stored."""
+        if row.output_token_ids is None:
+            assert row.output_text is not None, "an output without tokens and text"
+            return row.output_text
+        return cut_at_stop(self._tokens.decode(list(row.output_token_ids)), stop)
+
+    def _text_request(self, request: Any, seen: Counter[str]) -> PromptRequest:
         """`seen` counts keys: lm-eval asks again what a task repeats, and sampled answers must differ then."""
         context, gen_kwargs = request.args
         kwargs: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
@@ -141,7 +163,7 @@ class EngineLM(TemplateLM):
         digest = _digest(asked)
         sampling = SamplingParams(
             max_tokens=max_tokens,
-            stop_token_ids=self._target.eos_token_ids,
+            stop_token_ids=self._model.eos_token_ids,
             temperature=float(temperature) if sampled else 0.0,
             # By text, not by place: every arm, and a resumed one, draws the same noise.
             seed=(self._seed + int.from_bytes(digest[:7], "big")) & 0x7FFF_FFFF_FFFF_FFFF,
@@ -149,9 +171,8 @@ class EngineLM(TemplateLM):
             top_p=top_p,
         )
         key = f"{request.task_name}/{request.doc_id}/{request.idx}-{digest.hex()[:12]}"
-        return TextRequest(
-            key=key, prompt_ids=self._prompt_ids(context, max_tokens), sampling=sampling, stop=tuple(stop)
-        )
+        ids = self._prompt_ids(context, max_tokens) if self._has_ids else ()
+        return PromptRequest(id=0, key=key, prompt_ids=ids, text=context, sampling=sampling, stop=tuple(stop))
 
     def _prompt_ids(self, context: str, max_tokens: int) -> tuple[int, ...]:
         """The end of a prompt that is too long, as lm-eval's `hf` does: its beginning is few-shot examples."""
@@ -166,10 +187,10 @@ class EngineLM(TemplateLM):
 
     # -- log-likelihoods ---------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
     ) -> list[tuple[float, bool]]:
+        self._capabilities.require(Fact.SCORES, "a task of log-likelihoods")
         found = []
         for pair, context, continuation in tqdm(requests, desc="specbench: loglikelihood", disable=disable_tqdm):
             scored = self._score(context, continuation)
@@ -185,10 +206,8 @@ class EngineLM(TemplateLM):
                 f"max_model_len: {self.max_length} is shorter than an answer of {len(continuation)} tokens"
             )
         ids = [*context, *continuation][-(self.max_length + 1) :]
-        logprobs_CV = last_logits(self._target.model, ids[:-1], len(continuation)).log_softmax(-1)
-        wanted_C = torch.tensor(continuation, device=logprobs_CV.device)
-        logprob = logprobs_CV.gather(1, wanted_C[:, None]).sum().item()
-        return logprob, bool((logprobs_CV.argmax(-1) == wanted_C).all())
+        scored = self._deployment.score(ids, len(continuation))
+        return scored.log_prob, scored.is_greedy
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         totals = []
@@ -228,7 +247,7 @@ class SpecbenchLM(EngineLM):
         if device is not None and not device.startswith("cuda"):
             options["device"] = device
         config = arm_config(strategy, options)
-        super().__init__(*open_arm(config), seed=config.seed)
+        super().__init__(open_arm(config), config.workload.max_model_len, seed=config.seed)
 
     @classmethod
     def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> SpecbenchLM:

@@ -1,19 +1,16 @@
-"""From lm-eval's `model_args` to a loaded target and the engine of one arm, by the same keys as `specbench run`."""
+"""From lm-eval's `model_args` to one deployed arm, by the same keys as `specbench run`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from specbench.harness.arms import build_engine
-from specbench.harness.engine.engine import Engine
-from specbench.harness.run.prepare import load_arms
+from specbench.harness.engines.table import open_engine
 from specbench.harness.run.progress import NullProgress
-from specbench.harness.run.target import Target
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.spec.spellings import canonical
+
+from .serving import Serving
 
 _NUMBERS = ("max_num_batched_tokens", "page_size", "num_pages", "seed", "max_concurrency", "max_model_len")
 _WORDS = ("model", "dtype", "device")
@@ -36,10 +33,11 @@ def _whole(key: str, value: Any) -> int:
     return int(value)
 
 
-@torch.inference_mode()
-def open_arm(config: RunConfig) -> tuple[Target, Engine]:
-    """Loads the target and builds the engine of the run's only arm. Raises ValueError naming what does not fit."""
-    target, (arm,) = load_arms(config, NullProgress())
-    if target.tokenizer is None:
+def open_arm(config: RunConfig) -> Serving:
+    """Deploys the run's only arm. Raises ValueError naming what does not fit."""
+    engine = open_engine(config.engine)
+    model, (arm,) = engine.open(config, NullProgress())
+    if model.tokenizer is None:
         raise ValueError("load_format: dummy weights have no tokenizer; accuracy needs a real model")
-    return target, build_engine(arm, config, target.model)
+    # lm-eval has no word for the end of a model: this deployment lives as long as its process.
+    return Serving(model, engine.capabilities(), engine.deploy(arm, config).__enter__())

@@ -44,7 +44,7 @@ def fetch(
     with RunProgress(quiet=False) as progress:
         for name in names:
             if is_model(name):
-                from specbench.harness.models.source import resolve_model  # imports the converter
+                from specbench.harness.checkpoints.source import resolve_model  # imports the converter
 
                 model = resolve_model(name, progress=progress.asset, hub=hub)
                 typer.echo(f"{model.name}: {model.path} ({model.source}, sha256 {model.sha256})")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from specbench.harness.engine.request import Request
+from specbench.harness.store.rows import RequestRow
 
 _QUARTERS = 4  # lines a download gets where there is no bar
 
@@ -83,8 +83,8 @@ class RunProgress:
             self._bars.remove_task(self._block)
         self._block = self._bars.add_task(f"{arm} · repeat {repeat + 1}", total=num_requests, note="")
 
-    def request_done(self, request: Request) -> None:
-        self._tokens += len(request.output_ids)
+    def request_done(self, row: RequestRow) -> None:
+        self._tokens += row.num_output_tokens
         self._num_done += 1
         if self._bars and self._block is not None:
             self._bars.update(self._block, advance=1, note=f"{self._num_done} requests, {self._tokens} tokens")

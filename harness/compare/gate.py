@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from specbench.harness.ab.comparable import side_mismatches
 from specbench.harness.ab.experiment import Experiment
 from specbench.harness.ab.plan import LABELS
+from specbench.harness.store.facts import Fact
 
 from .ab_blocks import blocks_results
 from .comparison import counterpart
 from .figures import Side
-from .gate_result import Checked, GateReport, GateResult, exit_code
+from .gate_result import NO_DATA, Checked, GateReport, GateResult, exit_code
 from .keys import Mismatch, mismatches, software_changes
 from .policy import Policy
 from .stored import StoredRun, two_of_one_id
 from .timed import timed_results
+
+# What an engine must know for the figure of a gate.
+_NEEDS = {
+    "graph_share": Fact.GRAPHS,
+    "launches_per_round": Fact.GRAPHS,
+    "syncs_per_round": Fact.SYNCS,
+    "acceptance_length": Fact.ACCEPTANCE,
+    "step_ms": Fact.ROUNDS,
+    "tokens_per_step": Fact.ACCEPTANCE,
+}
 
 
 def run_gates(
@@ -36,7 +48,7 @@ def run_gates(
     )
     results = [result for gate in policy.counted for result in gate.results(checked)]
     timed = list(timed_results(policy.timed, checked))
-    results = [*blocks_results(checked, timed), *results, *timed]
+    results = [_or_unknown(run, result) for result in (*blocks_results(checked, timed), *results, *timed)]
     return GateReport(
         suite=policy.suite,
         run_id=run.name,
@@ -49,6 +61,15 @@ def run_gates(
         inconclusive=policy.inconclusive,
         missing=policy.missing,
     )
+
+
+def _or_unknown(run: StoredRun, result: GateResult) -> GateResult:
+    """A figure that the arm's engine cannot know is no data, with the engine's own reason."""
+    fact = _NEEDS.get(result.gate)
+    if fact is None or result.value is not None or not result.arm:
+        return result
+    reason = (run.arm(result.arm).get("unknown") or {}).get(fact.value)
+    return replace(result, status=NO_DATA, reason=reason) if reason else result
 
 
 def _mismatches(run: StoredRun, baseline: StoredRun | None, inner: str | None) -> list[Mismatch]:

@@ -13,6 +13,7 @@ import time
 
 import torch
 
+from specbench.harness.engines.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from specbench.harness.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.state_update import FusedStateUpdate, StateUpdate
@@ -25,7 +26,6 @@ from .launcher import Launcher
 from .layouts import MixedEntry
 from .pages import PageAllocator
 from .parts import RoundParts
-from .ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from .readback import InFlight, Readback
 from .request import FinishReason, Request
 from .sampler import SamplingMode

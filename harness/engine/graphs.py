@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import torch
 
+from specbench.harness.engines.ranges import PREPARE, STATUS, Ranges
 from specbench.harness.spec.plans import GraphPlan, part_of
 
 from .batch import StepBatch
 from .clock import END, GAP, NullClock, PhaseClock
 from .forward import NUM_CAPTURE_WARM_UPS, capturing
 from .host_view import HostView
-from .ranges import PREPARE, STATUS, Ranges
 from .state import RoundState
 from .strategy import Phase
 

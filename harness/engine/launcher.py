@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specbench.harness.engines.ranges import NullRanges, Ranges
 from specbench.harness.spec.plans import PLANS
 
 from .batch import StepBatch
@@ -18,7 +19,6 @@ from .forward import NUM_CAPTURE_WARM_UPS, EagerForward, PiecewiseForward, Runne
 from .graphs import DecodeRound, GraphLaunch, Segment, split_round
 from .host_view import HostView
 from .layouts import MixedEntry, decode_batch, mixed_batch
-from .ranges import NullRanges, Ranges
 from .round import RoundBuilder
 from .sampler import SamplingMode
 from .state import RoundState

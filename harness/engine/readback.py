@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specbench.harness.store.rows import StepRow
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 from .host_view import SAMPLED_IDS, HostView
 from .request import FinishReason, Request
-from .step_log import StepLog, StepRow
+from .step_log import StepLog
 
 _DONE_REASONS = {1: FinishReason.STOP, 2: FinishReason.LENGTH}
 

@@ -14,9 +14,9 @@ from enum import Enum
 import torch
 from torch import Tensor
 
+from specbench.harness.spec.sampling import SamplingParams
 from specbench.kernels.sample import filter_top_k_top_p, sample
 
-from .request import SamplingParams
 from .state import RoundState
 
 

@@ -17,12 +17,11 @@ from specbench.harness.ab.noise import outlook, read_floors
 from specbench.harness.ab.plan import LABELS, MANIFEST_KEY, AbPlan
 from specbench.harness.ab.sides import Configs, configs_of, parse_side, side_options
 from specbench.harness.ab.watch import GpuProbe, find_probe
-from specbench.harness.arms import resolve_arm
 from specbench.harness.run import runner
-from specbench.harness.run.prepare import PreparedRun, manifest, prepare
+from specbench.harness.run.prepare import PreparedRun, arm_check, manifest, prepare
 from specbench.harness.run.progress import Progress
-from specbench.harness.run.target import pick_device
 from specbench.harness.spec.commands import AbOptions
+from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.stats.verdict import LEAST_PAIRS
 from specbench.harness.store.run_directory import RunDirectory
@@ -89,7 +88,7 @@ def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Pr
         names: dict[str, str] = {}
         if plan.in_process:
             assert a is not None and b is not None, "refs in one process"
-            run = prepare(joined_config(a, b, plan.num_blocks), progress)
+            run = held.hold(prepare(joined_config(a, b, plan.num_blocks), progress))
             found, names = _joined_manifest(run, to.argv)
         probe, unchecked = find_probe(_device(plan), os.environ)
         found[MANIFEST_KEY] = {"plan": plan.to_dict(), "unchecked": unchecked, "names": names}
@@ -112,7 +111,7 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> Ru
             run = None
             if plan.in_process:
                 stored = {k: v for k, v in directory.manifest["config"].items() if k != _MEASURED_BY}
-                run = prepare(RunConfig.from_dict(stored), progress)
+                run = held.hold(prepare(RunConfig.from_dict(stored), progress))
                 runner.check_same_inputs(directory, run)
             probe, _ = find_probe(_device(plan), os.environ)
             held.go_on(argv)
@@ -153,7 +152,7 @@ def _joined_manifest(run: PreparedRun, argv: Sequence[str]) -> tuple[dict[str, A
 def _check_arm(config: RunConfig) -> None:
     (arm,) = config.arms
     try:
-        resolve_arm(arm, pick_device(config.device).type, config.load_format == "dummy")
+        arm_check(config)(arm)
     except ValueError as error:
         raise ValueError(f"{arm.label}: {error}") from error
 

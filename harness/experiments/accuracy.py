@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.harness import arms
 from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, parse_tasks
 from specbench.harness.accuracy.evaluate import Evaluation, close_items, close_scores
 from specbench.harness.accuracy.gen_kwargs import check_gen_kwargs
@@ -18,11 +17,12 @@ from specbench.harness.accuracy.task_sources import (
     find_sources,
     stored_sources,
 )
+from specbench.harness.engines.base import Engine, Model, ResolvedArm
+from specbench.harness.engines.table import open_engine
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.registry import default_arms
-from specbench.harness.run.prepare import load_arms
+from specbench.harness.run.deployments import Deployments
 from specbench.harness.run.progress import Progress
-from specbench.harness.run.target import Target
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.commands import AccuracyOptions
 from specbench.harness.spec.run_config import RunConfig
@@ -72,11 +72,11 @@ def new_evaluation(
         with lm_eval_noise(is_heard=not progress.is_quiet):
             sources = find_sources(asked, *gsm8k_files, progress.asset)
             notes = check_tasks(asked, sources, config.workload.max_model_len)
-        target, resolved = _load(config, asked, progress)
+        served = _load(config, asked, progress)
         manifest = _manifest(config, asked, sources, to.argv)
         manifest["evaluation"] = evaluation_record(asked, sources, notes, ITEMS_HERE)
         directory = held.create(lambda: RunDirectory.create(to.folder, to.label, manifest), to.folder)
-        _score(_evaluation(config, asked, sources, target, resolved, directory, progress))
+        _score(_evaluation(config, asked, sources, served, directory, progress))
     return directory
 
 
@@ -90,8 +90,8 @@ def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> Ru
     asked, sources = EvalConfig.from_dict(record["asked"]), stored_sources(record)
     with Session(progress, RESUME, _closing(config)) as held:
         held.reopen(directory)
-        target, resolved = _load(config, asked, progress)
-        evaluation = _evaluation(config, asked, sources, target, resolved, directory, progress)
+        served = _load(config, asked, progress)
+        evaluation = _evaluation(config, asked, sources, served, directory, progress)
         evaluation.check_same_model()
         held.go_on(argv)
         _score(evaluation)
@@ -118,29 +118,34 @@ def _manifest(config: RunConfig, asked: EvalConfig, sources: TaskSources, argv: 
     }
 
 
-def _load(config: RunConfig, asked: EvalConfig, progress: Progress) -> tuple[Target, list[arms.ResolvedArm]]:
-    target, resolved = load_arms(config, progress)
-    if asked.apply_chat_template and not target.tokenizer.has_chat_template:
+_Served = tuple[Engine, Model, list[ResolvedArm]]
+
+
+def _load(config: RunConfig, asked: EvalConfig, progress: Progress) -> _Served:
+    engine = open_engine(config.engine)
+    model, resolved = engine.open(config, progress)
+    if asked.apply_chat_template and (model.tokenizer is None or not model.tokenizer.has_chat_template):
         raise ValueError(f"apply_chat_template: {config.model} has no chat template; drop it, or use an instruct model")
-    return target, resolved
+    return engine, model, resolved
 
 
 def _evaluation(
     config: RunConfig,
     asked: EvalConfig,
     sources: TaskSources,
-    target: Target,
-    resolved: list[arms.ResolvedArm],
+    served: _Served,
     directory: RunDirectory,
     progress: Progress,
 ) -> Evaluation:
+    engine, model, resolved = served
     return Evaluation(
         config=config,
         asked=asked,
         sources=sources,
-        target=target,
+        engine=engine,
+        model=model,
         arms=resolved,
-        engine_of=lambda arm: arms.build_engine(arm, config, target.model),
+        deployments=Deployments(engine, config),
         items=directory,
         scores=directory.path,
         progress=progress,

@@ -8,14 +8,16 @@ from dataclasses import replace
 from specbench.harness.accuracy.certify_plain import with_references
 from specbench.harness.accuracy.certify_record import CertificateFile, CertifySettings, read, settings_of
 from specbench.harness.accuracy.certify_session import Certifier
+from specbench.harness.engines.table import open_engine
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, manifest, prepare
 from specbench.harness.run.progress import Progress
-from specbench.harness.run.target import pick_device
 from specbench.harness.spec.commands import CertifyOptions
 from specbench.harness.spec.cover import pairwise_cover
+from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.plan import named_arm
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.facts import Fact
 from specbench.harness.store.run_directory import RunDirectory
 
 from .session import Destination, Session, check_writable, resume_by
@@ -51,16 +53,18 @@ def certify(
     come to: False where the user interrupted. ValueError for bad input, before anything is written."""
     if isinstance(where, Destination):
         check_writable(where.folder)
+    for fact in (Fact.TOKEN_IDS, Fact.ROUNDS, Fact.SCORES):
+        open_engine(config.engine).capabilities().require(fact, "a certificate")
     arms, references = with_references(config.arms)
     config = replace(config, arms=arms)
     with Session(progress, RESUME, _close, is_worth_keeping=_has_certificate) as held:
         # Few arms are built here, where a head that does not fit is bad input; many, or those of a run that has begun,
         # only at their turn: the memory need not hold them all.
         at_their_turn = len(arms) > _MOST_BUILT or isinstance(where, RunDirectory)
-        run = prepare(config, progress, all_blocks(config) if at_their_turn else ())
+        run = held.hold(prepare(config, progress, all_blocks(config) if at_their_turn else ()))
         progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
         directory = _hold(held, run, where)
-        described = run.target.described
+        described = run.model.described
         inputs = {"workload": run.workload.sha256, **{k: described.get(k) for k in ("sha256", "dtype", "device")}}
         Certifier(run, references, settings, CertificateFile(directory.path, settings, inputs), progress).certify()
     return directory, not held.is_interrupted

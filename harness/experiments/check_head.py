@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specbench.harness.models.shipped_heads import PREFIX, shipped_folder
+from specbench.harness.checkpoints.shipped_heads import PREFIX, shipped_folder
 from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import CheckHeadOptions

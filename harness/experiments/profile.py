@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.arms import resolve_arm
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.profiling.profile_run import (
     FOLDER,
@@ -24,8 +23,8 @@ from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.registry import strategy_class
 from specbench.harness.run.prepare import arm_check
 from specbench.harness.run.progress import Progress
-from specbench.harness.run.target import pick_device
 from specbench.harness.spec.commands import ProfileOptions
+from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.plan import plan_run
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import PROFILES, RunDirectory
@@ -48,7 +47,7 @@ class Tracing:
         device = pick_device(config.device).type
         nsys = pick_nsys(self.tool, device)
         for arm in config.arms:
-            resolve_arm(arm, device, config.load_format == "dummy")
+            arm_check(config)(arm)
         check_writable(folder)
         return Settings(num_rounds=self.num_rounds, nsys=nsys, rules=self.rules, twin=self.twin)
 

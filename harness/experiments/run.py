@@ -71,7 +71,7 @@ def new_run(
     engine cannot be built is a row that failed, without it bad input: a ValueError that leaves nothing behind."""
     gc.collect()  # the memory of an earlier run's engines
     with Session(progress, resume, _closing(config, progress)) as held:
-        run = prepare(config, progress, keep_refused=check is not None)
+        run = held.hold(prepare(config, progress, keep_refused=check is not None))
         if check is not None:
             check(run)
         found = {**manifest(run, to.argv), **record}
@@ -93,7 +93,7 @@ def resume_run(
         held.reopen(directory)
         if all_blocks(config) - directory.done_blocks() or is_unfinished:
             runner.check_same_machine(directory)
-            run = prepare(config, progress, directory.done_blocks(), keep_refused=keep_refused)
+            run = held.hold(prepare(config, progress, directory.done_blocks(), keep_refused=keep_refused))
             runner.check_same_inputs(directory, run)
             held.go_on(argv)
             _measure(run, directory, progress)

@@ -14,7 +14,6 @@ from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, 
 from specbench.harness.accuracy.extra import require_lm_eval
 
 if TYPE_CHECKING:
-    from specbench.harness.engine.engine import Engine
     from specbench.harness.run.prepare import PreparedRun
     from specbench.harness.run.progress import Progress
     from specbench.harness.spec.arm import ArmConfig
@@ -71,18 +70,16 @@ def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None
     from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
     from specbench.harness.accuracy.task_sources import stored_sources
 
-    def engine_of(arm: Any) -> Engine:
-        return run.engines.get(arm.config.label) or run.build(arm)
-
     record = directory.manifest["evaluation"]
     items = _items(directory)
     evaluation = Evaluation(
         config=run.config,
         asked=EvalConfig.from_dict(record["asked"]),
         sources=stored_sources(record),
-        target=run.target,
+        engine=run.engine,
+        model=run.model,
         arms=run.arms,
-        engine_of=engine_of,
+        deployments=run.deployments,
         items=items,
         scores=directory.path,
         progress=progress,

@@ -6,7 +6,6 @@ profile/<arm>/profile.json of the run directory.
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING, Any
 
 from specbench.harness.profiling.profile_run import FOLDER, arm_folder
@@ -15,7 +14,7 @@ from specbench.harness.profiling.record import FAILURE, FILE, read_profile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specbench.harness.arms import ResolvedArm
+    from specbench.harness.engines.base import ResolvedArm
     from specbench.harness.run.prepare import PreparedRun
     from specbench.harness.run.progress import Progress
     from specbench.harness.spec.run_config import RunConfig
@@ -30,7 +29,7 @@ def graph_record(asked: bool, config: RunConfig) -> dict[str, Any]:
     if not asked:
         return {}
     from specbench.harness.profiling.certify_graphs import NUM_ROUNDS
-    from specbench.harness.run.target import pick_device
+    from specbench.harness.spec.devices import pick_device
 
     device = pick_device(config.device).type
     if device != "cuda":
@@ -71,11 +70,9 @@ def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: Progres
     label = arm.config.label
     progress.say(f"{label}: certifying graphs")
     try:
-        engine = run.engines.get(label) or run.build(arm)
-        profile = certify_arm(arm, engine, run.load, folder)
+        profile = certify_arm(arm, run.deployments.of(arm), run.load, folder)
     except Exception as error:  # stored with the arm, shown in its row
-        run.engines.pop(label, None)
-        gc.collect()
+        run.deployments.drop(label)
         write_failure(folder, label, error)
         progress.say(f"{label}: graphs not certified: {first_line(error)}")
         return

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ class Directory(Protocol):
 
 
 D = TypeVar("D", bound=Directory)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,10 @@ class Session(Generic[D]):
         """Holds a stored directory, unchanged so far. ValueError where another process measures into it."""
         self._held.enter_context(run_lock(directory.path))
         self._directory = directory
+
+    def hold(self, context: AbstractContextManager[T]) -> T:
+        """Enters a context that ends with the session, once the directory is closed."""
+        return self._held.enter_context(context)
 
     def go_on(self, argv: Sequence[str]) -> None:
         """There is something left to measure in the directory that was reopened."""

@@ -12,8 +12,8 @@ from specbench.harness.roofline.machine import measure_machine
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, arm_check, first_line
 from specbench.harness.run.progress import Progress
-from specbench.harness.run.target import pick_device, pick_dtype
 from specbench.harness.spec.commands import SweepOptions
+from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.grid import Grid, make_grid
 from specbench.harness.spec.options import parse_numbers
 from specbench.harness.spec.plan import acceptance_record, default_strategies, named_arm, plan_config

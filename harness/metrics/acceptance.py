@@ -28,7 +28,7 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
     * draft_acceptance_rate: sum(j) / sum(k), chains only (None for trees); accepted_depth_rate: the same over path
       depth; accepted_per_verified: sum(j + 1) / sum(nodes + 1).
     * accepted_histogram[j]: number of verifications that accepted j.
-    * num_truncated_tokens: sum(j + 1 - e) over truncated rows.
+    * num_truncated_tokens: sum(j + 1 - e) over truncated rows; like the numbers of forwards, None without a step log.
     * peers.vllm: 1 + sum(j) / #{k >= 1}; sum(j) / sum(nodes); per position #{j >= i} / #{k >= 1}, whatever k.
     * peers.sglang: `accept_length` of its log, sum(j + 1) / forwards; `accept_rate`, sum(j) / (forwards x most nodes);
       `avg_spec_accept_length`, the mean over requests of output tokens / forwards, prefill token and truncation
@@ -38,7 +38,6 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
     verified = rows[rows["draft_depth"] >= 1]
     depth, accepted = verified["draft_depth"].to_numpy(), verified["num_accepted"].to_numpy()
     num_accepted, num_verified = int(accepted.sum()), len(verified)
-    truncated = rows[rows["truncated"].astype(bool)]
     return {
         "acceptance_length": 1 + num_accepted / num_verified if num_verified else None,
         "acceptance_length_by_request": _by_request(verified),
@@ -48,11 +47,16 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
         "marginal": _marginal(depth, accepted),
         "conditional": _conditional(depth, accepted),
         "accepted_histogram": np.bincount(accepted).tolist() if num_verified else [],
-        "num_verifications": num_verified,
-        "num_forwards_without_draft": len(rows) - num_verified,
-        "num_truncated_tokens": int((truncated["num_accepted"] + 1 - truncated["num_emitted"]).sum()),
+        "num_verifications": num_verified if len(steps) else None,
+        "num_forwards_without_draft": len(rows) - num_verified if len(steps) else None,
+        "num_truncated_tokens": _num_truncated(rows) if len(steps) else None,
         "peers": {"vllm": _vllm(verified), "sglang": _sglang(requests, rows)},
     }
+
+
+def _num_truncated(rows: pd.DataFrame) -> int:
+    truncated = rows[rows["truncated"].astype(bool)]
+    return int((truncated["num_accepted"] + 1 - truncated["num_emitted"]).sum())
 
 
 def _by_request(verified: pd.DataFrame) -> float | None:

@@ -38,7 +38,7 @@ def step_table(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def round_metrics(table: pd.DataFrame) -> dict[str, Any]:
-    """Figures of the decode rounds of a `step_table`; None without any.
+    """Figures of the decode rounds of a `step_table`; None without any, numbers of steps without any step.
 
     decode_tps: tokens of the decode rounds / time in them, gaps in front included. round_ms: their duration.
     syncs_per_round: blocking host synchronisations a round. rows_per_round, draft_rows_per_round: rows of the target's
@@ -56,8 +56,8 @@ def round_metrics(table: pd.DataFrame) -> dict[str, Any]:
         "rows_per_round": float(rounds["num_padded_rows"].mean()) if len(rounds) else None,
         "draft_rows_per_round": float(rounds["num_draft_rows"].mean()) if len(rounds) else None,
         "row_padding": 1 - rounds["num_rows"].sum() / padded if padded else None,
-        "num_decode_rounds": len(rounds),
-        "num_mixed_steps": int((table["kind"] == "mixed").sum()),
+        "num_decode_rounds": len(rounds) if len(table) else None,
+        "num_mixed_steps": int((table["kind"] == "mixed").sum()) if len(table) else None,
         "rounds_by_graph": rounds["graph"].value_counts().to_dict(),
     }
 

@@ -113,4 +113,5 @@ def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
 
 
 def _mean(values: Any) -> float | None:
-    return float(np.mean(values)) if len(values) else None
+    """None where there are none, or the engine does not tell them."""
+    return float(np.mean(values)) if len(values) and not np.isnan(values).any() else None

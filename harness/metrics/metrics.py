@@ -69,7 +69,7 @@ def block_metrics(requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFr
         "num_requests": len(requests),
         "num_failed_requests": int(failed.sum()),
         "num_output_tokens": int(requests["num_output_tokens"].sum()),
-        "num_preemptions": int(requests["num_preemptions"].sum()),
+        "num_preemptions": _known_sum(requests["num_preemptions"]),
         **throughput_metrics(requests, steps),
         **latency,
         **round_metrics(table),
@@ -77,6 +77,11 @@ def block_metrics(requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFr
         "accounting": accounting_identity(requests, steps, phases, table, latency["tpot_ms"]["weighted"]),
         "acceptance": acceptance_metrics(requests, steps),
     }
+
+
+def _known_sum(values: pd.Series) -> int | None:
+    """None where the engine does not tell."""
+    return None if values.isna().any() else int(values.sum())
 
 
 def summarise(frames: Frames) -> list[ArmSummary]:
@@ -152,7 +157,14 @@ def _summarise_arm(
     compared = None
     if mine and baseline is not None and baseline != label:
         compared = speedup(label, baseline, blocks, frames.requests)
-    return ArmSummary(**summary, speedup=compared, marks=_marks(arm, summary, len(whole_failures)))
+    marks = _marks(arm, summary, len(whole_failures), _interrupted(label, whole_failures, frames))
+    return ArmSummary(**summary, speedup=compared, marks=marks)
+
+
+def _interrupted(label: str, whole_failures: pd.DataFrame, frames: Frames) -> list[str]:
+    """What is left of blocks that neither ended nor failed."""
+    mine = [b for b in frames.partial if b.arm == label and b.repeat not in set(whole_failures["repeat"])]
+    return [f"interrupted: {len(block.requests)} of {block.num_requests} requests" for block in mine]
 
 
 def _status(num_measured: int, num_failed: int) -> str:
@@ -186,13 +198,15 @@ def _pooled_acceptance(label: str, requests: pd.DataFrame, steps: pd.DataFrame) 
     return acceptance_metrics(requests, mine, cluster="prompt_id")
 
 
-def _marks(arm: Mapping[str, Any], summary: Mapping[str, Any], num_failed_blocks: int) -> tuple[str, ...]:
-    marks = [str(note) for note in arm["notes"]]
+def _marks(
+    arm: Mapping[str, Any], summary: Mapping[str, Any], num_failed_blocks: int, interrupted: list[str]
+) -> tuple[str, ...]:
+    marks = [*(str(note) for note in arm["notes"]), *interrupted]
     if summary["status"] == "failed":
         marks.append(f"failed: {summary['error']}")
     elif num_failed_blocks:
         marks.append(f"{num_failed_blocks} of {num_failed_blocks + summary['num_repeats']} repeats failed")
-    if summary["status"] == "pending":
+    if summary["status"] == "pending" and not interrupted:
         marks.append("not run")
     if summary["num_failed_requests"]:
         marks.append(f"{summary['num_failed_requests']} of {summary['num_requests']} requests failed")

@@ -46,7 +46,9 @@ def first_layers(target: LlamaModel, count: str) -> LlamaModel:
 def _checkpoint(text: str, target: LlamaModel) -> LlamaModel:
     if text in SHAPES and not Path(text).exists():
         raise ValueError(f"draft-model: draft={text} is a shape without weights; shape:{text} gives it random ones")
-    from .source import resolve_model  # the GGUF reader and the hub client, which the other drafts do not need
+    from specbench.harness.checkpoints.source import (
+        resolve_model,  # the GGUF reader and the hub client, which the other drafts do not need
+    )
 
     folder = resolve_model(text).path
     _check_vocabulary(text, read_config(folder)[0], target)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from specbench.harness.checkpoints.shipped_heads import PREFIX, shipped_folder
+
 from .config import read_config
 from .eagle1 import Eagle1Head
 from .eagle1_loader import dummy_eagle1, load_eagle1
@@ -11,7 +13,6 @@ from .eagle3 import Eagle3Head
 from .eagle3_loader import dummy_eagle3, load_eagle3
 from .llama import LlamaModel
 from .shapes import SHAPES
-from .shipped_heads import PREFIX, shipped_folder
 from .weights import checkpoint_shapes
 
 _OTHER_DRAFT_VOCAB = 32000  # what most published heads use

@@ -12,46 +12,37 @@ from pathlib import Path
 
 import torch
 
-from specbench.harness.arms import ResolvedArm
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.run.drive import Load
+from specbench.harness.engines.base import Deployment, ResolvedArm
+from specbench.harness.engines.load import Load
 
 from .analysis import analyse_trace
-from .child import write_nodes
 from .node_map import FILE as NODES
-from .node_map import read_node_maps
+from .node_map import write_node_maps
 from .profile_run import with_notes
 from .record import FAILURE, FILE, Profile, write_profile
 from .rules import PhaseRules
-from .steady import IGNORED_STOPS, trace_rounds
 from .subject import subject_of
 from .tracers import TorchTracer
 
 NUM_ROUNDS = 20
 
 
-@torch.inference_mode()
-def certify_arm(arm: ResolvedArm, engine: Engine, load: Load, folder: Path, num_rounds: int = NUM_ROUNDS) -> Profile:
-    """Traces an idle engine on a GPU and leaves `nodes.json` and `profile.json` in `folder`, the latter last.
+def certify_arm(
+    arm: ResolvedArm, deployment: Deployment, load: Load, folder: Path, num_rounds: int = NUM_ROUNDS
+) -> Profile:
+    """Traces an idle deployment on a GPU and leaves `nodes.json` and `profile.json` in `folder`, the latter last.
 
-    Raises what `trace_rounds` and `analyse_trace` raise.
+    Raises what `Deployment.trace` and `analyse_trace` raise.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    mode = SamplingMode.of([load.request(0).sampling])
-    engine.launcher.capture([mode])  # a resumed run has a new engine; one that was timed has its graphs
-    notes = [IGNORED_STOPS] if load.stop_token_ids else []
-    notes += write_nodes(engine, min(load.max_concurrency, engine.config.max_num_seqs), mode, folder)
     with tempfile.TemporaryDirectory(prefix="specbench-profile-") as scratch:
         trace = Path(scratch) / "trace.json"
-        rounds = trace_rounds(engine, load, num_rounds, TorchTracer(trace, engine.target.device))
+        traced = deployment.trace(load, num_rounds, TorchTracer(trace, torch.device("cuda")))
+        write_node_maps(traced.node_maps, folder / NODES)
         profile = analyse_trace(
-            trace,
-            rules=PhaseRules.shipped(),
-            node_maps=read_node_maps(folder / NODES),
-            subject=subject_of(arm, engine, mode, rounds, None),
+            trace, rules=PhaseRules.shipped(), node_maps=traced.node_maps, subject=subject_of(arm, traced)
         )
-    profile = with_notes(profile, notes)
+    profile = with_notes(profile, traced.notes)
     write_profile(profile, folder)
     (folder / FAILURE).unlink(missing_ok=True)  # an earlier try's
     return profile

@@ -10,22 +10,18 @@ import sys
 import traceback
 from pathlib import Path
 
-import torch
-
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.engines.traced import Tracer
+from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.run.drive import warm_up
-from specbench.harness.run.prepare import PreparedRun, manifest, prepare
+from specbench.harness.run.prepare import manifest, prepare
 from specbench.harness.run.progress import NullProgress
-from specbench.harness.run.warmup import WarmUp
+from specbench.harness.spec.devices import pick_device
 
 from .job import ChildReport, Job, write_error
 from .node_map import FILE as NODES
-from .node_map import NodeMap, record_node_maps, write_node_maps
-from .steady import IGNORED_STOPS, trace_rounds
+from .node_map import write_node_maps
 from .subject import subject_of
-from .tracers import NoTracer, NsysRange, TorchTracer, Tracer
+from .tracers import NoTracer, NsysRange, TorchTracer
 
 
 class _Lines(NullProgress):
@@ -35,53 +31,32 @@ class _Lines(NullProgress):
         print(f"specbench: {text}", file=sys.stderr, flush=True)
 
 
-@torch.inference_mode()
 def run_job(job: Job) -> None:
     """Raises ValueError for bad input; what it found stands in the job's folder."""
     job.folder.mkdir(parents=True, exist_ok=True)
-    progress = _Lines()
-    run = prepare(job.config, progress)
-    (arm,) = run.arms
-    engine = run.engines.get(arm.config.label) or run.build(arm)
-    mode = SamplingMode.of([run.load.request(0).sampling])
-    progress.say(f"{arm.config.label}: capturing graphs, warming up")
-    _warm(run, engine, mode)
-    notes = [IGNORED_STOPS] if run.load.stop_token_ids else []
-    if job.tool != "none":
-        notes += write_nodes(engine, job.config.max_concurrency, mode, job.folder)
-    progress.say(f"{arm.config.label}: {job.num_rounds} rounds")
-    rounds = trace_rounds(engine, run.load, job.num_rounds, _tracer(job, run.target.model.device))
-    ChildReport(
-        subject=dataclasses.asdict(subject_of(arm, engine, mode, rounds, None)),
-        rounds={**dataclasses.asdict(rounds), "median_ns": rounds.median_ns},
-        device=run.target.model.device.type,
-        notes=tuple(notes),
-        manifest=manifest(run, ()),
-    ).write(job.folder)
+    progress, c = _Lines(), job.config
+    with prepare(c, progress) as run:
+        (arm,) = run.arms
+        deployment = run.deployments.of(arm)
+        progress.say(f"{arm.config.label}: capturing graphs, warming up")
+        deployment.warm_up(run.load, WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s))
+        progress.say(f"{arm.config.label}: {job.num_rounds} rounds")
+        traced = deployment.trace(run.load, job.num_rounds, _tracer(job))
+        if job.tool != "none":
+            write_node_maps(traced.node_maps, job.folder / NODES)
+        ChildReport(
+            subject=dataclasses.asdict(subject_of(arm, traced)),
+            rounds={**dataclasses.asdict(traced.rounds), "median_ns": traced.rounds.median_ns},
+            device=pick_device(c.device).type,
+            notes=traced.notes,
+            manifest=manifest(run, ()),
+        ).write(job.folder)
 
 
-def _warm(run: PreparedRun, engine: Engine, mode: SamplingMode) -> None:
-    engine.launcher.capture([mode])
-    c = run.config
-    warm_up(engine, run.load, WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s))
-
-
-def write_nodes(engine: Engine, num_requests: int, mode: SamplingMode, folder: Path) -> list[str]:
-    """Counts the operations of the captured round into `nodes.json`; what a reader must know where that failed."""
-    maps: tuple[NodeMap, ...] = ()
-    notes: list[str] = []
-    try:
-        maps = record_node_maps(engine.launcher, num_requests, mode)
-    except RuntimeError as error:
-        notes.append(f"phases inside graphs are not told apart: {error}")
-    write_node_maps(maps, folder / NODES)
-    return notes
-
-
-def _tracer(job: Job, device: torch.device) -> Tracer:
+def _tracer(job: Job) -> Tracer:
     if job.tool == "torch":
         assert job.trace is not None
-        return TorchTracer(job.trace, device)
+        return TorchTracer(job.trace, pick_device(job.config.device))
     return NsysRange() if job.tool == "nsys" else NoTracer()
 
 

@@ -1,91 +1,19 @@
-"""Which GPU operations of a captured graph belong to which phase: their numbers, in the order of capture.
+"""Which GPU operations of a captured graph belong to which phase, in a file: their numbers, in the order of capture.
 
 A graph is launched by one call, so its operations cannot be told apart by launch. Captures of the engine are linear:
-the k-th operation of a replay is the k-th captured node. The numbers come from the graph under capture, asked at every
-phase boundary.
+the k-th operation of a replay is the k-th captured node.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from specbench.harness.engine.clock import END, GAP
-from specbench.harness.spec.plans import part_of
-
-from .graph_nodes import GraphOperations
-
-if TYPE_CHECKING:
-    from specbench.harness.engine.launcher import Launcher
-    from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.engines.traced import NodeMap
 
 FILE = "nodes.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeMap:
-    """One captured segment. `parts`: (phase of record.PHASES, draft step, kernel, memcpy and memset nodes)."""
-
-    segment: str
-    batch_size: int  # of the captured layout, padding included
-    parts: tuple[tuple[str, int | None, int], ...]
-
-    @property
-    def total(self) -> int:
-        return sum(count for _, _, count in self.parts)
-
-
-class NodeCounter:
-    """A clock for the inside of captures whose time is the number of operations captured so far."""
-
-    source = "graph_nodes"
-
-    def __init__(self, count: Callable[[], int]):
-        """`count`: operations of the graph that is being captured on the current stream."""
-        self._count = count
-        self._marks: list[tuple[str, int]] = []
-
-    def mark(self, name: str) -> None:
-        self._marks.append((name, self._count()))
-
-    def read(self) -> list[tuple[str, int]]:
-        """(phase, operations) since the last read, over all captures in their order."""
-        marks, self._marks = self._marks, []
-        pairs = zip(marks, marks[1:], strict=False)
-        return [(name, after - before) for (name, before), (_, after) in pairs if name not in (END, GAP)]
-
-
-def record_node_maps(
-    launcher: Launcher, num_requests: int, mode: SamplingMode, count: Callable[[], int] | None = None
-) -> tuple[NodeMap, ...]:
-    """Captures the round of that batch size once more and counts; nothing where no part of it is a graph.
-
-    Of a second capture, so that engines nobody profiles carry nothing of this. `count` is the driver's where nothing
-    is given. RuntimeError where it refuses.
-    """
-    if not launcher.plan.pads:
-        return ()
-    counter = NodeCounter(count or GraphOperations())
-    probe = launcher.probe(num_requests, mode, counter)
-    counts = iter(counter.read())
-    draft_step = 0
-    maps = []
-    for segment in probe.segments:
-        parts: list[tuple[str, int | None, int]] = []
-        for phase in segment.phases:
-            is_draft = part_of(phase.name) in ("first", "later")
-            if segment.is_captured:
-                name, operations = next(counts)
-                assert name == phase.name, f"nodes: counted {name} where {phase.name} was captured"
-                parts.append(("draft" if is_draft else name, draft_step if is_draft else None, operations))
-            draft_step += is_draft
-        if parts:
-            maps.append(NodeMap(segment=segment.name, batch_size=probe.batch.num_requests, parts=tuple(parts)))
-    assert next(counts, None) is None, "nodes: more was counted than captured"
-    return tuple(maps)
 
 
 def write_node_maps(maps: Sequence[NodeMap], path: Path) -> None:

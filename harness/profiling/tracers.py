@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from specbench.harness.engine.ranges import NullRanges, Ranges, TraceRanges
-
-
-class Tracer(Protocol):
-    """`arm` stands before the batch is filled, `begin` and `end` around the rounds, whose ranges are `ranges`.
-
-    What fails after `arm` and before `end` calls `drop` in the place of `end`: nothing is traced any more, nor kept.
-    """
-
-    ranges: Ranges
-
-    def arm(self) -> None: ...
-
-    def begin(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def drop(self) -> None: ...
+from specbench.harness.engines.ranges import NullRanges, Ranges, TraceRanges
 
 
 class NoTracer:
     """The unprofiled twin."""
+
+    sees_nodes = False
 
     def __init__(self) -> None:
         self.ranges: Ranges = NullRanges()
@@ -45,6 +30,8 @@ class NoTracer:
 
 class NsysRange:
     """Opens and closes the range of nsys's --capture-range=cudaProfilerApi."""
+
+    sees_nodes = True
 
     def __init__(self) -> None:
         self.ranges: Ranges = TraceRanges()
@@ -65,6 +52,8 @@ class NsysRange:
 
 class TorchTracer:
     """torch.profiler over the rounds, written as Chrome JSON (.json.gz: compressed)."""
+
+    sees_nodes = True
 
     def __init__(self, path: Path, device: torch.device):
         from torch.profiler import ProfilerActivity, profile, schedule

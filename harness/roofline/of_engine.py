@@ -1,9 +1,10 @@
-"""The passes of an engine that is built: what a run records before it measures."""
+"""The passes of a deployment of our own engine: what a run records before it measures."""
 
 from __future__ import annotations
 
-from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.strategy import DraftHead
+from specbench.harness.engines.base import Deployment
+from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.models.eagle1 import Eagle1Head
 from specbench.harness.models.eagle3 import Eagle3Head
 from specbench.harness.models.llama import LlamaModel
@@ -12,7 +13,11 @@ from .forwards import Forwards
 from .shape import ForwardShape, eagle1_shape, eagle3_shape, model_shape
 
 
-def forwards_of(engine: Engine) -> Forwards:
+def forwards_of(deployment: Deployment) -> Forwards | None:
+    """None for an engine that does not show what it runs."""
+    if not isinstance(deployment, NativeDeployment):
+        return None
+    engine = deployment.engine
     dtype, strategy = engine.target.dtype, engine.strategy
     drafting = engine.drafter.model if engine.drafter else None
     return Forwards(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from specbench.harness.engine.request import Request
+from specbench.harness.store.rows import RequestRow
 
 
 class Progress(Protocol):
@@ -19,7 +18,7 @@ class Progress(Protocol):
 
     def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
 
-    def request_done(self, request: Request) -> None: ...
+    def request_done(self, row: RequestRow) -> None: ...
 
 
 class NullProgress:
@@ -33,4 +32,4 @@ class NullProgress:
 
     def start_block(self, arm: str, repeat: int, num_requests: int) -> None: ...
 
-    def request_done(self, request: Request) -> None: ...
+    def request_done(self, row: RequestRow) -> None: ...

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import traceback
 
-import torch
-
-from specbench.harness.arms import ResolvedArm
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.engines.base import Deployment, ResolvedArm
+from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.metrics.metrics import results
 from specbench.harness.roofline.forwards import FORWARDS
 from specbench.harness.roofline.of_engine import forwards_of
-from specbench.harness.run.drive import BlockRows, run_block, warm_up
-from specbench.harness.run.instrument import instrumented_phases
+from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
-from specbench.harness.run.warmup import WarmUp
 from specbench.harness.store.environment import collect_environment, hardware_line
+from specbench.harness.store.journal import OpenBlock
 from specbench.harness.store.run_directory import RunDirectory
 
 ERROR_LOG = "errors.log"
@@ -43,53 +38,79 @@ def check_same_inputs(directory: RunDirectory, run: PreparedRun) -> None:
             "start a new run"
         )
     for key in _SAME_MODEL:
-        if model.get(key) != run.target.described.get(key):
+        if model.get(key) != run.model.described.get(key):
             raise ValueError(
                 f"resume: {directory.path} was measured with the model's {key} {model.get(key)!r}, it is now "
-                f"{run.target.described.get(key)!r}; start a new run"
+                f"{run.model.described.get(key)!r}; start a new run"
             )
 
 
 class Arms:
-    """Engines of a run, warmed when first used; a failing arm is recorded and left out."""
+    """The arms of a run and what is measured of them. A deployment is warmed when it is first used; one that fails is
+    recorded and dropped."""
 
     def __init__(self, run: PreparedRun, directory: RunDirectory, progress: Progress):
         self._run, self._directory, self._progress = run, directory, progress
         self._warm: set[str] = set()
-        self._phases: dict[str, list[dict]] = {}
 
-    def engine(self, arm: ResolvedArm) -> Engine:
-        label, engines = arm.config.label, self._run.engines
-        if label not in engines:
-            engines[label] = self._run.build(arm)
+    def warm(self, arm: ResolvedArm) -> Deployment:
+        label = arm.config.label
+        deployment = self._run.deployments.of(arm)
         if label not in self._warm:
-            self._warm_up(arm, engines[label])
+            self._warm_up(arm, deployment)
             self._warm.add(label)
-        return engines[label]
+        return deployment
 
-    def _warm_up(self, arm: ResolvedArm, engine: Engine) -> None:
-        label, c, load = arm.config.label, self._run.config, self._run.load
-        # Before anything is timed: a capture in the middle of a block would stand in its figures.
-        engine.launcher.capture([SamplingMode.of([load.request(0).sampling])])
-        warmup = WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s)
-        self._progress.say(f"{label}: warming up")
-        warm_up(engine, load, warmup)
-        self._phases[label] = instrumented_phases(engine, load)
-        self._directory.describe_arm(label, config={**arm.described(), "warmup": warmup.describe()})
-        forwards = self._directory.manifest.get(FORWARDS, {})
-        self._directory.note(**{FORWARDS: {**forwards, label: forwards_of(engine).to_dict()}})
+    def try_block(self, arm: ResolvedArm, repeat: int) -> OpenBlock | None:
+        """One block, not stored yet as whole; None where it failed, which is stored. What had ended of a block that
+        does not end is kept."""
+        block = self._directory.begin_block(arm.config.label, repeat, len(self._run.load))
+        try:
+            if self._measure(arm, repeat, block):
+                return block
+        except BaseException:
+            block.keep()
+            raise
+        block.keep()
+        self.drop(arm.config.label)
+        return None
 
-    def take_phases(self, label: str) -> list[dict]:
-        """Instrumented phases of the arm, once: they are stored with its first block."""
-        return self._phases.pop(label, [])
+    def store(self, arm: ResolvedArm, repeat: int, block: OpenBlock) -> None:
+        with deferred_interrupt():
+            self._directory.finish_block(arm.config.label, repeat, block)
 
     def drop(self, label: str) -> None:
-        self._run.engines.pop(label, None)
+        self._run.deployments.drop(label)
         self._warm.discard(label)
-        gc.collect()
+
+    def _warm_up(self, arm: ResolvedArm, deployment: Deployment) -> None:
+        label, c = arm.config.label, self._run.config
+        warmup = WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s)
+        self._progress.say(f"{label}: warming up")
+        deployment.warm_up(self._run.load, warmup)
+        described = {**arm.described(), "warmup": warmup.describe()}
+        self._directory.describe_arm(label, config=described, engine=deployment.described)
+        forwards = forwards_of(deployment)
+        if forwards is not None:
+            others = self._directory.manifest.get(FORWARDS, {})
+            self._directory.note(**{FORWARDS: {**others, label: forwards.to_dict()}})
+
+    def _measure(self, arm: ResolvedArm, repeat: int, block: OpenBlock) -> bool:
+        """A function of its own so that nothing keeps a failed deployment alive."""
+        label = arm.config.label
+        try:
+            deployment = self.warm(arm)
+            self._progress.start_block(label, repeat, len(self._run.load))
+            deployment.reset()
+            deployment.measure(self._run.load, BlockSink(block, self._progress))
+        except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
+            record_failure(self._directory, label, repeat, error)
+            log = self._directory.path / ERROR_LOG
+            self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
+            return False
+        return True
 
 
-@torch.inference_mode()
 def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
     """Measures every block that the directory does not hold yet, arms interleaved: each repeat starts with another arm.
 
@@ -101,33 +122,11 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     for repeat in range(run.config.num_repeats):
         shift = repeat % len(run.arms)
         for arm in run.arms[shift:] + run.arms[:shift]:
-            label = arm.config.label
-            if (label, repeat) in done:
-                continue
-            rows = try_block(run, arms, arm, repeat, directory, progress)
-            if rows is None:
-                arms.drop(label)
-                continue
-            with deferred_interrupt():
-                directory.append(label, repeat, rows.requests, rows.steps, rows.phases + arms.take_phases(label))
+            if (arm.config.label, repeat) not in done and (block := arms.try_block(arm, repeat)) is not None:
+                arms.store(arm, repeat, block)
 
 
-def try_block(
-    run: PreparedRun, arms: Arms, arm: ResolvedArm, repeat: int, directory: RunDirectory, progress: Progress
-) -> BlockRows | None:
-    """The block's rows; None where it failed. A function of its own so that nothing keeps a failed engine alive."""
-    label = arm.config.label
-    try:
-        engine = arms.engine(arm)
-        progress.start_block(label, repeat, len(run.load.prompts))
-        return run_block(engine, run.load, progress.request_done)
-    except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
-        _record_failure(directory, label, repeat, error)
-        progress.say(f"{label}: failed: {first_line(error)} (traceback: {directory.path / ERROR_LOG})")
-        return None
-
-
-def _record_failure(directory: RunDirectory, label: str, repeat: int, error: Exception) -> None:
+def record_failure(directory: RunDirectory, label: str, repeat: int, error: Exception) -> None:
     with deferred_interrupt():
         directory.fail_arm(label, repeat, error)
         with (directory.path / ERROR_LOG).open("a", encoding="utf-8") as log:

@@ -103,7 +103,7 @@ class CertifyOptions(RunOptions):
 
     NOT_ASKED: ClassVar[frozenset[str]] = all_but(
         RunOptions,
-        "strategy model load_format head dataset_name dataset_path num_prompts output_len max_model_len "
+        "strategy model engine load_format head dataset_name dataset_path num_prompts output_len max_model_len "
         "max_concurrency seed dtype device attention output_dir label format quiet",
     )
 
@@ -140,7 +140,7 @@ class AccuracyOptions(OutputOptions, Conditions):
     """Of `specbench accuracy`. Spellings with underscores are lm-eval's."""
 
     NOT_ASKED: ClassVar[frozenset[str]] = frozenset({"format"}) | all_but(
-        Conditions, "model dtype device max_concurrency max_model_len seed warmup_max_s"
+        Conditions, "model engine dtype device max_concurrency max_model_len seed warmup_max_s"
     )
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "quiet")
 

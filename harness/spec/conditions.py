@@ -38,6 +38,7 @@ class Conditions(Options):
     num_layers: int | None = _model(None, "Keep the first layers only (dummy weights).", unit="layers", least=1)
     dtype: str = _model("auto", "auto, bfloat16 or float32.", choices=("auto", "bfloat16", "float32"))
     device: str = _model("auto", "auto, cpu or cuda.", choices=("auto", "cpu", "cuda"))
+    engine: str = _model("specbench", "What serves the arms.")
     dataset_name: str = _prompts(
         "sharegpt", "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ..."
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specbench.harness.models.shipped_heads import shipped_names
+from specbench.harness.checkpoints.shipped_heads import shipped_names
 from specbench.harness.registry import default_arms
 
 from .ablation import factor_notes, factor_rows, parse_factors

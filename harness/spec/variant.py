@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from .arm import GRAPH_PART_KEYS, STRATEGY_KEYS, ArmConfig, Switches, arm_key, own_keys, parse_arm
-from .legality import Choices
 
 
 class Resolved(Protocol):
     """An arm whose every switch is known."""
 
-    @property
-    def choices(self) -> Choices: ...
+    def described(self) -> Mapping[str, object]:
+        """Its switches by name."""
+        ...
 
 
 CheckArm = Callable[[ArmConfig], Resolved]

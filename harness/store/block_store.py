@@ -1,7 +1,8 @@
-"""Raw tables on disk, block by block: a kill loses at most the block that was being measured.
+"""Raw tables on disk, block by block. What a block had measured before a kill: journal.py.
 
     parts/{requests,steps,phases}-<arm>-<n>.parquet   one set a measured block, until they are consolidated
     requests.parquet steps.parquet phases.parquet     all blocks
+    journal/<arm>-<n>.jsonl                           blocks without an end
 
 A block (one arm, one repeat) is committed by its requests part, which is written last. A part that is there supersedes
 the same block of the consolidated tables.
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specbench.harness.store.files import write_parquet
+from specbench.harness.store.journal import Journal, OpenBlock, PartialBlock, read_journal
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
 from specbench.harness.text import slug
 
@@ -35,6 +37,7 @@ class BlockStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._parts = path / "parts"
+        self._journals = path / "journal"
 
     def write(self, arm: str, repeat: int, tables: Mapping[str, pa.Table], error: str | None) -> None:
         """Stores one block as parts; `error`: why it failed."""
@@ -42,6 +45,24 @@ class BlockStore:
         tag = json.dumps({"arm": arm, "repeat": repeat, "error": error})
         for name in _REQUESTS_LAST:
             write_parquet(self._part(name, arm, repeat), tables[name].replace_schema_metadata({"specbench.block": tag}))
+
+    def begin(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
+        """A block whose rows will come one by one."""
+        journal = Journal(self._journal(arm, repeat))
+        journal.begin(arm, repeat, num_requests)
+        return OpenBlock(journal)
+
+    def drop_journal(self, arm: str, repeat: int) -> None:
+        """What an earlier try of a block left, once the block is whole."""
+        self._journal(arm, repeat).unlink(missing_ok=True)
+        if self._journals.is_dir() and not any(self._journals.iterdir()):
+            self._journals.rmdir()
+
+    def partial_blocks(self) -> list[PartialBlock]:
+        """Blocks of which some requests ended, and that are not stored whole."""
+        found = (read_journal(path) for path in sorted(self._journals.glob("*.jsonl")))
+        whole = {block for block, error in self.blocks().items() if error is None}
+        return [block for block in found if block and block.requests and (block.arm, block.repeat) not in whole]
 
     def blocks(self) -> dict[Block, str | None]:
         """Error, or None, of every stored block."""
@@ -73,9 +94,10 @@ class BlockStore:
             shutil.rmtree(trash)
 
     def _part(self, name: str, arm: str, repeat: int) -> Path:
-        """A file name for any label: readable, and distinct for labels that differ only in odd characters."""
-        digest = hashlib.sha256(arm.encode()).hexdigest()[:8]
-        return self._parts / f"{name}-{slug(arm)}-{digest}-{repeat}.parquet"
+        return self._parts / f"{name}-{_file_name(arm, repeat)}.parquet"
+
+    def _journal(self, arm: str, repeat: int) -> Path:
+        return self._journals / f"{_file_name(arm, repeat)}.jsonl"
 
     def _part_blocks(self) -> dict[Block, str | None]:
         blocks: dict[Block, str | None] = {}
@@ -96,7 +118,13 @@ class BlockStore:
                 whole = whole.filter(pc.invert(superseded))
             tables.append(whole)
         tables += [_guarded(pq.read_table, self._part(name, arm, repeat)) for arm, repeat in parts]
-        return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+        # Files of earlier versions lack the newest columns.
+        return pa.concat_tables([table.replace_schema_metadata(None) for table in tables], promote_options="default")
+
+
+def _file_name(arm: str, repeat: int) -> str:
+    """For any label: readable, and distinct for labels that differ only in odd characters."""
+    return f"{slug(arm)}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}-{repeat}"
 
 
 def _guarded(read: Any, path: Path) -> Any:

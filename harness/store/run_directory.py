@@ -3,9 +3,10 @@
     runs/<UTC>-<label>-<8 hex>/
       run.json    manifest and results, always rewritten atomically
       parts/      the tables of measured blocks (one arm, one repeat each), until the run is finished
+      journal/    the rows of a block that is being measured, or was interrupted
       requests.parquet steps.parquet phases.parquet     all blocks, once the run is finished
 
-How blocks are stored so that a kill loses at most one: block_store.py.
+How blocks are stored: block_store.py; how a kill keeps the requests that had ended: journal.py.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from specbench.harness.store.block_store import Block, BlockStore
 from specbench.harness.store.directories import directory_name, read_manifest, utc
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.files import sha256_file, to_plain, write_json
+from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.safe_paths import check_name, path_inside, refuse_links
 from specbench.harness.store.schema import (
     FAILED_ARM_REQUEST_ID,
@@ -118,7 +120,22 @@ class RunDirectory:
         given = {"requests": requests, "steps": steps, "phases": phases}
         tables = {name: build_table(name, arm, repeat, rows) for name, rows in given.items()}
         self._store.write(arm, repeat, tables, error=None)
+        self._store.drop_journal(arm, repeat)
         self._update_arms()
+
+    def begin_block(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
+        """A block whose rows come one by one and are on disk at once; `finish_block` stores it whole."""
+        self._known(arm)
+        return self._store.begin(arm, repeat, num_requests)
+
+    def finish_block(self, arm: str, repeat: int, block: OpenBlock) -> None:
+        """As `append`, requests in their order."""
+        block.journal.close()
+        self.append(arm, repeat, sorted(block.requests, key=lambda row: row.request_id), block.steps, block.phases)
+
+    def partial_blocks(self) -> list[PartialBlock]:
+        """What is left of blocks that were interrupted or failed; no figure is derived from it."""
+        return self._store.partial_blocks()
 
     def fail_arm(self, arm: str, repeat: int, error: BaseException | str) -> None:
         """Store that this block failed, as one row of `requests` with its error."""
@@ -143,10 +160,18 @@ class RunDirectory:
         self._update_arms()
 
     def describe_arm(
-        self, arm: str, *, config: Mapping[str, Any] | None = None, notes: Iterable[str] | None = None
+        self,
+        arm: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        notes: Iterable[str] | None = None,
+        engine: object = None,
     ) -> None:
-        """Record what resolved only when the arm was built: its configuration, and notes such as a downgrade."""
+        """Record what resolved only when the arm was built: its configuration, notes such as a downgrade, and what its
+        engine says of itself."""
         entry = self._known(arm)
+        if engine is not None:
+            entry["engine"] = to_plain(engine)
         if config is not None:
             entry["config"] = to_plain(config)
         entry["notes"] += [note for note in notes or () if note not in entry["notes"]]
@@ -177,7 +202,14 @@ class RunDirectory:
     def frames(self) -> Frames:
         """All rows so far, from parts and consolidated tables alike."""
         frames = {name: table.to_pandas() for name, table in self._store.tables().items()}
-        return Frames(**frames, arms=tuple(self.manifest["arms"]))
+        return Frames(**frames, arms=tuple(self.manifest["arms"]), partial=tuple(self._store.partial_blocks()))
+
+    def columns(self) -> dict[str, dict[str, list[Any]]]:
+        """All rows so far by table and column, for `append` to another directory; None where a value is not known."""
+        return {
+            name: {c: table[c].to_pylist() for c in table.column_names if c not in ("arm", "repeat")}
+            for name, table in self._store.tables().items()
+        }
 
     def finish(self, results: Mapping[str, Any], status: str | None = None) -> None:
         """Consolidate the parts, store `results` and the hashes of the files, and close the run.

@@ -1,7 +1,8 @@
 """Columns of the raw tables of a run, with units and meaning; everything reported is derived from these.
 
 Times are nanoseconds of one process' monotonic clock: differences are meaningful inside one block (one arm, one
-repeat) and never across blocks. A request without any output token has 0 in its four token times.
+repeat) and never across blocks. A request without any output token has 0 in its token times. A column that depends on a
+`Fact` is null in the rows of an engine that does not know it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from specbench.harness.store.facts import Fact
+from specbench.harness.store.journal import PartialBlock
+from specbench.harness.store.rows import Row
+
 RUN_SCHEMA = "specbench.run/1"
 FAILED_ARM_REQUEST_ID = -1
 """`request_id` of the single row that stands for a whole block that failed."""
@@ -22,8 +27,8 @@ FAILED_ARM_REQUEST_ID = -1
 FINISH_REASONS = ("stop", "length", "abort", "error")
 STEP_KINDS = ("decode", "mixed")
 
-Rows = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]
-"""Rows as a list of dicts, or one sequence a column."""
+Rows = Sequence[Row] | Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]
+"""Rows as an engine gave them, as a list of dicts, or one sequence a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +40,26 @@ class _Same:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """One column: `default` is used for rows that leave it out; a column without one must be given."""
+    """One column: `default` is used for rows that leave it out; a column without one must be given. `fact`: what an
+    engine must know to fill it; null without."""
 
     name: str
     type: pa.DataType
     doc: str
     default: Any = ...
     allowed: tuple[str, ...] | None = None
+    fact: Fact | None = None
 
 
 def _column(
-    name: str, type_: pa.DataType, doc: str, default: Any = ..., allowed: tuple[str, ...] | None = None
+    name: str,
+    type_: pa.DataType,
+    doc: str,
+    default: Any = ...,
+    allowed: tuple[str, ...] | None = None,
+    fact: Fact | None = None,
 ) -> Column:
-    return Column(name=name, type=type_, doc=doc, default=default, allowed=allowed)
+    return Column(name=name, type=type_, doc=doc, default=default, allowed=allowed, fact=fact)
 
 
 _BLOCK = (
@@ -66,11 +78,36 @@ REQUEST_COLUMNS = (
     _column("t_submit_ns", pa.int64(), "host clock when the request was handed to the engine"),
     _column("t_first_ns", pa.int64(), "host clock when the first token was visible to the host"),
     _column("t_last_ns", pa.int64(), "host clock when the last token was visible to the host"),
-    _column("t_first_device_ns", pa.int64(), "completion on the device of the first token, on the host's time line"),
-    _column("t_last_device_ns", pa.int64(), "completion on the device of the last token, on the host's time line"),
-    _column("output_token_ids", pa.list_(pa.int32()), "the kept tokens"),
-    _column("output_sha256", pa.string(), "hash of the kept tokens, see hash_token_ids", default=None),
-    _column("num_preemptions", pa.int32(), "how often the request lost its KV pages and was recomputed", default=0),
+    _column(
+        "t_first_device_ns",
+        pa.int64(),
+        "completion on the device of the first token, on the host's time line",
+        fact=Fact.DEVICE_TIMES,
+    ),
+    _column(
+        "t_last_device_ns",
+        pa.int64(),
+        "completion on the device of the last token, on the host's time line",
+        fact=Fact.DEVICE_TIMES,
+    ),
+    _column("output_token_ids", pa.list_(pa.int32()), "the kept tokens", fact=Fact.TOKEN_IDS),
+    _column(
+        "output_sha256",
+        pa.string(),
+        "hash of the kept tokens, of the text without them",
+        default=None,
+        fact=Fact.TOKEN_IDS,
+    ),
+    _column(
+        "output_text", pa.string(), "the text, of engines that do not tell tokens", default=None, fact=Fact.TOKEN_IDS
+    ),
+    _column(
+        "num_preemptions",
+        pa.int32(),
+        "how often the request lost its KV pages and was recomputed",
+        default=0,
+        fact=Fact.PREEMPTIONS,
+    ),
 )
 
 STEP_COLUMNS = (
@@ -124,6 +161,12 @@ def hash_token_ids(token_ids: Sequence[int]) -> str:
     return hashlib.sha256(np.asarray(token_ids, dtype="<i4").tobytes()).hexdigest()
 
 
+def _hash_output(token_ids: Sequence[int] | None, text: str | None) -> str | None:
+    if token_ids is not None:
+        return hash_token_ids(token_ids)
+    return None if text is None else f"text:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
 def build_table(table: str, arm: str, repeat: int, rows: Rows) -> pa.Table:
     """Rows of one block as an arrow table, defaults filled in.
 
@@ -153,10 +196,11 @@ def _as_columns(table: str, rows: Rows) -> dict[str, Sequence[Any]]:
         return columns
     if not rows:
         return {}
-    names = list(rows[0])
-    if any(row.keys() != rows[0].keys() for row in rows):
+    plain = [row._asdict() if isinstance(row, tuple) else row for row in rows]
+    names = list(plain[0])
+    if any(row.keys() != plain[0].keys() for row in plain):
         raise ValueError(f"{table}: every row must give the same columns; the first gives {names}")
-    return {name: [row[name] for row in rows] for name in names}
+    return {name: [row[name] for row in plain] for name in names}
 
 
 def _array(table: str, column: Column, given: dict[str, Sequence[Any]], num_rows: int) -> pa.Array:
@@ -170,14 +214,15 @@ def _array(table: str, column: Column, given: dict[str, Sequence[Any]], num_rows
     elif isinstance(column.default, _Same):
         values = given[column.default.column]
     elif name == "output_sha256":
-        values = [hash_token_ids(ids) for ids in given["output_token_ids"]]
+        texts = given.get("output_text", [None] * num_rows)
+        values = [_hash_output(ids, text) for ids, text in zip(given["output_token_ids"], texts, strict=True)]
     else:
         values = [column.default] * num_rows
     try:
         array = pa.array(values, type=column.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise ValueError(f"{table}.{name}: not {column.type}: {error}") from error
-    if array.null_count:
+    if array.null_count and column.fact is None:
         raise ValueError(f"{table}.{name}: {array.null_count} values are missing ({column.doc})")
     if column.allowed is not None:
         wrong = sorted(set(array.unique().to_pylist()) - set(column.allowed))
@@ -188,9 +233,11 @@ def _array(table: str, column: Column, given: dict[str, Sequence[Any]], num_rows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frames:
-    """The raw tables of a run as pandas frames, and its arms as `run.json` describes them (label, strategy, ...)."""
+    """The raw tables of a run as pandas frames, its arms as `run.json` describes them (label, strategy, ...), and what
+    is left of blocks without an end, which the tables do not hold."""
 
     requests: pd.DataFrame
     steps: pd.DataFrame
     phases: pd.DataFrame
     arms: tuple[Mapping[str, Any], ...] = field(default=())
+    partial: tuple[PartialBlock, ...] = ()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from specbench.harness.arms import build_engine, resolve_arm
 from specbench.harness.engine.engine import Engine
+from specbench.harness.engines.native.arms import resolve_arm
+from specbench.harness.engines.native.build import build_engine
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.run_config import RunConfig

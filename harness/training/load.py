@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from specbench.harness.checkpoints.source import resolve_model
+from specbench.harness.engines.native.target import check_memory
 from specbench.harness.models.config import read_config
 from specbench.harness.models.loader import load_target
-from specbench.harness.models.source import resolve_model
-from specbench.harness.run.target import check_memory, pick_device, pick_dtype
+from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.workloads.asset_cache import Progress
 from specbench.workloads.asset_table import find_asset
 from specbench.workloads.tokenizer import load_tokenizer

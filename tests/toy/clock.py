@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-MEASURING = ("engine.clock", "engine.engine", "engine.readback", "engine.status", "run.drive")
+MEASURING = ("engine.clock", "engine.engine", "engine.readback", "engine.status", "engines.native.drive")
 
 
 class Clock:

@@ -14,6 +14,8 @@ from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.layouts import MixedEntry
 from specbench.harness.engine.request import Request, SamplingParams
 from specbench.harness.engine.strategy import AcceptanceOverride, Strategy
+from specbench.harness.engines.load import PromptRequest
+from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.loader import dummy_target
 from specbench.harness.registry import ATTENTION_BACKENDS, lookup, strategy_class
@@ -68,6 +70,18 @@ def make_engine(
 
 def request(number: int, prompt: Iterable[int], **sampling: Any) -> Request:
     return Request(number, tuple(prompt), SamplingParams(**sampling))
+
+
+def deployed(engine: Engine) -> NativeDeployment:
+    """Behind the interface, without a tokenizer."""
+    return NativeDeployment(engine)
+
+
+def asked(requests: Iterable[Request]) -> list[PromptRequest]:
+    """As the interface takes them; what they have said is left behind."""
+    return [
+        PromptRequest(id=r.id, key=f"p{r.id}", prompt_ids=r.prompt_ids, text="", sampling=r.sampling) for r in requests
+    ]
 
 
 def drive(engine: Engine, after_step: Callable[[Engine], None] | None = None) -> dict[int, Request]:

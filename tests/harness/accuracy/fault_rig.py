@@ -7,12 +7,11 @@ stay in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from harness.accuracy.faults import reference_rounds
 from safetensors.torch import load_file, save_file
-from toy.engines import make_engine, named_strategy, request
+from toy.engines import asked, deployed, make_engine, named_strategy, request
 from toy.few_words import FewWords
 from toy.plans import CPU, Plan
 from toy.prompts import text_prompt
@@ -23,6 +22,7 @@ from specbench.harness.accuracy.certify_distribution import DistributionJudge, D
 from specbench.harness.accuracy.certify_tolerance import measure_tolerance
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request
+from specbench.harness.run.progress import NullProgress
 
 K = 3
 NUM_TOKENS = 32
@@ -61,7 +61,7 @@ def no_spec_engine(few: FewWords, plan: Plan = CPU, **config) -> Engine:
 
 
 def said(engine: Engine, requests: Sequence[Request]) -> Generated:
-    return generate(engine, [replace(r, output_ids=[]) for r in requests], lambda _: None)
+    return generate(deployed(engine), asked(requests), NullProgress())
 
 
 def judged(
@@ -76,7 +76,7 @@ def judged(
     target = few.target(plan.device)
     baseline = said(no_spec_engine(few, plan), requests)
     texts = [(r.prompt_ids, baseline.outputs[r.id]) for r in requests]
-    judge = Judge(target, target, measure_tolerance(target, target, texts), requests)
+    judge = Judge(target, target, measure_tolerance(target, target, texts), asked(requests))
     return judge.certificate("arm", said(engine, requests), baseline, plain, distribution)
 
 

@@ -18,7 +18,7 @@ import torch
 from harness.accuracy import fault_rig as rig
 from harness.accuracy import faults
 from harness.accuracy.fault_rig import CHAIN, TEMPERATURE, TREE
-from toy.engines import make_engine, named_strategy, pad_rounds
+from toy.engines import asked, make_engine, named_strategy, pad_rounds
 from toy.few_words import FewWords
 from toy.plans import CPU
 
@@ -151,7 +151,9 @@ def _bf16_row(name: str, folder: Path, fault: Callable[[Engine], None], num_prom
     requests = rig.requests_of(num_tokens=60, num=num_prompts)
     baseline = rig.said(make_engine(CPU, **sizes), requests)
     tolerance = measure_tolerance(target, exact, [(r.prompt_ids, baseline.outputs[r.id]) for r in requests])
-    certificate = Judge(target, exact, tolerance, requests).certificate("arm", rig.said(arm(few), requests), baseline)
+    certificate = Judge(target, exact, tolerance, asked(requests)).certificate(
+        "arm", rig.said(arm(few), requests), baseline
+    )
     won, lost = _accuracy(arm, make_engine(CPU, **sizes), make_engine(CPU, target=exact), 0.0, few)
     return Row(fault=name, run="greedy, bf16", certificate=certificate, num_won=won, num_lost=lost)
 

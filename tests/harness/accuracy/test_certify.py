@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from toy.compare import dense_pass
-from toy.engines import toy_target
+from toy.engines import asked, toy_target
 from typer.testing import CliRunner
 
 from specbench.harness.accuracy.certify import Generated, Judge
@@ -77,9 +77,8 @@ def test_the_tolerance_is_fixed_in_fp32_and_measured_elsewhere():
 
 def _judged(mine: tuple[int, ...], theirs: tuple[int, ...]):
     target = toy_target()
-    judge = Judge(
-        target, target, measure_tolerance(target, target, [(PROMPT, OUTPUT)]), [Request(0, PROMPT, SamplingParams())]
-    )
+    requests = asked([Request(0, PROMPT, SamplingParams())])
+    judge = Judge(target, target, measure_tolerance(target, target, [(PROMPT, OUTPUT)]), requests)
     return judge.certificate("arm", Generated({0: mine}, {}), Generated({0: theirs}, {}))
 
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from specbench.harness.cli import sweep_output
 from specbench.harness.cli.main import app
+from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.roofline.machine import Machine
-from specbench.harness.run import runner
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.sweep.record import SweepDirectory
 from specbench.reports import sweep_report
@@ -158,10 +158,9 @@ def blocks(monkeypatch) -> list[str]:
     """Labels of the blocks that are measured, as they are."""
     measured: list[str] = []
 
-    def run_block(engine, load, on_finish=None, whole=runner.run_block):
-        rows = whole(engine, load, on_finish)
-        measured.append(f"{engine.strategy.name} {load.max_concurrency}")
-        return rows
+    def measure(self, load, sink, whole=NativeDeployment.measure):
+        whole(self, load, sink)
+        measured.append(f"{self.engine.strategy.name} {load.max_concurrency}")
 
-    monkeypatch.setattr(runner, "run_block", run_block)
+    monkeypatch.setattr(NativeDeployment, "measure", measure)
     return measured

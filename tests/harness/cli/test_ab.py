@@ -21,6 +21,7 @@ from specbench.harness.ab.plan import AbPlan
 from specbench.harness.ab.sides import parse_side, side_config
 from specbench.harness.cli.main import app
 from specbench.harness.engine.engine import Engine
+from specbench.harness.run.runner import Arms
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.text import parse_percent
@@ -200,18 +201,16 @@ def test_ctrl_c_and_resume(cli, small, only_run, inline, monkeypatch, in_process
 
 def interrupted_blocks(monkeypatch, at: int) -> list[str]:
     """Labels of blocks as they begin; the `at`-th is interrupted."""
-    from specbench.harness.ab import in_process
-
     ran: list[str] = []
-    measure = in_process.try_block
+    measure = Arms.try_block
 
-    def block(run, arms, arm, *rest):
+    def block(arms, arm, repeat):
         ran.append(arm.config.label)
         if len(ran) == at:
             raise KeyboardInterrupt
-        return measure(run, arms, arm, *rest)
+        return measure(arms, arm, repeat)
 
-    monkeypatch.setattr(in_process, "try_block", block)
+    monkeypatch.setattr(Arms, "try_block", block)
     return ran
 
 

@@ -14,12 +14,12 @@ pytest.importorskip("lm_eval")
 from lm_eval import evaluator  # noqa: E402
 from lm_eval.api.instance import Instance  # noqa: E402
 
-from specbench.harness import arms  # noqa: E402
 from specbench.harness.accuracy import evaluate as evaluation  # noqa: E402
 from specbench.harness.accuracy.gsm8k_task import EXEMPLARS, find_rows, read_rows  # noqa: E402
 from specbench.harness.accuracy.lm_eval_cli import register  # noqa: E402
 from specbench.harness.accuracy.lm_eval_model import SpecbenchLM  # noqa: E402
 from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise  # noqa: E402
+from specbench.harness.engines.native import engine as native  # noqa: E402
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 WARM = ["--warmup-max-s", "0.02"]
@@ -124,9 +124,9 @@ def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeyp
     (whole,) = runs.iterdir()
     put, calls = evaluation.RunStore.put, []
 
-    def interrupted(self, block):
-        put(self, block)
-        calls.append(block)
+    def interrupted(self):
+        put(self)
+        calls.append(self)
         if len(calls) == 3:  # in the middle of the second arm
             raise KeyboardInterrupt
 
@@ -145,7 +145,7 @@ def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeyp
 
 
 def test_an_arm_that_failed_is_a_row_and_is_tried_again(cli, words, only_run, monkeypatch):
-    build = arms.build_engine
+    build = native.build_engine
 
     def fails(arm, *rest):
         if arm.config.strategy == "ngram":
@@ -153,7 +153,7 @@ def test_an_arm_that_failed_is_a_row_and_is_tried_again(cli, words, only_run, mo
         return build(arm, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(arms, "build_engine", fails)
+        patch.setattr(native, "build_engine", fails)
         result = cli(*words, "-s", "no-spec", "-s", "ngram:k=2", "--limit", "2")
     assert result.exit_code == 1 and "ngram:k=2: not scored: RuntimeError: no room" in result.stdout
     result = cli("accuracy", "--resume", only_run().path)

@@ -23,9 +23,9 @@ def traced(monkeypatch):
     def install(**verdicts) -> list[str]:
         seen: list[str] = []
 
-        def certify(arm, engine, load, folder):
+        def certify(arm, deployment, load, folder):
             label = arm.config.label
-            assert not engine.has_work and len(load.prompts) == 3
+            assert not deployment.engine.has_work and len(load.prompts) == 3
             seen.append(label)
             verdict = verdicts.get(label.partition(":")[0].replace("-", "_"), "holds")
             if isinstance(verdict, BaseException):

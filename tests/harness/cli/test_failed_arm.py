@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness import arms
-from specbench.harness.run import prepare, runner
+from specbench.harness.engines.native import build
+from specbench.harness.engines.native import engine as native
+from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.store.run_directory import RunDirectory
 
 ARMS = ("-s", "no-spec", "-s", "ngram:k=2")
@@ -21,12 +22,12 @@ class KernelError(Exception):
 
 @pytest.fixture
 def ngram_breaks(monkeypatch):
-    def run_block(engine, load, on_finish=None, whole=runner.run_block):
-        if engine.strategy.name == "ngram":
+    def measure(self, load, sink, whole=NativeDeployment.measure):
+        if self.engine.strategy.name == "ngram":
             raise KernelError("invalid instruction\nat line 3")
-        return whole(engine, load, on_finish)
+        whole(self, load, sink)
 
-    monkeypatch.setattr(runner, "run_block", run_block)
+    monkeypatch.setattr(NativeDeployment, "measure", measure)
 
 
 def test_the_other_arms_go_on(cli, toy, only_run, ngram_breaks):
@@ -69,13 +70,13 @@ def test_all_arms_fail(cli, toy, only_run, ngram_breaks):
 def test_an_engine_that_memory_does_not_hold_is_a_row(cli, toy, only_run, monkeypatch):
     tried = []
 
-    def build_engine(arm, config, target, memory, whole=arms.build_engine):
+    def build_engine(arm, config, target, memory, whole=build.build_engine):
         if arm.config.strategy == "ngram":
             tried.append(arm.config.label)
             raise RuntimeError("CUDA out of memory. Tried to allocate 9 GiB")
         return whole(arm, config, target, memory)
 
-    monkeypatch.setattr(prepare, "build_engine", build_engine)
+    monkeypatch.setattr(native, "build_engine", build_engine)
     result = cli(*toy, *ARMS)
     assert result.exit_code == 1 and "failed: RuntimeError: CUDA out of memory" in result.stdout
     assert tried == ["ngram:k=2"] * 2 and only_run().done_blocks() == {("no-spec", 0)}
@@ -84,11 +85,11 @@ def test_an_engine_that_memory_does_not_hold_is_a_row(cli, toy, only_run, monkey
 def test_engines_are_built_once(cli, toy, monkeypatch):
     built = []
 
-    def build_engine(arm, config, target, memory, whole=arms.build_engine):
+    def build_engine(arm, config, target, memory, whole=build.build_engine):
         built.append(arm.config.label)
         return whole(arm, config, target, memory)
 
-    monkeypatch.setattr(prepare, "build_engine", build_engine)
+    monkeypatch.setattr(native, "build_engine", build_engine)
     assert cli(*toy, *ARMS, "--num-repeats", 2).exit_code == 0
     assert sorted(built) == ["ngram:k=2", "no-spec"], "in whatever order their caches fit best"
 

@@ -121,10 +121,10 @@ def test_an_arm_that_cannot_be_scored_is_a_row_and_is_tried_again(cli, asked, on
 
     warm_up = evaluate.warm_up_on_items
 
-    def fails(engine, requests, config):
-        if engine.strategy.name == "ngram":
+    def fails(deployment, requests, config):
+        if deployment.engine.strategy.name == "ngram":
             raise RuntimeError("no room")
-        return warm_up(engine, requests, config)
+        return warm_up(deployment, requests, config)
 
     with monkeypatch.context() as patch:
         patch.setattr(evaluate, "warm_up_on_items", fails)

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
+from specbench.harness.engines.native import engine as native
 from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.roofline.machine import Machine
-from specbench.harness.run import prepare
 
 GRID = ("-s", "ngram", "--num-drafts", "1,2", "--max-concurrency", "1,2")
 LABELS = ["no-spec", "ngram:k=1", "ngram:k=2"]
@@ -78,14 +78,14 @@ def test_refused_arms_are_rows(cli, toy_sweep, only_sweep):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_an_arm_that_does_not_fit_at_a_load_is_a_row_and_the_sweep_goes_on(cli, toy_sweep, only_sweep, monkeypatch):
-    def build_engine(arm, config, target, cache=None, whole=prepare.build_engine):
+    def build_engine(arm, config, target, cache=None, whole=native.build_engine):
         if arm.strategy.num_drafts == 2 and config.max_concurrency == 1:
             raise RuntimeError("out of memory: 3 GB asked for\nand more")
         if arm.strategy.num_drafts == 1 and config.max_concurrency == 2:
             raise ValueError("num_pages: 7 is not allowed")
         return whole(arm, config, target, cache)
 
-    monkeypatch.setattr(prepare, "build_engine", build_engine)
+    monkeypatch.setattr(native, "build_engine", build_engine)
     result = cli(*toy_sweep, *GRID)
     assert result.exit_code == 1
     sweep = only_sweep()

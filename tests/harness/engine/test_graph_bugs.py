@@ -32,10 +32,10 @@ from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.graphs import split_round
 from specbench.harness.engine.launcher import capture_sizes
 from specbench.harness.engine.layouts import MixedEntry, decode_batch, mixed_batch
-from specbench.harness.engine.ranges import NullRanges
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.state import RoundState
 from specbench.harness.engine.strategy import Phase
+from specbench.harness.engines.ranges import NullRanges
 from specbench.harness.spec.plans import PLANS
 
 

@@ -17,9 +17,9 @@ from toy.scripted import PATTERNS, Script, Scripted
 from specbench.harness.engine.graphs import DecodeRound, split_round
 from specbench.harness.engine.launcher import MAX_CAPTURED_ROWS, row_sizes
 from specbench.harness.engine.layouts import MixedEntry
-from specbench.harness.engine.ranges import NullRanges
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.strategy import Phase
+from specbench.harness.engines.ranges import NullRanges
 from specbench.harness.spec.plans import PLANS, GraphPlan, parse_plan
 
 NAMES = ["advance", "verify", "accept", "draft_first", "draft_next", "draft_next"]

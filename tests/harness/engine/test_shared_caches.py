@@ -55,5 +55,5 @@ def test_arms_are_built_so_that_each_cache_has_one_memory(monkeypatch):
     taken = []
     monkeypatch.setattr(OwnMemory, "take", lambda self, shape, *rest: taken.append(shape) or torch.zeros(shape))
     run = prepare(config, NullProgress())
-    assert set(run.engines) == set(STRATEGIES)
+    assert set(run.deployments.labels) == set(STRATEGIES)
     assert len(taken) == 4, "keys and values of the target and of one drafter layer, each once"

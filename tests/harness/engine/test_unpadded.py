@@ -15,9 +15,9 @@ from toy.prompts import text_prompt
 
 from specbench.harness.engine.clock import NullClock
 from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.ranges import NullRanges
 from specbench.harness.engine.request import FinishReason
 from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.engines.ranges import NullRanges
 from specbench.strategies.draft_layout import _sent
 
 PLANS = [

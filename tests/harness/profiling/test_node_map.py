@@ -15,15 +15,11 @@ from specbench.harness.engine.clock import END, GAP
 from specbench.harness.engine.graphs import Segment
 from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engine.strategy import Phase
-from specbench.harness.profiling import graph_nodes
-from specbench.harness.profiling.graph_nodes import GraphOperations
-from specbench.harness.profiling.node_map import (
-    NodeCounter,
-    NodeMap,
-    read_node_maps,
-    record_node_maps,
-    write_node_maps,
-)
+from specbench.harness.engines.native import graph_nodes
+from specbench.harness.engines.native.graph_nodes import GraphOperations
+from specbench.harness.engines.native.nodes import NodeCounter, record_node_maps
+from specbench.harness.engines.traced import NodeMap
+from specbench.harness.profiling.node_map import read_node_maps, write_node_maps
 from specbench.harness.spec.plans import PLANS
 
 KERNEL, MEMCPY, MEMSET, HOST, CHILD, EMPTY, EVENT = 0, 1, 2, 3, 4, 5, 7

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy.engines import make_engine, named_strategy
+from toy.engines import deployed, make_engine, named_strategy
 from toy.plans import Plan, late
 from toy.prompts import text_prompt
 
-from specbench.harness.arms import ResolvedArm
 from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.engines.base import ResolvedArm
+from specbench.harness.engines.load import Load
+from specbench.harness.engines.native.graph_nodes import GraphOperations
+from specbench.harness.engines.native.nodes import record_node_maps
+from specbench.harness.engines.traced import NodeMap, SteadyRounds
 from specbench.harness.profiling.analysis import analyse_trace
-from specbench.harness.profiling.graph_nodes import GraphOperations
-from specbench.harness.profiling.node_map import NodeMap, record_node_maps
 from specbench.harness.profiling.profile_run import arm_folder
 from specbench.harness.profiling.record import Profile, Subject, read_profile
 from specbench.harness.profiling.rules import PhaseRules
-from specbench.harness.profiling.steady import SteadyRounds, trace_rounds
 from specbench.harness.profiling.subject import subject_of
 from specbench.harness.profiling.tracers import TorchTracer
-from specbench.harness.run.drive import Load
 from specbench.workloads.base import Prompt
 
 pytestmark = pytest.mark.gpu
@@ -108,13 +108,12 @@ class _Arm:
 
 
 def _profile(case: Case, path: Path) -> tuple[Profile, SteadyRounds, tuple[NodeMap, ...]]:
-    engine, mode = _engine(case), SamplingMode.GREEDY
-    engine.launcher.capture([mode])
-    maps = record_node_maps(engine.launcher, BATCH, mode)
-    rounds = trace_rounds(engine, _load(), ROUNDS, TorchTracer(path, torch.device("cuda")))
+    tracer = TorchTracer(path, torch.device("cuda"))
+    traced = deployed(_engine(case)).trace(_load(), ROUNDS, tracer)
     arm: ResolvedArm = _Arm(case)  # type: ignore[assignment]
-    subject: Subject = subject_of(arm, engine, mode, rounds, None)
-    return analyse_trace(path, rules=PhaseRules.shipped(), node_maps=maps, subject=subject), rounds, maps
+    subject: Subject = subject_of(arm, traced)
+    profile = analyse_trace(path, rules=PhaseRules.shipped(), node_maps=traced.node_maps, subject=subject)
+    return profile, traced.rounds, traced.node_maps
 
 
 def test_nothing_can_be_counted_outside_a_capture():

@@ -13,10 +13,11 @@ from toy.engines import assert_idle, generate, make_engine, named_strategy, requ
 from toy.plans import CPU, Plan, late
 from toy.prompts import text_prompt
 
-from specbench.harness.engine.ranges import NullRanges
-from specbench.harness.profiling.steady import trace_rounds
+from specbench.harness.engines.load import Load
+from specbench.harness.engines.native.drive import native_request
+from specbench.harness.engines.native.steady import trace_rounds
+from specbench.harness.engines.ranges import NullRanges
 from specbench.harness.profiling.tracers import NoTracer, TorchTracer
-from specbench.harness.run.drive import Load
 from specbench.workloads.base import Prompt
 
 
@@ -35,7 +36,7 @@ def _engine(plan: Plan = CPU, **config):
 def test_the_batch_stays_full_though_answers_would_end():
     """Prompts ask for four tokens and their second ones are stop ids: neither ends a request within the rounds."""
     engine, load = _engine(), _load()
-    answers = generate(engine, [load.request(i) for i in range(3)])
+    answers = generate(engine, [native_request(load.request(i)) for i in range(3)])
     stops = tuple({r.output_ids[1] for r in answers.values()})
     rounds = trace_rounds(engine, replace(load, stop_token_ids=stops), 12, NoTracer())
     assert (rounds.batch_size, len(rounds.round_ns)) == (3, 12) and min(rounds.round_ns) > 0

@@ -14,7 +14,7 @@ from toy.checkpoints import (
     write_eagle3,
     write_llama,
 )
-from toy.engines import make_engine, named_strategy, toy_target
+from toy.engines import deployed, make_engine, named_strategy, toy_target
 from toy.plans import CPU_PLANS
 
 from specbench.harness.models.draft_models import make_draft_model
@@ -95,7 +95,7 @@ def test_bytes_of_the_published_shape():
     ],
 )
 def test_what_an_engine_records(strategy, drafts, levels, width, drafter):
-    forwards = forwards_of(make_engine(CPU_PLANS[0], strategy))
+    forwards = forwards_of(deployed(make_engine(CPU_PLANS[0], strategy)))
     assert forwards.dtype == "float32" and forwards.target == model_shape(toy_target().config, 4)
     assert (forwards.num_drafts, forwards.depth, forwards.topk) == (drafts, levels, width)
     assert drafter == (forwards.drafter and forwards.drafter.num_layers)

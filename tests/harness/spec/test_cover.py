@@ -8,8 +8,8 @@ import itertools
 import pytest
 from typer.testing import CliRunner
 
-from specbench.harness.arms import resolve_arm
 from specbench.harness.cli.main import app
+from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.spec import legality
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.cover import MOST_CELLS, legal_cells, pairwise_cover

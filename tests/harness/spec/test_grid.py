@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from specbench.harness.arms import resolve_arm
+from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.grid import make_grid
 from specbench.harness.spec.options import parse_numbers

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from specbench.harness.arms import resolve_arm
+from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.spec import legality
 from specbench.harness.spec.ablation import factor_rows, parse_factors
 from specbench.harness.spec.arm import Switches, parse_arm

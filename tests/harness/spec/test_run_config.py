@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from toy.engines import toy_target
 
-from specbench.harness.arms import build_engine, resolve_arm
+from specbench.harness.engines.native.arms import resolve_arm
+from specbench.harness.engines.native.build import build_engine
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, WORKLOADS, lookup
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.run_config import RunConfig

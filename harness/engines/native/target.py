@@ -1,4 +1,4 @@
-"""Loading what a run names: device, dtype, target model, tokenizer."""
+"""Loading what a run names: target model and tokenizer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specbench.harness.models.config import ModelConfig, read_config
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.models.loader import dummy_target, load_target
 from specbench.harness.models.shapes import published_shape
+from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.run_config import RunConfig
 
 
@@ -24,25 +25,6 @@ class Target:
     tokenizer: Any
     eos_token_ids: tuple[int, ...]
     described: dict[str, Any]
-
-
-def pick_device(name: str) -> torch.device:
-    """Raises ValueError if a GPU was asked for and there is none."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            "device: 'cuda' was asked for but torch sees no CUDA device; use --device cpu or fix the driver"
-        )
-    return torch.device(name)
-
-
-def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware multiplies it: any CUDA device, CPUs with AVX512-BF16 or AMX."""
-    if name == "auto":
-        fast = device.type == "cuda" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        name = "bfloat16" if fast else "float32"
-    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
 
 
 def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, name: str) -> None:
@@ -91,7 +73,7 @@ def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = N
         described |= {"source": f"random weights of the shape of {hub_name}", "sha256": "", "synthetic": True}
         described["num_layers"] = model.config.num_layers
         return Target(model, None, (), described)
-    from specbench.harness.models.source import (
+    from specbench.harness.checkpoints.source import (
         resolve_model,  # the GGUF reader and the hub client, which random weights do not need
     )
     from specbench.workloads.tokenizer import load_tokenizer

@@ -11,38 +11,39 @@ from specbench.harness.engine.clock import GAP, EventClock, NullClock
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.graphs import DecodeRound
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.run.drive import Load, settle
+from specbench.harness.engines.load import Load
+from specbench.harness.store.rows import PhaseRow
+
+from .drive import empty, native_request
 
 _NUM_PAIRS = 15
 
 
-def instrumented_phases(engine: Engine, load: Load) -> list[dict]:
+def instrumented_phases(engine: Engine, load: Load) -> list[PhaseRow]:
     """Rows of `phases.parquet` with `instrumented` set, for the largest batch; empty where rounds are not captured.
 
     The requests are the workload's own, so that lengths and acceptance are those of the run.
     """
     if engine.config.graph.decode_modes - {"full", "one"}:
         return []
-    num_requests = min(engine.config.max_num_seqs, len(load.prompts))
+    num_requests = min(engine.config.max_num_seqs, len(load))
     for index in range(num_requests):
-        engine.add(load.request(index))
+        engine.add(native_request(load.request(index)))
     while engine.scheduler.wants_mixed_step():
         engine.step()
-    rows: list[dict] = []
+    rows: list[PhaseRow] = []
     running = list(engine.scheduler.running)
     if running:
         mode = SamplingMode.of([r.sampling for r in running])
         probes = [engine.launcher.instrumented(len(running), mode) for _ in range(2)]
         # With the host between launches, events would show the host, not the round.
         rows = [] if probes[0].needs_host else _replay(engine, (probes[0], probes[1]))
-    for request in list(engine.scheduler.running):
-        engine.abort(request.id)
-    settle(engine)
+    empty(engine)
     engine.log.take()
     return rows
 
 
-def _replay(engine: Engine, probes: tuple[DecodeRound, DecodeRound]) -> list[dict]:
+def _replay(engine: Engine, probes: tuple[DecodeRound, DecodeRound]) -> list[PhaseRow]:
     """Replays the probes in turn, each followed by its status copy as in the engine's loop, so that the device time
     between two rounds is seen as well."""
     running = engine.scheduler.running
@@ -52,7 +53,7 @@ def _replay(engine: Engine, probes: tuple[DecodeRound, DecodeRound]) -> list[dic
         request.num_inflight += 2 * _NUM_PAIRS
     has_pages = engine.scheduler.reserve(running)
     engine.write_grants()
-    rows: list[dict] = []
+    rows: list[PhaseRow] = []
     for index in range(_NUM_PAIRS if has_pages else 0):
         for probe in probes:
             probe.batch.rows.slot_B.copy_(slots)
@@ -69,5 +70,5 @@ def _replay(engine: Engine, probes: tuple[DecodeRound, DecodeRound]) -> list[dic
     return rows
 
 
-def _row(step: int, phase: str, duration_ns: int) -> dict:
-    return dict(step=step, phase=phase, duration_ns=duration_ns, instrumented=True, source="external_event")
+def _row(step: int, phase: str, duration_ns: int) -> PhaseRow:
+    return PhaseRow(step, phase, duration_ns, instrumented=True, source="external_event")

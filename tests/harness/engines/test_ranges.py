@@ -8,7 +8,7 @@ from toy.engines import generate, make_engine, named_strategy, request
 from toy.plans import CPU
 from toy.prompts import text_prompt
 
-from specbench.harness.engine.ranges import NullRanges, TraceRanges, ranges_named
+from specbench.harness.engines.ranges import NullRanges, TraceRanges, ranges_named
 
 
 def _names(engine) -> set[str]:

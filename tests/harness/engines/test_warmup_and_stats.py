@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from specbench.harness.run.warmup import WarmUp
+from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.stats.spread import mean_interval, percentiles, ratio_interval, spread
 
 

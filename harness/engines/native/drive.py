@@ -1,58 +1,24 @@
-"""One block: a workload sent through an engine, and the raw rows it left."""
+"""The engine's loop under a load: warm-up, and one block from its first request to its last."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.run.warmup import WarmUp
-from specbench.workloads.base import Prompt
-
-_SEED_STRIDE = 1_000_003  # keeps the seeds of neighbouring runs apart
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """How requests are sent: `arrival_s` after the start at the earliest, at most `max_concurrency` at a time."""
-
-    prompts: Sequence[Prompt]
-    arrival_s: Sequence[float]
-    max_concurrency: int
-    temperature: float
-    top_k: int
-    top_p: float
-    stop_token_ids: tuple[int, ...]
-    seed: int
-
-    def request(self, index: int) -> Request:
-        prompt = self.prompts[index]
-        sampling = SamplingParams(
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            max_tokens=prompt.max_tokens,
-            stop_token_ids=self.stop_token_ids,
-            # By prompt, not by arm or repeat: every arm draws the same noise.
-            seed=(self.seed * _SEED_STRIDE + index) & 0x7FFF_FFFF_FFFF_FFFF,
-        )
-        return Request(index, prompt.token_ids, sampling)
+from specbench.harness.engine.request import Request
+from specbench.harness.engines.base import RowSink
+from specbench.harness.engines.load import Load, PromptRequest
+from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.store.rows import PhaseRow, RequestRow
 
 
-@dataclass(slots=True)
-class BlockRows:
-    """Raw rows of one block, for RunDirectory.append."""
-
-    requests: list[dict]
-    steps: list[dict]
-    phases: list[dict]
+def native_request(asked: PromptRequest) -> Request:
+    return Request(asked.id, asked.prompt_ids, asked.sampling)
 
 
-def request_row(request: Request, prompt_id: str) -> dict:
+def request_row(request: Request, prompt_id: str) -> RequestRow:
     assert request.finish_reason is not None
-    return dict(
+    return RequestRow(
         request_id=request.id,
         prompt_id=prompt_id,
         num_prompt_tokens=len(request.prompt_ids),
@@ -68,40 +34,57 @@ def request_row(request: Request, prompt_id: str) -> dict:
     )
 
 
-def run_block(engine: Engine, load: Load, on_finish: Callable[[Request], None] | None = None) -> BlockRows:
-    """Sends every prompt once and waits for all. The engine must be idle."""
+def run_block(engine: Engine, load: Load, sink: RowSink) -> None:
+    """Sends every prompt once and waits for all, unless the sink wants no more. The engine must be idle.
+
+    Steps and phases are handed over behind the last step, since nothing may stand between two of them; those of a
+    block that is cut short, too.
+    """
     assert not engine.has_work, "the engine is still busy with an earlier block"
-    engine.log.take()
-    engine.phase_log.clear()
-    finished: list[Request] = []
-    pending = list(range(len(load.prompts) - 1, -1, -1))
+    clear(engine)
+    try:
+        _send_all(engine, load, sink)
+    finally:
+        sink.add_steps(engine.log.take())
+        source = engine.clock.source
+        sink.add_phases([PhaseRow(step, name, ns, False, source) for step, name, ns in engine.phase_log])
+
+
+def _send_all(engine: Engine, load: Load, sink: RowSink) -> None:
+    pending = list(range(len(load) - 1, -1, -1))
     in_flight = 0
     start = time.perf_counter()
-    while pending or in_flight:
+    while (pending or in_flight) and not sink.cancelled:
         while (
             pending and in_flight < load.max_concurrency and time.perf_counter() - start >= load.arrival_s[pending[-1]]
         ):
-            engine.add(load.request(pending.pop()))
+            engine.add(native_request(load.request(pending.pop())))
             in_flight += 1
         if not engine.has_work:
             time.sleep(max(0.0, min(0.01, load.arrival_s[pending[-1]] - (time.perf_counter() - start))))
             continue
         for request in engine.step():
             in_flight -= 1
-            finished.append(request)
-            if on_finish:
-                on_finish(request)
+            sink.request(request_row(request, load.prompts[request.id].id))
+    empty(engine)
+
+
+def clear(engine: Engine) -> None:
+    """Forgets the rows of what ran before."""
+    engine.log.take()
+    engine.phase_log.clear()
+
+
+def empty(engine: Engine) -> None:
+    """Ends whatever is left, and reads what is still in flight: rounds launched before the host knew that their
+    requests had finished."""
+    for request in [*engine.scheduler.running, *engine.scheduler.waiting]:
+        engine.abort(request.id)
     settle(engine)
-    rows = [request_row(r, load.prompts[r.id].id) for r in sorted(finished, key=lambda r: r.id)]
-    phases = [
-        dict(step=step, phase=name, duration_ns=ns, instrumented=False, source=engine.clock.source)
-        for step, name, ns in engine.phase_log
-    ]
-    return BlockRows(rows, engine.log.take(), phases)
 
 
 def settle(engine: Engine) -> None:
-    """Reads what is still in flight: rounds launched before the host knew that their requests had finished."""
+    """Reads what is still in flight."""
     while engine.has_work:
         engine.step()
 
@@ -126,8 +109,7 @@ def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
         sender.step()
     sender.stop()
     engine.log.on_step = None
-    engine.log.take()
-    engine.phase_log.clear()
+    clear(engine)
 
 
 class _WarmUpSender:
@@ -139,7 +121,7 @@ class _WarmUpSender:
         self.live: set[int] = set()
 
     def send(self, index: int) -> None:
-        request = self.load.request(index % len(self.load.prompts))
+        request = native_request(self.load.request(index % len(self.load)))
         request.id = self.num_sent
         self.engine.add(request)
         self.live.add(self.num_sent)
@@ -162,7 +144,7 @@ def _meet_shapes(sender: _WarmUpSender, max_s: float) -> None:
     measured blocks whatever the compiler was too slow for.
     """
     load, started = sender.load, time.perf_counter()
-    by_length = sorted(range(len(load.prompts)), key=lambda index: len(load.prompts[index].token_ids))
+    by_length = sorted(range(len(load)), key=lambda index: len(load.prompts[index].token_ids))
     bounded = sender.engine.target.device.type == "cpu"
     for index in [] if bounded else [by_length[0], by_length[-1]]:
         sender.send(index)

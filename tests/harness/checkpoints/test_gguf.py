@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
-from specbench.harness.models import gguf as converter
-from specbench.harness.models.gguf import convert_gguf
+from specbench.harness.checkpoints import gguf as converter
+from specbench.harness.checkpoints.gguf import convert_gguf
+from specbench.harness.checkpoints.source import resolve_model
 from specbench.harness.models.loader import load_target
-from specbench.harness.models.source import resolve_model
 from specbench.workloads.tokenizer import load_tokenizer, read_eos_ids
 
 SHAPE = {

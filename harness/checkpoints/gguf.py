@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from specbench.harness.models.gguf_tokenizer import write_tokenizer
+from specbench.harness.checkpoints.gguf_tokenizer import write_tokenizer
 from specbench.workloads.asset_cache import require_free_disk
 
 CONVERTER_VERSION = 1

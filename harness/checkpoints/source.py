@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.harness.models.gguf import CONVERTER_VERSION, convert_gguf
+from specbench.harness.checkpoints.gguf import CONVERTER_VERSION, convert_gguf
 from specbench.workloads.asset_cache import Progress, cache_root
 from specbench.workloads.assets import AssetError, Hub, resolve
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from specbench.harness.checkpoints.shipped_heads import HEADS, PREFIX, shipped_folder, shipped_head, shipped_head_for
 from specbench.harness.models import shipped_heads
 from specbench.harness.models.heads import make_head
 from specbench.harness.models.loader import dummy_target
 from specbench.harness.models.shapes import SHAPES
-from specbench.harness.models.shipped_heads import HEADS, PREFIX, shipped_folder, shipped_head, shipped_head_for
 from specbench.harness.registry import WORKLOADS
 from specbench.harness.training.check import check_files
 from specbench.workloads.asset_table import ASSETS

@@ -1,25 +1,17 @@
-"""From an arm's configuration to an engine that can run it."""
+"""From an arm's configuration to one whose every switch is known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
-from .engine.config import EngineConfig
-from .engine.engine import Engine
-from .engine.ranges import ranges_named
-from .engine.request import Request
-from .engine.strategy import Strategy
-from .engine.synthetic import SyntheticAcceptance, parse_acceptance
-from .engine.target_cache import CacheMemory
-from .models.llama import LlamaModel
-from .registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup, strategy_class
-from .spec.arm import GRAPH_PART_KEYS, ArmConfig
-from .spec.legality import ALLOWED, Choices, resolve
-from .spec.run_config import RunConfig
+from specbench.harness.engine.lookahead import Lookahead
+from specbench.harness.engine.strategy import Strategy
+from specbench.harness.engine.synthetic import SyntheticAcceptance, parse_acceptance
+from specbench.harness.registry import strategy_class
+from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig
+from specbench.harness.spec.legality import ALLOWED, Choices, resolve
+from specbench.harness.spec.plans import PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +23,15 @@ class ResolvedArm:
     choices: Choices
     acceptance: SyntheticAcceptance | None
     notes: tuple[str, ...]
+
+    @property
+    def graph_parts(self) -> dict[str, str]:
+        return {part: getattr(self.choices.plan, part) for part in PARTS}
+
+    @property
+    def footprint(self) -> int:
+        """The one that writes furthest ahead needs the largest caches; all others fit into its memory."""
+        return Lookahead.of(self.strategy.num_drafts, self.strategy.tree).overhang
 
     def described(self) -> dict[str, Any]:
         return {
@@ -91,48 +92,3 @@ def _why_not(c: Choices) -> str:
         return c.device
     others = {"attention": c.attention, "sync": c.sync, "drafter": c.drafter}
     return "because of " + ", ".join(f"{name}={value}" for name, value in others.items() if value)
-
-
-def page_size_for(config: RunConfig, device: torch.device) -> int:
-    """A CPU views runs of pages, so large pages are best there; 16 is what GPU engines use."""
-    return config.page_size or (128 if device.type == "cpu" else 16)
-
-
-def build_engine(
-    arm: ResolvedArm, config: RunConfig, target: LlamaModel, cache_memory: CacheMemory | None = None
-) -> Engine:
-    engine_config = EngineConfig(
-        max_model_len=config.workload.max_model_len,
-        max_num_seqs=config.max_concurrency,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        page_size=page_size_for(config, target.device),
-        num_pages=config.num_pages,
-        graph=arm.choices.plan,
-        sync=arm.choices.sync,
-        status_lag=arm.choices.status_lag or 0,
-        drafter=arm.choices.drafter,
-    )
-    backends = {
-        name: lookup(ATTENTION_BACKENDS, name, "attention")()
-        for name in (arm.choices.attention, arm.choices.drafter_backend)
-    }
-    return Engine(
-        engine_config,
-        target,
-        arm.strategy,
-        backends[arm.choices.attention],
-        arm.acceptance,
-        ranges_named(config.ranges),
-        drafter_backend=backends[arm.choices.drafter_backend],
-        update=lookup(STATE_UPDATES, arm.choices.state_update, "state_update")(),
-        cache_memory=cache_memory,
-    )
-
-
-def check_requests(engine: Engine, requests: Iterable[Request]) -> None:
-    """Offers each request to an idle engine and withdraws it. Raises the engine's ValueError if it never fits."""
-    for request in requests:
-        engine.add(request)
-        engine.abort(request.id)
-        engine.step()
-    assert not engine.has_work

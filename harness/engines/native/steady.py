@@ -9,32 +9,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.request import Request
-from specbench.harness.run.drive import Load, settle
+from specbench.harness.engines.load import Load
+from specbench.harness.engines.traced import SteadyRounds, Tracer
 
-from .tracers import Tracer
+from .drive import clear, empty
 
 NUM_SETTLING_ROUNDS = 8  # after the last prompt: the first rounds meet cold caches and late status reads
 IGNORED_STOPS = "stop ids are ignored in profiled rounds, so that no request ends within them"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SteadyRounds:
-    """What host and engine saw of the rounds. `syncs`: blocking reads a round by the engine's names."""
-
-    batch_size: int
-    round_ns: tuple[int, ...]  # from the start of a step to the start of the next, host clock
-    syncs_per_round: float
-    syncs: dict[str, float]
-    host_phases_ns: dict[str, float]  # median by phase where launches are synchronous (CPU); else empty
-
-    @property
-    def median_ns(self) -> float:
-        return float(median(self.round_ns))
 
 
 def trace_rounds(engine: Engine, load: Load, num_rounds: int, tracer: Tracer) -> SteadyRounds:
@@ -48,8 +34,7 @@ def trace_rounds(engine: Engine, load: Load, num_rounds: int, tracer: Tracer) ->
     tracer.arm()
     try:
         _fill(engine, requests)
-        engine.log.take()
-        engine.phase_log.clear()
+        clear(engine)
         first = engine.num_steps
         engine.ranges = tracer.ranges
         tracer.begin()
@@ -63,9 +48,7 @@ def trace_rounds(engine: Engine, load: Load, num_rounds: int, tracer: Tracer) ->
     phases = list(engine.phase_log)
     for _ in range(engine.config.status_lag):  # whose own late reads are not the rounds'
         engine.step()
-    for request in list(engine.scheduler.running):
-        engine.abort(request.id)
-    settle(engine)
+    empty(engine)
     return _seen(engine, range(first, first + num_rounds), len(requests), starts_ns, phases)
 
 
@@ -128,11 +111,11 @@ def _run(engine: Engine, num_rounds: int) -> list[int]:
 def _seen(
     engine: Engine, steps: range, batch_size: int, starts_ns: list[int], phases: list[tuple[int, str, int]]
 ) -> SteadyRounds:
-    rows = {row["step"]: row for row in engine.log.take() if row["step"] in steps}
-    odd = [s for s in steps if s not in rows or (rows[s]["kind"], rows[s]["batch_size"]) != ("decode", batch_size)]
+    rows = {row.step: row for row in engine.log.take() if row.step in steps}
+    odd = [s for s in steps if s not in rows or (rows[s].kind, rows[s].batch_size) != ("decode", batch_size)]
     if odd:
         raise RuntimeError(f"rounds: the batch was not steady; {len(odd)} of {len(steps)} were not full decode rounds")
-    names = Counter(name for row in rows.values() for name in row["syncs"].split(",") if name)
+    names = Counter(name for row in rows.values() for name in row.syncs.split(",") if name)
     by_phase: dict[tuple[str, int], int] = {}
     for step, name, ns in phases:
         if step in steps:
@@ -140,7 +123,7 @@ def _seen(
     return SteadyRounds(
         batch_size=batch_size,
         round_ns=tuple(after - before for before, after in zip(starts_ns, starts_ns[1:], strict=False)),
-        syncs_per_round=sum(row["num_syncs"] for row in rows.values()) / len(steps),
+        syncs_per_round=sum(row.num_syncs for row in rows.values()) / len(steps),
         syncs={name: count / len(steps) for name, count in names.items()},
         host_phases_ns={
             name: float(median(ns for (phase, _), ns in by_phase.items() if phase == name))

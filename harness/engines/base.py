@@ -1,0 +1,192 @@
+"""The engine interface: what runs, experiments and certificates know of an engine.
+
+    engine = open_engine(config)
+    model, arms = engine.open(config, say)         # arms checked first, then weights loaded or a server asked
+    with engine.deploy(arm, config) as deployment:
+        deployment.check(load)
+        deployment.warm_up(load, WarmUp())
+        deployment.measure(load, sink)             # rows go to the sink as they end
+
+An engine object belongs to one run: what its deployments share (weights, memory for keys and values) it loads once.
+What an engine does not know is None in its rows, with the reason in its capabilities; never a zero, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specbench.harness.engines.load import Load, PromptRequest
+from specbench.harness.engines.traced import Traced, Tracer
+from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.conditions import Conditions
+from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.facts import Fact
+from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
+from specbench.workloads.base import ChatTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """`unknown`: what the engine does not know or cannot do, each with the reason as a reader of a table gets it."""
+
+    unknown: Mapping[Fact, str] = field(default_factory=dict)
+
+    def knows(self, fact: Fact) -> bool:
+        return fact not in self.unknown
+
+    def require(self, fact: Fact, for_what: str) -> None:
+        """ValueError with the engine's reason where it does not know `fact`."""
+        if fact in self.unknown:
+            raise ValueError(f"engine: {for_what} needs {fact.value}; {self.unknown[fact]}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineFacts:
+    """A deployment as it turned out to be, read back and never assumed. None: it does not tell."""
+
+    version: str | None
+    graph_mode: str | None
+    backend: str | None
+    hardware: str | None
+
+
+Switch = str | int | bool | None | Mapping[str, str]
+
+
+class ResolvedArm(Protocol):
+    """An arm whose every switch is known, for one engine."""
+
+    @property
+    def config(self) -> ArmConfig: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of its row must know."""
+        ...
+
+    @property
+    def graph_parts(self) -> Mapping[str, str]:
+        """How each part of a step runs; empty where the engine does not tell."""
+        ...
+
+    @property
+    def footprint(self) -> int:
+        """Deployments share memory; the one with the largest comes first."""
+        ...
+
+    def described(self) -> Mapping[str, Switch]:
+        """Its switches, for the record."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """What is served. `described` stands in the run record: name, source, sha256, dtype, device, ... `tokenizer` is
+    None where nobody has one; `eos_token_ids` end an answer."""
+
+    described: Mapping[str, str | int | bool | None]
+    vocab_size: int
+    tokenizer: ChatTokenizer | None
+    eos_token_ids: tuple[int, ...]
+
+
+class RowSink(Protocol):
+    """Takes rows as they end. What it has taken is kept, whatever happens next."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Nothing more is wanted: end what is in flight and return."""
+        ...
+
+    def request(self, row: RequestRow) -> None: ...
+
+    def add_steps(self, rows: Sequence[StepRow]) -> None: ...
+
+    def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """`log_prob`: of all scored tokens together; `is_greedy`: whether each is the likeliest of its position."""
+
+    log_prob: float
+    is_greedy: bool
+
+
+class Deployment(Protocol):
+    """One arm, ready to be asked. It does one thing at a time and is idle between calls."""
+
+    @property
+    def described(self) -> EngineFacts: ...
+
+    @property
+    def batch_size(self) -> int:
+        """Most requests in flight."""
+        ...
+
+    def check(self, load: Load) -> None:
+        """ValueError for a request that can never be served."""
+        ...
+
+    def warm_up(self, load: Load, warmup: WarmUp) -> None:
+        """Sends requests until times are stable, as `warmup` is told and says."""
+        ...
+
+    def measure(self, load: Load, sink: RowSink) -> None:
+        """Sends every prompt once and waits for all. RuntimeError and the like for what went wrong on the way."""
+        ...
+
+    def reset(self) -> None:
+        """Before a block: empties prefix caches and counters."""
+        ...
+
+    def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
+        """Texts by request id, cut at stop strings; None where there is no tokenizer. Rows hold what was kept."""
+        ...
+
+    def score(self, ids: Sequence[int], num_scored: int) -> Scored:
+        """The last `num_scored` of `ids`, each behind all before it."""
+        ...
+
+    def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
+        """Full decode rounds under a profiler. ValueError where the load cannot keep the batch full for so long."""
+        ...
+
+
+class Engine(Protocol):
+    """One kind of engine in one run."""
+
+    @property
+    def name(self) -> str: ...
+
+    def capabilities(self) -> Capabilities: ...
+
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> ResolvedArm:
+        """ValueError (`Refused` for what may not be combined) before anything is loaded or started."""
+        ...
+
+    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[ResolvedArm]]:
+        """Resolves the config's arms, loads what they share, and fills in what depends on it. ValueError as above."""
+        ...
+
+    def deploy(self, arm: ResolvedArm, config: RunConfig) -> AbstractContextManager[Deployment]:
+        """A process, a server, an object, an address; gone for certain when the context ends. ValueError for what the
+        user can mend, RuntimeError for memory that does not suffice and everything else."""
+        ...
+
+
+class OpenProgress(Protocol):
+    def say(self, text: str) -> None: ...
+
+    def asset(self, name: str, done: int, total: int) -> None:
+        """Bytes of a download: `done` of `total` (0: unknown)."""
+        ...
+
+
+def with_arm(arm: ArmConfig, text: str) -> str:
+    """An error's text with the arm that it is about."""
+    return text if text.startswith((f"{arm.strategy}:", f"{arm.label}:")) else f"{arm.label}: {text}"

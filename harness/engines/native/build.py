@@ -1,0 +1,63 @@
+"""From a resolved arm to an engine of ours that can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from specbench.harness.engine.config import EngineConfig
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import Request
+from specbench.harness.engine.target_cache import CacheMemory
+from specbench.harness.engines.ranges import ranges_named
+from specbench.harness.models.llama import LlamaModel
+from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
+from specbench.harness.spec.run_config import RunConfig
+
+from .arms import ResolvedArm
+
+
+def page_size_for(config: RunConfig, device: torch.device) -> int:
+    """A CPU views runs of pages, so large pages are best there; 16 is what GPU engines use."""
+    return config.page_size or (128 if device.type == "cpu" else 16)
+
+
+def build_engine(
+    arm: ResolvedArm, config: RunConfig, target: LlamaModel, cache_memory: CacheMemory | None = None
+) -> Engine:
+    engine_config = EngineConfig(
+        max_model_len=config.workload.max_model_len,
+        max_num_seqs=config.max_concurrency,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        page_size=page_size_for(config, target.device),
+        num_pages=config.num_pages,
+        graph=arm.choices.plan,
+        sync=arm.choices.sync,
+        status_lag=arm.choices.status_lag or 0,
+        drafter=arm.choices.drafter,
+    )
+    backends = {
+        name: lookup(ATTENTION_BACKENDS, name, "attention")()
+        for name in (arm.choices.attention, arm.choices.drafter_backend)
+    }
+    return Engine(
+        engine_config,
+        target,
+        arm.strategy,
+        backends[arm.choices.attention],
+        arm.acceptance,
+        ranges_named(config.ranges),
+        drafter_backend=backends[arm.choices.drafter_backend],
+        update=lookup(STATE_UPDATES, arm.choices.state_update, "state_update")(),
+        cache_memory=cache_memory,
+    )
+
+
+def check_requests(engine: Engine, requests: Iterable[Request]) -> None:
+    """Offers each request to an idle engine and withdraws it. Raises the engine's ValueError if it never fits."""
+    for request in requests:
+        engine.add(request)
+        engine.abort(request.id)
+        engine.step()
+    assert not engine.has_work

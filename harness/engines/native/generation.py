@@ -1,0 +1,115 @@
+"""Text out of an engine: prompts sent in parallel, stop strings applied by the host, outputs cut exactly.
+
+The engine knows stop ids only, and the host may see tokens late: what was generated past a stop string is dropped, so
+that the text does not depend on the strategy or on when its tokens were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from specbench.harness.engine.engine import Engine
+from specbench.harness.engine.request import Request
+from specbench.harness.engines.base import RowSink
+from specbench.harness.engines.load import PromptRequest, cut_at_stop
+from specbench.harness.store.rows import RequestRow
+
+from .drive import clear, empty, native_request, request_row
+
+Decode = Callable[[list[int]], str]
+
+
+def cut_tokens(output_ids: Sequence[int], stop: Sequence[str], decode: Decode) -> list[int]:
+    """The shortest beginning of `output_ids` whose text holds a stop string; all of them where none does.
+
+    A stop string that is once complete stays in every longer text, so the length is found by bisection.
+    """
+
+    def has_stop(count: int) -> bool:
+        text = decode(list(output_ids[:count]))
+        return any(s and s in text for s in stop)
+
+    if not has_stop(len(output_ids)):
+        return list(output_ids)
+    low, high = 0, len(output_ids)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if has_stop(middle) else (middle, high)
+    return list(output_ids[:high])
+
+
+class StopWatch:
+    """Looks for stop strings among the newest tokens of a request, so that a stopped one leaves the engine at once."""
+
+    def __init__(self, stop: Sequence[str], decode: Decode | None):
+        self._stop, self._decode = [s for s in stop if s], decode
+        # A byte is at most one token, so a stop string that ends in the new tokens begins within this many before.
+        self._overlap = max((len(s.encode()) for s in self._stop), default=0)
+        self._num_seen = 0
+
+    def is_stopped(self, output_ids: list[int]) -> bool:
+        if not self._stop or self._decode is None or len(output_ids) == self._num_seen:
+            return False
+        tail = output_ids[max(0, self._num_seen - self._overlap) :]
+        self._num_seen = len(output_ids)
+        text = self._decode(tail)
+        return any(s in text for s in self._stop)
+
+
+@torch.inference_mode()
+def generate(
+    engine: Engine, requests: Sequence[PromptRequest], decode: Decode | None, sink: RowSink
+) -> dict[int, str | None]:
+    """Sends all requests through an idle engine and waits for all. Those with stop strings, as many at a time as it
+    takes: the host watches what is running.
+
+    Raises the engine's ValueError for a prompt that does not fit.
+    """
+    assert not engine.has_work, "the engine is still busy"
+    assert decode is not None or not any(asked.stop for asked in requests), "stop strings need a tokenizer"
+    clear(engine)
+    asked_by_id = {asked.id: asked for asked in requests}
+    texts: dict[int, str | None] = {}
+    try:
+        for request in _finished(engine, requests, decode, sink):
+            asked = asked_by_id[request.id]
+            kept = cut_tokens(request.output_ids, asked.stop, decode) if decode and asked.stop else request.output_ids
+            sink.request(_kept_row(request, asked, kept))
+            texts[request.id] = cut_at_stop(decode(kept), asked.stop) if decode else None
+    finally:
+        sink.add_steps(engine.log.take())
+    return texts
+
+
+def _finished(
+    engine: Engine, requests: Sequence[PromptRequest], decode: Decode | None, sink: RowSink
+) -> Iterator[Request]:
+    most = engine.config.max_num_seqs if any(asked.stop for asked in requests) else len(requests)
+    live: dict[int, tuple[Request, StopWatch]] = {}
+    pending = iter(requests)
+    while not sink.cancelled:
+        while len(live) < most and (asked := next(pending, None)) is not None:
+            request = native_request(asked)
+            engine.add(request)
+            live[request.id] = request, StopWatch(asked.stop, decode)
+        if not live:
+            break
+        for request in engine.step():
+            del live[request.id]
+            yield request
+        for number, (request, watch) in live.items():
+            if watch.is_stopped(request.output_ids):
+                engine.abort(number)
+    empty(engine)
+
+
+def _kept_row(request: Request, asked: PromptRequest, kept: list[int]) -> RequestRow:
+    row = request_row(request, asked.key)
+    is_stopped = row.finish_reason == "abort" or len(kept) < len(request.output_ids)
+    return row._replace(
+        output_token_ids=kept,
+        num_output_tokens=len(kept),
+        finish_reason="stop" if is_stopped else row.finish_reason,
+    )

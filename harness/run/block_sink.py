@@ -1,0 +1,32 @@
+"""Rows on their way from an engine to the disk; whoever watches is told as requests end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from specbench.harness.store.journal import OpenBlock
+from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
+
+
+class WatchesRequests(Protocol):
+    def request_done(self, row: RequestRow) -> None: ...
+
+
+class BlockSink:
+    """The sink of one block: an engine's `RowSink`."""
+
+    cancelled = False
+
+    def __init__(self, block: OpenBlock, progress: WatchesRequests):
+        self._block, self._progress = block, progress
+
+    def request(self, row: RequestRow) -> None:
+        self._block.request(row)
+        self._progress.request_done(row)
+
+    def add_steps(self, rows: Sequence[StepRow]) -> None:
+        self._block.add_steps(rows)
+
+    def add_phases(self, rows: Sequence[PhaseRow]) -> None:
+        self._block.add_phases(rows)

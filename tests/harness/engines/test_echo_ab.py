@@ -1,0 +1,38 @@
+"""A/B of an engine that knows texts and times only, in one process and in processes of their own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from harness.cli.test_ab import inline  # noqa: F401
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    monkeypatch.setattr("specbench.reports.run_report.write_plots", lambda view, folder: [])
+
+
+@pytest.fixture
+def options(echo) -> list[str]:
+    words = echo[1:]
+    at = words.index("--num-repeats")
+    return [*words[:at], *words[at + 2 :], "-q"]
+
+
+@pytest.mark.parametrize("where", ["in-process", "fresh"])
+def test_a_slower_side_is_found(cli, options, server, request, where):
+    if where == "fresh":
+        request.getfixturevalue("inline")
+    more = ["--in-process"] if where == "in-process" else []
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=3", "--blocks", 6, "--json", *more, *options)
+    record = json.loads(result.stdout)
+    found = {one["metric"]["name"]: one["verdict"] for one in record["metrics"]}
+    assert found["TPOT"] == "improved" and found["step time"] == "no data" == found["tokens per step"]
+    assert record["same_output"] == {"num_same": 36, "num_pairs": 36, "is_enough": True}
+
+
+def test_equal_sides(cli, options):
+    result = cli("ab", "-A", "no-spec", "-B", "no-spec", "--blocks", 6, "--in-process", "--json", *options)
+    record = json.loads(result.stdout)
+    assert record["is_aa"] and not {c["verdict"] for c in record["metrics"]} & {"regressed", "improved"}

@@ -1,0 +1,53 @@
+"""A server that fails, and a run that is interrupted in the middle of a block: what had ended is kept."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    monkeypatch.setattr("specbench.reports.run_report.write_plots", lambda view, folder: [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("500", "the server answered 500: out of words"), ("cut", "cut the stream")]
+)
+def test_a_failing_server_is_a_row_and_the_others_go_on(cli, echo, only_run, server, fault, said):
+    server.on_request = lambda number, strategy: fault if strategy == "ngram" and number > 12 else ""
+    result = cli(*echo, *ARMS, "--num-repeats", 1)
+    assert result.exit_code == 1 and said in result.stdout and "Traceback" not in result.output
+    assert only_run().done_blocks() == {("no-spec", 0)} and set(only_run().failed_blocks()) == {("ngram:k=3", 0)}
+    (partial,) = only_run().partial_blocks()
+    assert partial.arm == "ngram:k=3" and 0 < len(partial.requests) < partial.num_requests == 6
+    server.on_request = lambda number, strategy: ""
+    again = cli("run", "--resume", only_run().path)
+    assert again.exit_code == 0 and only_run().partial_blocks() == [] and not (only_run().path / "journal").exists()
+
+
+def test_an_interrupted_block_keeps_the_requests_that_had_ended(cli, echo, only_run, server):
+    def interrupt(number: int, strategy: str) -> str:
+        if number == 12:  # after a warm-up and six requests of each arm begin
+            signal.raise_signal(signal.SIGINT)
+        return ""
+
+    server.on_request = interrupt
+    result = cli(*echo, *ARMS, "--num-repeats", 1)
+    assert result.exit_code == 130, result.output
+    run = only_run()
+    assert run.manifest["status"] == "interrupted" and run.done_blocks() == {("no-spec", 0)}
+    (partial,) = run.partial_blocks()
+    num = len(partial.requests)
+    assert 0 < num < 6 and [row.prompt_id for row in partial.requests] == [f"line-{n + 1}" for n in range(num)]
+    row = next(line for line in result.stdout.splitlines() if line.startswith("ngram"))
+    assert f"interrupted: {num} of 6 requests" in row and row.split()[1:3] == ["-", "-"]
+    assert run.frames().requests["arm"].unique().tolist() == ["no-spec"], "no figure is made of it"
+
+    server.on_request = lambda number, strategy: ""
+    resumed = cli("run", "--resume", run.path)
+    assert resumed.exit_code == 0 and "interrupted: " not in resumed.stdout
+    assert len(only_run().done_blocks()) == 2 and only_run().partial_blocks() == []
