@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from specbench.harness.engines.base import Capabilities, EngineFacts, Model, OpenProgress, RowSink, Scored, with_arm
+from specbench.harness.engines.base import Capabilities, EngineFacts, Model, OpenProgress, RowSink, Scored
 from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.conditions import Conditions
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.facts import Fact
 from specbench.harness.store.rows import RequestRow
@@ -220,9 +221,9 @@ class EchoEngine:
     def capabilities(self) -> Capabilities:
         return Capabilities({fact: TEXT_ONLY for fact in Fact})
 
-    def resolve(self, arm: ArmConfig, config: RunConfig) -> EchoArm:
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> EchoArm:
         if arm.strategy not in ("no-spec", "ngram") or arm.engine:
-            raise ValueError(with_arm(arm, "the echo server has no such arm; allowed: no-spec, ngram:k=K"))
+            raise ValueError("the echo server has no such arm; allowed: no-spec, ngram:k=K")
         return EchoArm(arm, 1 + int(arm.options.get("k", 0)))
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[EchoArm]]:

@@ -25,7 +25,7 @@ def test_a_slower_side_is_found(cli, options, server, request, where):
     if where == "fresh":
         request.getfixturevalue("inline")
     more = ["--in-process"] if where == "in-process" else []
-    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=3", "--blocks", 6, "--json", *more, *options)
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=3", "--blocks", 6, "--format", "json", *more, *options)
     record = json.loads(result.stdout)
     found = {one["metric"]["name"]: one["verdict"] for one in record["metrics"]}
     assert found["TPOT"] == "improved" and found["step time"] == "no data" == found["tokens per step"]
@@ -33,6 +33,6 @@ def test_a_slower_side_is_found(cli, options, server, request, where):
 
 
 def test_equal_sides(cli, options):
-    result = cli("ab", "-A", "no-spec", "-B", "no-spec", "--blocks", 6, "--in-process", "--json", *options)
+    result = cli("ab", "-A", "no-spec", "-B", "no-spec", "--blocks", 6, "--in-process", "--format", "json", *options)
     record = json.loads(result.stdout)
     assert record["is_aa"] and not {c["verdict"] for c in record["metrics"]} & {"regressed", "improved"}

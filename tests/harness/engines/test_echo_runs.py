@@ -39,7 +39,7 @@ def test_what_it_does_not_know_is_a_dash_with_a_reason(cli, echo, only_run):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_no_figure_of_what_it_does_not_know_is_a_number(cli, echo):
-    report = json.loads(cli(*echo, *ARMS, "--json", "-q").stdout)
+    report = json.loads(cli(*echo, *ARMS, "--format", "json", "-q").stdout)
     for block in report["blocks"]:
         assert block["tps"] > 0 and block["tpot_ms"]["mean"] > 0
         for name in ("num_preemptions", "syncs_per_round", "decode_tps", "steady_tps", "num_decode_rounds"):
@@ -75,7 +75,7 @@ def test_a_sweep(cli, echo, monkeypatch, runs):
     monkeypatch.setattr(experiment, "measure_machine", unknown)
     monkeypatch.setattr(sweep_output, "write_reports", lambda run: [])
     words = ["-s", "ngram", "--num-drafts", "1,3", "--max-concurrency", "1,2"]
-    result = cli("sweep", *echo[1:], *words, "--json", "-q")
+    result = cli("sweep", *echo[1:], *words, "--format", "json", "-q")
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     assert [arm["label"] for arm in record["arms"]] == ["no-spec", "ngram:k=1", "ngram:k=3"]
