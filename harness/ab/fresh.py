@@ -49,7 +49,7 @@ class FreshBlocks:
         num_blocks = self.plan.num_blocks
         for block, order in missing_blocks(self.plan, self.directory):
             for position, label in enumerate(order):
-                self.say(f"block {block + 1}/{num_blocks}: {label}, {self.plan.side(label).text or 'as given'}")
+                self.say(f"block {block + 1} of {num_blocks}: {label}, {self.plan.side(label).text or 'as given'}")
                 self._block(self.plan.side(label), block, position)
         shutil.rmtree(self.directory.path / _CHILDREN, ignore_errors=True)
 

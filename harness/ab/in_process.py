@@ -10,33 +10,12 @@ from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import Arms
-from specbench.harness.store.rows import RequestRow
 from specbench.harness.store.run_directory import RunDirectory
 
 from .blocks import add_record, missing_blocks
 from .code import code_state, own_checkout
 from .plan import MANIFEST_KEY, AbPlan
 from .watch import GpuProbe, Watch
-
-
-class BlockProgress:
-    """Progress that counts blocks instead of repeats of an arm."""
-
-    def __init__(self, inner: Progress, num_blocks: int):
-        self._inner, self._num_blocks = inner, num_blocks
-        self.is_quiet = inner.is_quiet
-
-    def say(self, text: str) -> None:
-        self._inner.say(text)
-
-    def asset(self, name: str, done: int, total: int) -> None:
-        self._inner.asset(name, done, total)
-
-    def start_block(self, arm: str, repeat: int, num_requests: int) -> None:
-        self._inner.start_block(f"block {repeat + 1}/{self._num_blocks}: {arm}", repeat, num_requests)
-
-    def request_done(self, row: RequestRow) -> None:
-        self._inner.request_done(row)
 
 
 def measure_in_process(
@@ -48,12 +27,11 @@ def measure_in_process(
     experiment would go on with other code than it began with.
     """
     _check_code(directory)
-    watched = BlockProgress(progress, plan.num_blocks)
-    arms = Arms(run, directory, watched)
+    arms = Arms(run, directory, progress, lambda label, block: f"block {block + 1} of {plan.num_blocks}: {label}")
     by_label = {arm.config.label: arm for arm in run.arms}
     missing = missing_blocks(plan, directory)
     for arm in run.arms if missing else ():
-        _warm(arms, arm, watched)
+        _warm(arms, arm, progress)
     for block, order in missing:
         for position, label in enumerate(order):
             with Watch(probe) as watch:

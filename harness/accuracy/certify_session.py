@@ -110,7 +110,7 @@ class Certifier:
         found = self._file.outputs(label, temperature)
         if found is None:
             requests = self._requests(temperature)
-            self._progress.start_block(f"{label}, temperature {temperature:g}", 0, len(requests))
+            self._progress.start_block(f"{label}, temperature {temperature:g}", len(requests))
             found = generate(self._deployment(label), requests, self._progress)
             self._file.keep_outputs(label, temperature, found)
         return found
@@ -142,5 +142,5 @@ class Certifier:
             )
             for i in range(num)
         ]
-        self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}", 0, num)
+        self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}", num)
         return judge.test(generate(self._deployment(label), requests, self._progress).outputs)

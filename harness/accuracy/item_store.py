@@ -51,7 +51,7 @@ class RunStore:
         if num_known:
             self._progress.say(f"{self._label}: {num_known} outputs are there already")
         if num_requests:
-            self._progress.start_block(self._label, self._next, num_requests)
+            self._progress.start_block(self._label, num_requests)
 
     def begin(self, num_requests: int) -> RowSink:
         self._block = self._directory.begin_block(self._label, self._next, num_requests)

@@ -74,14 +74,14 @@ class RunProgress:
             self._quarters[name] = quarter
             self.say(f"fetching {name}: {100 * quarter // _QUARTERS}% of {total / 1e6:,.0f} MB")
 
-    def start_block(self, arm: str, repeat: int, num_requests: int) -> None:
+    def start_block(self, what: str, num_requests: int) -> None:
         self._tokens = self._num_done = 0
         if self._bars is None:
-            self.say(f"{arm}: repeat {repeat + 1}, {num_requests} requests")
+            self.say(f"{what}, {num_requests} requests")
             return
         if self._block is not None:
             self._bars.remove_task(self._block)
-        self._block = self._bars.add_task(f"{arm} · repeat {repeat + 1}", total=num_requests, note="")
+        self._block = self._bars.add_task(what, total=num_requests, note="")
 
     def request_done(self, row: RequestRow) -> None:
         self._tokens += row.num_output_tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 
 from specbench.harness.engines.base import Deployment, ResolvedArm
 from specbench.harness.engines.warmup import WarmUp
@@ -49,8 +50,11 @@ class Arms:
     """The arms of a run and what is measured of them. A deployment is warmed when it is first used; one that fails is
     recorded and dropped."""
 
-    def __init__(self, run: PreparedRun, directory: RunDirectory, progress: Progress):
-        self._run, self._directory, self._progress = run, directory, progress
+    def __init__(
+        self, run: PreparedRun, directory: RunDirectory, progress: Progress, name_of: Callable[[str, int], str]
+    ):
+        """`name_of`: what a block is called while it is measured, from its arm and number."""
+        self._run, self._directory, self._progress, self._name_of = run, directory, progress, name_of
         self._warm: set[str] = set()
 
     def warm(self, arm: ResolvedArm) -> Deployment:
@@ -100,7 +104,7 @@ class Arms:
         label = arm.config.label
         try:
             deployment = self.warm(arm)
-            self._progress.start_block(label, repeat, len(self._run.load))
+            self._progress.start_block(self._name_of(label, repeat), len(self._run.load))
             deployment.reset()
             deployment.measure(self._run.load, BlockSink(block, self._progress))
         except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
@@ -118,8 +122,13 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     where the run directory cannot be written; what it holds is whole.
     """
     done = directory.done_blocks()
-    arms = Arms(run, directory, progress)
-    for repeat in range(run.config.num_repeats):
+    labels, num_repeats = [arm.config.label for arm in run.arms], run.config.num_repeats
+
+    def name_of(label: str, repeat: int) -> str:
+        return f"{label}, arm {labels.index(label) + 1} of {len(labels)}: repeat {repeat + 1} of {num_repeats}"
+
+    arms = Arms(run, directory, progress, name_of)
+    for repeat in range(num_repeats):
         shift = repeat % len(run.arms)
         for arm in run.arms[shift:] + run.arms[:shift]:
             if (arm.config.label, repeat) not in done and (block := arms.try_block(arm, repeat)) is not None:

@@ -123,8 +123,10 @@ class OpenBlock:
     def keep(self) -> None:
         """The block did not end: what there is stays, steps and phases included."""
         if self.requests:
-            self.journal.add("steps", self.steps)
-            self.journal.add("phases", self.phases)
+            if self.steps:
+                self.journal.add("steps", self.steps)
+            if self.phases:
+                self.journal.add("phases", self.phases)
             self.journal.close()
         else:
             self.journal.remove()

@@ -9,7 +9,7 @@ import pytest
 from toy.interrupts import terminal_signals
 
 import specbench
-from specbench.harness.run import runner
+from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.run.progress import NullProgress
 from specbench.reports.view import view_run
 
@@ -105,7 +105,7 @@ def test_progress_is_told(toy):
 
 
 def test_ctrl_c_keeps_what_was_measured_and_ends_the_script(toy, monkeypatch):
-    measure, blocks = runner.run_block, []
+    measure, blocks = NativeDeployment.measure, []
 
     def pressing(*words):
         blocks.append(words)
@@ -113,7 +113,7 @@ def test_ctrl_c_keeps_what_was_measured_and_ends_the_script(toy, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return measure(*words)
 
-    monkeypatch.setattr(runner, "run_block", pressing)
+    monkeypatch.setattr(NativeDeployment, "measure", pressing)
     with terminal_signals(), pytest.raises(KeyboardInterrupt, match="go on with: specbench run --resume"):
         specbench.run(strategy=ARMS, num_repeats=1, **toy)
     (path,) = toy["output_dir"].iterdir()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from specbench.harness.checkpoints import shipped_heads
 from specbench.harness.checkpoints.shipped_heads import HEADS, PREFIX, shipped_folder, shipped_head, shipped_head_for
-from specbench.harness.models import shipped_heads
 from specbench.harness.models.heads import make_head
 from specbench.harness.models.loader import dummy_target
 from specbench.harness.models.shapes import SHAPES

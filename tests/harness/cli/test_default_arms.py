@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from specbench.harness.models import shipped_heads
+from specbench.harness.checkpoints import shipped_heads
 from specbench.harness.spec.options import Conditions
 from specbench.harness.spec.plan import default_strategies
 from specbench.workloads.asset_cache import directory_sha256

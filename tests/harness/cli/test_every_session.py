@@ -15,16 +15,16 @@ from toy.interrupts import terminal_signals
 
 from specbench.harness.accuracy import certify_session
 from specbench.harness.accuracy import evaluate as evaluation
+from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.experiments import profile as profile_experiment
-from specbench.harness.run import runner
 from specbench.harness.store.run_directory import RunDirectory
 
 # Where the first signal arrives, and how to go on.
 COMMANDS: dict[str, tuple[ModuleType | type, str, str]] = {
-    "run": (runner, "run_block", "specbench run --resume"),
-    "sweep": (runner, "run_block", "specbench sweep --resume"),
-    "ab": (runner, "run_block", "specbench ab --resume"),
-    "power": (runner, "run_block", "specbench ab --resume"),
+    "run": (NativeDeployment, "measure", "specbench run --resume"),
+    "sweep": (NativeDeployment, "measure", "specbench sweep --resume"),
+    "ab": (NativeDeployment, "measure", "specbench ab --resume"),
+    "power": (NativeDeployment, "measure", "specbench ab --resume"),
     "certify": (certify_session, "generate", "specbench certify --run"),
     "accuracy": (evaluation.RunStore, "put", "specbench accuracy --resume"),
     "profile": (profile_experiment, "profile_arm", "specbench profile run"),

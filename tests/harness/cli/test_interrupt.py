@@ -20,7 +20,7 @@ BLOCKS = {(arm, repeat) for arm in ("no-spec", "ngram:k=2") for repeat in (0, 1)
 
 def signalled(words: list[str], number: signal.Signals, block: int) -> tuple[int, str, str]:
     """Runs the command, which gets the signal in its `block`-th block; exit code, stdout, stderr."""
-    return interrupted(words, r": repeat \d+, ", number, nth=block)
+    return interrupted(words, r": repeat \d+ of \d+, ", number, nth=block)
 
 
 def outputs(run: RunDirectory) -> dict[tuple[str, int, str], list[int]]:
@@ -57,7 +57,7 @@ def test_ctrl_c_keeps_what_was_measured(cli, toy, only_run, uninterrupted, tmp_p
 
     result = cli("run", "--resume", run.path)
     assert result.exit_code == 0, result.output
-    assert len(re.findall(r": repeat \d+, ", result.stderr)) == 2, "only what is missing is measured"
+    assert len(re.findall(r": repeat \d+ of \d+, ", result.stderr)) == 2, "only what is missing is measured"
     assert_as_uninterrupted(cli, toy, only_run(), uninterrupted, tmp_path)
     (resumed,) = only_run().manifest["resumes"]
     assert resumed["argv"][0] == "specbench"

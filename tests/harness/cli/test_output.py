@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from specbench.harness.cli.progress import RunProgress
-from specbench.harness.engine.request import Request, SamplingParams
+from specbench.harness.store.rows import RequestRow
 from specbench.workloads.assets import AssetError
 
 ARMS = ("-s", "no-spec", "-s", "ngram:k=2")
@@ -24,7 +24,8 @@ def test_table_on_stdout_and_lines_on_stderr(cli, toy, only_run, clock):
     assert result.stdout.rstrip().endswith(f"run directory: {only_run().path}")
     lines = result.stderr.splitlines()
     assert all(line.startswith("specbench: ") for line in lines) and "\x1b" not in result.stderr
-    assert "specbench: no-spec: repeat 1, 3 requests" in lines and "specbench: ngram:k=2: warming up" in lines
+    assert "specbench: no-spec, arm 1 of 2: repeat 1 of 1, 3 requests" in lines
+    assert "specbench: ngram:k=2: warming up" in lines
 
 
 def test_json_is_all_of_stdout(cli, toy):
@@ -83,13 +84,14 @@ def test_bars_on_a_terminal(no_color, monkeypatch):
     terminal = io.StringIO()
     with RunProgress(False, Console(file=terminal, force_terminal=True, width=100)) as progress:
         progress.asset("sharegpt", 30_000_000, 120_000_000)
-        progress.start_block("eagle:k=3[/x]", 0, 2)
-        done = Request(0, (1,), SamplingParams())
-        done.output_ids += [1, 2, 3]
+        progress.start_block("eagle:k=3[/x], arm 1 of 2: repeat 1 of 1", 2)
+        done = RequestRow(0, "p", 1, 3, "length", 0, 1, 2)
         progress.request_done(done)
         progress.request_done(done)
     text = terminal.getvalue()
-    assert "eagle:k=3[/x] · repeat 1" in text and "2 requests, 6 tokens" in text and "30 of 120 MB" in text
+    assert (
+        "eagle:k=3[/x], arm 1 of 2: repeat 1 of 1" in text and "2 requests, 6 tokens" in text and "30 of 120 MB" in text
+    )
     assert bool(COLOUR.search(text)) != no_color
 
 
@@ -98,10 +100,10 @@ def test_lines_without_a_terminal(monkeypatch):
     with RunProgress(False, Console(file=file, width=20)) as progress:
         for done in range(0, 101, 10):
             progress.asset("sharegpt", done * 1_000_000, 100_000_000)
-        progress.start_block("a label that is longer than the line", 1, 5)
+        progress.start_block("a label that is longer than the line", 5)
     assert file.getvalue().splitlines() == [
         *(f"specbench: fetching sharegpt: {percent}% of 100 MB" for percent in (0, 25, 50, 75, 100)),
-        "specbench: a label that is longer than the line: repeat 2, 5 requests",
+        "specbench: a label that is longer than the line, 5 requests",
     ]
 
 
@@ -111,5 +113,5 @@ def test_quiet_says_nothing(monkeypatch):
     with RunProgress(True, Console(file=terminal, force_terminal=True)) as progress:
         progress.say("something")
         progress.asset("sharegpt", 1, 2)
-        progress.start_block("ngram", 0, 1)
+        progress.start_block("ngram", 1)
     assert terminal.getvalue() == ""

@@ -79,7 +79,7 @@ def test_items_never_enter_the_speed(cli, asked, only_run):
 @pytest.mark.parametrize(
     ("line", "num_scored"),
     [
-        pytest.param("no-spec: repeat 1, 2 requests", 0, id="in a block"),
+        pytest.param("no-spec, arm 1 of 2: repeat 1 of 1, 2 requests", 0, id="in a block"),
         pytest.param("ngram:k=2: preparing counting", 6, id="in the items"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specbench.harness.cli import sweep_output
+from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.experiments import run as run_experiment
 from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.run import runner
@@ -59,14 +60,14 @@ def at_call(whole, number: int, how: BaseException, after: bool = False):
 STAGES = {
     "limits": (sweep_experiment, "measure_machine", 1, False),
     "first preparation": (run_experiment, "prepare", 1, False),
-    "first block": (runner, "run_block", 1, False),
-    "fourth block, not written": (runner, "run_block", 4, True),
+    "first block": (NativeDeployment, "measure", 1, False),
+    "fourth block, not written": (NativeDeployment, "measure", 4, True),
     "closing the first point": (runner, "close", 1, False),
     "first point closed": (runner, "close", 1, True),
     "reports of the first point": (sweep_output, "write_reports", 1, False),
     "between points": (sweep_output, "write_reports", 1, True),
     "second preparation": (run_experiment, "prepare", 2, True),
-    "block of the second point": (runner, "run_block", 6, True),
+    "block of the second point": (NativeDeployment, "measure", 6, True),
     "second point closed": (runner, "close", 2, True),
     "crossover": (sweep_output, "write_sweep_reports", 1, False),
 }
@@ -174,7 +175,7 @@ def test_a_curve_is_of_one_machine_and_one_set_of_prompts(cli, toy_sweep, only_s
 @pytest.mark.usefixtures("no_pictures")
 def test_arms_that_failed_stay_and_it_is_said_how_to_try_them_again(cli, toy_sweep, only_sweep, blocks):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "run_block", at_call(runner.run_block, 2, RuntimeError("out of memory")))
+        patch.setattr(NativeDeployment, "measure", at_call(runner.run_block, 2, RuntimeError("out of memory")))
         assert cli(*toy_sweep, *SMALL).exit_code == 1
     (failed, _), sweep = only_sweep().runs().values(), only_sweep()
     blocks.clear()
