@@ -155,6 +155,14 @@ def test_imports_point_in_the_allowed_directions(folder):
     assert not [v for path in files for v in _violations(path)]
 
 
+@pytest.mark.parametrize("folder", ["harness/experiments", "harness/run", "harness/api"])
+def test_what_measures_prints_nothing(folder):
+    """So that the command line and the Python API stand on the same code."""
+    for path in (ROOT / folder).rglob("*.py"):
+        imported = {word for line in path.read_text().splitlines() if "import " in line for word in line.split()[1:2]}
+        assert not {name.partition(".")[0] for name in imported} & {"typer", "rich", "click"}, path
+
+
 @pytest.mark.parametrize(
     ("where", "code", "bad"),
     [

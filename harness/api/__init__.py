@@ -19,7 +19,25 @@ _links = Path(__file__).resolve().parents[2] / ".ns" / "specbench"
 if _links.is_dir() and str(_links) not in __path__:
     __path__.append(str(_links))
 
+from specbench.harness.run.progress import NullProgress, Progress  # noqa: E402
+from specbench.harness.spec.commands import SweepOptions  # noqa: E402
+from specbench.harness.spec.options import RunOptions  # noqa: E402
+
 from .measure import ab, run, sweep  # noqa: E402
 from .results import AbResult, Run, Sweep, open_ab, open_run, open_sweep  # noqa: E402
 
-__all__ = ["AbResult", "Run", "Sweep", "ab", "open_ab", "open_run", "open_sweep", "run", "sweep"]
+__all__ = [
+    "AbResult",
+    "NullProgress",
+    "Progress",
+    "Run",
+    "RunOptions",
+    "Sweep",
+    "SweepOptions",
+    "ab",
+    "open_ab",
+    "open_run",
+    "open_sweep",
+    "run",
+    "sweep",
+]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from specbench.harness.run.progress import NullProgress
+from specbench.harness.run.progress import NullProgress, Progress
+from specbench.harness.spec.commands import AbOptions, SweepOptions
+from specbench.harness.spec.options import RunOptions
 
 from .options import Side, Value, read, side_text, words_of
 from .results import AbResult, Run, Sweep
 
 if TYPE_CHECKING:
     from specbench.harness.experiments.session import Directory, Resume
-    from specbench.harness.run.progress import Progress
-    from specbench.harness.spec.commands import SweepOptions
-    from specbench.harness.spec.options import RunOptions
 
 D = TypeVar("D", bound="Directory")
 
@@ -32,7 +31,6 @@ def run(options: RunOptions | None = None, *, progress: Progress | None = None, 
     Ctrl-C keeps what was measured and raises KeyboardInterrupt, which says how to go on.
     """
     from specbench.harness.experiments.run import RESUME, runs
-    from specbench.harness.spec.options import RunOptions
 
     asked, words = read(RunOptions, options, named)
     if len(asked.sizes) > 1:
@@ -51,7 +49,6 @@ def sweep(options: SweepOptions | None = None, *, progress: Progress | None = No
     """
     from specbench.harness.experiments.sweep import RESUME
     from specbench.harness.experiments.sweep import sweep as measured
-    from specbench.harness.spec.commands import SweepOptions
 
     asked, words = read(SweepOptions, options, named)
     argv = ["specbench", "sweep", *words]
@@ -71,8 +68,6 @@ def ab(a: Side, b: Side, *, progress: Progress | None = None, **named: Value) ->
     Raises ValueError for bad input and for sides that are not comparable. Ctrl-C as in `run`.
     """
     from specbench.harness.experiments.ab import RESUME, experiment
-    from specbench.harness.spec.commands import AbOptions
-    from specbench.harness.spec.options import RunOptions
 
     schema = AbOptions.schema()
     own = {"a": side_text(a), "b": side_text(b), **{name: v for name, v in named.items() if name in schema}}

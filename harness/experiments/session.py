@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -10,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.interrupts import StoppedAtOnce, interruptible
@@ -19,6 +20,7 @@ from specbench.harness.run.run_lock import run_lock
 from specbench.harness.spec.options import OutputOptions
 
 INTERRUPTED = "interrupted"
+_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
 
 
 class Directory(Protocol):
@@ -124,6 +126,8 @@ class Session(Generic[D]):
             try:
                 return self._end(self._directory, error)
             except OSError as full:
+                if not _is_of_disk(full):
+                    raise
                 raise self._cannot_write(self._directory, full) from full
             except StoppedAtOnce as stop:
                 stop.advice = self._advice(self._directory)
@@ -131,7 +135,7 @@ class Session(Generic[D]):
 
     def _end(self, directory: D, error: BaseException | None) -> bool:
         """Closes the directory as its measurement ended. Whether that is all there is to say of `error`."""
-        if isinstance(error, (OSError, StoppedAtOnce)):
+        if isinstance(error, StoppedAtOnce) or _is_of_disk(error):
             raise error
         if error is None:
             self._close(directory, None)
@@ -153,6 +157,11 @@ class Session(Generic[D]):
 
     def _advice(self, directory: D) -> str:
         return f"go on with: {self._resume(directory.path)}"
+
+
+def _is_of_disk(error: BaseException | None) -> TypeGuard[OSError]:
+    """Rather than of a connection or a program that is not there, which are OSErrors too."""
+    return isinstance(error, OSError) and error.errno in _OF_DISK
 
 
 def check_writable(folder: Path) -> None:

@@ -83,6 +83,20 @@ def test_bad_options_are_value_errors(toy, options, message):
     assert not toy["output_dir"].exists()
 
 
+def test_options_as_they_are_and_a_run_that_goes_on(toy):
+    options = specbench.RunOptions(**{**toy, "strategy": ("no-spec",), "num_repeats": 1})
+    run = specbench.run(options)
+    assert "--strategy no-spec" in run.record["command"] and "--num-prompts 3" in run.record["command"]
+    again = specbench.run(resume=run.path)
+    assert again.path == run.path and again.record["resumes"] == [], "nothing was left to measure"
+    with pytest.raises(ValueError, match="seed: options are given as they are or by name, not both"):
+        specbench.run(options, seed=1)
+    with pytest.raises(ValueError, match="resume: a run goes on with its own options; drop --seed"):
+        specbench.run(resume=run.path, seed=1)
+    with pytest.raises(ValueError, match="batch_sizes: '1,2' are several runs"):
+        specbench.run(batch_sizes=[1, 2], **toy)
+
+
 def test_what_is_not_stored_there(tmp_path, toy):
     for read in (specbench.open_run, specbench.open_sweep, specbench.open_ab):
         with pytest.raises(ValueError, match=str(tmp_path)):

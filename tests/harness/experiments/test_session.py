@@ -162,9 +162,10 @@ def test_bad_input_leaves_only_what_is_worth_keeping(log, keeps):
         assert log.manifest["status"] == "interrupted" and lines.lines[-1] == f"stopped; go on with: go on {log.path}"
 
 
-def test_other_errors_close_the_directory_and_go_on_up(log):
-    with pytest.raises(RuntimeError):
-        measure(log, raises(RuntimeError("a bug")), keeps=False)
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ConnectionResetError(errno.ECONNRESET, "reset by peer")])
+def test_other_errors_close_the_directory_and_go_on_up(log, error):
+    with pytest.raises(type(error)):
+        measure(log, raises(error), keeps=False)
     assert log.manifest["status"] == "interrupted"
 
 
