@@ -66,7 +66,7 @@ def test_keywords_are_the_options_that_words_are():
     ("named", "message"),
     [
         ({"colour": "red"}, "No such option: colour"),
-        ({"num_prompt": 3}, r"No such option: num_prompt \(did you mean num_prompts\?\)"),
+        ({"num_prompt": 3}, r"No such option: num_prompt \(did you mean 'num_prompts'\?\)"),
         ({"num_prompts": 2.5}, "num_prompts: '2.5' is not a whole number"),
         ({"ignore_eos": 1}, "ignore_eos: 1 is not allowed; allowed: True, False"),
     ],
