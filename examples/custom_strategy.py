@@ -8,7 +8,6 @@ python examples/custom_strategy.py
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import specbench
 from specbench.harness import registry
@@ -22,6 +21,7 @@ OPTIONS = {"dataset_name": "sharegpt", "num_prompts": 20}
 class RepeatDrafter:
     """Works on the round's buffers on the device and reads nothing back, so that it can be captured in a graph."""
 
+    model = None  # it has none of its own
     features = Features.NONE  # of the target's pass it needs nothing but its tokens
     bounded_parts: frozenset[str] = frozenset()
 
@@ -44,15 +44,11 @@ class RepeatDrafter:
 class Repeat(Strategy):
     """Its fields are its options: `repeat:k=3` on the command line. k: drafts a round."""
 
-    name: ClassVar[str] = "repeat"
-    graph: ClassVar[str] = "one"  # the graph plan it asks for on a GPU
-    depth_option: ClassVar[str | None] = "k"  # what a sweep varies
+    name = "repeat"
+    graph = "one"  # the graph plan it asks for on a GPU
+    depth_option = "k"  # its number of drafts, which a sweep varies
 
     k: int = 2
-
-    @property
-    def num_drafts(self) -> int:
-        return self.k
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         return RepeatDrafter(self.k, resources)
