@@ -1,4 +1,4 @@
-"""Keyword options as they would be typed: they are read, checked and recorded like those of the command line."""
+"""Keyword options: read and checked as those of the command line, and recorded as they would be typed there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from specbench.harness.spec.fields import Option, Options
+from specbench.harness.spec.fields import Option, Options, named_values
 from specbench.harness.spec.options import RunOptions
 
 Value = str | int | float | bool | Path | Sequence[str] | Sequence[int] | None
@@ -21,8 +21,7 @@ def read(
     """The options, given as they are or by name, and their words. ValueError naming one that cannot be."""
     schema = kind.schema()
     if options is None:
-        words = words_of(named, schema)
-        return kind.parse(words), words
+        return kind.of(named_values(named, schema)), words_of(named, schema)
     if named:
         raise ValueError(f"{next(iter(named))}: options are given as they are or by name, not both")
     values = {name: getattr(options, name) for name, said in schema.items() if getattr(options, name) != said.default}

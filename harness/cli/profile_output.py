@@ -23,7 +23,6 @@ from specbench.reports.profile_report import profiles_document
 from specbench.reports.result_table import ResultTable
 from specbench.reports.table import print_result
 
-FORMATS = ("table", "md", "json", "html")
 _SUFFIXES = {".md": "md", ".json": "json", ".html": "html", ".htm": "html"}
 
 
@@ -84,11 +83,7 @@ def _write(text: str, output: Path | None) -> None:
 
 
 def _format(format: str | None, output: Path | None) -> str:
-    if format is None:
-        return _SUFFIXES.get(output.suffix.lower(), "table") if output else "table"
-    if format not in FORMATS:
-        raise ValueError(f"format: {format!r} is not known; allowed: {', '.join(FORMATS)}")
-    return format
+    return format or (_SUFFIXES.get(output.suffix.lower(), "table") if output else "table")
 
 
 def _host_table(label: str, arm: ArmProfile) -> ResultTable:

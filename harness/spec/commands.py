@@ -14,7 +14,6 @@ _swept = partial(option, group="The sweep")
 _arms = partial(option, group="Arms")
 _sampling = partial(option, group="Sampling")
 _ARM = "An arm, as in `specbench run`. Repeatable"
-_IN_PROCESS = "Alternate in one process where start-up is dear, instead of a process a block."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ class AbOptions(OutputOptions):
     checkout: str | None = option(None, "Where revisions are looked up; default: the checkout this command runs from.")
     blocks: int = option(10, "Pairs of runs, one of each side; below 6 there is no verdict.")
     min_effect: str = option("1%", "The smallest change that matters.")
-    in_process: bool = option(False, _IN_PROCESS)
+    in_process: bool = option(False, "Alternate in one process where start-up is dear, instead of a process a block.")
     order_seed: int = option(42, "Draws which side goes first in each block.")
     min_same_output: str = option("0%", "Share of answers that must be identical on both sides, else exit code 6.")
     allow_mismatch: bool = option(False, "Compare sides that differ in prompts, sampling or load.")

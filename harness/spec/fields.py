@@ -144,6 +144,32 @@ def parse_words(words: Sequence[str], schema: Mapping[str, Option]) -> dict[str,
     return found
 
 
+def named_values(named: Mapping[str, object], schema: Mapping[str, Option]) -> dict[str, Value]:
+    """The options that keywords name, by their own name or as on a command line with underscores; None is not given.
+
+    A sequence stands for an option that is repeated, and for one that takes a text as 1,2,4. ValueError for anything
+    else.
+    """
+    by_name = {flag.strip("-").replace("-", "_"): said for said in schema.values() for flag in said.flags} | dict(
+        schema
+    )
+    found: dict[str, Value] = {}
+    for key, value in named.items():
+        said = by_name.get(canonical(key, by_name))
+        if said is None:
+            raise ValueError(f"No such option: {key}{nearest(key, by_name)}")
+        several = [value] if isinstance(value, (str, Path)) or not isinstance(value, Sequence) else value
+        if value is None:
+            continue
+        if said.kind is bool and not isinstance(value, bool):
+            raise ValueError(f"{said.name}: {value!r} is not allowed; allowed: True, False")
+        if said.is_many:
+            found[said.name] = tuple(read_text(said, str(one)) for one in several)  # type: ignore[assignment]
+        else:
+            found[said.name] = value if said.kind is bool else read_text(said, ",".join(map(str, several)))  # type: ignore[assignment]
+    return found
+
+
 def read_text(said: Option, text: str | None) -> Value:
     """One value of an option. ValueError for text that is not of its kind."""
     if text is None:

@@ -72,7 +72,7 @@ def test_an_ab(toy):
     ("options", "message"),
     [
         ({"strategy": "nospec"}, "'nospec' is not known"),
-        ({"num_prompt": 3}, "--num-prompt"),
+        ({"num_prompt": 3}, "No such option: num_prompt"),
         ({"num_prompts": 0}, "num_prompts"),
         ({"dtype": "int4"}, "dtype: 'int4' is not known; allowed: "),
     ],

@@ -18,6 +18,7 @@ from specbench.harness.spec.commands import (
     ProfileOptions,
     SweepOptions,
 )
+from specbench.harness.spec.fields import named_values
 from specbench.harness.spec.options import GROUPS, OutputOptions, RunOptions
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.spec.spellings import RENAMED, RENAMED_FILES, SYNONYMS
@@ -51,6 +52,28 @@ def test_words_of_a_command_are_options():
     assert parse("--num-prompts 3 --num-prompts 4").num_prompts == 4, "the later one counts"
     assert parse("--seed 42").given == {"seed"}, "named, though it is the default"
     assert parse("").given == frozenset() and parse("") == RunOptions()
+
+
+def test_keywords_are_the_options_that_words_are():
+    named = dict(strategy="ngram", stop_token_id=[5, 6], request_rate=2, ignore_eos=True, batch_sizes=[1, 8], seed=None)
+    words = "-s ngram --stop-token-id 5 --stop-token-id 6 --request-rate 2 --ignore-eos --batch-sizes 1,8"
+    assert RunOptions.of(named_values(named, RunOptions.schema())) == parse(words)
+    loads = SweepOptions.of(named_values({"max_concurrency": [1, 4], "block_size": 16}, SweepOptions.schema()))
+    assert (loads.loads, loads.page_size) == ("1,4", 16)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"colour": "red"}, "No such option: colour"),
+        ({"num_prompt": 3}, r"No such option: num_prompt \(did you mean 'num_prompts'\?\)"),
+        ({"num_prompts": 2.5}, "num_prompts: '2.5' is not a whole number"),
+        ({"ignore_eos": 1}, "ignore_eos: 1 is not allowed; allowed: True, False"),
+    ],
+)
+def test_keywords_that_are_no_options_are_named(named, message):
+    with pytest.raises(ValueError, match=message):
+        named_values(named, RunOptions.schema())
 
 
 @pytest.mark.parametrize(
