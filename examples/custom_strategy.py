@@ -22,6 +22,7 @@ OPTIONS = {"dataset_name": "sharegpt", "num_prompts": 20}
 class RepeatDrafter:
     """Works on the round's buffers on the device and reads nothing back, so that it can be captured in a graph."""
 
+    model = None  # it runs no passes of a model
     features = Features.NONE  # of the target's pass it needs nothing but its tokens
     bounded_parts: frozenset[str] = frozenset()
 
