@@ -63,6 +63,7 @@ def footnotes(view: RunView) -> list[tuple[str, str]]:
         ("workload sha256", str(workload.get("sha256", "unknown"))),
         ("model", compact(manifest.get("model") or config.get("model"))),
         ("sampling", compact(manifest.get("sampling") or config.get("sampling"))),
+        ("engine", _engine(config)),
         ("hardware", hardware_line(manifest.get("environment") or {})),
         ("specbench", _commit(manifest.get("git"))),
         ("command", str(manifest["command"])),
@@ -105,6 +106,12 @@ def compact(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(compact(item) for item in value) + "]"
     return "" if value is None else str(value)
+
+
+def _engine(config: Mapping[str, Any]) -> str:
+    """Of runs that another engine than ours served."""
+    name = str(config.get("engine", "specbench"))
+    return "" if name == "specbench" else name
 
 
 def _commit(git: Mapping[str, Any] | None) -> str:

@@ -157,6 +157,14 @@ class Deployment(Protocol):
         ...
 
 
+class OpenProgress(Protocol):
+    def say(self, text: str) -> None: ...
+
+    def asset(self, name: str, done: int, total: int) -> None:
+        """Bytes of a download: `done` of `total` (0: unknown)."""
+        ...
+
+
 class Engine(Protocol):
     """One kind of engine in one run."""
 
@@ -176,14 +184,6 @@ class Engine(Protocol):
     def deploy(self, arm: ResolvedArm, config: RunConfig) -> AbstractContextManager[Deployment]:
         """A process, a server, an object, an address; gone for certain when the context ends. ValueError for what the
         user can mend, RuntimeError for memory that does not suffice and everything else."""
-        ...
-
-
-class OpenProgress(Protocol):
-    def say(self, text: str) -> None: ...
-
-    def asset(self, name: str, done: int, total: int) -> None:
-        """Bytes of a download: `done` of `total` (0: unknown)."""
         ...
 
 

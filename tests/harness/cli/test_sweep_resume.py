@@ -175,7 +175,7 @@ def test_a_curve_is_of_one_machine_and_one_set_of_prompts(cli, toy_sweep, only_s
 @pytest.mark.usefixtures("no_pictures")
 def test_arms_that_failed_stay_and_it_is_said_how_to_try_them_again(cli, toy_sweep, only_sweep, blocks):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NativeDeployment, "measure", at_call(runner.run_block, 2, RuntimeError("out of memory")))
+        patch.setattr(NativeDeployment, "measure", at_call(NativeDeployment.measure, 2, RuntimeError("out of memory")))
         assert cli(*toy_sweep, *SMALL).exit_code == 1
     (failed, _), sweep = only_sweep().runs().values(), only_sweep()
     blocks.clear()
