@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from specbench.harness.registry import BASELINE, strategy_class
 
-from .arm import ArmConfig, parse_arm
+from .arm import ArmConfig, arm_key, parse_arm
 from .legality import Refused
 from .variant import CheckArm, Variant
 
@@ -64,7 +64,9 @@ def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int |
 def _family(argument: str) -> str:
     strategy, _, body = argument.partition(":")
     kept = [
-        pair for pair in body.split(",") if pair and pair.partition("=")[0] != strategy_class(strategy).depth_option
+        pair
+        for pair in body.split(",")
+        if pair and arm_key(pair.partition("=")[0]) != strategy_class(strategy).depth_option
     ]
     return strategy + (f":{','.join(kept)}" if kept else "")
 

@@ -43,6 +43,8 @@ def test_an_argument_with_its_own_number_stays():
         ("ngram:k=2,max_n=4", 2),
     ]
     assert {r.family for r in made.rows[1:]} == {"ngram:max_n=4"}
+    (theirs,) = grid(["ngram:num_speculative_tokens=3,max_n=4"]).rows[1:]
+    assert (theirs.family, theirs.num_drafts) == ("ngram:max_n=4", 3)
 
 
 def test_trees_are_swept_over_their_depth():
