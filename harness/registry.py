@@ -1,18 +1,69 @@
 """Names to lazily imported things: nothing is imported until its name is used, so `--help` and `list` stay fast.
 
-A new strategy, attention backend, workload or report is one file and one line here.
+A new strategy, attention backend, workload or engine is one file and one line here, or an entry point of another
+package, in the group `specbench.strategies`, `specbench.attention_backends` and so on. Our own are not entry points: a
+checkout must know them by its own files, whatever version is installed beside it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
-from collections.abc import Mapping
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, TypeVar
 
 from specbench.harness.text import nearest
 
 T = TypeVar("T", bound="StrategyKind")
+
+
+class Table(MutableMapping[str, str]):
+    """Names of one kind, each with its `module:attribute`: ours first, then those of installed packages.
+
+    `group` is the packages' entry-point group. They are looked for when a name is looked up or all are listed.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, str]):
+        self.group = group
+        self.own = dict(own)
+
+    @property
+    def foreign(self) -> Mapping[str, Mapping[str, str]]:
+        """By name: `module:attribute` by the package that registers it; more than one package is a conflict."""
+        return _entry_points(self.group, tuple(sys.path))
+
+    def owners(self, name: str) -> list[str]:
+        """The packages that register a name, with their versions."""
+        return [*(["specbench-harness"] if name in self.own else []), *self.foreign.get(name, ())]
+
+    def __getitem__(self, name: str) -> str:
+        return self.own[name] if name in self.own else next(iter(self.foreign[name].values()))
+
+    def __setitem__(self, name: str, target: str) -> None:
+        self.own[name] = target
+
+    def __delitem__(self, name: str) -> None:
+        del self.own[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.own, **self.foreign})
+
+    def __len__(self) -> int:
+        return len({**self.own, **self.foreign})
+
+
+@functools.lru_cache(maxsize=16)
+def _entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, Mapping[str, str]]:
+    """`path` is sys.path, where packages are looked for."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for point in entry_points(group=group):
+        found[point.name][f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"] = point.value
+    return dict(found)
 
 
 class StrategyKind:
@@ -65,66 +116,114 @@ class StrategyKind:
         return cls(**values)
 
 
-ENGINES: Mapping[str, str] = {
-    "specbench": "specbench.harness.engines.native.engine:NativeEngine",
-}
+ENGINES = Table("specbench.engines", {"specbench": "specbench.harness.engines.native.engine:NativeEngine"})
 
-STRATEGIES: Mapping[str, str] = {
-    "no-spec": "specbench.strategies.no_spec:NoSpec",
-    "eagle": "specbench.strategies.eagle:Eagle",
-    "eagle-topk": "specbench.strategies.eagle_topk:EagleTopk",
-    "naive-eagle": "specbench.strategies.naive_eagle:NaiveEagle",
-    "ngram": "specbench.strategies.ngram:Ngram",
-    "draft-model": "specbench.strategies.draft_model:DraftModel",
-}
-BASELINE = next(iter(STRATEGIES))
-"""Every speed-up is measured against it: the first arm that runs it, in the same run. Readers of stored runs know it
-without an import."""
+STRATEGIES = Table(
+    "specbench.strategies",
+    {
+        "no-spec": "specbench.strategies.no_spec:NoSpec",
+        "eagle": "specbench.strategies.eagle:Eagle",
+        "eagle-topk": "specbench.strategies.eagle_topk:EagleTopk",
+        "naive-eagle": "specbench.strategies.naive_eagle:NaiveEagle",
+        "ngram": "specbench.strategies.ngram:Ngram",
+        "draft-model": "specbench.strategies.draft_model:DraftModel",
+    },
+)
+BASELINE = next(iter(STRATEGIES.own))
+"""The first of the table: every speed-up is measured against the first arm that runs it, in the same run. Readers of
+stored runs know it without an import."""
 
-ATTENTION_BACKENDS: Mapping[str, str] = {
-    "torch": "specbench.kernels.attention.torch_attention:TorchAttention",
-    "triton": "specbench.kernels.attention.triton_attention:TritonAttention",
-    "flash-attention": "specbench.kernels.attention.flash_attention:FlashAttention",
-    "flashinfer": "specbench.kernels.attention.flashinfer_attention:FlashInferAttention",
-    "flashinfer-xqa": "specbench.kernels.attention.flashinfer_xqa:FlashInferXqa",
-}
+ATTENTION_BACKENDS = Table(
+    "specbench.attention_backends",
+    {
+        "torch": "specbench.kernels.attention.torch_attention:TorchAttention",
+        "triton": "specbench.kernels.attention.triton_attention:TritonAttention",
+        "flash-attention": "specbench.kernels.attention.flash_attention:FlashAttention",
+        "flashinfer": "specbench.kernels.attention.flashinfer_attention:FlashInferAttention",
+        "flashinfer-xqa": "specbench.kernels.attention.flashinfer_xqa:FlashInferXqa",
+    },
+)
 
-STATE_UPDATES: Mapping[str, str] = {
-    "fused": "specbench.kernels.state_update:FusedStateUpdate",
-    "torch": "specbench.kernels.torch_update:TorchStateUpdate",
-}
+STATE_UPDATES = Table(
+    "specbench.state_updates",
+    {
+        "fused": "specbench.kernels.state_update:FusedStateUpdate",
+        "torch": "specbench.kernels.torch_update:TorchStateUpdate",
+    },
+)
 
-WORKLOADS: Mapping[str, str] = {
-    "sharegpt": "specbench.workloads.sharegpt:load",
-    "sharegpt-held-out": "specbench.workloads.held_out:load",
-    "gsm8k": "specbench.workloads.gsm8k:load",
-    "gsm8k-train": "specbench.workloads.gsm8k:load",
-    "gsm-symbolic": "specbench.workloads.gsm_symbolic:load",
-    "random": "specbench.workloads.random_lengths:load",
-    "sharegpt-lengths": "specbench.workloads.sharegpt_lengths:load",
-    "jsonl": "specbench.workloads.jsonl:load",
-    "hf": "specbench.workloads.hf:load",
-    "mt-bench": "specbench.workloads.questions:load_mt_bench",
-    "humaneval": "specbench.workloads.questions:load_humaneval",
-}
+WORKLOADS = Table(
+    "specbench.workloads",
+    {
+        "sharegpt": "specbench.workloads.sharegpt:load",
+        "sharegpt-held-out": "specbench.workloads.held_out:load",
+        "gsm8k": "specbench.workloads.gsm8k:load",
+        "gsm8k-train": "specbench.workloads.gsm8k:load",
+        "gsm-symbolic": "specbench.workloads.gsm_symbolic:load",
+        "random": "specbench.workloads.random_lengths:load",
+        "sharegpt-lengths": "specbench.workloads.sharegpt_lengths:load",
+        "jsonl": "specbench.workloads.jsonl:load",
+        "hf": "specbench.workloads.hf:load",
+        "mt-bench": "specbench.workloads.questions:load_mt_bench",
+        "humaneval": "specbench.workloads.questions:load_humaneval",
+    },
+)
+
+TABLES = (ENGINES, STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS)
 
 
-def lookup(table: Mapping[str, str], name: str, kind: str) -> Any:
-    """The object registered under `name`. ValueError with the known names, and the nearest one, for an unknown name."""
+def lookup(table: Table, name: str, kind: str) -> Any:
+    """The object registered under `name`. ValueError with the known names, and the nearest one, for an unknown name;
+    with the packages for one that several register, or that its package cannot import."""
     if name not in table:
         raise ValueError(f"{kind}: {name!r} is not known{nearest(name, table)}; allowed: {', '.join(table)}")
+    owners = table.owners(name)
+    if len(owners) > 1:
+        raise ValueError(f"{kind}: {name!r} is registered by {' and by '.join(owners)}; uninstall all but one")
     module, _, attribute = table[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever a package raises: it is named
+        if name in table.own:
+            raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(f"{kind}: {name!r} of {owners[0]} cannot be imported: {reason}") from error
+
+
+def plug_ins() -> list[str]:
+    """One line for each name of another package: where it is from, or why it cannot be used. Imports all of them."""
+    lines = []
+    for table in TABLES:
+        kind = table.group.removeprefix("specbench.")
+        load = strategy_class if table is STRATEGIES else functools.partial(lookup, table, kind=kind)
+        for name in table.foreign:
+            try:
+                load(name)
+                lines.append(f"{kind}: {name} of {table.owners(name)[0]}")
+            except ValueError as error:
+                lines.append(str(error))
+    return lines
 
 
 def strategy_class(name: str) -> type[StrategyKind]:
     """What a strategy declares, before an engine is built. Imports it, and torch with it."""
-    return lookup(STRATEGIES, name, "strategy")
+    kind = lookup(STRATEGIES, name, "strategy")
+    if not (isinstance(kind, type) and issubclass(kind, StrategyKind) and kind.name == name):
+        owner = STRATEGIES.owners(name)[0]
+        raise ValueError(f"strategy: {name!r} of {owner}: {STRATEGIES[name]} is not a strategy of that name")
+    return kind
 
 
 def declared_strategies() -> list[type[StrategyKind]]:
-    """All of them; those that take a head stand last."""
-    return sorted(map(strategy_class, STRATEGIES), key=lambda kind: kind.takes_head)
+    """All that can be used; those that take a head stand last."""
+    found = []
+    for name in STRATEGIES:
+        try:
+            found.append(strategy_class(name))
+        except ValueError:  # of a package that nobody asked for
+            if name in STRATEGIES.own:
+                raise
+    return sorted(found, key=lambda kind: kind.takes_head)
 
 
 def head_strategy() -> str:

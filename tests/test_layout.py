@@ -113,10 +113,9 @@ def test_name_version_and_command(project):
 def test_the_registry_names_files_that_exist():
     from specbench.harness import registry
 
-    tables = [t for name, t in vars(registry).items() if name.isupper() and isinstance(t, dict)]
-    assert len(tables) >= 3
-    for table in tables:
-        for target in table.values():
+    assert sum(bool(table.own) for table in registry.TABLES) >= 4
+    for table in registry.TABLES:
+        for target in table.own.values():
             module = target.partition(":")[0].split(".")[1:]
             assert (ROOT.joinpath(*module).with_suffix(".py")).exists(), target
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS
-from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, Refused, resolve
+from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS, plug_ins
+from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, Refused, allowed, resolve
 from specbench.harness.spec.plans import PARTS, PLANS
 from specbench.harness.spec.recipe_files import base_summaries, recipe_summaries
 
@@ -25,9 +25,9 @@ def _has_gpu() -> bool:
 def _availability(device: str) -> dict[str, dict[str, str]]:
     """For each switch and value: `yes`, or why not."""
     table: dict[str, dict[str, str]] = {}
-    for switch, values in ALLOWED.items():
+    for switch in ALLOWED:
         table[switch] = {}
-        for value in values:
+        for value in allowed(switch):
             if value == "auto":
                 continue
             try:
@@ -36,6 +36,8 @@ def _availability(device: str) -> dict[str, dict[str, str]]:
                 table[switch][value] = "yes"
             except Refused as error:
                 table[switch][value] = f"no: {error.reason}"
+            except ValueError as error:  # another package's
+                table[switch][value] = f"no: {error}"
     return table
 
 
@@ -59,6 +61,7 @@ def list_choices(
         "device": device,
         "strategies": list(STRATEGIES),
         "workloads": list(WORKLOADS),
+        "plug_ins": plug_ins(),
         "recipes": recipe_summaries(),
         "bases": base_summaries(),
         "attention_backends": list(ATTENTION_BACKENDS),
@@ -84,6 +87,8 @@ def _print_tables(content: dict) -> None:
     console.print(f"device: [bold]{content['device']}[/]")
     console.print(f"strategies: {', '.join(content['strategies'])}")
     console.print(f"workloads: {', '.join(content['workloads'])}")
+    for line in content["plug_ins"]:
+        console.print(f"plug-in, {line}")
     for title, key in (("recipes (--recipe NAME)", "recipes"), ("bases (--base NAME)", "bases")):
         files = Table(title=title, title_justify="left", show_header=False)
         for name, summary in content[key].items():

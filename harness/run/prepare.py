@@ -6,6 +6,7 @@ One that the memory does not hold is a result: it is made again at its turn, and
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +26,6 @@ from specbench.workloads.assets import resolve
 from specbench.workloads.base import Workload
 
 Block = tuple[str, int]  # arm, repeat
-_RANDOM_IDS = ("random", "sharegpt-lengths")  # workloads that need no tokenizer
 
 
 @dataclass(slots=True)
@@ -62,10 +62,10 @@ def prepare(
     to `refused` of the result instead, and its blocks will say so in their rows.
     """
     load_workload = lookup(WORKLOADS, config.workload.name, "dataset-name")
-    if config.load_format == "dummy" and config.workload.name not in _RANDOM_IDS:
+    if config.load_format == "dummy" and _needs_tokenizer(load_workload):
         raise ValueError(
             f"dataset-name: {config.workload.name!r} needs a tokenizer, which --load-format dummy does not have; "
-            f"use --dataset-name {' or '.join(_RANDOM_IDS)}"
+            "use --dataset-name random or sharegpt-lengths"
         )
     engine = open_engine(config.engine)
     model, arms = engine.open(config, progress)
@@ -82,6 +82,11 @@ def prepare(
         run.deployments.close()
         raise
     return run
+
+
+def _needs_tokenizer(load_workload: Callable[..., Workload]) -> bool:
+    """One that makes its ids itself gives the parameter a default."""
+    return inspect.signature(load_workload).parameters["tokenizer"].default is inspect.Parameter.empty
 
 
 def arm_check(conditions: Conditions) -> Callable[[ArmConfig], ResolvedArm]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from specbench.harness.registry import STRATEGIES, declared_strategies
 
 from .arm import ArmConfig, Switches, own_keys
-from .legality import ALLOWED, PART_MODES, Refused
+from .legality import ALLOWED, PART_MODES, Refused, allowed
 from .measured_acceptance import with_measured_rates
 from .plans import PLANS, parse_plan
 from .recipe_files import Base
@@ -40,7 +40,7 @@ def parse_factors(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _check_values(switch: str, values: Sequence[str]) -> None:
-    known: dict[str, Sequence[str]] = {**ALLOWED, "strategy": tuple(STRATEGIES)}
+    known: dict[str, Sequence[str]] = {**{name: allowed(name) for name in ALLOWED}, "strategy": tuple(STRATEGIES)}
     known |= {f"graph_{part}": modes for part, modes in PART_MODES.items()}
     check_keys({switch: ",".join(values)}, (*known, *_COUNTS), "factor")
     for value in values:

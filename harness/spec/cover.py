@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from specbench.harness.registry import BASELINE, declared_strategies, strategy_class
 
 from .arm import parse_arm
-from .legality import ALLOWED
+from .legality import ALLOWED, allowed
 from .plans import PLANS
 from .variant import CheckArm
 
@@ -67,10 +67,10 @@ def legal_cells(device: str, check: CheckArm) -> list[Cell]:
 
 def _product(device: str) -> Iterator[Cell]:
     # On a GPU torch's own attention is the reference of the others, not something to run.
-    attention = [a for a in ALLOWED["attention"] if a != "auto" and (a == "torch") == (device == "cpu")]
+    attention = [a for a in allowed("attention") if a != "auto" and (a, device) != ("torch", "cuda")]
     sync = [s for s in ALLOWED["sync"] if s != "auto"]
     strategies = [kind.name for kind in declared_strategies() if kind.cover_options is not None]
-    choices = (strategies, ALLOWED["drafter"], attention, PLANS, sync, ALLOWED["state_update"])
+    choices = (strategies, ALLOWED["drafter"], attention, PLANS, sync, allowed("state_update"))
     for s, d, a, g, y, u in itertools.product(*choices):
         yield Cell(strategy=s, drafter=d, attention=a, graph=g, sync=y, state_update=u)
 

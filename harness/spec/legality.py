@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+
+from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
 
 from .plans import MODES, PARTS, PLANS, GraphPlan, parse_plan
 
-_ATTENTION = ("torch", "triton", "flash-attention", "flashinfer", "flashinfer-xqa")
-_PLANNED = frozenset({"flashinfer"})  # launches are planned from lengths on the host
+_ATTENTION = tuple(ATTENTION_BACKENDS.own)
+# What our own backends declare (AttentionBackend), known without an import; others are asked.
+_OWN = {"is_planned": frozenset({"flashinfer"}), "reads_lengths": frozenset({"torch"})}
 _CAPTURED = frozenset({"full", "one"})
 
 
@@ -50,6 +53,14 @@ class Choices:
         return {self.attention, self.drafter_backend} if self.num_drafts else {self.attention}
 
     @property
+    def is_planned(self) -> bool:
+        return _declares("is_planned", self.backends)
+
+    @property
+    def reads_lengths(self) -> bool:
+        return _declares("reads_lengths", self.backends)
+
+    @property
     def modes(self) -> set[str]:
         """Modes of all parts."""
         return {getattr(self.plan, part) for part in PARTS}
@@ -71,9 +82,22 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "attention": ("auto", *_ATTENTION),
     "attention_drafter": ("same", *_ATTENTION),
     "drafter": ("padded", "unpadded"),
-    "state_update": ("fused", "torch"),
+    "state_update": tuple(STATE_UPDATES.own),
 }
 PART_MODES: dict[str, tuple[str, ...]] = {part: MODES if part != "mixed" else MODES[:-1] for part in PARTS}
+
+
+def allowed(switch: str) -> tuple[str, ...]:
+    """The values of a switch, those of other packages behind ours."""
+    tables = {"attention": ATTENTION_BACKENDS, "attention_drafter": ATTENTION_BACKENDS, "state_update": STATE_UPDATES}
+    return tuple(dict.fromkeys((*ALLOWED[switch], *tables.get(switch, ()))))
+
+
+def _declares(what: str, backends: Collection[str]) -> bool:
+    return any(
+        b in _OWN[what] if b in _ATTENTION else getattr(lookup(ATTENTION_BACKENDS, b, "attention"), what, False)
+        for b in backends
+    )
 
 
 class Refused(ValueError):
@@ -135,30 +159,30 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "attention=torch + a graph around attention",
         lambda c: (
-            (c.attention == "torch" and bool({c.plan.target, c.plan.mixed} & _CAPTURED))
-            or ("torch" in c.backends and bool({c.plan.first, c.plan.later, c.plan.mixed} & _CAPTURED))
+            (_declares("reads_lengths", {c.attention}) and bool({c.plan.target, c.plan.mixed} & _CAPTURED))
+            or (c.reads_lengths and bool({c.plan.first, c.plan.later, c.plan.mixed} & _CAPTURED))
         ),
-        "the torch backend reads lengths on the host, so its launches cannot be captured",
+        "the backend reads lengths on the host (as torch does), so its launches cannot be captured",
     ),
     Rule(
         "attention=torch + sync=none",
-        lambda c: "torch" in c.backends and c.sync == "none",
-        "the torch backend reads lengths on the host in every layer",
+        lambda c: c.reads_lengths and c.sync == "none",
+        "the backend reads lengths on the host (as torch does) in every layer",
     ),
     Rule(
         "attention=flashinfer + graph=one",
-        lambda c: bool(c.backends & _PLANNED) and c.plan.target == "one",
+        lambda c: c.is_planned and c.plan.target == "one",
         "its launches are planned on the host, which cannot stand inside a graph; use flashinfer-xqa, flash-attention "
         "or triton",
     ),
     Rule(
         "attention=flashinfer + sync=none",
-        lambda c: bool(c.backends & _PLANNED) and c.sync == "none",
+        lambda c: c.is_planned and c.sync == "none",
         "planning needs every length on the host before the launch; use flashinfer-xqa, flash-attention or triton",
     ),
     Rule(
         "attention=flashinfer + graph_mixed=full",
-        lambda c: bool(c.backends & _PLANNED) and c.plan.mixed == "full",
+        lambda c: c.is_planned and c.plan.mixed == "full",
         "a plan of ragged rows fixes its launch; use graph_mixed=piecewise",
     ),
     Rule(
@@ -209,10 +233,10 @@ RULES: tuple[Rule, ...] = (
 
 def resolve(choices: Choices) -> Choices:
     """Every `auto` replaced, every rule checked. Raises ValueError naming the choice, the value and what is allowed."""
-    for name, allowed in ALLOWED.items():
-        value = getattr(choices, name)
-        if value not in allowed and not (name == "graph" and value.lower().replace("-", "_") in allowed):
-            raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(allowed)}")
+    for name in ALLOWED:
+        value, known = getattr(choices, name), allowed(name)
+        if value not in known and not (name == "graph" and value.lower().replace("-", "_") in known):
+            raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(known)}")
     for part, mode in choices.graph_parts.items():
         if mode not in PART_MODES[part]:
             raise ValueError(f"graph_{part}: {mode!r} is not known; allowed: {', '.join(PART_MODES[part])}")
@@ -228,9 +252,9 @@ def _resolve_auto(c: Choices) -> Choices:
     if c.num_drafts == 0:  # a switch given for all arms does not concern one without a drafter
         c = replace(c, drafter="padded", attention_drafter="same")
     c = replace(c, attention=c.attention if c.attention != "auto" else "triton" if cuda and _has("triton") else "torch")
-    capturable = cuda and "torch" not in c.backends
+    capturable = cuda and not c.reads_lengths
     c = replace(c, plan=parse_plan(_auto_graph(c, capturable) if c.graph == "auto" else c.graph, _parts(c)))
-    free = capturable and not c.backends & _PLANNED and c.drafter == "padded"
+    free = capturable and not c.is_planned and c.drafter == "padded"
     sync = c.sync if c.sync != "auto" else "none" if free else "single"
     lag = c.status_lag if c.status_lag is not None else 1 if sync == "none" else 0
     return replace(c, sync=sync, status_lag=lag)
@@ -241,12 +265,12 @@ def _auto_graph(c: Choices, capturable: bool) -> str:
     if not capturable:
         return "none"
     whole = not c.graph_parts.keys() - {"mixed"}
-    in_one = whole and c.sync != "multi" and c.drafter == "padded" and not c.backends & _PLANNED
+    in_one = whole and c.sync != "multi" and c.drafter == "padded" and not c.is_planned
     return c.default_graph if c.default_graph != "one" or in_one else "full_and_piecewise"
 
 
 def _parts(c: Choices) -> dict[str, str]:
     """Parts given by name; an automatic plan leaves the first pass of an unpadded drafter to piecewise graphs."""
-    if c.graph == "auto" and c.drafter == "unpadded" and c.device == "cuda" and "torch" not in c.backends:
+    if c.graph == "auto" and c.drafter == "unpadded" and c.device == "cuda" and not c.reads_lengths:
         return {"first": "piecewise", **c.graph_parts}
     return c.graph_parts

@@ -71,6 +71,8 @@ class AttentionBackend(Protocol):
     name: str
     is_planned: bool
     """Whether `plan` must be called with host-known lengths before each launch (see PlannedAttentionBackend)."""
+    reads_lengths: bool = False
+    """Whether `forward` reads lengths on the host, so that it cannot be captured."""
 
     def forward(
         self,

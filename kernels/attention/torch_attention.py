@@ -64,6 +64,7 @@ class TorchAttention:
 
     name = "torch"
     is_planned = False
+    reads_lengths = True
 
     def forward(
         self,
