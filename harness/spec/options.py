@@ -52,7 +52,7 @@ class OutputOptions(Options):
         `words`: further ones, of commands that pass them on.
         """
         schema = self.schema()
-        given = [said.flag for name, said in schema.items() if name in self.given and name not in self.WITH_RESUME]
+        given = sorted(schema[name].flag for name in self.given if name not in self.WITH_RESUME)
         if given or words:
             drop = " ".join([*given, *words]) if words else ", ".join(given)
             raise ValueError(f"resume: {thing} goes on with its own options; drop {drop}")
