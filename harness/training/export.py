@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from specbench.workloads.asset_cache import atomic_file
@@ -84,22 +84,3 @@ def write_head(
     save_file(published_tensors(module, vocab, dtype), passing, metadata={"format": "pt"})
     passing.chmod(0o644)
     passing.replace(folder / "model.safetensors")
-
-
-def load_into(module: HeadModule, folder: Path) -> None:
-    """The inverse of `write_head`: published tensors into master weights of the same shape."""
-    tensors = load_file(folder / "model.safetensors")
-    layer = {name.removeprefix("midlayer.").removesuffix(".weight"): t for name, t in tensors.items()}
-    fused = {
-        "fc": layer["fc"],
-        "embed_norm": layer["input_layernorm"],
-        "hidden_norm": layer["hidden_norm"],
-        "qkv": torch.cat([layer[f"self_attn.{n}_proj"] for n in "qkv"]),
-        "o": layer["self_attn.o_proj"],
-        "post_norm": layer["post_attention_layernorm"],
-        "gate_up": torch.cat([layer["mlp.gate_proj"], layer["mlp.up_proj"]]),
-        "down": layer["mlp.down_proj"],
-        "norm": layer["norm"],
-        "lm_head": layer["lm_head"],
-    }
-    module.load_state_dict({name: t.float() for name, t in fused.items()})
