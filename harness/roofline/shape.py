@@ -7,9 +7,9 @@ norms and biases (thousands of numbers beside millions). Kernels are counted as 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from specbench.harness.models.config import ModelConfig
+from specbench.workloads.json_values import Json
 
 from .machine import read_record
 
@@ -53,7 +53,7 @@ class ForwardShape:
         return asdict(self)
 
     @staticmethod
-    def from_dict(raw: Any) -> ForwardShape:
+    def from_dict(raw: Json) -> ForwardShape:
         """What `to_dict` made. ValueError for anything else."""
         return read_record(ForwardShape, raw, "shape")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -45,9 +44,6 @@ class HeadReport:
     @property
     def ok(self) -> bool:
         return not self.problems
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"ok": self.ok, **dataclasses.asdict(self)}
 
 
 def check_files(head_dir: Path, target: LlamaModel) -> HeadReport:

@@ -6,11 +6,9 @@ them stand beside every figure.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -53,9 +51,6 @@ class HeadEvaluation:
     num_loops: int
     all: Acceptance
     without_loops: Acceptance | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from specbench.workloads.asset_cache import atomic_file
+from specbench.workloads.json_values import JsonObject
 
 from .draft_vocab import DraftVocab
 from .head_module import HeadModule, HeadShape
@@ -56,7 +56,7 @@ def published_tensors(module: HeadModule, vocab: DraftVocab, dtype: torch.dtype)
     return result | {"d2t": vocab.d2t_Vd.clone(), "t2d": vocab.t2d_V.clone()}
 
 
-def head_config(shape: HeadShape, target: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+def head_config(shape: HeadShape, target: JsonObject, dtype: torch.dtype) -> JsonObject:
     """config.json of the head; `target` is the target's own."""
     shared = {key: target[key] for key in _SHARED_KEYS if target.get(key) is not None}
     return {
@@ -75,7 +75,7 @@ def head_config(shape: HeadShape, target: dict[str, Any], dtype: torch.dtype) ->
 
 
 def write_head(
-    folder: Path, module: HeadModule, vocab: DraftVocab, target_config: dict[str, Any], dtype: torch.dtype
+    folder: Path, module: HeadModule, vocab: DraftVocab, target_config: JsonObject, dtype: torch.dtype
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(folder / "config.json") as file:

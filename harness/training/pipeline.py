@@ -237,7 +237,7 @@ def _record(
             "greedy_share": float(sequences.greedy_N.mean()),
             "num_cut_tokens": sequences.num_cut_tokens,
         },
-        "train": job.train.to_dict(),
+        "train": dataclasses.asdict(job.train),
         "run": {
             "steps": trainer.step,
             "planned_steps": trainer.num_steps,
