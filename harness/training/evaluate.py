@@ -52,6 +52,12 @@ class HeadEvaluation:
     all: Acceptance
     without_loops: Acceptance | None
 
+    @staticmethod
+    def of(raw: dict) -> HeadEvaluation:
+        """What `dataclasses.asdict` made."""
+        acceptance = {name: raw[name] and Acceptance(**raw[name]) for name in ("all", "without_loops")}
+        return HeadEvaluation(**{**raw, **acceptance})
+
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
