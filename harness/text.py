@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Collection
+from typing import TypeGuard
 
 if sys.version_info >= (3, 11):
     import tomllib as tomllib
@@ -25,7 +26,7 @@ def slug(text: str, default: str = "run", longest: int = 60) -> str:
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:longest] or default
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Of a JSON or TOML value: a finite number, not a truth value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 

@@ -8,7 +8,7 @@ reference.
 from collections.abc import Callable
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 try:
     import triton
@@ -21,13 +21,15 @@ except ImportError:
     class _UnlaunchableKernel:
         """What `@triton.jit` returns on a machine without Triton; a launch says what is missing."""
 
-        def __init__(self, function: Any) -> None:
+        def __init__(self, function: Callable[..., object]) -> None:
             self.function = function
 
-        def __getitem__(self, grid: Any) -> Any:
+        def __getitem__(self, grid: object) -> NoReturn:
             raise ImportError(f"kernel {self.function.__name__!r} needs Triton, which is not installed")
 
-    def _jit(function: Any = None, **_options: Any) -> Any:
+    def _jit(
+        function: Callable[..., object] | None = None, **_options: object
+    ) -> _UnlaunchableKernel | type[_UnlaunchableKernel]:
         return _UnlaunchableKernel if function is None else _UnlaunchableKernel(function)
 
     def _cdiv(a: int, b: int) -> int:

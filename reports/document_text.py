@@ -24,8 +24,6 @@ def print_document(document: Document, console: Console) -> None:
         console.print(Text(f"\n{section.title}", style="bold"))
         for line in _lines(section):
             console.print(Text(line))
-        for drawn in section.timelines:
-            console.print(Text(f"{drawn.title}\n{drawn.text}"), no_wrap=True, overflow="crop")
         for table in section.tables:
             print_result(table, console)
     for part in document.parts:
@@ -38,7 +36,6 @@ def plain_document(document: Document) -> str:
     lines = [document.title, "=" * len(document.title), *(f"! {warning}" for warning in document.warnings)]
     for section in document.sections:
         lines += ["", section.title, "-" * len(section.title), *_lines(section)]
-        lines += [f"{drawn.title}\n{drawn.text}" for drawn in section.timelines]
         lines += [f"\n{plain_result(table).rstrip()}" for table in section.tables]
     return "\n".join([*lines, ""]) + "".join("\n\n" + plain_document(part) for part in document.parts)
 
@@ -59,6 +56,12 @@ def _lines(section: Section) -> Iterator[str]:
         yield f"{command.name}: {command.text}"
     for fact in section.facts:
         yield f"{fact.name}: {fact.value}{f' ({fact.note})' if fact.note else ''}"
+    yield from _drawn_elsewhere(section)
+
+
+def _drawn_elsewhere(section: Section) -> Iterator[str]:
+    for drawn in section.timelines:
+        yield f"{drawn.title}: drawn in the HTML report and in the trace for Perfetto."
 
 
 def _markdown_blocks(section: Section, level: int) -> Iterator[str]:
@@ -69,8 +72,7 @@ def _markdown_blocks(section: Section, level: int) -> Iterator[str]:
     if section.facts:
         rows = [[fact.name, fact.value, fact.note] for fact in section.facts]
         yield markdown_table(["per round", "value", "note"], rows)
-    for drawn in section.timelines:
-        yield f"{escape_markdown(drawn.title)}:\n\n{_fenced(drawn.text)}"
+    yield from map(escape_markdown, _drawn_elsewhere(section))
     for table in section.tables:
         yield _markdown_table(table, level)
 

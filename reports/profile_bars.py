@@ -1,16 +1,14 @@
-"""The bars of a profile's median round, joined into few enough pieces to draw, and as lines of letters."""
+"""The bars of a profile's median round, joined into few enough pieces to draw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from specbench.harness.profiling.record import PHASES, Bar
+from specbench.harness.profiling.record import Bar
 from specbench.reports.profile_cells import microseconds
 
 MAX_RECTS = 300
-# What stands for a phase in a line of letters; a drafter pass is its number.
-_LETTERS = {phase: phase[0].upper() for phase in PHASES} | {"accept": "C", "mixed": "X", "compact": "K", "other": "?"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,26 +48,6 @@ def fitted(bars: Sequence[Bar], pixel_ns: float) -> tuple[list[Piece], list[str]
         longest = sorted(range(len(joined)), key=lambda i: joined[i].t0_ns - joined[i].t1_ns)[:MAX_RECTS]
         joined = [joined[i] for i in sorted(longest)]
     return joined, notes
-
-
-def text_timeline(bars: Sequence[Bar], rows: Sequence[str], span_ns: float, width: int = 72) -> str:
-    """A lane a line, a character a slice of time: the phase's letter (a drafter pass: its number) that fills most of
-    it, `.` where nothing runs."""
-    lines = []
-    for row in rows:
-        filled: list[dict[str, float]] = [{} for _ in range(width)]
-        for bar in of_row(bars, row):
-            letter = str(bar.draft_step)[-1] if bar.draft_step is not None else _LETTERS.get(bar.phase, "?")
-            for cell in range(int(bar.t0_ns / span_ns * width), min(width, int(bar.t1_ns / span_ns * width) + 1)):
-                low, high = cell * span_ns / width, (cell + 1) * span_ns / width
-                covered = min(high, bar.t1_ns) - max(low, bar.t0_ns)
-                if covered > 0:
-                    filled[cell][letter] = filled[cell].get(letter, 0.0) + covered
-        line = "".join(max(cell, key=lambda key: cell[key]) if cell else "." for cell in filled)
-        lines.append(f"{row_name(row):<14} {line}")
-    used = [p for p in PHASES if any(b.phase == p and b.draft_step is None for b in bars)]
-    legend = [f"{_LETTERS[p]} {p}" for p in used] + ["0-9 drafter step"] * any(b.draft_step is not None for b in bars)
-    return "\n".join([*lines, f"{'':<14} 0 to {microseconds(span_ns)} µs; {', '.join(legend)}"])
 
 
 def row_name(row: str) -> str:

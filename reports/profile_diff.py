@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from specbench.harness.profiling.record import PHASES, KernelFigures, PhaseFigures, Profile
 
 SCHEMA = "specbench.profile-diff/1"
-# How a figure is written: durations in ns, counts a round, fractions of 1, factors.
-UNITS = ("ns", "count", "share", "ratio")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from specbench.harness.profiling.record import PHASES, Bar, Profile
 from specbench.reports.cells import NOTHING
-from specbench.reports.profile_bars import Piece, fitted, of_row, row_name, row_order, text_timeline
+from specbench.reports.profile_bars import Piece, fitted, of_row, row_name, row_order
 from specbench.reports.profile_cells import microseconds, phase_name
 
 WIDTH_PX, GUTTER_PX, MARGIN_PX = 1000.0, 96.0, 16.0
@@ -57,7 +57,6 @@ class Timeline:
     phases: tuple[str, ...]
     notes: tuple[str, ...]
     runs: tuple[tuple[str, ...], ...]
-    text: str
 
 
 def timeline(profile: Profile, title: str, span_ns: float | None = None) -> Timeline:
@@ -81,7 +80,6 @@ def timeline(profile: Profile, title: str, span_ns: float | None = None) -> Time
         phases=tuple(phases),
         notes=tuple(notes),
         runs=_table(bars, rows),
-        text=text_timeline(bars, rows, span),
     )
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from specbench.harness.profiling.record import Profile
 from specbench.reports.profile_bars import row_name, row_order
 from specbench.reports.profile_cells import phase_name
+from specbench.workloads.json_values import JsonObject
 
 
-def trace_events(profiles: Mapping[str, Profile]) -> dict[str, Any]:
+def trace_events(profiles: Mapping[str, Profile]) -> JsonObject:
     """A process a profile, a thread a row; `X` events with `ts` and `dur` in microseconds, as the Trace Event Format
     of Chrome has them."""
-    events: list[dict[str, Any]] = []
+    events: list[JsonObject] = []
     for pid, (name, profile) in enumerate(profiles.items(), start=1):
         rows = {row: i for i, row in enumerate(sorted({b.row for b in profile.timeline}, key=row_order), start=1)}
         events.append(_meta("process_name", pid, 0, name=name))
@@ -23,7 +23,7 @@ def trace_events(profiles: Mapping[str, Profile]) -> dict[str, Any]:
             events.append(_meta("thread_sort_index", pid, tid, sort_index=tid))
         for bar in profile.timeline:
             phase = phase_name(bar.phase, bar.draft_step)
-            event = {
+            event: JsonObject = {
                 "name": bar.name or phase,
                 "cat": bar.row.partition(":")[0],
                 "ph": "X",
@@ -41,5 +41,5 @@ def trace_json(profiles: Mapping[str, Profile]) -> str:
     return json.dumps(trace_events(profiles), allow_nan=False) + "\n"
 
 
-def _meta(kind: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+def _meta(kind: str, pid: int, tid: int, **args: str | int) -> JsonObject:
     return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": args}

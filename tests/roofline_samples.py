@@ -10,6 +10,7 @@ from run_samples import manifest, phase, prefill, request, step
 
 from specbench.harness.roofline.forwards import FORWARDS, Forwards
 from specbench.harness.roofline.machine import Machine
+from specbench.harness.roofline.of_run import IdealArm, ideal_arms_of
 from specbench.harness.roofline.shape import ForwardShape
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -86,3 +87,7 @@ def roofline_run(output_dir: Path) -> RunDirectory:
         run.fail_arm(FAILED, repeat, RuntimeError("out of memory"))
     run.note(**{FORWARDS: {BASE: forwards(0).to_dict(), CHAIN: forwards(2, DRAFTER).to_dict()}})
     return run
+
+
+def ideal_arms(run: RunDirectory, machine: Machine) -> list[IdealArm]:
+    return ideal_arms_of(run.manifest, run.frames(), machine)

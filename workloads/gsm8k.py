@@ -7,7 +7,7 @@ from pathlib import Path
 from specbench.workloads.assets import resolve
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.questions import Question, QuestionSet, ask_all
-from specbench.workloads.records import read_records, text_field
+from specbench.workloads.records import question_record, read_records, text_field
 
 DEFAULT_OUTPUT_LEN = 256  # tokens; the longest reference solutions take about 200
 
@@ -28,7 +28,7 @@ def read_gsm8k(path: Path) -> tuple[Question, ...]:
     """Questions in file order: published JSON lines or parquet, or evaluation requests that hold them in ``doc``."""
     questions = []
     for number, record in read_records(path):
-        inner = record["doc"] if isinstance(record.get("doc"), dict) else record
+        inner = question_record(record)
         where = f"{path}:{number}"
         questions.append(
             Question(

@@ -10,10 +10,9 @@ import ast
 import sys
 import types
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from specbench.workloads.assets import resolve
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
@@ -24,7 +23,7 @@ FOLDER = f"{PACKAGE}/arithmetic/gsm_symbolic"
 DEFAULT_OUTPUT_LEN = 256
 SUFFIX = " Give the result as your final answer. Do not include units."  # the generator's own ending
 
-Template = Callable[[Random, float], dict[str, Any]]
+Template = Callable[[Random, float], Mapping[str, str]]
 
 
 def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
@@ -79,7 +78,7 @@ def read_templates(wheel: Path) -> tuple[dict[int, Template], list[int]]:
     return templates, list_constant(sources["main"], "tasks_ok")
 
 
-def run_with_utils(source: str, label: str, utils: types.ModuleType) -> dict[str, Any]:
+def run_with_utils(source: str, label: str, utils: types.ModuleType) -> dict[str, Template]:
     """Run a module that imports ``reasoning_gym.utils``, which is lent to it for that long and taken away again."""
     lent = {PACKAGE: types.ModuleType(PACKAGE), f"{PACKAGE}.utils": utils}
     saved = {name: sys.modules.get(name) for name in lent}

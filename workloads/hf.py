@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from specbench.workloads.asset_errors import AssetError
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.hf_source import Source, open_source, quiet, readable
+from specbench.workloads.json_values import Json
 from specbench.workloads.questions import Question, QuestionSet, ask_all
 
 MAX_ROWS = 10_000  # of a split: the sample is shuffled out of these
@@ -83,7 +83,7 @@ def pick(field: str, asked: str | None, found: Sequence[str], preferred: Sequenc
     raise AssetError(f"{wrong}; the data set has: {', '.join(found)}")
 
 
-def read_texts(values: Iterable[Any], column: str) -> tuple[str | None, ...]:
+def read_texts(values: Iterable[Json], column: str) -> tuple[str | None, ...]:
     """What is asked of each cell. Raises ValueError where a cell can hold no prompt at all, a number for example."""
     texts = []
     for row, value in enumerate(values):
@@ -96,7 +96,7 @@ def read_texts(values: Iterable[Any], column: str) -> tuple[str | None, ...]:
     return tuple(texts)
 
 
-def first_user_text(value: Any) -> str | None:
+def first_user_text(value: Json) -> str | None:
     """The text of a cell, of its first turn, or of its first message that a user wrote; None where it has none."""
     if isinstance(value, dict):  # a sequence of messages, as older data sets store it: one list for each field
         value = [dict(zip(value, fields, strict=False)) for fields in zip(*value.values(), strict=False)]
@@ -106,7 +106,7 @@ def first_user_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def user_text(message: Any) -> str | None:
+def user_text(message: Json) -> str | None:
     """``content`` of ``{"role": "user"}`` or ``value`` of ``{"from": "human"}``; None for another's message."""
     if not isinstance(message, dict) or message.get("role", message.get("from")) not in USERS:
         return None

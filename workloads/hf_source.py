@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from specbench.workloads.asset_cache import cache_root, file_sha256
 from specbench.workloads.asset_errors import AssetError
 from specbench.workloads.asset_hub import Hub
 from specbench.workloads.assets import HUB_NAME, looks_like_file
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
 
 SAVED = ("state.json", "dataset_dict.json")  # what `save_to_disk` leaves of one split, of several
 
@@ -26,7 +29,7 @@ class Source:
 
     name: str
     described: str
-    splits: Mapping[str, Any]
+    splits: Mapping[str, Dataset | IterableDataset]
 
 
 def open_source(text: str, subset: str | None) -> Source:
@@ -50,7 +53,7 @@ def open_source(text: str, subset: str | None) -> Source:
     return Source(name=name, described=f"hub:{text}@{commit}", splits=load_splits(text, subset, revision=commit))
 
 
-def open_directory(path: Path, subset: str | None) -> Mapping[str, Any]:
+def open_directory(path: Path, subset: str | None) -> Mapping[str, Dataset | IterableDataset]:
     from datasets import DatasetDict, load_from_disk
 
     if not any((path / name).is_file() for name in SAVED):
@@ -62,12 +65,12 @@ def open_directory(path: Path, subset: str | None) -> Mapping[str, Any]:
     return saved if isinstance(saved, DatasetDict) else {str(saved.split or "train"): saved}
 
 
-def load_splits(where: str, subset: str | None, **which: str) -> Mapping[str, Any]:
+def load_splits(where: str, subset: str | None, **which: str) -> Mapping[str, Dataset | IterableDataset]:
     from datasets import get_dataset_config_names, load_dataset
 
     # Before 4.0 of `datasets`, which dropped scripts, it asks on the terminal where this is not said.
     says_trust = "trust_remote_code" in inspect.signature(load_dataset).parameters
-    trust: dict[str, Any] = {"trust_remote_code": False} if says_trust else {}
+    trust: dict[str, bool] = {"trust_remote_code": False} if says_trust else {}
     with readable(where):
         try:
             locks = str(cache_root() / "derived")  # all that streaming keeps there

@@ -7,10 +7,11 @@ A line has one of ``prompt`` (text, taken as it is), ``messages`` (a conversatio
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from specbench.workloads.asset_cache import file_sha256
 from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.json_values import Json, JsonObject
 from specbench.workloads.records import read_records
 
 PROMPT_KEYS = ("prompt", "messages", "prompt_token_ids")
@@ -51,9 +52,7 @@ def limit_words(request: WorkloadRequest) -> str:
     return f"output limit of each line, else {DEFAULT_OUTPUT_LEN}"
 
 
-def read_prompt(
-    record: dict[str, Any], where: str, number: int, request: WorkloadRequest, tokenizer: Tokenizer
-) -> Prompt:
+def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRequest, tokenizer: Tokenizer) -> Prompt:
     """One line. ``where`` is file:line for the errors."""
     unknown = [key for key in record if key not in (*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS)]
     if unknown:
@@ -76,7 +75,7 @@ def read_prompt(
     )
 
 
-def read_text_and_ids(record: dict[str, Any], where: str, tokenizer: Tokenizer) -> tuple[str, tuple[int, ...]]:
+def read_text_and_ids(record: JsonObject, where: str, tokenizer: Tokenizer) -> tuple[str, tuple[int, ...]]:
     present = [key for key in PROMPT_KEYS if key in record]
     if len(present) != 1:
         found = " and ".join(present) or "none"
@@ -87,34 +86,32 @@ def read_text_and_ids(record: dict[str, Any], where: str, tokenizer: Tokenizer) 
             raise ValueError(f"{where}: 'prompt' must be a string")
         text, token_ids = value, tokenizer.encode(value)
     elif key == "messages":
-        check_messages(value, where)
+        if not is_conversation(value):
+            raise ValueError(f"{where}: 'messages' must be a non-empty list of {{'role': text, 'content': text}}")
         text, token_ids = value[-1]["content"], tokenizer.apply_chat_template(value)
     else:
-        token_ids = check_token_ids(value, where, tokenizer.vocab_size)
+        if not are_token_ids(value, tokenizer.vocab_size):
+            raise ValueError(f"{where}: 'prompt_token_ids' must be a list of integers in [0, {tokenizer.vocab_size})")
+        token_ids = value
         text = tokenizer.decode(token_ids)
     if not token_ids:
         raise ValueError(f"{where}: {key!r} is empty; a prompt needs at least one token")
     return text, tuple(token_ids)
 
 
-def check_messages(value: Any, where: str) -> None:
+def is_conversation(value: Json) -> TypeGuard[list[dict[str, str]]]:
     rows = value if isinstance(value, list) else []
-    good = all(
+    return bool(rows) and all(
         isinstance(row, dict) and isinstance(row.get("role"), str) and isinstance(row.get("content"), str)
         for row in rows
     )
-    if not rows or not good:
-        raise ValueError(f"{where}: 'messages' must be a non-empty list of {{'role': text, 'content': text}}")
 
 
-def check_token_ids(value: Any, where: str, vocab_size: int) -> list[int]:
-    good = isinstance(value, list) and all(type(item) is int and 0 <= item < vocab_size for item in value)
-    if not good:
-        raise ValueError(f"{where}: 'prompt_token_ids' must be a list of integers in [0, {vocab_size})")
-    return value
+def are_token_ids(value: Json, vocab_size: int) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(item) is int and 0 <= item < vocab_size for item in value)
 
 
-def read_limit(record: dict[str, Any], where: str) -> int:
+def read_limit(record: JsonObject, where: str) -> int:
     given = [key for key in LIMIT_KEYS if key in record]
     if len(given) > 1:
         raise ValueError(f"{where}: give 'max_tokens' or 'output_len', not both")

@@ -6,12 +6,14 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
+
+from specbench.workloads.json_values import Json, JsonObject
 
 READABLE = ".jsonl, .jsonl.gz, .json, .parquet"
 
 
-def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_records(path: Path) -> Iterator[tuple[int, JsonObject]]:
     """Numbered records of a file: line numbers (from 1) for JSON lines, positions (from 1) otherwise.
 
     Raises ValueError with the line number for malformed JSON, and for a file of another kind.
@@ -30,7 +32,7 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise ValueError(f"{path}: unknown kind of data file; allowed: {READABLE}")
 
 
-def read_lines(file: IO[str], path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_lines(file: IO[str], path: Path) -> Iterator[tuple[int, JsonObject]]:
     number = 0
     try:
         for number, line in enumerate(file, start=1):
@@ -42,7 +44,7 @@ def read_lines(file: IO[str], path: Path) -> Iterator[tuple[int, dict[str, Any]]
         raise ValueError(f"{path}:{number + 1}: file is truncated or not UTF-8 text ({error})") from error
 
 
-def read_json_list(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json_list(path: Path) -> Iterator[tuple[int, JsonObject]]:
     try:
         records = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -53,7 +55,7 @@ def read_json_list(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, as_record(record, f"{path} record {number}")
 
 
-def read_parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_parquet(path: Path) -> Iterator[tuple[int, JsonObject]]:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
@@ -64,13 +66,13 @@ def read_parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     yield from enumerate(rows, start=1)
 
 
-def as_record(value: Any, where: str) -> dict[str, Any]:
+def as_record(value: Json, where: str) -> JsonObject:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: expected a JSON object, found {type(value).__name__}")
     return value
 
 
-def text_field(record: dict[str, Any], key: str, where: str) -> str:
+def text_field(record: JsonObject, key: str, where: str) -> str:
     """A field that must be a string. Raises ValueError naming the field and what the record has instead."""
     value = record.get(key)
     if not isinstance(value, str):
@@ -78,3 +80,15 @@ def text_field(record: dict[str, Any], key: str, where: str) -> str:
             f"{where}: field {key!r} is {type(value).__name__}, expected a string; it has: {', '.join(record)}"
         )
     return value
+
+
+def objects_field(record: JsonObject, key: str) -> list[dict[str, Json]]:
+    """The objects of a field that is a list; none where it is not."""
+    value = record.get(key)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def question_record(record: JsonObject) -> JsonObject:
+    """The record itself, or the one that an evaluation request holds in `doc`."""
+    inner = record.get("doc")
+    return inner if isinstance(inner, dict) else record

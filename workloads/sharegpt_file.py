@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specbench.workloads.asset_cache import atomic_file, cache_root, require_free_disk
-from specbench.workloads.records import read_records
+from specbench.workloads.json_values import JsonObject
+from specbench.workloads.records import objects_field, read_records
 
 COMPACT_VERSION = 1
 HUMAN, MODEL = ("human", "user"), ("gpt", "chatgpt", "assistant")
@@ -36,20 +36,21 @@ def first_exchanges(path: Path, sha256: str) -> list[Exchange]:
     if not compact.is_file():
         require_free_disk(compact.parent, path.stat().st_size, compact.name)
         write_compact(path, compact)
-    return [Exchange(**record) for _, record in read_records(compact)]
+    records = (record for _, record in read_records(compact))
+    return [Exchange(**{key: str(record[key]) for key in ("id", "question", "answer")}) for record in records]
 
 
 def write_compact(path: Path, compact: Path) -> None:
     with atomic_file(compact) as file:
         for index, record in enumerate(iter_conversations(path)):
-            turns = record.get("conversations") or []
+            turns = objects_field(record, "conversations")
             if len(turns) >= 2 and turns[0].get("from") in HUMAN and turns[1].get("from") in MODEL:
                 name = f"{index}:{record.get('id', '')}"
                 exchange = {"id": name, "question": turns[0]["value"], "answer": turns[1]["value"]}
                 file.write(json.dumps(exchange).encode() + b"\n")
 
 
-def iter_conversations(path: Path) -> Iterator[dict[str, Any]]:
+def iter_conversations(path: Path) -> Iterator[JsonObject]:
     """Every whole record: ``{"id": .., "conversations": [{"from": .., "value": ..}, ..]}``, all turns, in file order.
 
     Raises ValueError where the file holds no whole record or one that is not JSON.
@@ -66,7 +67,7 @@ def is_indented_list(path: Path) -> bool:
         return file.readline().strip() == b"[" and file.readline().rstrip() == b"  {"
 
 
-def iter_indented(path: Path) -> Iterator[dict[str, Any]]:
+def iter_indented(path: Path) -> Iterator[JsonObject]:
     lines: list[bytes] = []
     count = 0
     with path.open("rb") as file:

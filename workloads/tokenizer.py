@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class ModelTokenizer:
     """A thin object over transformers' tokenizer; it satisfies ``workloads.base.Tokenizer``."""
 
-    def __init__(self, inner: Any, eos_ids: tuple[int, ...], source: Path) -> None:
+    def __init__(self, inner: PreTrainedTokenizerBase, eos_ids: tuple[int, ...], source: Path) -> None:
         self._inner = inner
         self._source = source
         self.eos_ids = eos_ids
@@ -37,12 +40,8 @@ class ModelTokenizer:
         """Ids of plain text with nothing added: the length of an answer, for example."""
         return list(self._inner.encode(text, add_special_tokens=False, verbose=False))
 
-    def encode_raw_batch(self, texts: list[str]) -> list[list[int]]:
-        """As :meth:`encode_raw` for many texts in one call, which is several times faster."""
-        return self._inner(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-
     def decode(self, ids: list[int] | tuple[int, ...]) -> str:
-        return self._inner.decode(list(ids), skip_special_tokens=True)
+        return str(self._inner.decode(list(ids), skip_special_tokens=True))
 
     def render_chat(self, messages: list[dict[str, str]]) -> str:
         """The chat template's text, up to and including the header of the assistant's turn.
@@ -54,7 +53,7 @@ class ModelTokenizer:
                 f"{self._source} has no chat template (a base model?); use an instruct model, "
                 "or a JSONL workload with 'prompt' or 'prompt_token_ids'"
             )
-        return self._inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return str(self._inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
     def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]:
         """Ids of a conversation, ready for the assistant's turn."""

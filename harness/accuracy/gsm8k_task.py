@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING
 
 from specbench.workloads.asset_cache import Progress
 from specbench.workloads.assets import AssetError, ResolvedAsset, resolve
 from specbench.workloads.gsm8k import read_gsm8k
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 EXEMPLARS = "exemplars"  # in place of a file of few-shot rows: lm-eval's eight chain-of-thought examples
 _ANSWER = re.compile(r"\s*The answer is \$?(-?[\d.,]*\d)\.?\s*$")
@@ -92,7 +95,7 @@ def _exemplars() -> list[dict[str, str]]:
     return rows
 
 
-def dataset(test: str, fewshot: str, **_task_metadata: Any) -> dict[str, Any]:
+def dataset(test: str, fewshot: str, **_task_metadata: object) -> dict[str, Dataset]:
     """What lm-eval calls for the task's rows: its splits `train` (few-shot examples only) and `test`."""
     from datasets import Dataset
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -20,6 +20,10 @@ from specbench.harness.store.journal import OpenBlock
 from specbench.harness.store.rows import RequestRow
 from specbench.harness.store.run_directory import RunDirectory
 
+if TYPE_CHECKING:
+    from lm_eval.result_schema import EvalResults
+
+Row = dict[str, str | int | float | bool | None]
 TABLE = "accuracy.parquet"
 FAILURE = 1_000_000  # block of a failed arm, apart from those that hold outputs
 
@@ -87,7 +91,7 @@ def _request_row(values: Mapping[Hashable, Any]) -> RequestRow:
     )
 
 
-def score_rows(label: str, found: Mapping[str, Any], store: RunStore) -> list[dict[str, Any]]:
+def score_rows(label: str, found: EvalResults, store: RunStore) -> list[Row]:
     """One row an item, filter and metric, from lm-eval's samples."""
     rows = []
     num_tokens = store.num_tokens()
@@ -113,7 +117,7 @@ def score_rows(label: str, found: Mapping[str, Any], store: RunStore) -> list[di
     return rows
 
 
-def _direction(found: Mapping[str, Any], task: str, metric: str) -> bool | None:
+def _direction(found: EvalResults, task: str, metric: str) -> bool | None:
     """Whether more is better of an item's value, as lm-eval says of the metric; None where it does not, or where the
     metric is no mean of its items: a perplexity is better the lower, made of log-likelihoods that are better the
     higher."""
@@ -135,7 +139,7 @@ def read_accuracy(path: Path) -> pd.DataFrame:
     return with_direction(pd.read_parquet(file)) if file.exists() else ACCURACY_SCHEMA.empty_table().to_pandas()
 
 
-def append_scores(path: Path, scored: list[dict[str, Any]]) -> None:
+def append_scores(path: Path, scored: list[Row]) -> None:
     """Adds an arm's rows to `accuracy.parquet` of the run directory `path`."""
     new = pa.Table.from_pylist(scored, schema=ACCURACY_SCHEMA)
     old = pa.Table.from_pandas(read_accuracy(path), schema=ACCURACY_SCHEMA, preserve_index=False)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, simple_parse_args_string
@@ -25,6 +26,7 @@ from specbench.harness.spec.sampling import SamplingParams
 from specbench.harness.store.facts import Fact
 from specbench.harness.store.rows import RequestRow
 from specbench.workloads.base import ChatTokenizer
+from specbench.workloads.json_values import Json
 
 from .open_arm import arm_config, open_arm
 from .output_store import OutputStore, TqdmStore
@@ -88,7 +90,7 @@ class EngineLM(TemplateLM):
         described = self._model.described
         return f"{described['name']}-{str(described['sha256'])[:12]}".replace("/", "__")
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: object) -> list[int]:
         if add_special_tokens is False:
             return self._tokens.encode_raw(string)
         ids, bos = self._tokens.encode(string), self._tokens.bos_id
@@ -108,7 +110,7 @@ class EngineLM(TemplateLM):
 
     # -- generation --------------------------------------------------------------------------------------------------
 
-    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         seen: Counter[str] = Counter()
         asked = [self._text_request(r, seen) for r in requests]
         known = self._store.known()
@@ -141,10 +143,10 @@ class EngineLM(TemplateLM):
             return row.output_text
         return cut_at_stop(self._tokens.decode(list(row.output_token_ids)), stop)
 
-    def _text_request(self, request: Any, seen: Counter[str]) -> PromptRequest:
+    def _text_request(self, request: Instance, seen: Counter[str]) -> PromptRequest:
         """`seen` counts keys: lm-eval asks again what a task repeats, and sampled answers must differ then."""
         context, gen_kwargs = request.args
-        kwargs: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
+        kwargs = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
         stop = handle_stop_sequences(kwargs.pop("until", None), eos=None)
         max_tokens = kwargs.pop("max_gen_toks")
         sampled = kwargs.pop("do_sample")
@@ -188,7 +190,7 @@ class EngineLM(TemplateLM):
     # -- log-likelihoods ---------------------------------------------------------------------------------------------
 
     def _loglikelihood_tokens(
-        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
+        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: object
     ) -> list[tuple[float, bool]]:
         self._capabilities.require(Fact.SCORES, "a task of log-likelihoods")
         found = []
@@ -209,7 +211,7 @@ class EngineLM(TemplateLM):
         scored = self._deployment.score(ids, len(continuation))
         return scored.log_prob, scored.is_greedy
 
-    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         totals = []
         for request in tqdm(requests, desc="specbench: loglikelihood_rolling", disable=disable_tqdm):
             (text,) = request.args
@@ -221,7 +223,7 @@ class EngineLM(TemplateLM):
         return totals
 
 
-def _digest(asked: list[Any]) -> bytes:
+def _digest(asked: list[Json]) -> bytes:
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).digest()
 
 
@@ -235,7 +237,7 @@ class SpecbenchLM(EngineLM):
         max_batch_size: int | None = None,
         device: str | None = None,
         pretrained: str | None = None,
-        **options: Any,
+        **options: Json,
     ):
         """`batch_size` is the number of requests in flight; `pretrained` another word for `model`. ValueError names a
         key that is not known."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from types import ModuleType
 
 from tqdm import tqdm
 
@@ -26,8 +26,8 @@ def lm_eval_noise(is_heard: bool) -> Iterator[None]:
         logging.disable(logging.WARNING)
         draws = tqdm.__init__
 
-        def draws_nothing(self: Any, *args: Any, **options: Any) -> None:
-            draws(self, *args, **options | {"disable": True})
+        def draws_nothing(bar: tqdm, *args: object, **options: object) -> None:
+            draws(bar, *args, **options | {"disable": True})
 
         _replace(stack, tqdm, "__init__", draws_nothing)
         # For a field of its results that nobody reads here; outside a checkout git says that it is none.
@@ -35,7 +35,7 @@ def lm_eval_noise(is_heard: bool) -> Iterator[None]:
         yield
 
 
-def _replace(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+def _replace(stack: ExitStack, owner: type | ModuleType, name: str, value: object) -> None:
     """Until the stack is left."""
     stack.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from tqdm import tqdm
 
@@ -32,7 +32,7 @@ class TqdmStore:
 
     def __init__(self, quiet: bool = False):
         self._quiet = quiet
-        self._bar: Any = None
+        self._bar: tqdm | None = None
 
     def known(self) -> Mapping[str, RequestRow]:
         return {}
@@ -46,6 +46,7 @@ class TqdmStore:
     def put(self) -> None: ...
 
     def request(self, row: RequestRow) -> None:
+        assert self._bar is not None  # drawn by `start`
         self._bar.update()
 
     def add_steps(self, rows: Sequence[StepRow]) -> None: ...

@@ -8,12 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specbench.workloads.asset_cache import Progress
 
 from .eval_config import EvalConfig
 from .gsm8k_task import Gsm8kRows, find_rows, sha256_of_rows, task_folder
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import ConfigurableTask
+    from lm_eval.tasks import TaskManager
 
 GSM8K = "gsm8k"
 DEFAULT_MAX_GEN_TOKENS = 256  # as lm-eval's `hf`, where a task does not say
@@ -79,7 +83,7 @@ def evaluation_record(asked: EvalConfig, sources: TaskSources, notes: Sequence[s
 
 
 @contextmanager
-def open_tasks(asked: EvalConfig, sources: TaskSources) -> Iterator[Any]:
+def open_tasks(asked: EvalConfig, sources: TaskSources) -> Iterator[TaskManager]:
     """lm-eval's TaskManager that knows the tasks asked for. ValueError for a name that it does not know."""
     from lm_eval.tasks import TaskManager
 
@@ -115,7 +119,7 @@ def check_tasks(asked: EvalConfig, sources: TaskSources, max_model_len: int) -> 
     return tuple(notes)
 
 
-def _check_length(name: str, task: Any, asked: EvalConfig, max_model_len: int) -> None:
+def _check_length(name: str, task: ConfigurableTask, asked: EvalConfig, max_model_len: int) -> None:
     if task.get_config("output_type") != "generate_until":
         return
     from lm_eval.utils import simple_parse_args_string
@@ -128,12 +132,12 @@ def _check_length(name: str, task: Any, asked: EvalConfig, max_model_len: int) -
         )
 
 
-def _shots(task: Any, asked: EvalConfig) -> int:
+def _shots(task: ConfigurableTask, asked: EvalConfig) -> int:
     own = task.config.num_fewshot
     return own or 0 if asked.num_fewshot is None or own == 0 else asked.num_fewshot  # as lm-eval: its 0 stays 0
 
 
-def _examples_are_asked(name: str, task: Any) -> bool:
+def _examples_are_asked(name: str, task: ConfigurableTask) -> bool:
     """Whether examples are rows that are asked too. lm-eval then leaves out the asked row, but only where the task
     names that split: otherwise a question would stand above itself, answer and all, which is refused."""
     config, fewshot = task.config, task.fewshot_cfg

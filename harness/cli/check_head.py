@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,7 +44,8 @@ def check_head(
     with RunProgress(quiet=options.format == "json") as progress:
         report, evaluations = try_head(head, options, progress)
     if options.format == "json":
-        typer.echo(json.dumps({**report.to_dict(), "evaluations": [e.to_dict() for e in evaluations]}, indent=2))
+        record = {**dataclasses.asdict(report), "evaluations": [dataclasses.asdict(e) for e in evaluations]}
+        typer.echo(json.dumps({"ok": report.ok, **record}, indent=2))
     else:
         _print(report, evaluations)
     end(ExitCode.PASSED if report.ok else ExitCode.FAILED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import types
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -36,7 +37,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True).parameters
     kinds = {name: p.annotation for name, p in own.items() if _is_options(p.annotation)}
 
-    def called(ctx: typer.Context, **values: Any) -> None:
+    def called(ctx: typer.Context, **values: Value | list[str]) -> None:
         arguments = {name: value for name, value in values.items() if name in own}
         for name, kind in kinds.items():
             typed = [each for each in kind.schema() if _is_typed(ctx, each)]
@@ -68,12 +69,12 @@ def _is_typed(ctx: typer.Context, name: str) -> bool:
     return getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
-def _plain(value: Any) -> Value:
+def _plain(value: Value | list[str]) -> Value:
     return tuple(value) if isinstance(value, list) else value
 
 
 def _parameter(said: Option) -> inspect.Parameter:
-    annotation: Any = list[said.kind] if said.is_many else said.kind  # type: ignore[name-defined]
+    annotation = types.GenericAlias(list, said.kind) if said.is_many else said.kind
     is_optional = not said.is_required and (said.is_many or said.default is None)
     default = None if said.is_many else said.default
     info = typer.Option(

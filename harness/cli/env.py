@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from specbench.workloads.json_values import JsonObject
 
 from .formats import format_option
 
@@ -32,7 +34,7 @@ def env(format: Annotated[str, format_option("table", "json")] = "table") -> Non
         typer.echo(f"{name}: {value}")
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flat(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Nested values as dotted names, `unknown` for what could not be found out."""
     for key, value in values.items():
         if isinstance(value, Mapping):

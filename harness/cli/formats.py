@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
+from typer.models import OptionInfo
 
 
-def format_option(*allowed: str, default: str = "") -> Any:
+def format_option(*allowed: str, default: str = "") -> OptionInfo:
     """typer's option for the formats that a command can print. ValueError for another."""
 
     def check(value: str | None) -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specbench.harness.text import parse_effect
+from specbench.workloads.json_values import Json
 
 from .derived import Command
 from .formats import format_option
@@ -181,7 +182,7 @@ def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[Histo
     return found, [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
 
 
-def _plain(suspect: Suspect) -> dict[str, Any]:
+def _plain(suspect: Suspect) -> dict[str, Json]:
     from specbench.harness.store.files import to_plain
     from specbench.reports.history_table import decide_by
 

@@ -6,7 +6,7 @@ A clock is told of phase boundaries and asked for durations later, so that nothi
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -63,7 +63,7 @@ class EventClock:
     def __init__(self, external: bool = False):
         self.source = "external_event" if external else "cuda_event"
         self._external = external
-        self._marks: list[tuple[str, Any]] = []
+        self._marks: list[tuple[str, torch.cuda.Event]] = []
 
     def mark(self, name: str) -> None:
         event = torch.cuda.Event(enable_timing=True, external=self._external)

@@ -10,18 +10,22 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from specbench.harness.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
+
+GraphPool: TypeAlias = "_POOL_HANDLE | None"  # of torch.cuda.graph_pool_handle(); None: nothing is captured
 NUM_CAPTURE_WARM_UPS = 2  # JIT compilation and cuBLAS workspaces must be done before a capture
 
 
 @contextmanager
-def capturing(pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
+def capturing(pool: GraphPool) -> Iterator[torch.cuda.CUDAGraph]:
     """Captures what is launched inside into a new graph.
 
     The garbage collector waits meanwhile: were it to free a graph or a pinned tensor of an engine that is gone, the
@@ -110,7 +114,7 @@ class PiecewiseForward:
     That is vLLM's PIECEWISE: attention and the KV write stay outside, so any attention backend and ragged steps work.
     """
 
-    def __init__(self, sizes: Sequence[int], pool: Any):
+    def __init__(self, sizes: Sequence[int], pool: GraphPool):
         self._sizes = sorted(sizes)
         self._pool = pool
         self._sets: dict[tuple[int, int, bool], _Pieces] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -14,7 +14,7 @@ from specbench.harness.spec.plans import GraphPlan, part_of
 
 from .batch import StepBatch
 from .clock import END, GAP, NullClock, PhaseClock
-from .forward import NUM_CAPTURE_WARM_UPS, capturing
+from .forward import NUM_CAPTURE_WARM_UPS, GraphPool, capturing
 from .host_view import HostView
 from .state import RoundState
 from .strategy import Phase
@@ -94,7 +94,7 @@ class EagerLaunch:
 class GraphLaunch:
     """The segment's phases as one CUDA graph, captured here. `inner` marks phases inside the capture."""
 
-    def __init__(self, segment: Segment, batch: StepBatch, pool: Any, inner: PhaseClock, closing_mark: str):
+    def __init__(self, segment: Segment, batch: StepBatch, pool: GraphPool, inner: PhaseClock, closing_mark: str):
         self.segment = segment
         with capturing(pool) as self._graph:
             segment.run(batch, inner)
@@ -113,7 +113,7 @@ class DecodeRound:
         plan: GraphPlan,
         batch: StepBatch,
         phases: list[Phase],
-        pool: Any,
+        pool: GraphPool,
         capture_host: Callable[[StepBatch], HostView],
         inner_clock: PhaseClock = _NULL,
     ):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from specbench.harness.spec.plans import PLANS
 from .batch import StepBatch
 from .clock import EventClock, NullClock, PhaseClock
 from .config import EngineConfig
-from .forward import NUM_CAPTURE_WARM_UPS, EagerForward, PiecewiseForward, Runners
+from .forward import NUM_CAPTURE_WARM_UPS, EagerForward, GraphPool, PiecewiseForward, Runners
 from .graphs import DecodeRound, GraphLaunch, Segment, split_round
 from .host_view import HostView
 from .layouts import MixedEntry, decode_batch, mixed_batch
@@ -68,7 +67,7 @@ class Launcher:
         self._lengths = _lengths_to_meet(state.max_kv - 2 * q_of(state)) if config.sync == "multi" else []
         self._max_num_seqs = max_num_seqs
         self._sizes = capture_sizes(max_num_seqs) if plan.pads else []
-        self._pool: Any = torch.cuda.graph_pool_handle() if plan != PLANS["none"] else None
+        self._pool: GraphPool = torch.cuda.graph_pool_handle() if plan != PLANS["none"] else None
         q = q_of(state)
         decode_rows = [size * q for size in capture_sizes(max_num_seqs)]
         later_rows = [size * (state.tree.shape.topk if state.tree else 1) for size in capture_sizes(max_num_seqs)]
@@ -199,7 +198,7 @@ class Launcher:
 class _MixedGraph:
     """A mixed step as one graph over a layout that is overwritten before each replay."""
 
-    def __init__(self, segment: Segment, batch: StepBatch, pool: Any):
+    def __init__(self, segment: Segment, batch: StepBatch, pool: GraphPool):
         self.batch = batch
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from specbench.harness.checkpoints.shipped_heads import PREFIX, shipped_folder
@@ -47,7 +48,7 @@ def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple
             progress.say(f"{name}: {options.evaluate} prompts at temperature {temperature}")
             evaluations.append(_evaluate(head, loaded, name, temperature, options))
     if options.write:
-        write_json(head / ACCEPTANCE, [e.to_dict() for e in evaluations])
+        write_json(head / ACCEPTANCE, [dataclasses.asdict(e) for e in evaluations])
         write_model_card(head)
     return report, evaluations
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from specbench.harness.text import is_number
+from specbench.workloads.json_values import Json, JsonObject
 
 
-def optional(raw: Mapping[str, Any], name: str, num_requests: int, where: str) -> list[Any] | None:
+def optional(raw: JsonObject, name: str, num_requests: int, where: str) -> list[Json] | None:
     """None for a field that is missing or empty."""
     values = raw.get(name)
     if values is None or values == []:
@@ -18,13 +18,15 @@ def optional(raw: Mapping[str, Any], name: str, num_requests: int, where: str) -
     return values
 
 
-def seconds(values: Any, where: str) -> tuple[float, ...]:
-    if not isinstance(values, Sequence) or not all(is_number(v) and v >= 0 for v in values):
+def seconds(values: Json, where: str) -> tuple[float, ...]:
+    times = [float(v) for v in values if is_number(v) and v >= 0] if isinstance(values, Sequence) else []
+    if not isinstance(values, Sequence) or len(times) < len(values):
         raise ValueError(f"{where}: not all values are times in seconds, 0 or more")
-    return tuple(float(v) for v in values)
+    return tuple(times)
 
 
-def counts(values: Sequence[Any], where: str) -> tuple[int, ...]:
-    if not all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values):
+def counts(values: Sequence[Json], where: str) -> tuple[int, ...]:
+    numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0]
+    if len(numbers) < len(values):
         raise ValueError(f"{where}: not all values are numbers of tokens")
-    return tuple(values)
+    return tuple(numbers)

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from specbench.harness.metrics.metrics import results
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.text import is_number
+from specbench.workloads.json_values import Json, JsonObject
 
 from .fields import counts, optional, seconds
 
@@ -31,12 +31,14 @@ _SPEC = "spec_decode_"
 _NS_PER_S = 1e9
 _ABSENT = ("steps of the engine", "acceptance by request", "synchronisations", "output tokens", "hardware", "sampling")
 
+Row = dict[str, str | int | list[int]]  # of a table of the run directory
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeResult:
     """One result object, checked. Times in seconds, a row a request; `start_s` and `e2e_s` are measured or laid out."""
 
-    raw: Mapping[str, Any]
+    raw: JsonObject
     num_prompt_tokens: tuple[int, ...]
     num_output_tokens: tuple[int, ...]
     ttft_s: tuple[float, ...]
@@ -81,19 +83,20 @@ def import_result(found: ServeResult, source: Path, output_dir: Path, argv: Sequ
     return directory.path
 
 
-def _checked(raw: Any, where: str) -> ServeResult:
+def _checked(raw: Json, where: str) -> ServeResult:
     if not isinstance(raw, Mapping) or "duration" not in raw or "completed" not in raw:
         raise ValueError(f"{where}: no result of `vllm bench serve`: the fields duration and completed are missing")
-    missing = [name for name in _DETAILED if not isinstance(raw.get(name), list)]
+    columns = {name: value for name in _DETAILED if isinstance(value := raw.get(name), list)}
+    missing = [name for name in _DETAILED if name not in columns]
     if missing:
         raise ValueError(f"{where}: {', '.join(missing)} missing; make it with --save-result --save-detailed")
-    lengths = {name: len(raw[name]) for name in _DETAILED}
+    lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) != 1 or not lengths["ttfts"]:
         raise ValueError(f"{where}: requests do not match: {lengths}")
     (duration,) = seconds([raw["duration"]], f"{where}: duration")
     n = lengths["ttfts"]
     ttft = seconds(raw["ttfts"], f"{where}: ttfts")
-    gaps = tuple(seconds([] if one is None else one, f"{where}: itls") for one in raw["itls"])
+    gaps = tuple(seconds([] if one is None else one, f"{where}: itls") for one in columns["itls"])
     errors = tuple(str(e or "") for e in optional(raw, "errors", n, where) or [""] * n)
     latencies = optional(raw, "latencies", n, where)
     streamed = tuple(t + sum(g) for t, g in zip(ttft, gaps, strict=True))
@@ -106,8 +109,8 @@ def _checked(raw: Any, where: str) -> ServeResult:
     start = _laid_out(e2e, duration) if starts is None else seconds(starts, f"{where}: start_times")
     return ServeResult(
         raw=raw,
-        num_prompt_tokens=counts(raw["input_lens"], f"{where}: input_lens"),
-        num_output_tokens=counts(raw["output_lens"], f"{where}: output_lens"),
+        num_prompt_tokens=counts(columns["input_lens"], f"{where}: input_lens"),
+        num_output_tokens=counts(columns["output_lens"], f"{where}: output_lens"),
         ttft_s=ttft,
         e2e_s=e2e,
         gaps_s=gaps,
@@ -129,7 +132,7 @@ def _laid_out(e2e_s: Sequence[float], duration_s: float) -> tuple[float, ...]:
     return tuple(starts)
 
 
-def _manifest(found: ServeResult, source: Path, arm: str, argv: Sequence[str], notes: list[str]) -> dict[str, Any]:
+def _manifest(found: ServeResult, source: Path, arm: str, argv: Sequence[str], notes: list[str]) -> JsonObject:
     raw = found.raw
     rate = raw.get("request_rate")
     return {
@@ -161,7 +164,7 @@ def _manifest(found: ServeResult, source: Path, arm: str, argv: Sequence[str], n
     }
 
 
-def _started(raw: Mapping[str, Any]) -> dict[str, str]:
+def _started(raw: JsonObject) -> dict[str, str]:
     """When the client began, by its own clock without a zone; the time of the import where it does not say."""
     try:
         begun = datetime.strptime(str(raw.get("date")), "%Y%m%d-%H%M%S")
@@ -170,7 +173,7 @@ def _started(raw: Mapping[str, Any]) -> dict[str, str]:
     return {"started_utc": begun.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def _counters(raw: Mapping[str, Any]) -> list[str]:
+def _counters(raw: JsonObject) -> list[str]:
     """vLLM's own counters over the whole run, as they are: rates of a percentage, the length with the bonus token."""
     length, rate = raw.get(f"{_SPEC}acceptance_length"), raw.get(f"{_SPEC}acceptance_rate")
     if not is_number(length):
@@ -179,9 +182,9 @@ def _counters(raw: Mapping[str, Any]) -> list[str]:
     return [said + (f", rate {rate:.1f}%" if is_number(rate) else "")]
 
 
-def _requests(found: ServeResult) -> list[dict[str, Any]]:
+def _requests(found: ServeResult) -> list[Row]:
     origin = min(found.start_s)
-    rows = []
+    rows: list[Row] = []
     for n, start in enumerate(found.start_s):
         failed = bool(found.errors[n]) or found.num_output_tokens[n] == 0
         submit = round((start - origin) * _NS_PER_S)
@@ -208,12 +211,12 @@ def _requests(found: ServeResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _chunks(found: ServeResult) -> list[dict[str, Any]]:
+def _chunks(found: ServeResult) -> list[Row]:
     """One row a streamed chunk, for ITL. They are not rounds of the engine: kind `mixed` keeps them out of decode
     figures, `is_prefill` out of acceptance. How many tokens a chunk held is not known; burst ITL needs their sum only,
     which the last chunk makes up. A request with more chunks than tokens has none, since its times are not tokens'."""
     origin = min(found.start_s)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for n, gaps in enumerate(found.gaps_s):
         num_tokens, num_chunks = found.num_output_tokens[n], len(gaps) + 1
         if found.errors[n] or num_tokens < num_chunks:

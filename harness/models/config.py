@@ -6,7 +6,8 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from specbench.workloads.json_values import Json, JsonObject
 
 _REQUIRED_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -57,35 +58,56 @@ class ModelConfig:
         return replace(self, num_layers=num_layers)
 
 
-def _rope(raw: dict[str, Any]) -> tuple[float, RopeScaling | None]:
+def number_of(raw: JsonObject, key: str, default: float | None = None) -> float:
+    """A number of a config.json; `default` where it is missing or null. ValueError for anything else."""
+    value = raw.get(key)
+    if value is None:
+        value = default
+    if not isinstance(value, (int, float, str)):
+        raise ValueError(f"config.json: {key} is {value!r}; allowed: a number")
+    return float(value)
+
+
+def size_of(raw: JsonObject, key: str, default: int) -> int:
+    """A size of a config.json; `default` where it is missing, null or 0. ValueError for what is not a number."""
+    return int(number_of(raw, key, default)) or default
+
+
+def table_of(raw: JsonObject, key: str) -> JsonObject:
+    """An object inside a config.json, empty where it is missing or null."""
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _rope(raw: JsonObject) -> tuple[float, RopeScaling | None]:
     """Both spellings: `rope_theta`/`rope_scaling` (hub files) and `rope_parameters` (transformers 5)."""
-    params = raw.get("rope_parameters") or {}
-    theta = float(params.get("rope_theta", raw.get("rope_theta", 10000.0)))
-    scaling = raw.get("rope_scaling") or params
-    kind = scaling.get("rope_type", scaling.get("type", "default")) if scaling else "default"
+    params = table_of(raw, "rope_parameters")
+    theta = number_of(params, "rope_theta", number_of(raw, "rope_theta", 10000.0))
+    scaling = table_of(raw, "rope_scaling") or params
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return theta, None
     if kind != "llama3":
         raise ValueError(f"config.json: rope_scaling type {kind!r} is not supported; allowed: default, llama3")
     return theta, RopeScaling(
-        factor=float(scaling["factor"]),
-        low_freq_factor=float(scaling["low_freq_factor"]),
-        high_freq_factor=float(scaling["high_freq_factor"]),
-        original_max_position=int(scaling["original_max_position_embeddings"]),
+        factor=number_of(scaling, "factor"),
+        low_freq_factor=number_of(scaling, "low_freq_factor"),
+        high_freq_factor=number_of(scaling, "high_freq_factor"),
+        original_max_position=int(number_of(scaling, "original_max_position_embeddings")),
     )
 
 
-def _eos_ids(raw: dict[str, Any], model_dir: Path) -> tuple[int, ...]:
-    ids: list[int] = []
+def _eos_ids(raw: JsonObject, model_dir: Path) -> tuple[int, ...]:
+    ids: list[Json] = []
     generation = model_dir / "generation_config.json"
     sources = [_read_json(generation)] if generation.exists() else []
     for source in [*sources, raw]:
         value = source.get("eos_token_id")
-        ids += value if isinstance(value, list) else [value] if value is not None else []
-    return tuple(dict.fromkeys(int(i) for i in ids))
+        ids += value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(int(i) for i in ids if isinstance(i, (int, float, str))))
 
 
-def _check_not_quantized(raw: dict[str, Any], model_dir: Path) -> None:
+def _check_not_quantized(raw: JsonObject, model_dir: Path) -> None:
     for key in ("quantization_config", "compression_config"):  # the second: compressed-tensors before it was merged
         found = raw.get(key)
         if found is None:
@@ -97,9 +119,10 @@ def _check_not_quantized(raw: dict[str, Any], model_dir: Path) -> None:
         )
 
 
-def config_from_dict(raw: dict[str, Any], model_dir: Path) -> ModelConfig:
+def config_from_dict(raw: JsonObject, model_dir: Path) -> ModelConfig:
     """Raises ValueError for an architecture that the engine does not run, quantized weights, and a missing size."""
-    architecture = (raw.get("architectures") or ["LlamaForCausalLM"])[0]
+    architectures = raw.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and architectures else "LlamaForCausalLM"
     allowed = ("LlamaForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLMEagle3")
     if architecture not in allowed:
         raise ValueError(f"{model_dir}: architecture {architecture!r} is not supported; allowed: {', '.join(allowed)}")
@@ -112,19 +135,19 @@ def config_from_dict(raw: dict[str, Any], model_dir: Path) -> ModelConfig:
     theta, scaling = _rope(raw)
     # transformers' Llama puts attention_bias on the output projection too, its Qwen2 never does.
     attention_bias = bool(raw.get("attention_bias", False))
-    heads = int(raw["num_attention_heads"])
+    hidden_size, heads = size_of(raw, "hidden_size", 0), size_of(raw, "num_attention_heads", 0)
     return ModelConfig(
-        hidden_size=int(raw["hidden_size"]),
-        intermediate_size=int(raw["intermediate_size"]),
-        num_layers=int(raw["num_hidden_layers"]),
+        hidden_size=hidden_size,
+        intermediate_size=size_of(raw, "intermediate_size", 0),
+        num_layers=size_of(raw, "num_hidden_layers", 0),
         num_q_heads=heads,
-        num_kv_heads=int(raw.get("num_key_value_heads") or heads),
-        head_dim=int(raw.get("head_dim") or int(raw["hidden_size"]) // heads),
-        vocab_size=int(raw["vocab_size"]),
-        rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        num_kv_heads=size_of(raw, "num_key_value_heads", heads),
+        head_dim=size_of(raw, "head_dim", hidden_size // heads),
+        vocab_size=size_of(raw, "vocab_size", 0),
+        rms_norm_eps=number_of(raw, "rms_norm_eps", 1e-6),
         rope_theta=theta,
         rope_scaling=scaling,
-        max_position=int(raw.get("max_position_embeddings", 2048)),
+        max_position=size_of(raw, "max_position_embeddings", 2048),
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
         qkv_bias=architecture == "Qwen2ForCausalLM" or attention_bias,
         o_bias=architecture != "Qwen2ForCausalLM" and attention_bias,
@@ -132,7 +155,7 @@ def config_from_dict(raw: dict[str, Any], model_dir: Path) -> ModelConfig:
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> JsonObject:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # not JSON, or not text
@@ -142,7 +165,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return raw
 
 
-def read_config(model_dir: Path) -> tuple[ModelConfig, dict[str, Any]]:
+def read_config(model_dir: Path) -> tuple[ModelConfig, JsonObject]:
     """The config of a Hugging Face model directory, and the raw JSON beside it."""
     path = model_dir / "config.json"
     if not path.exists():

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from .config import ModelConfig, read_config
+from specbench.workloads.json_values import JsonObject
+
+from .config import ModelConfig, read_config, size_of
 from .draft_vocab import read_d2t
 from .eagle1 import Eagle1Head, Eagle1Weights
 from .fused_weights import attention_output, down, gate_up, qkv, single
@@ -48,7 +50,7 @@ def _check_fits(config: ModelConfig, target: LlamaModel, head_dir: Path) -> None
             raise ValueError(f"head: {head_dir} was trained for {name} {trained}, the target has {has}")
 
 
-def _fc_bias(raw: dict, source: CheckpointWeights, head_dir: Path) -> bool:
+def _fc_bias(raw: JsonObject, source: CheckpointWeights, head_dir: Path) -> bool:
     """Published configs without the key `bias` mean true; the file must agree."""
     said, found = bool(raw.get("bias", True)), source.has("fc.bias")
     if said != found:
@@ -59,10 +61,12 @@ def _fc_bias(raw: dict, source: CheckpointWeights, head_dir: Path) -> bool:
     return found
 
 
-def _lm_head(raw: dict, source: CheckpointWeights, target: LlamaModel, head_dir: Path) -> tuple[Linear, Tensor | None]:
+def _lm_head(
+    raw: JsonObject, source: CheckpointWeights, target: LlamaModel, head_dir: Path
+) -> tuple[Linear, Tensor | None]:
     """The target's own, or for a reduced vocabulary the file's rows with their map `d2t`."""
     vocab = target.config.vocab_size
-    draft_vocab = int(raw.get("draft_vocab_size") or vocab)
+    draft_vocab = size_of(raw, "draft_vocab_size", vocab)
     d2t_Vd = read_d2t(source, draft_vocab, vocab, head_dir)
     if d2t_Vd is None:
         return target.lm_head, None

@@ -8,7 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .config import ModelConfig, read_config
+from specbench.workloads.json_values import JsonObject
+
+from .config import ModelConfig, read_config, size_of, table_of
 from .draft_vocab import read_d2t
 from .eagle3 import Eagle3Head, Eagle3Options, Eagle3Weights
 from .fused_weights import attention_output, down, gate_up, qkv, single
@@ -16,8 +18,8 @@ from .llama import LlamaModel
 from .weights import CheckpointWeights, RandomWeights, WeightSource
 
 
-def _fc_norms(source: WeightSource, raw: dict, num_aux: int, target_hidden: int) -> tuple[Tensor, ...]:
-    nested = raw.get("eagle_config") or {}
+def _fc_norms(source: WeightSource, raw: JsonObject, num_aux: int, target_hidden: int) -> tuple[Tensor, ...]:
+    nested = table_of(raw, "eagle_config")
     if raw.get("fc_norm"):
         return tuple(source.get(f"fc_norm.{i}.weight", (target_hidden,)) for i in range(num_aux))
     if raw.get("norm_before_fc", nested.get("norm_before_fc", False)):
@@ -31,12 +33,12 @@ def _layer_prefix(source: WeightSource) -> str:
 
 
 def _build_head(
-    config: ModelConfig, raw: dict, source: WeightSource, target: LlamaModel, d2t: Tensor | None
+    config: ModelConfig, raw: JsonObject, source: WeightSource, target: LlamaModel, d2t: Tensor | None
 ) -> Eagle3Head:
     h = config.hidden_size
-    target_hidden = int(raw.get("target_hidden_size") or target.config.hidden_size)
-    num_aux = int(raw.get("num_aux_hidden_states") or 3)
-    draft_vocab = int(raw.get("draft_vocab_size") or target.config.vocab_size)
+    target_hidden = size_of(raw, "target_hidden_size", target.config.hidden_size)
+    num_aux = size_of(raw, "num_aux_hidden_states", 3)
+    draft_vocab = size_of(raw, "draft_vocab_size", target.config.vocab_size)
     prefix = _layer_prefix(source)
     # The target's own are shared only where they fit.
     own_embed = source.has("embed_tokens.weight") or h != target.config.hidden_size
@@ -68,8 +70,8 @@ def _build_head(
     return Eagle3Head(config, weights, options, feature_size=num_aux * target_hidden)
 
 
-def _check_head_fits(raw: dict, config: ModelConfig, target: LlamaModel, head_dir: Path) -> None:
-    wanted = int(raw.get("target_hidden_size") or config.hidden_size)
+def _check_head_fits(raw: JsonObject, config: ModelConfig, target: LlamaModel, head_dir: Path) -> None:
+    wanted = size_of(raw, "target_hidden_size", config.hidden_size)
     if wanted != target.config.hidden_size:
         raise ValueError(
             f"head: {head_dir} was trained for hidden_size {wanted}, the target has {target.config.hidden_size}"
@@ -79,12 +81,12 @@ def _check_head_fits(raw: dict, config: ModelConfig, target: LlamaModel, head_di
             f"head: {head_dir} was trained for vocab_size {config.vocab_size}, "
             f"the target has {target.config.vocab_size}"
         )
-    if (raw.get("num_aux_hidden_states") or 3) != 3:
+    if size_of(raw, "num_aux_hidden_states", 3) != 3:
         raise ValueError(
             f"head: {head_dir} has num_aux_hidden_states {raw['num_aux_hidden_states']}, not supported; allowed: 3"
         )
-    layers = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    if layers is not None and tuple(layers) != target.config.aux_layers:
+    layers = table_of(raw, "eagle_config").get("eagle_aux_hidden_state_layer_ids")
+    if isinstance(layers, list) and tuple(layers) != target.config.aux_layers:
         raise ValueError(
             f"head: {head_dir} was trained on the states entering layers {tuple(layers)} "
             f"(eagle_aux_hidden_state_layer_ids), the target gives those entering {target.config.aux_layers}"
@@ -99,7 +101,7 @@ def load_eagle3(head_dir: Path, target: LlamaModel) -> Eagle3Head:
     source = CheckpointWeights(head_dir, target.dtype, target.device)
     if not source.has("fc.weight"):
         raise ValueError(f"head: {head_dir} has no tensor fc.weight; is it an EAGLE-3 head?")
-    draft_vocab = int(raw.get("draft_vocab_size") or config.vocab_size)
+    draft_vocab = size_of(raw, "draft_vocab_size", config.vocab_size)
     d2t = read_d2t(source, draft_vocab, config.vocab_size, head_dir)
     head = _build_head(config, raw, source, target, d2t)
     source.check_all_read()

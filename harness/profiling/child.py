@@ -45,7 +45,7 @@ def run_job(job: Job) -> None:
         if job.tool != "none":
             write_node_maps(traced.node_maps, job.folder / NODES)
         ChildReport(
-            subject=dataclasses.asdict(subject_of(arm, traced)),
+            subject=subject_of(arm, traced),
             rounds={**dataclasses.asdict(traced.rounds), "median_ns": traced.rounds.median_ns},
             device=pick_device(c.device).type,
             notes=traced.notes,

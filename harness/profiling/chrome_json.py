@@ -9,9 +9,25 @@ import zlib
 from collections.abc import Generator, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-_Placed = tuple[dict[str, Any], int, int]  # an event, and where its text begins and ends
+from specbench.workloads.json_values import Json
+
+
+class TraceEvent(TypedDict, total=False):
+    """Of the Trace Event Format. Times are us: whole numbers, or text with a fraction."""
+
+    ph: str
+    cat: str
+    name: str
+    ts: int | str
+    dur: int | str
+    pid: int | str
+    tid: int | str
+    args: dict[str, Json]
+
+
+_Placed = tuple[TraceEvent, int, int]  # an event, and where its text begins and ends
 
 _SPACE = re.compile(r"\s*")
 _SEPARATOR = re.compile(r"\s*,\s*")
@@ -28,12 +44,12 @@ class ChromeTrace:
         self._file = file
         self._text = _text_of(path, file)
         self._decoder = json.JSONDecoder(parse_float=str)
-        self.header: dict[str, Any] = {}
+        self.header: dict[str, Json] = {}
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[TraceEvent]:
         return (event for event, _, _ in self._checked())
 
-    def with_text(self) -> Iterator[tuple[dict[str, Any], str]]:
+    def with_text(self) -> Iterator[tuple[TraceEvent, str]]:
         """Events, each with the text that it stands as in the file."""
         return ((event, self._text[start:end]) for event, start, end in self._checked())
 
@@ -71,6 +87,7 @@ class ChromeTrace:
     def _events(self, at: int) -> Generator[_Placed, None, int]:
         """Yields the events of the list that begins at `at`; returns the position behind it."""
         text, decode, separator = self._text, self._decoder.raw_decode, _SEPARATOR.match
+        event: TraceEvent
         at = self._after(at, "[")
         while text[at] != "]":
             start = at

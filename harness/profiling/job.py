@@ -6,10 +6,12 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.files import to_plain
+
+from .record import Subject
 
 TOOLS = ("nsys", "torch", "none")
 REPORT = "engine.json"
@@ -57,12 +59,20 @@ class Job:
         )
 
 
+class ChildError(TypedDict):
+    """`is_input`: the user's to mend, as bad input of a run is."""
+
+    is_input: bool
+    error: str
+    type: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChildReport:
-    """`engine.json`: the fields of record.Subject, the rounds (steady.SteadyRounds) as the engine and the host's clock
+    """`engine.json`: the subject, the rounds (steady.SteadyRounds) as the engine and the host's clock
     saw them, and the first lines of a run record (prepare.manifest) without the command."""
 
-    subject: dict[str, Any]
+    subject: Subject
     rounds: dict[str, Any]
     device: str
     notes: tuple[str, ...]
@@ -75,16 +85,15 @@ class ChildReport:
     @staticmethod
     def read(folder: Path) -> ChildReport:
         raw = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-        return ChildReport(**{**raw, "notes": tuple(raw["notes"])})
+        return ChildReport(**{**raw, "notes": tuple(raw["notes"]), "subject": Subject(**raw["subject"])})
 
 
 def write_error(folder: Path, error: BaseException) -> None:
-    """`is_input`: the user's to mend, as bad input of a run is."""
-    record = {"is_input": isinstance(error, ValueError), "error": str(error), "type": type(error).__name__}
+    record: ChildError = {"is_input": isinstance(error, ValueError), "error": str(error), "type": type(error).__name__}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ERROR).write_text(json.dumps(record), encoding="utf-8")
 
 
-def read_error(folder: Path) -> dict[str, Any] | None:
+def read_error(folder: Path) -> ChildError | None:
     path = folder / ERROR
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

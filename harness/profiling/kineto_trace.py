@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from .chrome_json import ChromeTrace, us_to_ns
+from specbench.workloads.json_values import Json
+
+from .chrome_json import ChromeTrace, TraceEvent, us_to_ns
 from .record import Source
 from .trace_db import Trace, TraceFile, finish_tables, open_tables
 
@@ -58,10 +60,10 @@ class _Loader:
         self._connection = connection
         self._file = file
         self._names: dict[str, int] = {}
-        self._threads: dict[Any, int] = {}
-        self._call_pids: set[Any] = set()
+        self._threads: dict[tuple[int | str | None, int | str | None], int] = {}
+        self._call_pids: set[int | str | None] = set()
 
-    def add(self, events: list[dict[str, Any]]) -> None:
+    def add(self, events: list[TraceEvent]) -> None:
         ranges, calls, ops = [], [], []
         for event in events:
             if event.get("ph") != "X":
@@ -78,7 +80,7 @@ class _Loader:
         self._connection.executemany("INSERT INTO api VALUES (?,?,?,?,?,?)", calls)
         self._connection.executemany("INSERT INTO op VALUES (?,?,?,?,?,?,?,?,?,?,?)", ops)
 
-    def _op(self, kind: str, event: dict[str, Any]) -> tuple[Any, ...]:
+    def _op(self, kind: str, event: TraceEvent) -> tuple[Json, ...]:
         args, name = event.get("args") or {}, str(event["name"])
         copy_kind, memory = _copy(name) if kind == "memcpy" else (None, None)
         device, stream = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
@@ -87,7 +89,7 @@ class _Loader:
         number = self._names.setdefault(name, len(self._names))
         return kind, number, t0, t1, _number(device), _number(stream), _correlation(event), 0, node, copy_kind, memory
 
-    def _thread(self, event: dict[str, Any]) -> int:
+    def _thread(self, event: TraceEvent) -> int:
         return self._threads.setdefault((event.get("pid"), event.get("tid")), len(self._threads))
 
     def finish(self) -> tuple[str, ...]:
@@ -128,24 +130,24 @@ def _copy(name: str) -> tuple[int | None, int | None]:
     return (_COPIES.get(match[1]), _MEMORIES.get(match[3])) if match else (None, None)
 
 
-def _times(event: dict[str, Any]) -> tuple[int, int]:
+def _times(event: TraceEvent) -> tuple[int, int]:
     t0 = us_to_ns(event["ts"])
     return t0, t0 + us_to_ns(event.get("dur", 0))
 
 
-def _correlation(event: dict[str, Any]) -> int | None:
+def _correlation(event: TraceEvent) -> int | None:
     args = event.get("args")
     number = args.get("correlation") if isinstance(args, dict) else None
     return number if isinstance(number, int) and number > 0 else None
 
 
-def _number(value: Any) -> int:
+def _number(value: Json) -> int:
     try:
-        return int(value)
-    except (TypeError, ValueError):
+        return int(value) if isinstance(value, (int, float, str)) else 0
+    except ValueError:
         return 0
 
 
-def _devices(connection: sqlite3.Connection, properties: list[Any]) -> tuple[str, ...]:
+def _devices(connection: sqlite3.Connection, properties: Sequence[Json]) -> tuple[str, ...]:
     used = {dev for (dev,) in connection.execute("SELECT DISTINCT dev FROM op")}
-    return tuple(p["name"] for p in properties if isinstance(p, dict) and "name" in p and p.get("id") in used)
+    return tuple(str(p["name"]) for p in properties if isinstance(p, dict) and "name" in p and p.get("id") in used)

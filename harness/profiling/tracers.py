@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -63,7 +62,7 @@ class TorchTracer:
         self._on_gpu = device.type == "cuda"
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
         # Warm-up: the first collection of a process takes seconds to begin, which must not stand in a round.
-        self._profile: Any = profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1))
+        self._profile = profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1))
 
     def arm(self) -> None:
         self._profile.start()

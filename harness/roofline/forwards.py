@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+
+from specbench.workloads.json_values import Json, JsonObject
 
 from .ideal import Round
 from .machine import read_record
@@ -29,13 +30,13 @@ class Forwards:
         nodes = self.num_drafts + 1
         return Round.tree(batch, context, num_nodes=nodes, depth=self.depth, topk=self.topk, first_rows=first_rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
     @staticmethod
-    def from_dict(raw: Any) -> Forwards:
+    def from_dict(raw: Json) -> Forwards:
         """What `to_dict` made. ValueError for anything else."""
-        shapes = {}
-        if isinstance(raw, Mapping):
-            shapes = {k: ForwardShape.from_dict(raw[k]) for k in ("target", "drafter") if raw.get(k) is not None}
-        return read_record(Forwards, {**raw, **shapes} if shapes else raw, FORWARDS)
+        plain = read_record(Forwards, raw, FORWARDS)
+        assert isinstance(raw, Mapping)
+        drafter = raw["drafter"] and ForwardShape.from_dict(raw["drafter"])
+        return replace(plain, target=ForwardShape.from_dict(raw["target"]), drafter=drafter or None)

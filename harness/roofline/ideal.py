@@ -77,9 +77,6 @@ class Round:
             next_rows=topk,
         )
 
-    def without_drafts(self) -> Round:
-        return Round(batch=self.batch, context=self.context)
-
 
 def pass_s(
     machine: Machine,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from specbench.harness.text import is_number
+from specbench.workloads.json_values import Json
 
 if TYPE_CHECKING:
     import torch
@@ -55,11 +56,11 @@ class Machine:
             f"a kernel costs {self.kernel_launch_s * 1e6:.3g} us"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | float]:
         return asdict(self)
 
     @staticmethod
-    def from_dict(raw: Any) -> Machine:
+    def from_dict(raw: Json) -> Machine:
         """What `to_dict` made. ValueError for anything else."""
         return read_record(Machine, raw, "machine")
 
@@ -74,10 +75,9 @@ def measure_machine(device: torch.device | str, dtype: torch.dtype) -> Machine:
     return probe(device, dtype)
 
 
-def read_record(kind: type[_Record], raw: Any, what: str) -> _Record:
+def read_record(kind: type[_Record], raw: Json, what: str) -> _Record:
     """A dataclass from the dict with exactly its fields. ValueError naming what is missing or unknown."""
     names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    given = list(raw) if isinstance(raw, Mapping) else None
-    if given is None or set(given) != set(names):
-        raise ValueError(f"{what}: has {given if given is not None else repr(raw)}; needs exactly {names}")
+    if not isinstance(raw, Mapping) or set(raw) != set(names):
+        raise ValueError(f"{what}: has {list(raw) if isinstance(raw, Mapping) else repr(raw)}; needs exactly {names}")
     return kind(**raw)

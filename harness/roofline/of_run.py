@@ -16,7 +16,6 @@ import pandas as pd
 
 from specbench.harness.metrics.accounting import step_table
 from specbench.harness.metrics.metrics import BASELINE
-from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.schema import Frames
 
 from .forwards import FORWARDS, Forwards
@@ -90,11 +89,6 @@ class IdealArm:
         if measured is not None:
             measured = MeanRound(**{**measured, "rates": tuple(measured["rates"])})
         return IdealArm(**{**own, "measured": measured})
-
-
-def ideal_arms(run: RunDirectory, machine: Machine) -> list[IdealArm]:
-    """Every arm of a stored run, in its order. `machine`: the limits of the device it ran on, in its dtype."""
-    return ideal_arms_of(run.manifest, run.frames(), machine)
 
 
 def ideal_arms_of(manifest: Mapping[str, Any], frames: Frames, machine: Machine) -> list[IdealArm]:

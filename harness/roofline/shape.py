@@ -7,9 +7,9 @@ norms and biases (thousands of numbers beside millions). Kernels are counted as 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from specbench.harness.models.config import ModelConfig
+from specbench.workloads.json_values import Json
 
 from .machine import read_record
 
@@ -46,11 +46,6 @@ class ForwardShape:
                 raise ValueError(f"shape.{field.name}: {value!r} is not allowed; must be a whole number >= {least}")
 
     @property
-    def weight_bytes(self) -> int:
-        """What every pass reads: W of the reference formula, lm_head included."""
-        return (self.layer_params + self.head_params) * self.number_bytes
-
-    @property
     def kv_bytes_per_token(self) -> int:
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.number_bytes
 
@@ -58,7 +53,7 @@ class ForwardShape:
         return asdict(self)
 
     @staticmethod
-    def from_dict(raw: Any) -> ForwardShape:
+    def from_dict(raw: Json) -> ForwardShape:
         """What `to_dict` made. ValueError for anything else."""
         return read_record(ForwardShape, raw, "shape")
 

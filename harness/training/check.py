@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from specbench.harness.models.config import ModelConfig, read_config
+from specbench.harness.models.config import ModelConfig, read_config, size_of
 from specbench.harness.models.eagle3 import Eagle3Head
 from specbench.harness.models.eagle3_loader import load_eagle3
 from specbench.harness.models.forward import run_pieces
@@ -46,9 +45,6 @@ class HeadReport:
     def ok(self) -> bool:
         return not self.problems
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"ok": self.ok, **dataclasses.asdict(self)}
-
 
 def check_files(head_dir: Path, target: LlamaModel) -> HeadReport:
     """Tensors, shapes, maps and aux layers. Raises ValueError for what cannot be loaded."""
@@ -59,7 +55,7 @@ def check_files(head_dir: Path, target: LlamaModel) -> HeadReport:
     tensors = _read(head_dir)
     report.tensors = {name: f"{_dtype(t)} {list(t.shape)}" for name, t in sorted(tensors.items())}
     report.num_bytes = sum(path.stat().st_size for path in head_dir.iterdir() if path.is_file())
-    report.draft_vocab_size = int(read_config(head_dir)[1].get("draft_vocab_size") or target.config.vocab_size)
+    report.draft_vocab_size = size_of(read_config(head_dir)[1], "draft_vocab_size", target.config.vocab_size)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             report.problems.append(f"{name} has values that are not finite")

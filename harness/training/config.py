@@ -8,11 +8,13 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.spec.fields import Options, changed, option
 from specbench.harness.spec.options import OutputOptions
+
+_Part = TypeVar("_Part", bound=Options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +103,6 @@ class TrainConfig(Options):
                 f"({self.max_sequence_tokens})"
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainHeadOptions(GenerateConfig, TrainConfig):
@@ -129,11 +128,11 @@ class TrainHeadOptions(GenerateConfig, TrainConfig):
     def generate(self, target: str, device: str) -> GenerateConfig:
         """What is generated, for a target by its own name, on a device."""
         batch = self.generate_batch or (512 if device == "cuda" else 8)
-        return GenerateConfig(**{**_values(self, GenerateConfig), "target": target, "generate_batch": batch})
+        return dataclasses.replace(_part(self, GenerateConfig), target=target, generate_batch=batch)
 
     def train(self) -> TrainConfig:
-        return TrainConfig(**_values(self, TrainConfig))
+        return _part(self, TrainConfig)
 
 
-def _values(options: TrainHeadOptions, kind: type[Options]) -> dict[str, Any]:
-    return {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
+def _part(options: TrainHeadOptions, kind: type[_Part]) -> _Part:
+    return kind(**{field.name: getattr(options, field.name) for field in dataclasses.fields(kind)})

@@ -10,11 +10,12 @@ import random
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specbench.workloads.asset_cache import Progress
 from specbench.workloads.assets import resolve
 from specbench.workloads.held_out import is_held_out, text_key
+from specbench.workloads.json_values import JsonObject
+from specbench.workloads.records import objects_field, question_record
 from specbench.workloads.sharegpt_file import HUMAN, iter_conversations
 
 
@@ -37,7 +38,7 @@ class DataSource:
     source: str
     num_samples: int
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, str | int]:
         # The file's own name, never the folder of the machine where it lay.
         origin = self.path.name if self.source.startswith("file:") else self.source
         return {"name": self.name, "source": origin, "sha256": self.sha256, "samples": self.num_samples}
@@ -68,17 +69,17 @@ def find_data(text: str, default_samples: int, progress: Progress | None = None)
 def read_turns(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """(record id, human turns) of every record that has any. Raises ValueError for records of no known form."""
     for position, record in enumerate(iter_conversations(path)):
-        record = record["doc"] if isinstance(record.get("doc"), dict) else record
+        record = question_record(record)
         turns = _turns_of(record, f"{path}: record {position + 1}")
         if turns:
             yield f"{position}:{record.get('id', '')}", turns
 
 
-def _turns_of(record: dict[str, Any], where: str) -> tuple[str, ...]:
+def _turns_of(record: JsonObject, where: str) -> tuple[str, ...]:
     if isinstance(record.get("conversations"), list):
-        turns = [t.get("value") for t in record["conversations"] if t.get("from") in HUMAN]
+        turns = [t.get("value") for t in objects_field(record, "conversations") if t.get("from") in HUMAN]
     elif isinstance(record.get("messages"), list):
-        turns = [m.get("content") for m in record["messages"] if m.get("role") == "user"]
+        turns = [m.get("content") for m in objects_field(record, "messages") if m.get("role") == "user"]
     else:
         turns = [record[key] for key in ("question", "prompt") if isinstance(record.get(key), str)][:1]
         if not turns:

@@ -6,11 +6,9 @@ them stand beside every figure.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -54,8 +52,11 @@ class HeadEvaluation:
     all: Acceptance
     without_loops: Acceptance | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    @staticmethod
+    def of(raw: dict) -> HeadEvaluation:
+        """What `dataclasses.asdict` made."""
+        acceptance = {name: raw[name] and Acceptance(**raw[name]) for name in ("all", "without_loops")}
+        return HeadEvaluation(**{**raw, **acceptance})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from specbench.workloads.asset_cache import atomic_file
+from specbench.workloads.json_values import JsonObject
 
 from .draft_vocab import DraftVocab
 from .head_module import HeadModule, HeadShape
@@ -56,7 +56,7 @@ def published_tensors(module: HeadModule, vocab: DraftVocab, dtype: torch.dtype)
     return result | {"d2t": vocab.d2t_Vd.clone(), "t2d": vocab.t2d_V.clone()}
 
 
-def head_config(shape: HeadShape, target: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+def head_config(shape: HeadShape, target: JsonObject, dtype: torch.dtype) -> JsonObject:
     """config.json of the head; `target` is the target's own."""
     shared = {key: target[key] for key in _SHARED_KEYS if target.get(key) is not None}
     return {
@@ -75,7 +75,7 @@ def head_config(shape: HeadShape, target: dict[str, Any], dtype: torch.dtype) ->
 
 
 def write_head(
-    folder: Path, module: HeadModule, vocab: DraftVocab, target_config: dict[str, Any], dtype: torch.dtype
+    folder: Path, module: HeadModule, vocab: DraftVocab, target_config: JsonObject, dtype: torch.dtype
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(folder / "config.json") as file:
@@ -84,22 +84,3 @@ def write_head(
     save_file(published_tensors(module, vocab, dtype), passing, metadata={"format": "pt"})
     passing.chmod(0o644)
     passing.replace(folder / "model.safetensors")
-
-
-def load_into(module: HeadModule, folder: Path) -> None:
-    """The inverse of `write_head`: published tensors into master weights of the same shape."""
-    tensors = load_file(folder / "model.safetensors")
-    layer = {name.removeprefix("midlayer.").removesuffix(".weight"): t for name, t in tensors.items()}
-    fused = {
-        "fc": layer["fc"],
-        "embed_norm": layer["input_layernorm"],
-        "hidden_norm": layer["hidden_norm"],
-        "qkv": torch.cat([layer[f"self_attn.{n}_proj"] for n in "qkv"]),
-        "o": layer["self_attn.o_proj"],
-        "post_norm": layer["post_attention_layernorm"],
-        "gate_up": torch.cat([layer["mlp.gate_proj"], layer["mlp.up_proj"]]),
-        "down": layer["mlp.down_proj"],
-        "norm": layer["norm"],
-        "lm_head": layer["lm_head"],
-    }
-    module.load_state_dict({name: t.float() for name, t in fused.items()})

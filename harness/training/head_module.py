@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,9 @@ from torch import Tensor, nn
 from specbench.harness.models.config import ModelConfig
 
 from .unrolled_attention import unrolled_attention
+
+_Inputs = ParamSpec("_Inputs")
+_Outputs = TypeVar("_Outputs")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +143,7 @@ def norm_rows(x_NH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x_NH, weight_H.shape, weight_H, eps)
 
 
-def compiled_rows(function: Callable[..., Any], num_inputs: int) -> Callable[..., Any]:
+def compiled_rows(function: Callable[_Inputs, _Outputs], num_inputs: int) -> Callable[_Inputs, _Outputs]:
     """`function` through torch.compile, for any number of rows in dimension 0 of its first `num_inputs` tensors.
 
     Only these are dynamic: the sizes of the model stay constants of the generated code.
@@ -149,10 +152,10 @@ def compiled_rows(function: Callable[..., Any], num_inputs: int) -> Callable[...
 
     run = torch.compile(function)
 
-    def call(*inputs: Any) -> Any:
+    def call(*inputs: _Inputs.args, **options: _Inputs.kwargs) -> _Outputs:
         for rows in inputs[:num_inputs]:
             dynamo.maybe_mark_dynamic(rows, 0)
-        return run(*inputs)
+        return run(*inputs, **options)
 
     return call
 

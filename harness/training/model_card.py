@@ -7,16 +7,61 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from specbench.workloads.asset_cache import atomic_file
+from specbench.workloads.json_values import Json
+
+from .evaluate import Acceptance, HeadEvaluation
 
 TRAINING, ACCEPTANCE, LOG, CARD = "training.json", "acceptance.json", "training_log.csv", "README.md"
 _CURVE_ROWS = 12
 
 
-def write_json(path: Path, value: Any) -> None:
+class HeadSizes(TypedDict):
+    hidden_size: int
+    intermediate_size: int
+    draft_vocab_size: int
+    aux_layers: list[int]
+    coverage: float
+
+
+class Generated(TypedDict):
+    exclude: list[str]
+    greedy_share: float
+    temperature_low: float
+    temperature_high: float
+    max_response_tokens: int
+    max_turns: int
+    whole_loop_share: float
+
+
+class Run(TypedDict):
+    steps: int
+    num_positions: int
+    seconds: float
+    device: str
+
+
+class TrainingRecord(TypedDict, total=False):
+    """What the card reads of training.json; `notes` are a person's."""
+
+    command: str
+    licence: str
+    target: Mapping[str, str]
+    head: HeadSizes
+    data: Sequence[Mapping[str, str | int]]
+    selection: Mapping[str, int]
+    generate: Generated
+    responses: Mapping[str, float]
+    train: Mapping[str, float]
+    run: Run
+    notes: Sequence[str]
+
+
+def write_json(path: Path, value: Json) -> None:
     with atomic_file(path) as file:
         file.write(json.dumps(value, indent=2).encode() + b"\n")
 
@@ -26,9 +71,9 @@ def write_model_card(head_dir: Path) -> None:
     path = head_dir / TRAINING
     if not path.is_file():
         raise ValueError(f"{head_dir} has no {TRAINING}; only a head made by train-head has a card to write")
-    training = json.loads(path.read_text())
+    training: TrainingRecord = json.loads(path.read_text())
     found = head_dir / ACCEPTANCE
-    evaluations = json.loads(found.read_text()) if found.is_file() else []
+    evaluations = [HeadEvaluation.of(raw) for raw in json.loads(found.read_text())] if found.is_file() else []
     log = head_dir / LOG
     parts = [
         _front(training),
@@ -44,7 +89,7 @@ def write_model_card(head_dir: Path) -> None:
         file.write("\n\n".join(part for part in parts if part).encode() + b"\n")
 
 
-def _front(t: dict[str, Any]) -> str:
+def _front(t: TrainingRecord) -> str:
     return (
         f"---\nbase_model: {t['target']['hub_name']}\nlicense: {t['licence']}\n"
         "tags: [eagle3, speculative-decoding]\n---\n\n"
@@ -57,7 +102,7 @@ def _front(t: dict[str, Any]) -> str:
     )
 
 
-def _use(t: dict[str, Any]) -> str:
+def _use(t: TrainingRecord) -> str:
     return (
         "## Use\n\n"
         "```\n"
@@ -68,7 +113,7 @@ def _use(t: dict[str, Any]) -> str:
     )
 
 
-def _acceptance(evaluations: list[dict[str, Any]]) -> str:
+def _acceptance(evaluations: Sequence[HeadEvaluation]) -> str:
     if not evaluations:
         return "## Acceptance\n\nNot measured yet: `specbench check-head DIR --evaluate 200 --write`."
     lines = [
@@ -85,26 +130,26 @@ def _acceptance(evaluations: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", *rules])
 
 
-def _rule(e: dict[str, Any]) -> str:
-    prompts = f"{e['workload']}, {e['all']['num_prompts']} prompts"
-    return f"* {prompts}: {e['rule']} (sha256 {e['workload_sha256'][:16]})"
+def _rule(e: HeadEvaluation) -> str:
+    prompts = f"{e.workload}, {e.all.num_prompts} prompts"
+    return f"* {prompts}: {e.rule} (sha256 {e.workload_sha256[:16]})"
 
 
-def _evaluation_row(e: dict[str, Any]) -> str:
-    rates = " ".join("-" if r is None else f"{r:.3f}" for r in e["all"]["conditional"])
-    loops = f"{e['num_loops']} of {e['all']['num_prompts']}"
-    lengths = f"{_length(e['all'])} | {loops} | {_length(e['without_loops'])}"
-    return f"| {e['workload']} | {e['k']} | {e['temperature']} | {e['all']['num_prompts']} | {lengths} | {rates} |"
+def _evaluation_row(e: HeadEvaluation) -> str:
+    rates = " ".join("-" if r is None else f"{r:.3f}" for r in e.all.conditional)
+    loops = f"{e.num_loops} of {e.all.num_prompts}"
+    lengths = f"{_length(e.all)} | {loops} | {_length(e.without_loops)}"
+    return f"| {e.workload} | {e.k} | {e.temperature} | {e.all.num_prompts} | {lengths} | {rates} |"
 
 
-def _length(a: dict[str, Any] | None) -> str:
+def _length(a: Acceptance | None) -> str:
     if a is None:
         return "-"
-    interval = "" if a["low"] is None else f" ({a['low']:.3f} to {a['high']:.3f})"
-    return f"{a['length']:.3f}{interval}"
+    interval = "" if a.low is None else f" ({a.low:.3f} to {a.high:.3f})"
+    return f"{a.length:.3f}{interval}"
 
 
-def _data(t: dict[str, Any]) -> str:
+def _data(t: TrainingRecord) -> str:
     lines = [
         "## Data",
         "",
@@ -131,7 +176,7 @@ def _data(t: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _training(t: dict[str, Any]) -> str:
+def _training(t: TrainingRecord) -> str:
     run, c = t["run"], t["train"]
     return (
         "## Training\n\n"
@@ -143,7 +188,7 @@ def _training(t: dict[str, Any]) -> str:
     )
 
 
-def _notes(t: dict[str, Any]) -> str:
+def _notes(t: TrainingRecord) -> str:
     """What a person has added to training.json under `notes`: facts that no stage of a training knows."""
     return "\n".join(["## Notes", "", *(f"* {note}" for note in t["notes"])]) if t.get("notes") else ""
 
@@ -166,7 +211,7 @@ def _curve(log: Path) -> str:
     return "\n".join(lines)
 
 
-def _licence(t: dict[str, Any]) -> str:
+def _licence(t: TrainingRecord) -> str:
     return (
         f"## Licence\n\n{t['licence']}, as the target. The prompts keep their own terms (ShareGPT: collected "
         "conversations, published without a clear licence; GSM8K: MIT); none of their text is in these weights' files."

@@ -14,7 +14,7 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -22,6 +22,7 @@ from specbench.harness.models.config import read_config
 from specbench.harness.models.llama import LlamaModel
 from specbench.harness.registry import BASELINE
 from specbench.workloads.asset_cache import Progress
+from specbench.workloads.json_values import Json, JsonObject
 
 from .batches import Batches
 from .config import GenerateConfig, TrainConfig
@@ -144,12 +145,12 @@ def _check_folders(job: Job) -> None:
         )
 
 
-def _read_described(folder: Path) -> dict[str, Any]:
+def _read_described(folder: Path) -> dict[str, Json]:
     path = folder / "responses.json"
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
-def _select(job: Job, watcher: Watcher) -> tuple[Selection, list[dict[str, Any]]]:
+def _select(job: Job, watcher: Watcher) -> tuple[Selection, list[dict[str, str | int]]]:
     c = job.generate
     progress: Progress = watcher.asset
     sources = [find_data(text, c.samples_per_prompt, progress) for text in c.data]
@@ -166,7 +167,7 @@ def _make_responses(job: Job, target: LoadedTarget, selection: Selection, watche
         watcher.say(f"responses are there: {job.responses}")
         return
     c = job.generate
-    head = {"fingerprint": c.fingerprint, "config": dataclasses.asdict(c), "target": target.described}
+    head: dict[str, Json] = {"fingerprint": c.fingerprint, "config": dataclasses.asdict(c), "target": target.described}
     write_json(job.responses / "responses.json", head)
     if target.model.config.max_position < c.max_prompt_tokens + c.max_response_tokens:
         raise ValueError(
@@ -205,8 +206,8 @@ def _record(
     vocab: DraftVocab,
     sequences: Sequences,
     selection: Selection,
-    data: list[dict[str, Any]],
-) -> dict[str, Any]:
+    data: list[dict[str, str | int]],
+) -> JsonObject:
     shape, device = trainer.module.shape, target.model.device
     generate = dataclasses.asdict(job.generate)
     # Names, not the folders of the machine where the files lay.
@@ -237,7 +238,7 @@ def _record(
             "greedy_share": float(sequences.greedy_N.mean()),
             "num_cut_tokens": sequences.num_cut_tokens,
         },
-        "train": job.train.to_dict(),
+        "train": dataclasses.asdict(job.train),
         "run": {
             "steps": trainer.step,
             "planned_steps": trainer.num_steps,

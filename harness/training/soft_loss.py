@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from .head_module import compiled_rows
 from .target_pass import Lesson
@@ -42,10 +42,14 @@ def row_grads(
     return grad_RV.to(logits_RV.dtype), ce_R, x.argmax(-1) == best_R
 
 
+class _Context(FunctionCtx):
+    saved_tensors: tuple[Tensor, Tensor]
+
+
 class _SoftLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: FunctionCtx,
         hidden_RH: Tensor,
         lm_head_VH: Tensor,
         lesson: Lesson,
@@ -72,7 +76,7 @@ class _SoftLoss(torch.autograd.Function):
         return (ce_R * weight_R).sum(), ce_R, hit_R
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden_RH, grad_weight_VH = ctx.saved_tensors
         scale = grads[0]
         return grad_hidden_RH * scale.to(grad_hidden_RH.dtype), grad_weight_VH * scale, None, None, None, None

@@ -10,9 +10,8 @@ import csv
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -183,25 +182,23 @@ class Trainer:
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        return dict(
-            config=self.config.to_dict(),
+    def save(self) -> None:
+        state = dict(
+            config=asdict(self.config),
             module=self.module.state_dict(),
             optimizer=self._optimizer.state_dict(),
             counts=(self.step, self.num_positions, self.seconds, self.progress, self._num_summed),
             sums=self._sums,
             log=[(*[getattr(r, f.name) for f in fields(r)],) for r in self.log],
         )
-
-    def save(self) -> None:
         with atomic_file(self._checkpoint) as file:
-            torch.save(self.state(), file)
+            torch.save(state, file)
 
     def resume(self) -> None:
         """Goes on where `checkpoint` was written. Raises ValueError if it belongs to other options."""
         state = torch.load(self._checkpoint, map_location=self._teacher.target.device, weights_only=True)
-        if state["config"] != self.config.to_dict():
-            changed = [k for k, v in self.config.to_dict().items() if state["config"].get(k) != v]
+        if state["config"] != asdict(self.config):
+            changed = [k for k, v in asdict(self.config).items() if state["config"].get(k) != v]
             raise ValueError(
                 f"resume: {self._checkpoint} was written with another {', '.join(changed)}; give the same options, or "
                 "start in another --out"

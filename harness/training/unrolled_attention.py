@@ -11,10 +11,9 @@ Legend: B sequences, H heads (keys repeated to the query heads), T positions, D 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 _ops = torch.ops.aten
 
@@ -41,9 +40,15 @@ def _flash_backward(
     )
 
 
+class _Context(FunctionCtx):
+    scale: float
+    random: tuple[Tensor, ...]  # state of the kernel's generator
+    saved_tensors: tuple[Tensor, ...]
+
+
 class _UnrolledAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scale: float, q: Tensor, k0: Tensor, v0: Tensor, *later: Tensor) -> Tensor:
+    def forward(ctx: _Context, scale: float, q: Tensor, k0: Tensor, v0: Tensor, *later: Tensor) -> Tensor:
         out, lse, random = _flash(q, k0, v0, scale)
         if later:
             scores = [(q.float() * k.float()).sum(-1) * scale for k in later[0::2]]
@@ -58,7 +63,7 @@ class _UnrolledAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k0, v0, out, lse, *later = ctx.saved_tensors
         # The kernel wants the layout of its own forward: [B, T, H, D] underneath.
         grad, out = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (grads[0], out))

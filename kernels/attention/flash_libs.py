@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -109,7 +109,7 @@ class VllmFlashAttention3:
         self._fwd = torch.ops._vllm_fa3_C.fwd
         self._rest = self._unused_arguments(path)
 
-    def _unused_arguments(self, path: Path) -> dict[str, Any]:
+    def _unused_arguments(self, path: Path) -> dict[str, float | None]:
         """Values of the arguments that `run` leaves alone, by the operator's own names."""
         neutral = dict(window_size_left=-1, window_size_right=-1, softcap=0.0, is_rotary_interleaved=True, sm_margin=0)
         neutral |= dict(cp_world_size=1, cp_rank=0)
@@ -231,7 +231,7 @@ def vllm_library() -> Path:
     return path
 
 
-def _import(module: str, name: str) -> Callable[..., Any]:
+def _import(module: str, name: str) -> Callable[..., Tensor]:
     try:
         return getattr(importlib.import_module(module), name)
     except ImportError as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -112,7 +112,7 @@ def _sizes(geometry: AttentionGeometry) -> tuple[int, int, int, int]:
     return geometry.num_q_heads, geometry.num_kv_heads, geometry.head_dim, geometry.page_size
 
 
-def _arithmetic(geometry: AttentionGeometry) -> dict[str, Any]:
+def _arithmetic(geometry: AttentionGeometry) -> dict[str, float | torch.dtype]:
     return dict(sm_scale=geometry.scale, q_data_type=geometry.dtype, kv_data_type=geometry.dtype)
 
 
@@ -159,7 +159,7 @@ class UniformLaunch:
         self._buffers = _Buffers.for_step(meta)
         self._guard = _ReplanGuard()
         self._mask: PackedTreeMask | None = None
-        masks: dict[str, Any] = {}
+        masks: dict[str, Tensor] = {}
         if meta.tree_mask_BQM is not None:
             self._mask = PackedTreeMask(meta, over_all_keys=True)
             num_requests, num_bytes = self._mask.bits_BN.shape
@@ -185,7 +185,7 @@ class UniformLaunch:
 
     def plan(self, meta: AttentionMetadata, lengths: HostLengths, geometry: AttentionGeometry) -> None:
         lists = page_lists(lengths, geometry.page_size)
-        options: dict[str, Any] = {}
+        options: dict[str, int | Tensor] = {}
         if self._kernel == "fa2":
             options = dict(disable_split_kv=fills_device(meta, geometry))
             if self._takes_uniform_q_len:

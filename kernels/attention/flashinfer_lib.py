@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import os
 import shutil
-from typing import Any
+from types import ModuleType
 
 import torch
 
@@ -73,6 +73,6 @@ def check_dtype(dtype: torch.dtype) -> None:
         raise ValueError(f"dtype: {dtype}; allowed with flashinfer: float16, bfloat16")
 
 
-def load(module: str) -> Any:
+def load(module: str) -> ModuleType:
     """A module of FlashInfer, imported at its first use."""
     return importlib.import_module(f"flashinfer.{module}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -70,8 +69,9 @@ def _lines(plot: Lines) -> Figure:
         label = wrapped(str(name), _LEGEND_CHARACTERS) if is_named else None
         own = own.sort_values("x")
         way = "steps-post" if plot.are_steps else "default"
-        look: dict[str, Any] = {"marker": _MARKERS[style.shape], "ms": 5, "color": _colour(style), "drawstyle": way}
-        axes.plot(own["x"], own["y"], ls=dash, label=label, **look)
+        axes.plot(
+            own["x"], own["y"], ls=dash, label=label, marker=_MARKERS[style.shape], ms=5, color=_colour(style), ds=way
+        )
         if "low" in own and own["low"].notna().any():
             known = own.dropna(subset=["low", "high"])
             axes.vlines(known["x"], known["low"], known["high"], color=_colour(style), lw=1.2)
@@ -123,8 +123,7 @@ def _intervals(plot: Intervals) -> Figure:
     drawn, axes = _figure(plot, 1.4 + 0.6 * len(names))
     axes.axvspan(-plot.margin, plot.margin, color="#c9cdd4", alpha=0.6, lw=0)
     axes.axvline(0, color="black", lw=1)
-    rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in plot.frame.to_dict("records")]
-    for y, row in enumerate(rows):
+    for y, row in enumerate(plot.frame.to_dict("records")):
         if pd.notna(row["low"]):
             axes.hlines(y, row["low"], row["high"], color="black", lw=2.5)
         if pd.notna(row["least"]):

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from specbench.reports.profile_html import text_columns
 from specbench.reports.result_table import ResultTable
+from specbench.workloads.json_values import Json
 
 from .page import Page
 from .plot_table import plot_table
@@ -89,7 +89,7 @@ def write_assets(folder: Path) -> list[Path]:
     return [folder / name for name in found]
 
 
-def inline_json(value: Any) -> Markup:
+def inline_json(value: Json) -> Markup:
     """JSON that no text in it can end early: `</script>` and `<!--` lose their `<`."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
@@ -125,7 +125,7 @@ def _foldable(name: str) -> Markup:
 
 
 @cache
-def _template() -> Any:
+def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader([_HERE / "templates", _HERE.parent / "templates"]),
         autoescape=True,  # whatever the suffix: labels come from runs of strangers

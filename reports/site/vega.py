@@ -7,12 +7,13 @@ its values as its accessible name.
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import Any, Literal
+from typing import Literal
 
 import altair as alt
 import pandas as pd
 
 from specbench.harness.store.files import to_plain
+from specbench.workloads.json_values import JsonObject
 
 from .plots import Bars, Intervals, Lines, Plot, Slopes, Stacks, Style
 
@@ -22,7 +23,7 @@ _CROWDED = 30  # points of a line, beyond which they are drawn smaller
 _LABEL_PX = 260  # of the names beside lying bars; longer ones are cut, the table has them whole
 # Of the axes' labels only: a format of the axis would round the values in the marks' accessible names as well.
 _PERCENT, _CHANGE, _NUMBER = (f"format(datum.value, '{form}')" for form in (".0%", "+.1~%", ",.4~r"))
-_CONFIG: dict[str, Any] = {
+_CONFIG: JsonObject = {
     "background": None,
     "font": 'system-ui, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif',
     "view": {"stroke": None},
@@ -44,20 +45,20 @@ _CONFIG: dict[str, Any] = {
 
 
 @singledispatch
-def specification(plot: Plot) -> dict[str, Any]:
+def specification(plot: Plot) -> JsonObject:
     """The Vega-Lite specification of a plot as plain data."""
     raise TypeError(f"no drawing for {type(plot).__name__}")
 
 
-@specification.register
-def _lines(plot: Lines) -> dict[str, Any]:
+@specification.register(Lines)
+def _lines(plot: Lines) -> JsonObject:
     frame = plot.frame.assign(dashed=plot.frame["dashed"].astype(bool) if "dashed" in plot.frame else False)
-    x = alt.X("x", title=plot.x_title, **_x_scale(plot))
+    x = _x_of(plot)
     y_axis = alt.Axis(labelExpr=_PERCENT) if plot.shares else alt.Axis(labelExpr=_NUMBER)
     domain = alt.Scale(domain=[0, 1]) if plot.shares else alt.Scale(zero=False, nice=True)
     y = alt.Y("y", type="quantitative", title=plot.y_title, scale=domain, axis=y_axis)
     colour = _colour(plot.styles)
-    layers: list[Any] = []
+    layers: list[alt.Chart | alt.LayerChart] = []
     if plot.reference is not None:
         rule = alt.Chart(alt.Data(values=[{"y": plot.reference}])).mark_rule(strokeWidth=1.5, aria=False)
         layers.append(rule.encode(y=alt.Y("y", type="quantitative")))
@@ -96,8 +97,8 @@ def _marks(plot: Lines) -> alt.LayerChart:
     return rules + texts.encode(x=x, y=alt.value(0), text="text:N")
 
 
-@specification.register
-def _bars(plot: Bars) -> dict[str, Any]:
+@specification.register(Bars)
+def _bars(plot: Bars) -> JsonObject:
     bars = alt.Chart(_values(plot.frame)).mark_bar(stroke=_INK, strokeWidth=0.5)
     encoded = bars.encode(
         x=alt.X("x:O", title=plot.x_title, axis=alt.Axis(labelAngle=0)),
@@ -113,8 +114,8 @@ def _bars(plot: Bars) -> dict[str, Any]:
     return _whole(plot, encoded, _HEIGHT_PX)
 
 
-@specification.register
-def _stacks(plot: Stacks) -> dict[str, Any]:
+@specification.register(Stacks)
+def _stacks(plot: Stacks) -> JsonObject:
     order = {part: n for n, part in enumerate(plot.styles)}
     frame = plot.frame.assign(order=plot.frame["part"].map(order))
     names = list(dict.fromkeys(plot.frame["y"]))
@@ -133,8 +134,8 @@ def _stacks(plot: Stacks) -> dict[str, Any]:
     return _whole(plot, encoded, _ROW_PX * len(names) + 20)
 
 
-@specification.register
-def _intervals(plot: Intervals) -> dict[str, Any]:
+@specification.register(Intervals)
+def _intervals(plot: Intervals) -> JsonObject:
     names = list(dict.fromkeys(plot.frame["y"]))
     y = alt.Y("y:N", title=None, sort=names)
     axis = alt.Axis(labelExpr=_CHANGE, tickCount=9)
@@ -161,8 +162,8 @@ def _intervals(plot: Intervals) -> dict[str, Any]:
     return _whole(plot, alt.layer(*layers), 46 * len(names) + 20)
 
 
-@specification.register
-def _slopes(plot: Slopes) -> dict[str, Any]:
+@specification.register(Slopes)
+def _slopes(plot: Slopes) -> JsonObject:
     base = alt.Chart(_values(plot.frame))
     x = alt.X("x:N", title=None, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.3))
     y = alt.Y("y:Q", title=plot.y_title, scale=alt.Scale(zero=False), axis=alt.Axis(labelExpr=_CHANGE))
@@ -177,12 +178,12 @@ def _slopes(plot: Slopes) -> dict[str, Any]:
     return _finished(plot, small.to_dict(validate=False))
 
 
-def _whole(plot: Plot, chart: Any, height_px: int) -> dict[str, Any]:
+def _whole(plot: Plot, chart: alt.Chart | alt.LayerChart | alt.FacetChart, height_px: int) -> JsonObject:
     sized = chart.properties(width="container", height=height_px).to_dict(validate=False)
     return _finished(plot, {**sized, "autosize": {"type": "fit-x", "contains": "padding"}})
 
 
-def _finished(plot: Plot, found: dict[str, Any]) -> dict[str, Any]:
+def _finished(plot: Plot, found: JsonObject) -> JsonObject:
     """With the site's configuration, which altair's checks would not let through (colours of the page)."""
     return to_plain({**found, "description": f"{plot.title}. {plot.description}", "config": _CONFIG})
 
@@ -195,15 +196,18 @@ def _kind(plot: Lines) -> Literal["ordinal", "quantitative"]:
     return "ordinal" if plot.scale == "ordinal" else "quantitative"
 
 
-def _x_scale(plot: Lines) -> dict[str, Any]:
+def _x_of(plot: Lines) -> alt.X:
     values = sorted(set(plot.frame["x"]))
     if plot.scale == "ordinal":
-        return {"type": "ordinal", "axis": alt.Axis(labelAngle=0), "scale": alt.Scale(padding=0.5)}
+        axis, scale = alt.Axis(labelAngle=0), alt.Scale(padding=0.5)
+        return alt.X("x", title=plot.x_title, type="ordinal", axis=axis, scale=scale)
     if plot.scale == "log2":
         scale = alt.Scale(type="log", base=2, nice=False, padding=20)
-        return {"type": "quantitative", "scale": scale, "axis": alt.Axis(values=values, format="~d", grid=False)}
+        axis = alt.Axis(values=values, format="~d", grid=False)
+        return alt.X("x", title=plot.x_title, type="quantitative", scale=scale, axis=axis)
     axis = alt.Axis(grid=False, labelExpr=_NUMBER, tickCount=10) if plot.scale == "number" else _whole_numbers()
-    return {"type": "quantitative", "scale": alt.Scale(zero=False, nice=False, padding=12), "axis": axis}
+    scale = alt.Scale(zero=False, nice=False, padding=12)
+    return alt.X("x", title=plot.x_title, type="quantitative", scale=scale, axis=axis)
 
 
 def _whole_numbers() -> alt.Axis:

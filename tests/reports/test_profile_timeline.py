@@ -104,13 +104,6 @@ def test_the_table_holds_what_the_drawing_shows():
     ]
 
 
-def test_lines_of_letters():
-    lines = timeline(fused_profile(), "title").text.splitlines()
-    assert lines[0].split()[1].startswith("HHH..") and lines[1].endswith("3")
-    assert lines[1].index("V") < lines[1].index("0") < lines[1].index("1")
-    assert lines[2].strip().startswith("0 to 738.7 µs; A advance, V verify, C accept, H host, 0-9 drafter step")
-
-
 def test_an_empty_timeline_is_no_picture():
     picture = drawn()
     assert picture.rects == () and picture.lanes == ()

@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from roofline_samples import BASE, CHAIN, FAILED, MACHINE, roofline_run
+from roofline_samples import BASE, CHAIN, FAILED, MACHINE, ideal_arms, roofline_run
 from site_samples import EAGLE
 from sweep_samples import LOADS, sample_record, stored_sweep
 
 from specbench.harness.roofline.forwards import FORWARDS
-from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms, ideal_arms_of
+from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms_of
 from specbench.reports.roofline_table import HEADERS, roofline_table, roofline_tables
 from specbench.reports.table import markdown_result, plain_result
 

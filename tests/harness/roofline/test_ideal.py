@@ -54,7 +54,7 @@ def iid_tokens(alpha: float, k: int) -> float:
 
 
 def speedup(machine: Machine, drafter, r: Round, tokens: float) -> float:
-    base_s = sum(round_s(machine, TARGET, None, r.without_drafts()).values())
+    base_s = sum(round_s(machine, TARGET, None, Round(batch=r.batch, context=r.context)).values())
     return tokens * base_s / sum(round_s(machine, TARGET, drafter, r).values())
 
 
@@ -146,7 +146,7 @@ def test_rows_of_a_round():
     tree = Round.tree(2, 100, num_nodes=32, depth=5, topk=8)
     assert (tree.verify_rows, tree.first_rows, tree.num_next, tree.next_rows) == (32, 6, 4, 8)
     assert Round.tree(2, 100, num_nodes=5, depth=4, topk=1) == chain
-    assert Round.chain(2, 100, 0) == chain.without_drafts()
+    assert Round.chain(2, 100, 0) == Round(batch=2, context=100)
 
 
 def test_unpadded_drafting_is_cheaper_where_rows_cost():

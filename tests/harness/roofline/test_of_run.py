@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, forwards, roofline_run, rounds
+from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, forwards, ideal_arms, roofline_run, rounds
 from run_samples import manifest, phase
 
 from specbench.harness.roofline.forwards import FORWARDS
-from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, IdealArm, ideal_arms, ideal_arms_of
+from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, IdealArm, ideal_arms_of
 from specbench.harness.store.run_directory import RunDirectory
 
 # Logits of a row: 1,000 of 2 bytes, written and read once.

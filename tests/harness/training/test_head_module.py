@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from toy.eagle3_reference import Eagle3Reference
 
 from specbench.harness.models.rope import rope_table
 from specbench.harness.training.draft_vocab import DraftVocab
-from specbench.harness.training.export import load_into, write_head
+from specbench.harness.training.export import write_head
 from specbench.harness.training.head_module import HeadModule, HeadShape, Unroller, norm_rows
 from specbench.harness.training.target_pass import Teacher
 
@@ -91,6 +92,25 @@ def test_the_lesson_is_the_targets_distribution_over_the_draft_vocabulary(target
     torch.testing.assert_close(lesson.lse_Q, logits[:, ::2].logsumexp(-1))
     choice = logits.argmax(-1)
     assert lesson.best_Q.tolist() == [int(c) // 2 if c % 2 == 0 else -1 for c in choice]
+
+
+def load_into(module: HeadModule, folder: Path) -> None:
+    """The inverse of `write_head`: published tensors into master weights of the same shape."""
+    tensors = load_file(folder / "model.safetensors")
+    layer = {name.removeprefix("midlayer.").removesuffix(".weight"): t for name, t in tensors.items()}
+    fused = {
+        "fc": layer["fc"],
+        "embed_norm": layer["input_layernorm"],
+        "hidden_norm": layer["hidden_norm"],
+        "qkv": torch.cat([layer[f"self_attn.{n}_proj"] for n in "qkv"]),
+        "o": layer["self_attn.o_proj"],
+        "post_norm": layer["post_attention_layernorm"],
+        "gate_up": torch.cat([layer["mlp.gate_proj"], layer["mlp.up_proj"]]),
+        "down": layer["mlp.down_proj"],
+        "norm": layer["norm"],
+        "lm_head": layer["lm_head"],
+    }
+    module.load_state_dict({name: t.float() for name, t in fused.items()})
 
 
 def test_an_exported_head_comes_back_bit_by_bit(target, tmp_path):

@@ -1,0 +1,9 @@
+"""Data that JSON can hold, for what another program wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, Union
+
+Json: TypeAlias = Union[str, int, float, None, "Sequence[Json]", "Mapping[str, Json]"]
+JsonObject: TypeAlias = Mapping[str, Json]
