@@ -9,7 +9,7 @@ import pytest
 from toy.packages import install_project
 from toy.packages import site as site
 
-from specbench.harness.arms import resolve_arm
+from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.registry import default_arms
 from specbench.harness.spec.ablation import parse_factors
 from specbench.harness.spec.cover import pairwise_cover
