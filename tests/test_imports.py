@@ -49,6 +49,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.history",
         "harness.roofline.machine",
         "harness.roofline.of_run",
+        "workloads.json_values",
     ),
 }
 
