@@ -182,7 +182,7 @@ def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[Histo
 
 
 def _plain(suspect: Suspect) -> dict[str, Any]:
-    from specbench.harness.store.files import to_plain
+    from specbench.harness.store.files import to_object
     from specbench.reports.history_table import decide_by
 
-    return {k: v for k, v in to_plain(suspect).items() if k != "series"} | {"decide_by": decide_by(suspect)}
+    return {k: v for k, v in to_object(suspect).items() if k != "series"} | {"decide_by": decide_by(suspect)}

@@ -25,7 +25,7 @@ from .job import ChildReport, Job, read_error
 from .node_map import FILE as NODES
 from .node_map import read_node_maps
 from .nsys_command import Nsys, exported, find_nsys, nsys_argv, require_nsys, tail
-from .record import Profile, SlowDown, Subject, write_profile
+from .record import Profile, SlowDown, write_profile
 from .rules import PhaseRules
 
 FOLDER = "profile"
@@ -173,8 +173,8 @@ def _run(program: Sequence[str], folder: Path, what: str) -> str:
 
 def _slow_down(profiled: ChildReport, twin: ChildReport) -> SlowDown:
     return SlowDown(
-        profiled_round_ns=profiled.rounds["median_ns"],
-        unprofiled_round_ns=twin.rounds["median_ns"],
+        profiled_round_ns=profiled.rounds.median_ns,
+        unprofiled_round_ns=twin.rounds.median_ns,
     )
 
 
@@ -184,7 +184,7 @@ def _analysed(
     from .analysis import analyse_trace
 
     trace = next(path for name in (NSYS_TRACE, TORCH_TRACE) if (path := folder / name).is_file())
-    subject = Subject(**{**report.subject, "profiler_argv": tuple(command)})
+    subject = dataclasses.replace(report.subject, profiler_argv=tuple(command))
     try:
         profile = analyse_trace(trace, rules=rules, node_maps=read_node_maps(folder / NODES), subject=subject)
     except ValueError as error:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import altair as alt
 import pandas as pd
 
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.files import to_object, to_plain
 
 from .plots import Bars, Intervals, Lines, Plot, Slopes, Stacks, Style
 
@@ -184,7 +184,7 @@ def _whole(plot: Plot, chart: Any, height_px: int) -> dict[str, Any]:
 
 def _finished(plot: Plot, found: dict[str, Any]) -> dict[str, Any]:
     """With the site's configuration, which altair's checks would not let through (colours of the page)."""
-    return to_plain({**found, "description": f"{plot.title}. {plot.description}", "config": _CONFIG})
+    return to_object({**found, "description": f"{plot.title}. {plot.description}", "config": _CONFIG})
 
 
 def _values(frame: pd.DataFrame) -> alt.Data:
