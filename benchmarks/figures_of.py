@@ -183,10 +183,10 @@ def _as_commit(run: Path, folder: Path, index: int, factor: float) -> None:
     """A copy of `run` as of another commit and day, its times stretched."""
     name = f"202601{index + 1:02d}T000000Z-commit-{index:08d}"
     shutil.copytree(run, folder / name)
-    manifest = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    manifest |= {"run_id": name, "started_utc": f"2026-01-{index + 1:02d}T00:00:00Z"}
-    manifest["git"]["sha"] = hashlib.sha1(name.encode()).hexdigest()
-    (folder / name / "run.json").write_text(json.dumps(manifest), encoding="utf-8")
+    raw = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    raw |= {"run_id": name, "started_utc": f"2026-01-{index + 1:02d}T00:00:00Z"}
+    raw["git"]["sha"] = hashlib.sha1(name.encode()).hexdigest()
+    (folder / name / "run.json").write_text(json.dumps(raw), encoding="utf-8")
     for file in ("steps.parquet", "requests.parquet"):
         table = pyarrow.parquet.read_table(run / file)
         for index, column in enumerate(table.schema):

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.profiling.job import ChildReport
+from specbench.harness.store.run_directory import RunDirectory
+
 RESULTS = Path(__file__).parent / "results" / "profiles-h200"
 MOST_KERNELS = 10
 
@@ -18,18 +21,18 @@ Arm = dict[str, Any]
 
 
 def keep(run: Path) -> None:
-    manifest = json.loads((run / "run.json").read_text())
+    record = RunDirectory.open(run).record
     folders = [(file.parent, json.loads(file.read_text())) for file in run.glob("profile/*/profile.json")]
-    labels = [arm["label"] for arm in manifest["arms"]]
+    labels = [arm.label for arm in record.arms]
     arms = sorted((_small(folder, p) for folder, p in folders), key=lambda arm: labels.index(arm["subject"]["arm"]))
-    kept = {"command": _command(manifest["argv"]), "started_utc": manifest["started_utc"], "arms": arms}
+    kept = {"command": _command(record.argv), "started_utc": record.started_utc, "arms": arms}
     RESULTS.mkdir(exist_ok=True)
-    target = RESULTS / f"{manifest['label']}.json"
+    target = RESULTS / f"{record.label}.json"
     target.write_text(json.dumps(kept, separators=(",", ":")).replace('{"source"', '\n{"source"') + "\n")
 
 
 def _small(folder: Path, profile: Arm) -> Arm:
-    rounds = json.loads((folder / "engine.json").read_text())["rounds"]
+    rounds = ChildReport.read(folder).rounds
     kernels = profile["kernels"]
     source = {key: profile["source"][key] for key in ("kind", "tool", "schema_version", "sha256", "devices")}
     subject = {key: value for key, value in profile["subject"].items() if key != "profiler_argv"}
@@ -39,7 +42,7 @@ def _small(folder: Path, profile: Arm) -> Arm:
         "subject": subject,
         "kernels": [k for i, k in enumerate(kernels) if i < MOST_KERNELS or k["is_attention"]],
         "timeline": [],
-        "host_round_ns": rounds["median_ns"],
+        "host_round_ns": rounds.median_ns,
     }
 
 

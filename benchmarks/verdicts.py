@@ -45,14 +45,14 @@ def _once(table: ResultTable, said: set[str]) -> str:
 
 def _experiment(path: Path) -> Iterator[str | ResultTable]:
     directory = RunDirectory.open(path)
-    record, manifest = judge(directory), directory.manifest
+    record, run = judge(directory), directory.record
     table = verdict_table(record)
     write_json(path / "ab.json", record)
     (path / "ab.md").write_text(markdown_result(table), encoding="utf-8")
-    yield _command(manifest["command"], path, str((manifest.get("git") or {}).get("sha"))[:9])
+    yield _command(run.command, path, str(run.git.sha if run.git else None)[:9])
     yield table
     if (path / "noise.json").exists():
-        floor = noise_floor(record, manifest)
+        floor = noise_floor(record, run)
         write_json(path / "noise.json", floor)
         yield noise_table(floor)
 
@@ -60,8 +60,8 @@ def _experiment(path: Path) -> Iterator[str | ResultTable]:
 def _sweep(path: Path) -> Iterator[str | ResultTable]:
     record = json.loads((path / "crossover.json").read_text(encoding="utf-8"))
     sweep = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
-    first = RunDirectory.open(min((path / "runs").iterdir())).manifest
-    yield _command(sweep["command"], path, str((first.get("git") or {}).get("sha"))[:9])
+    first = RunDirectory.open(min((path / "runs").iterdir())).record
+    yield _command(sweep["command"], path, str(first.git.sha if first.git else None)[:9])
     yield from crossover_tables(record)
     yield from roofline_tables(record, display_names(record))
 

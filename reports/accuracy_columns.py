@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from specbench.harness.store.results import ItemPairs, Score, ScorePair
 from specbench.reports.accuracy_view import AccuracyView
 
 _PREFERRED_FILTER = "flexible-extract"  # which finds the answer however it is written
@@ -14,12 +14,12 @@ Columns = dict[str, dict[str, str]]
 def accuracy_columns(view: AccuracyView | None) -> Columns:
     """Cells by header and arm label; an arm without scores has none. Empty for a run without an evaluation."""
     columns: Columns = {}
-    for score in _headline(view.scores if view else []):
+    for score in _headline(view.scores if view else ()):
         assert view is not None
         same = [s for s in view.scores if _key(s) == _key(score)]
-        columns[score["task"]] = {s["arm"]: with_stderr(s) for s in same}
-        verdicts = {p["arm"]: verdict(p) for p in view.pairs if _key(p) == _key(score)}
-        columns[f"{score['task']}: paired"] = {view.baseline: "baseline"} | verdicts
+        columns[score.task] = {s.arm: with_stderr(s) for s in same}
+        verdicts = {p.arm: verdict(p.items) for p in view.pairs if _key(p) == _key(score)}
+        columns[f"{score.task}: paired"] = {view.baseline: "baseline"} | verdicts
     for label in view.errors if view else ():
         for cells in columns.values():
             cells.setdefault(label, "not scored")
@@ -31,7 +31,7 @@ def accuracy_conventions(view: AccuracyView | None) -> list[str]:
     if view is None:
         return []
     lines = [
-        f"{s['task']}: {s['metric']}{_filter(s)} ± standard error over {s['n']} items, {s['num_fewshot']}-shot, "
+        f"{s.task}: {s.metric}{_filter(s)} ± standard error over {s.n} items, {s.num_fewshot}-shot, "
         f"decoded as the task says; paired: exact McNemar against {view.baseline!r} on the same items."
         for s in _headline(view.scores)
     ]
@@ -42,35 +42,35 @@ def accuracy_conventions(view: AccuracyView | None) -> list[str]:
     return lines
 
 
-def with_stderr(score: dict[str, Any]) -> str:
+def with_stderr(score: Score) -> str:
     """`0.7740 ± 0.0187`."""
-    return f"{score['value']:.4f}" + ("" if score["stderr"] is None else f" ± {score['stderr']:.4f}")
+    return f"{score.value:.4f}" + ("" if score.stderr is None else f" ± {score.stderr:.4f}")
 
 
-def verdict(pair: dict[str, Any]) -> str:
+def verdict(pair: ItemPairs) -> str:
     """`p=0.69 (5 won, 3 lost)`, or in words where there is nothing to test."""
-    if pair["same_output"] == 1:
+    if pair.same_output == 1:
         return "same text"
-    if pair["p"] is None:
-        return "-" if pair["difference"] is None else f"{pair['difference']:+.4g}"
-    if pair["won"] + pair["lost"] == 0:
+    if pair.p is None or pair.won is None or pair.lost is None:
+        return "-" if pair.difference is None else f"{pair.difference:+.4g}"
+    if pair.won + pair.lost == 0:
         return "same items right"
-    return f"p={pair['p']:.2g} ({pair['won']} won, {pair['lost']} lost)"
+    return f"p={pair.p:.2g} ({pair.won} won, {pair.lost} lost)"
 
 
-def _headline(scores: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _headline(scores: Sequence[Score]) -> list[Score]:
     """The first score of each task, that of the preferred filter where there is one."""
-    chosen: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, Score] = {}
     for score in scores:
-        kept = chosen.setdefault(score["task"], score)
-        if score["filter"] == _PREFERRED_FILTER != kept["filter"]:
-            chosen[score["task"]] = score
+        kept = chosen.setdefault(score.task, score)
+        if score.filter == _PREFERRED_FILTER != kept.filter:
+            chosen[score.task] = score
     return list(chosen.values())
 
 
-def _filter(score: dict[str, Any]) -> str:
-    return "" if score["filter"] == "none" else f" ({score['filter']})"
+def _filter(score: Score) -> str:
+    return "" if score.filter == "none" else f" ({score.filter})"
 
 
-def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in ("task", "filter", "metric"))
+def _key(row: Score | ScorePair) -> tuple[str, ...]:
+    return row.task, row.filter, row.metric

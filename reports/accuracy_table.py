@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from specbench.harness.store.results import ItemPairs, ScorePair
 from specbench.reports.accuracy_view import AccuracyView, ItemFigures
-from specbench.reports.cells import NOTHING, milliseconds, row_name, with_interval
+from specbench.reports.cells import NOTHING, milliseconds, rates, row_name
 from specbench.reports.result_table import ResultTable
 from specbench.reports.view import RunView
 
@@ -39,25 +39,25 @@ def accuracy_tables(view: RunView) -> list[ResultTable]:
 def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> ResultTable:
     rows = tuple(
         (
-            names.get(s["arm"], s["arm"]),
-            s["task"],
-            s["version"],
-            s["filter"],
-            str(s["num_fewshot"]),
-            s["metric"],
-            f"{s['value']:.4f}",
+            names.get(s.arm, s.arm),
+            s.task,
+            s.version,
+            s.filter,
+            str(s.num_fewshot),
+            s.metric,
+            f"{s.value:.4f}",
             "±",
-            NOTHING if s["stderr"] is None else f"{s['stderr']:.4f}",
-            str(s["n"]),
+            NOTHING if s.stderr is None else f"{s.stderr:.4f}",
+            str(s.n),
         )
         for s in accuracy.scores
     )
-    scored = {s["arm"] for s in accuracy.scores}
+    scored = {s.arm for s in accuracy.scores}
     missing = [
         f"{a.label}: not scored{_reason(accuracy.errors.get(a.label))}" for a in view.arms if a.label not in scored
     ]
-    notes = (f"lm-eval {accuracy.record['lm_eval']}; stderr as lm-eval's", *accuracy.record["notes"], *missing)
-    return ResultTable(title=f"Accuracy ({view.manifest['run_id']})", headers=_SCORE_HEADERS, rows=rows, notes=notes)
+    notes = (f"lm-eval {accuracy.record.lm_eval}; stderr as lm-eval's", *accuracy.record.notes, *missing)
+    return ResultTable(title=f"Accuracy ({view.record.run_id})", headers=_SCORE_HEADERS, rows=rows, notes=notes)
 
 
 def _reason(error: str | None) -> str:
@@ -66,8 +66,7 @@ def _reason(error: str | None) -> str:
 
 def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> ResultTable:
     rows = tuple(
-        (names.get(p["arm"], p["arm"]), *_pair_cells(p, accuracy.items.get(p["task"], {}).get(p["arm"])))
-        for p in accuracy.pairs
+        (names.get(p.arm, p.arm), *_pair_cells(p, accuracy.items.get(p.task, {}).get(p.arm))) for p in accuracy.pairs
     )
     notes = [
         "difference in points over the same items, interval of Agresti and Min 2005; McNemar exact; detectable: the "
@@ -84,17 +83,17 @@ def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> ResultTable:
     return ResultTable(title=title, headers=_PAIR_HEADERS, rows=rows, notes=tuple(notes))
 
 
-def _pair_cells(pair: dict[str, Any], items: ItemFigures | None) -> tuple[str, ...]:
-    known = pair["p"] is not None
+def _pair_cells(pair: ScorePair, items: ItemFigures | None) -> tuple[str, ...]:
+    found = pair.items
     return (
-        pair["task"],
-        pair["filter"],
-        _difference(pair),
-        f"{pair['won']}/{pair['lost']}" if known else NOTHING,
-        f"{pair['p']:.2g}" if known else NOTHING,
-        f"{100 * pair['detectable']:.1f}" if known else NOTHING,
-        NOTHING if pair["same_output"] is None else f"{pair['same_output']:.1%}",
-        with_interval(items.acceptance_length, None) if items else NOTHING,
+        pair.task,
+        pair.filter,
+        _difference(found),
+        NOTHING if found.p is None else f"{found.won}/{found.lost}",
+        NOTHING if found.p is None else f"{found.p:.2g}",
+        NOTHING if found.detectable is None else f"{100 * found.detectable:.1f}",
+        NOTHING if found.same_output is None else f"{found.same_output:.1%}",
+        rates([items.acceptance_length]) if items else NOTHING,
         _tpot(items) if items else NOTHING,
     )
 
@@ -107,8 +106,10 @@ def _tpot(items: ItemFigures) -> str:
     return f"{text} ({items.tpot_ratio:.2f}x{ends})"
 
 
-def _difference(pair: dict[str, Any]) -> str:
-    if pair["difference"] is None:
+def _difference(found: ItemPairs) -> str:
+    if found.difference is None:
         return NOTHING
-    text = f"{100 * pair['difference']:+.1f}"
-    return text if pair["p"] is None else f"{text} [{100 * pair['low']:+.1f}, {100 * pair['high']:+.1f}]"
+    text = f"{100 * found.difference:+.1f}"
+    if found.p is None or found.low is None or found.high is None:
+        return text
+    return f"{text} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,9 @@ from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, accuracy_figures
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.spread import mean_interval
-from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.evaluation_record import EvaluationRecord
+from specbench.harness.store.results import Acceptance, Score, ScorePair
+from specbench.harness.store.run_directory import FILE, RunDirectory
 from specbench.harness.store.safe_paths import path_inside
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
@@ -37,13 +38,13 @@ class ItemFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccuracyView:
-    """`record`: what run.json says of the evaluation; `scores` and `pairs` as `accuracy_figures` gives them; `items` by
+    """`record`: of the evaluation; `scores` and `pairs` as `accuracy_figures` gives them; `items` by
     task, then arm, for tasks that generate; `errors` by arm. `is_alone`: the run is nothing but an evaluation."""
 
-    record: Mapping[str, Any]
+    record: EvaluationRecord
     baseline: str
-    scores: list[dict[str, Any]]
-    pairs: list[dict[str, Any]]
+    scores: tuple[Score, ...]
+    pairs: tuple[ScorePair, ...]
     items: Mapping[str, Mapping[str, ItemFigures]]
     errors: Mapping[str, str]
     is_alone: bool
@@ -51,24 +52,26 @@ class AccuracyView:
 
 def view_accuracy(directory: RunDirectory) -> AccuracyView | None:
     """None for a run that has no scores (yet), and no arm that failed to get any."""
-    record = directory.manifest.get("evaluation")
+    record = directory.record.purpose.evaluation
     if record is None:
         return None
-    folder = path_inside(directory.path, record["items"], f"{directory.path / 'run.json'}: evaluation.items")
-    if not (folder / "run.json").exists():
+    folder = path_inside(directory.path, record.items, f"{directory.path / FILE}: evaluation.items")
+    if not (folder / FILE).exists():
         return None
     items = RunDirectory.open(folder)
-    errors = {arm["label"]: arm["error"] for arm in items.manifest["arms"] if arm["error"]}
+    errors = {arm.label: arm.error for arm in items.record.arms if arm.error}
     file = directory.path / TABLE
     if not file.exists() and not errors:
         return None
     rows = pd.read_parquet(file) if file.exists() else ACCURACY_SCHEMA.empty_table().to_pandas()
-    arms = items.manifest["arms"]
-    baseline = next((arm["label"] for arm in arms if arm["strategy"] == BASELINE), arms[0]["label"])
+    arms = items.record.arms
+    baseline = next((arm.label for arm in arms if arm.strategy == BASELINE), arms[0].label)
+    figures = accuracy_figures(rows, baseline)
     return AccuracyView(
         record=record,
         baseline=baseline,
-        **accuracy_figures(rows, baseline),
+        scores=figures.scores,
+        pairs=figures.pairs,
         items=_by_task(items.frames(), baseline),
         errors=errors,
         is_alone=folder == directory.path,
@@ -101,11 +104,11 @@ def _tpot_by_item_ms(requests: pd.DataFrame) -> pd.Series:
     return found.set_axis(own.loc[found.index, "prompt_id"])
 
 
-def _figures(acceptance: Mapping[str, Any], own: pd.Series, base: pd.Series | None) -> ItemFigures:
+def _figures(acceptance: Acceptance, own: pd.Series, base: pd.Series | None) -> ItemFigures:
     logs = _log_ratios(own, base) if base is not None else own.iloc[:0]
     interval = mean_interval(logs)
     return ItemFigures(
-        acceptance_length=acceptance.get("acceptance_length"),
+        acceptance_length=acceptance.acceptance_length,
         tpot_ms=None if own.empty else float(own.mean()),
         tpot_ratio=float(np.exp(logs.mean())) if len(logs) else None,
         tpot_ratio_low=math.exp(interval.low) if interval else None,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specbench.harness.metrics.metrics import ArmSummary
+from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.accuracy_columns import accuracy_columns
 from specbench.reports.certificate_marks import NOT_LOSSLESS
 from specbench.reports.graph_columns import VOID, graph_columns
@@ -41,16 +41,16 @@ def comparison(view: RunView) -> tuple[tuple[str, ...], list[dict[str, str]]]:
 
 def comparison_cells(arm: ArmSummary) -> dict[str, str]:
     """One row of the comparison table, by the names in HEADERS."""
-    interval = arm.acceptance.get("acceptance_length_interval")
+    accepted = arm.acceptance
     values = (
         arm.label,
         _tps(arm),
         milliseconds(arm.median("tpot_ms.mean")),
         milliseconds(arm.median("ttft_ms.mean")),
         tps_spread(arm),
-        with_interval(arm.acceptance.get("acceptance_length"), interval),
-        number(arm.acceptance.get("tokens_per_forward")),
-        rates(arm.acceptance.get("marginal", ())),
+        acceptance_length(accepted),
+        number(accepted.tokens_per_forward if accepted else None),
+        rates(accepted.marginal if accepted else ()),
         number(arm.median("syncs_per_round")),
         "; ".join(arm.marks) or NOTHING,
     )
@@ -89,11 +89,12 @@ def rates(values: Sequence[float | None]) -> str:
     return " ".join(NOTHING if value is None else f"{value:.2f}" for value in values) or NOTHING
 
 
-def with_interval(value: float | None, interval: dict[str, Any] | None) -> str:
+def acceptance_length(found: Acceptance | None) -> str:
     """`2.67 [2.51, 2.83]`."""
-    if value is None:
+    if found is None or found.acceptance_length is None:
         return NOTHING
-    return f"{value:.2f}" + (f" [{interval['low']:.2f}, {interval['high']:.2f}]" if interval else "")
+    interval = found.acceptance_length_interval
+    return f"{found.acceptance_length:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
 
 
 def _tps(arm: ArmSummary) -> str:

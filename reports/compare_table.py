@@ -12,7 +12,7 @@ from typing import Any
 from specbench.harness.compare.comparison import ComparedRuns, Row
 from specbench.harness.compare.figures import FIGURES, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.files import to_object
 from specbench.reports.cells import NOTHING, number
 from specbench.reports.result_table import ResultTable
 
@@ -60,7 +60,7 @@ def differences(compared: ComparedRuns) -> list[str]:
 
 def compare_json(compared: ComparedRuns) -> str:
     """Everything, as indented strict JSON."""
-    plain = {"schema": COMPARE_SCHEMA, **to_plain(compared)}
+    plain = {"schema": COMPARE_SCHEMA, **to_object(compared)}
     return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -139,7 +139,7 @@ def _csv_row(row: Row, figure: Figure) -> dict[str, Any]:
     base["median"] = row.values[figure.key]  # type: ignore[assignment]
     if found is None:
         return base
-    tested: Mapping[str, Any] = to_plain(found)
+    tested: Mapping[str, Any] = to_object(found)
     picked = {name: tested[name] for name in ("change", "low", "high", "least_effect", "p", "verdict", "num_pairs")}
     return {**base, "baseline_mean": found.a, "mean": found.b, **picked, "pairs": found.metric.pairs}
 

@@ -1,15 +1,15 @@
 """One thing at a time: each switch's effect beside a base arm, over one run or several batch sizes.
 
-`run.json` of such a run holds under `factors` the base and the rows that were asked for: the switch, its value, and
+The record of such a run holds the base and the rows that were asked for: the switch, its value, and
 the arm's label or why the combination is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from specbench.harness.metrics.metrics import ArmSummary
+from specbench.harness.spec.purposes import Ablation, AblationRow
+from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, tps_spread
 from specbench.reports.result_table import ResultTable, against, block_ratio, change, factor, tpot_delta
 from specbench.reports.view import RunView
@@ -35,49 +35,47 @@ _HEADERS = (
 
 def factor_table(views: Sequence[RunView]) -> ResultTable | None:
     """Rows in the order of the run, each at every batch size; None where a view is of another kind of run."""
-    asked = [view.manifest.get("factors") for view in views]
-    if not asked or not all(asked):
+    first = views[0].record.purpose.ablation if views else None
+    if first is None or any(view.record.purpose.ablation is None for view in views):
         return None
-    first = asked[0]
-    assert first is not None
-    rows = [_row(view, row) for position, row in enumerate(first["rows"]) for view in _views(views, row)]
+    rows = [_row(view, row, first) for row in first.rows for view in _views(views, row)]
     notes = [
-        f"base {first['base']}: {first['summary']}. Every other row changes one switch of it and nothing else.",
+        f"base {first.base}: {first.summary}. Every other row changes one switch of it and nothing else.",
         "TPOT change: against the base at the same batch size, paired by prompt and repeat; bootstrap over prompts. "
         "round change, factor: ratio of medians (least to most within a repeat).",
     ]
-    notes += first.get("notes", [])
-    acceptance = views[0].manifest.get("acceptance")
+    notes += first.notes
+    acceptance = views[0].record.purpose.acceptance
     return ResultTable(
-        title=f"one thing at a time from {first['base']}",
+        title=f"one thing at a time from {first.base}",
         headers=_HEADERS,
         rows=tuple(rows),
-        notes=(*notes, str(acceptance)) if acceptance else tuple(notes),
+        notes=(*notes, acceptance) if acceptance else tuple(notes),
     )
 
 
-def _views(views: Sequence[RunView], row: Mapping[str, Any]) -> Sequence[RunView]:
+def _views(views: Sequence[RunView], row: AblationRow) -> Sequence[RunView]:
     """A refused combination is refused at every batch size: once is enough."""
-    return views[:1] if row["refused"] else views
+    return views[:1] if row.refused else views
 
 
-def _row(view: RunView, row: Mapping[str, Any]) -> tuple[str, ...]:
-    if row["refused"]:
-        return (row["switch"], row["value"], *[NOTHING] * (len(_HEADERS) - 3), f"refused: {row['refused']}")
+def _row(view: RunView, row: AblationRow, ablation: Ablation) -> tuple[str, ...]:
+    if row.refused:
+        return (row.switch, row.value, *[NOTHING] * (len(_HEADERS) - 3), f"refused: {row.refused}")
     arms = {arm.label: arm for arm in view.arms}
-    arm, base = arms[row["label"]], arms[view.manifest["factors"]["rows"][0]["label"]]
-    is_base = arm.label == base.label
-    round_change = block_ratio(view, lambda block: block["round_ms"].get("p50"), arm, base)
+    arm, base = arms[row.label or ""], arms[ablation.rows[0].label or ""]
+    is_base, sampling = arm.label == base.label, view.record.sampling
+    round_change = block_ratio(view, "round_ms.p50", arm, base)
     return (
-        row["switch"],
-        row["value"],
-        str((view.manifest.get("config") or {}).get("max_concurrency", NOTHING)),
+        row.switch,
+        row.value,
+        NOTHING if sampling is None or sampling.max_concurrency is None else str(sampling.max_concurrency),
         milliseconds(arm.median("tpot_ms.mean")),
         NOTHING if is_base else tpot_delta(against(view, arm, base)),
         milliseconds(arm.median("round_ms.p50")),
         NOTHING if is_base else change(round_change),
         number(arm.median("tps")),
-        factor(block_ratio(view, lambda block: block["tps"], arm, base), is_base),
+        factor(block_ratio(view, "tps", arm, base), is_base),
         tps_spread(arm),
         number(arm.median("syncs_per_round")),
         _graph(view, arm),
@@ -88,5 +86,4 @@ def _row(view: RunView, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _graph(view: RunView, arm: ArmSummary) -> str:
-    entry = next(entry for entry in view.manifest["arms"] if entry["label"] == arm.label)
-    return str((entry.get("config") or {}).get("graph") or NOTHING)
+    return view.record.arm(arm.label).config.graph or NOTHING

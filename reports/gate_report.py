@@ -18,7 +18,7 @@ from specbench.harness.compare.gate_result import (
     GateResult,
 )
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.files import to_object
 from specbench.reports.cells import NOTHING, number
 from specbench.reports.compare_table import change_cell, signed
 from specbench.reports.result_table import ResultTable
@@ -68,7 +68,7 @@ def sentence(report: GateReport) -> str:
 
 def gate_json(report: GateReport) -> str:
     """Everything, as indented strict JSON."""
-    plain = {"schema": GATE_SCHEMA, "verdict": headline(report), **to_plain(report)}
+    plain = {"schema": GATE_SCHEMA, "verdict": headline(report), **to_object(report)}
     return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from specbench.harness.metrics.metrics import ArmSummary
+from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.cells import milliseconds, number, percent, rates, row_name
 from specbench.reports.table import (
     asked_tables,
@@ -20,12 +19,13 @@ from specbench.reports.view import RunView
 def markdown_report(view: RunView, plots: Sequence[str] = ()) -> str:
     """`plots`: paths of pictures, relative to where the text will lie."""
     measured = [arm for arm in view.arms if arm.num_repeats]
+    drafted = [arm for arm in measured if arm.acceptance and arm.acceptance.num_verifications]
     sections = [
-        f"# {escape_markdown(str(view.manifest.get('label', 'specbench')))}\n\n{markdown_comparison(view)}",
+        f"# {escape_markdown(view.record.label or 'specbench')}\n\n{markdown_comparison(view)}",
         *(markdown_result(table) for table in asked_tables(view)),
         _section("Speed-up against no speculation", _SPEEDUP, [a for a in measured if a.speedup], _SPEEDUP_NOTE),
         _section("Latency and throughput", _LATENCY, measured, _LATENCY_NOTE),
-        _section("Acceptance", _ACCEPTANCE, [a for a in measured if a.acceptance.get("num_verifications")], _AL_NOTE),
+        _section("Acceptance", _ACCEPTANCE, drafted, _AL_NOTE),
         _section("Acceptance as peers would print it", _PEERS, measured, _PEERS_NOTE),
         _section("Rounds", _ROUNDS, measured, _ROUNDS_NOTE),
         _phases(measured),
@@ -51,12 +51,10 @@ def _ms(name: str) -> Callable[[ArmSummary], str]:
     return lambda arm: milliseconds(arm.median(name))
 
 
-def _pooled(*path: str) -> Callable[[ArmSummary], str]:
+def _pooled(figure: Callable[[Acceptance], float | Sequence[float | None] | None]) -> Callable[[ArmSummary], str]:
     def cell(arm: ArmSummary) -> str:
-        value: Any = arm.acceptance
-        for key in path:
-            value = value.get(key) if value else None
-        return rates(value) if isinstance(value, list) else number(value)
+        value = figure(arm.acceptance) if arm.acceptance else None
+        return rates(value) if isinstance(value, Sequence) else number(value)
 
     return cell
 
@@ -79,7 +77,8 @@ def _tps_extremes(arm: ArmSummary) -> str:
 
 
 def _histogram(arm: ArmSummary) -> str:
-    return " ".join(str(count) for count in arm.acceptance["accepted_histogram"])
+    assert arm.acceptance is not None
+    return " ".join(map(str, arm.acceptance.accepted_histogram))
 
 
 def _graphs(arm: ArmSummary) -> str:
@@ -130,16 +129,16 @@ _LATENCY_NOTE = (
     "Steady TPS: while the most requests were in service. Decode TPS: tokens of decode rounds / time in them."
 )
 _ACCEPTANCE: dict[str, Callable[[ArmSummary], str]] = {
-    "AL pooled": _pooled("acceptance_length"),
-    "AL by request": _pooled("acceptance_length_by_request"),
-    "tokens/forward": _pooled("tokens_per_forward"),
-    "accepted/drafted": _pooled("draft_acceptance_rate"),
-    "accepted/depth": _pooled("accepted_depth_rate"),
-    "marginal by position": _pooled("marginal"),
-    "conditional by position": _pooled("conditional"),
+    "AL pooled": _pooled(lambda a: a.acceptance_length),
+    "AL by request": _pooled(lambda a: a.acceptance_length_by_request),
+    "tokens/forward": _pooled(lambda a: a.tokens_per_forward),
+    "accepted/drafted": _pooled(lambda a: a.draft_acceptance_rate),
+    "accepted/depth": _pooled(lambda a: a.accepted_depth_rate),
+    "marginal by position": _pooled(lambda a: a.marginal),
+    "conditional by position": _pooled(lambda a: a.conditional),
     "verifications accepting 0, 1, ...": _histogram,
-    "forwards without draft": _pooled("num_forwards_without_draft"),
-    "truncated tokens": _pooled("num_truncated_tokens"),
+    "forwards without draft": _pooled(lambda a: a.num_forwards_without_draft),
+    "truncated tokens": _pooled(lambda a: a.num_truncated_tokens),
 }
 _AL_NOTE = (
     "AL: 1 + accepted drafts / verifications with a draft. Tokens per forward counts every decode forward and only "
@@ -147,12 +146,12 @@ _AL_NOTE = (
     "Accepted/drafted is not given for trees."
 )
 _PEERS: dict[str, Callable[[ArmSummary], str]] = {
-    "vLLM mean acceptance length": _pooled("peers", "vllm", "mean_acceptance_length"),
-    "vLLM draft acceptance rate": _pooled("peers", "vllm", "draft_acceptance_rate"),
-    "vLLM per position": _pooled("peers", "vllm", "per_position"),
-    "SGLang accept length": _pooled("peers", "sglang", "accept_length"),
-    "SGLang accept rate": _pooled("peers", "sglang", "accept_rate"),
-    "SGLang avg_spec_accept_length": _pooled("peers", "sglang", "avg_spec_accept_length"),
+    "vLLM mean acceptance length": _pooled(lambda a: a.peers.vllm.mean_acceptance_length),
+    "vLLM draft acceptance rate": _pooled(lambda a: a.peers.vllm.draft_acceptance_rate),
+    "vLLM per position": _pooled(lambda a: a.peers.vllm.per_position),
+    "SGLang accept length": _pooled(lambda a: a.peers.sglang.accept_length),
+    "SGLang accept rate": _pooled(lambda a: a.peers.sglang.accept_rate),
+    "SGLang avg_spec_accept_length": _pooled(lambda a: a.peers.sglang.avg_spec_accept_length),
 }
 _PEERS_NOTE = "The same step log under the definitions of vLLM's and SGLang's own counters."
 _ROUNDS: dict[str, Callable[[ArmSummary], str]] = {

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from specbench.harness.metrics.metrics import ArmSummary
+from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import row_name
 from specbench.reports.view import RunView
 
@@ -26,7 +26,7 @@ _AXIS_WIDTH, _LEGEND_WIDTH = 36, 80  # characters of a label in one line
 def write_plots(view: RunView, directory: Path) -> list[Path]:
     """Draw what the run has data for into `directory`; returns the files written."""
     measured = [arm for arm in view.arms if arm.num_repeats]
-    drafted = [arm for arm in measured if arm.acceptance.get("num_verifications")]
+    drafted = [arm for arm in measured if arm.acceptance and arm.acceptance.num_verifications]
     phased = [arm for arm in measured if _phases_ms(arm)]
     plots: list[tuple[str, Sequence[ArmSummary], Callable[[Sequence[ArmSummary]], Figure]]] = [
         ("tokens_per_second", measured, tps_figure),
@@ -66,11 +66,12 @@ def position_figure(arms: Sequence[ArmSummary]) -> Figure:
     figure, axes = _figure(7.5, 4.2)
     for i, arm in enumerate(arms):
         style: dict[str, Any] = {"color": _colour(i), "marker": "osD^v"[i % 5], "markersize": 5}
-        marginal, conditional = arm.acceptance["marginal"], arm.acceptance["conditional"]
+        assert arm.acceptance is not None
+        marginal, conditional = arm.acceptance.marginal, arm.acceptance.conditional
         positions = np.arange(1, len(marginal) + 1)
         axes.plot(positions, marginal, label=wrapped(row_name(arm), _LEGEND_WIDTH), **style)
         axes.plot(positions, [np.nan if c is None else c for c in conditional], ls="--", alpha=0.6, **style)
-    axes.set_xticks(range(1, max(len(arm.acceptance["marginal"]) for arm in arms) + 1))
+    axes.set_xticks(range(1, max(len(arm.acceptance.marginal) for arm in arms if arm.acceptance) + 1))
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("draft position")
     axes.set_ylabel("accepted (solid: with all before it,\ndashed: given those before it)")
@@ -84,9 +85,10 @@ def histogram_figure(arms: Sequence[ArmSummary]) -> Figure:
     figure, axes = _figure(7.5, 4.2)
     width = 0.8 / len(arms)
     for i, arm in enumerate(arms):
-        counts = np.asarray(arm.acceptance["accepted_histogram"], dtype=float)
+        assert arm.acceptance is not None
+        counts = np.asarray(arm.acceptance.accepted_histogram, dtype=float)
         x = np.arange(len(counts)) + (i - (len(arms) - 1) / 2) * width
-        length = arm.acceptance["acceptance_length"]
+        length = arm.acceptance.acceptance_length
         axes.bar(
             x,
             counts / counts.sum(),
@@ -94,7 +96,7 @@ def histogram_figure(arms: Sequence[ArmSummary]) -> Figure:
             color=_colour(i),
             label=f"{wrapped(row_name(arm), _LEGEND_WIDTH)}, AL {length:.2f}",
         )
-    axes.set_xticks(range(max(len(arm.acceptance["accepted_histogram"]) for arm in arms)))
+    axes.set_xticks(range(max(len(arm.acceptance.accepted_histogram) for arm in arms if arm.acceptance)))
     axes.set_xlabel("accepted drafts in a verification")
     axes.set_ylabel("share of verifications")
     axes.grid(axis="y", alpha=0.3)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from specbench.harness.metrics.metrics import ArmSummary
-from specbench.harness.metrics.speedup import Speedup, speedup
+from specbench.harness.metrics.speedup import speedup
+from specbench.harness.store.results import ArmSummary, Speedup
 from specbench.reports.cells import NOTHING, percent
 from specbench.reports.view import RunView
 
@@ -25,7 +24,8 @@ def against(view: RunView, arm: ArmSummary | None, baseline: ArmSummary | None) 
     """`arm` against `baseline` of the same run; None where either has no figures, or for the baseline itself."""
     if arm is None or baseline is None or arm.label == baseline.label or not (arm.num_repeats and baseline.num_repeats):
         return None
-    return speedup(arm.label, baseline.label, view.blocks, view.requests)
+    values = {block: figures.values for block, figures in view.blocks.items()}
+    return speedup(arm.label, baseline.label, values, view.requests)
 
 
 def tpot_delta(compared: Speedup | None) -> str:
@@ -38,12 +38,18 @@ def tpot_delta(compared: Speedup | None) -> str:
     return f"{text} [{percent(1 / compared.tpot_ratio_high - 1)}, {percent(1 / compared.tpot_ratio_low - 1)}]"
 
 
-def block_ratio(view: RunView, name: Callable[[dict], float | None], arm: ArmSummary | None, base: ArmSummary | None):
+def block_ratio(
+    view: RunView, name: str, arm: ArmSummary | None, base: ArmSummary | None
+) -> tuple[float, float | None, float | None] | None:
     """(ratio of medians, least, most within a repeat) of a figure of blocks, arm over base; None without both."""
     if arm is None or base is None:
         return None
     sides = [
-        {r: value for (label, r), block in view.blocks.items() if label == side.label and (value := name(dict(block)))}
+        {
+            repeat: value
+            for (label, repeat), block in view.blocks.items()
+            if label == side.label and (value := block.values.get(name))
+        }
         for side in (arm, base)
     ]
     if not sides[0] or not sides[1]:

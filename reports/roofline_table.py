@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specbench.harness.roofline.machine import Machine
 from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER, IdealArm
+from specbench.harness.store.codec import from_document
+from specbench.harness.store.roofline_record import Machine
 from specbench.reports.cells import NOTHING, milliseconds, number, rates
 from specbench.reports.result_table import ResultTable
 
@@ -38,7 +39,7 @@ def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list
     call the arms, by label."""
     if not record.get("machine"):
         return []
-    machine = Machine.from_dict({key: value for key, value in record["machine"].items() if key != "described"})
+    machine = from_document(Machine, record["machine"], "machine")
     tables: list[ResultTable] = []
     said: set[str] = set()
     for load in record["loads"]:

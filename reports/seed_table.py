@@ -1,6 +1,6 @@
 """The table of a recipe: its columns, what its source claims beside what was measured, and why they differ.
 
-`run.json` of such a run holds under `recipe` the report that the recipe asked for and its rows, each with the label of
+The record of such a run holds the report that the recipe asked for and its rows, each with the label of
 the arm that was measured for it. A row is compared with the nearest row above it that is a baseline.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from specbench.harness.metrics.metrics import ArmSummary
-from specbench.harness.metrics.speedup import Speedup
+from specbench.harness.spec.purposes import RecipeRecord
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.results import ArmSummary, Speedup
 from specbench.harness.text import nearest
-from specbench.reports.cells import NOTHING, milliseconds, number, row_name, tps_spread, with_interval
+from specbench.reports.cells import NOTHING, acceptance_length, milliseconds, number, row_name, tps_spread
 from specbench.reports.result_table import ResultTable, against, block_ratio, factor, tpot_delta
 from specbench.reports.view import RunView
 
@@ -22,14 +22,14 @@ CLAIM = "claim:"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What a cell may need: the arm's figures (None: not in the run), its entry in run.json, and the comparison."""
+    """What a cell may need: the arm's figures (None: not in the run), its entry in the record, and the comparison."""
 
     view: RunView
     arm: ArmSummary | None
-    entry: Mapping[str, Any]
+    entry: ArmRecord | None
     baseline: ArmSummary | None
     compared: Speedup | None
-    claim: Mapping[str, Any]
+    claim: Mapping[str, str | float]
 
     @property
     def is_baseline(self) -> bool:
@@ -40,11 +40,11 @@ Cell = Callable[[Row], str]
 
 
 def _switch(name: str) -> Cell:
-    return lambda row: _text((row.entry.get("config") or {}).get(name))
+    return lambda row: _text(getattr(row.entry.config, name) if row.entry else None)
 
 
 def _graph_part(name: str) -> Cell:
-    return lambda row: _text((row.entry.get("graph_parts") or {}).get(name))
+    return lambda row: _text(getattr(row.entry.graph_parts, name) if row.entry and row.entry.graph_parts else None)
 
 
 def _median(name: str) -> Cell:
@@ -56,18 +56,15 @@ def _ms(name: str) -> Cell:
 
 
 def _ratio(name: str) -> Cell:
-    return lambda row: factor(
-        block_ratio(row.view, lambda block: block.get(name), row.arm, row.baseline), row.is_baseline
-    )
+    return lambda row: factor(block_ratio(row.view, name, row.arm, row.baseline), row.is_baseline)
 
 
-def _text(value: Any) -> str:
+def _text(value: str | float | None) -> str:
     return NOTHING if value is None else str(value)
 
 
 def _acceptance(row: Row) -> str:
-    pooled = row.arm.acceptance if row.arm else {}
-    return with_interval(pooled.get("acceptance_length"), pooled.get("acceptance_length_interval"))
+    return acceptance_length(row.arm.acceptance if row.arm else None)
 
 
 def _same_output(row: Row) -> str:
@@ -115,30 +112,29 @@ def check_columns(names: Sequence[str]) -> None:
 
 def seed_table(view: RunView) -> ResultTable | None:
     """The table of a run's recipe; None for a run without one."""
-    recipe = view.manifest.get("recipe")
-    if not recipe:
+    recipe = view.record.purpose.recipe
+    if recipe is None:
         return None
-    report = recipe["report"]
-    names = report["columns"] or DEFAULT_COLUMNS
-    claimed = {key for row in recipe["rows"] for key in row["claim"]}
+    names: Sequence[str] = recipe.report.columns or DEFAULT_COLUMNS
+    claimed = {key for row in recipe.rows for key in row.claim}
     names = [name for name in names if not name.startswith(CLAIM) or name.removeprefix(CLAIM) in claimed]
     arms = {arm.label: arm for arm in view.arms}
-    entries = {entry["label"]: entry for entry in view.manifest["arms"]}
-    rows, baseline = [], arms.get(recipe["rows"][0]["label"])
-    for asked in recipe["rows"]:
-        arm = arms.get(asked["label"])
-        baseline = arm if asked["baseline"] else baseline
+    entries = {entry.label: entry for entry in view.record.arms}
+    rows, baseline = [], arms.get(recipe.rows[0].label)
+    for asked in recipe.rows:
+        arm = arms.get(asked.label)
+        baseline = arm if asked.baseline else baseline
         row = Row(
             view=view,
             arm=arm,
-            entry=entries.get(asked["label"], {}),
+            entry=entries.get(asked.label),
             baseline=baseline,
             compared=against(view, arm, baseline),
-            claim=asked["claim"],
+            claim=asked.claim,
         )
-        rows.append((_name(asked["name"], arm), *(_cell(name, row) for name in names)))
+        rows.append((_name(asked.name, arm), *(_cell(name, row) for name in names)))
     return ResultTable(
-        title=report["title"] or recipe["name"],
+        title=recipe.report.title or recipe.name,
         headers=("arm", *(_header(name) for name in names)),
         rows=tuple(rows),
         notes=tuple(_notes(view, recipe, names)),
@@ -163,8 +159,8 @@ def _header(name: str) -> str:
     return f"claimed {name.removeprefix(CLAIM).replace('_', ' ')}" if name.startswith(CLAIM) else COLUMNS[name][0]
 
 
-def _notes(view: RunView, recipe: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    claim = recipe["report"]["claim"]
+def _notes(view: RunView, recipe: RecipeRecord, names: Sequence[str]) -> list[str]:
+    claim = recipe.report.claim
     notes = []
     if claim:
         notes.append("claimed: " + "; ".join(f"{claim[k]}" for k in ("source", "hardware", "setup") if claim.get(k)))
@@ -172,6 +168,6 @@ def _notes(view: RunView, recipe: Mapping[str, Any], names: Sequence[str]) -> li
         notes.append("factor: against the nearest baseline above, ratio of medians (least to most within a repeat).")
     if "tpot_delta" in names:
         notes.append("TPOT change: paired by prompt and repeat, geometric mean; bootstrap over prompts.")
-    if view.manifest.get("acceptance"):
-        notes.append(str(view.manifest["acceptance"]))
-    return [*notes, *recipe["notes"], *recipe["report"]["notes"]]
+    if view.record.purpose.acceptance:
+        notes.append(view.record.purpose.acceptance)
+    return [*notes, *recipe.notes, *recipe.report.notes]

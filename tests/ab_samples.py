@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from run_samples import chain_block, manifest
+from run_samples import begun, chain_block
 
-from specbench.harness.ab.blocks import add_record
-from specbench.harness.ab.plan import MANIFEST_KEY, AbPlan, Side
+from specbench.harness.ab.blocks import BlockRecord, add_record
+from specbench.harness.store.ab_record import AbPlan, AbRecord, Side
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
 
 ACCEPTED = (4, 0, 2, 1, 3, 0, 2, 2)
@@ -44,17 +46,16 @@ def experiment(
     `reasons`, `failed`, `missing`: blocks (arm, number) to reject, that failed, that were never measured.
     """
     whole = AbPlan(sides=sides(), num_blocks=num_blocks, **plan)
-    stored = {
-        **manifest("A", "B"),
-        MANIFEST_KEY: {
-            "plan": whole.to_dict(),
-            "names": {"A": "eagle:k=2", "B": "eagle:k=4"},
-            "unchecked": ["throttling"],
-            "is_aa": is_aa,
-        },
-    }
-    for arm, name in zip(stored["arms"], ("eagle:k=2", "eagle:k=4"), strict=True):
-        arm.update(strategy="eagle", notes=[name, "synthetic <weights>"])
+    names = {"A": "eagle:k=2", "B": "eagle:k=4"}
+    stored = begun(
+        "A",
+        "B",
+        ab=AbRecord(plan=whole, names=names, unchecked=("throttling",), is_aa=is_aa),
+        arms=tuple(
+            ArmRecord(label=label, strategy="eagle", notes=(name, "synthetic <weights>"))
+            for label, name in names.items()
+        ),
+    )
     run = RunDirectory.create(output_dir, "ab", stored)
     draw = np.random.default_rng(seed)
     for block, order in enumerate(whole.order()):
@@ -63,13 +64,14 @@ def experiment(
             if (label, block) in missing:
                 continue
             round_ms = base_ms * float(np.exp(noise * draw.standard_normal())) * (1 + change * (label == "B"))
-            facts = {"load_average": [0.5, 1.25], "reasons": (reasons or {}).get((label, block), [])}
-            add_record(run.path, label, block, position, **facts)
+            told = tuple((reasons or {}).get((label, block), ()))
+            seen = BlockRecord(arm=label, block=block, position=position, load_average=(0.5, 1.25), reasons=told)
+            add_record(run.path, seen)
             if (label, block) in failed:
                 run.fail_arm(label, block, RuntimeError("out of memory"))
             else:
                 accepted = ACCEPTED if label == "A" else accepted_b
                 run.append(label, block, **chain_block(accepted, num_requests, round_ms=round_ms))
     if finished:
-        run.manifest["status"] = "complete"  # the parts stay as they are: closing a run is tested elsewhere
+        run.put(replace(run.record, status="complete"))  # the parts stay as they are: closing a run is tested elsewhere
     return run

@@ -6,15 +6,16 @@ the same in every run (greedy decoding); times have noise by round and by run.
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from run_samples import ENVIRONMENT, manifest
+from run_samples import GIT, SAMPLING, begun
 
+from specbench.harness.store.arm_record import ArmSetup
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import RunRecord
 
 K = 4
 _PREFILL_NS, _ROUND_NS = 20_000_000, 10_000_000
@@ -36,36 +37,34 @@ class Machine:
     num_rounds: int = 20
     num_repeats: int = 3
     sha: str = "a" * 40
-    changes: tuple[tuple[str, Any], ...] = ()  # of the manifest: dotted key, value
+    changes: tuple[tuple[str, Any], ...] = ()  # of the record: dotted name, value
 
 
 def make_run(output_dir: Path, machine: Machine, label: str = "sample", arms: tuple[str, ...] = ARMS) -> Path:
     """A finished run directory with `arms`."""
-    run = RunDirectory.create(output_dir, label, _manifest(machine, arms))
+    run = RunDirectory.create(output_dir, label, _begun(machine, arms))
     noise = np.random.default_rng([7, machine.noise_seed])
     drift = np.exp(noise.normal(0, machine.run_cv))
     for repeat in range(machine.num_repeats):
         for arm in arms:
             run.append(arm, repeat, **_block(machine, arm, drift, noise))
-    run.finish({})
+    run.finish(None)
     return run.path
 
 
-def _manifest(machine: Machine, arms: tuple[str, ...]) -> dict[str, Any]:
-    made = manifest(*arms)
-    made["environment"] = copy.deepcopy(ENVIRONMENT)
-    made["environment"]["git"]["sha"] = machine.sha
-    made["model"] = {"name": "toy-model"}
-    made["sampling"] = {"temperature": 0.0, "seed": 42, "max_concurrency": 1, "request_rate": None}
-    for arm in made["arms"]:
-        arm["config"] = {"num_drafts": 0 if arm["strategy"] == "no-spec" else K}
-    for key, value in machine.changes:
-        *parents, last = key.split(".")
-        table = made
-        for name in parents:
-            table = table[name]
-        table[last] = value
-    return made
+def _begun(machine: Machine, labels: tuple[str, ...]) -> RunRecord:
+    record = begun(*labels, git=replace(GIT, sha=machine.sha), sampling=replace(SAMPLING, max_concurrency=1))
+    arms = (replace(a, config=ArmSetup(num_drafts=0 if a.strategy == "no-spec" else K)) for a in record.arms)
+    record = replace(record, arms=tuple(arms))
+    for name, value in machine.changes:
+        record = changed(record, name, value)
+    return record
+
+
+def changed(part: Any, name: str, value: Any) -> Any:
+    """The dataclass with the field of that dotted name replaced, however deep it lies."""
+    first, _, rest = name.partition(".")
+    return replace(part, **{first: changed(getattr(part, first), rest, value) if rest else value})
 
 
 def _block(machine: Machine, arm: str, drift: float, noise: np.random.Generator) -> dict[str, dict[str, list]]:

@@ -33,4 +33,4 @@ def floor(cv: float, num_blocks: int = 10, **more: Any) -> dict[str, Any]:
 
 def store(cv: float, **more: Any) -> Path:
     """Stored where SPECBENCH_CACHE says: set it to a folder of the test's own."""
-    return store_floor(floor(cv, **more), {"hardware": ENVIRONMENT["hardware"]})
+    return store_floor(floor(cv, **more), ENVIRONMENT)

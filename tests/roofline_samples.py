@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from run_samples import manifest, phase, prefill, request, step
+from run_samples import begun, phase, prefill, request, step
 
-from specbench.harness.roofline.forwards import FORWARDS, Forwards
-from specbench.harness.roofline.machine import Machine
 from specbench.harness.roofline.of_run import IdealArm, ideal_arms_of
-from specbench.harness.roofline.shape import ForwardShape
+from specbench.harness.store.roofline_record import Forwards, ForwardShape, Machine
 from specbench.harness.store.run_directory import RunDirectory
 
 # Reads 1 MB a ms; so many FLOP/s that nothing but reading counts.
@@ -79,15 +78,14 @@ def rounds(accepted: Sequence[int], *, k: int, round_ms: float, first_rows: int 
 
 def roofline_run(output_dir: Path) -> RunDirectory:
     """Two repeats of three arms; the last arm failed."""
-    described = {**manifest(BASE, CHAIN, FAILED), "sampling": {"temperature": 0.0}}
-    run = RunDirectory.create(output_dir, "roofline", described)
+    run = RunDirectory.create(output_dir, "roofline", begun(BASE, CHAIN, FAILED))
     for repeat in range(2):
         run.append(BASE, repeat, **rounds([0, 0, 0, 0], k=0, round_ms=10.0))
         run.append(CHAIN, repeat, **rounds([2, 0, 1, 1], k=2, round_ms=15.0, first_rows=3))
         run.fail_arm(FAILED, repeat, RuntimeError("out of memory"))
-    run.note(**{FORWARDS: {BASE: forwards(0).to_dict(), CHAIN: forwards(2, DRAFTER).to_dict()}})
+    run.put(replace(run.record, forwards={BASE: forwards(0), CHAIN: forwards(2, DRAFTER)}))
     return run
 
 
 def ideal_arms(run: RunDirectory, machine: Machine) -> list[IdealArm]:
-    return ideal_arms_of(run.manifest, run.frames(), machine)
+    return ideal_arms_of(run.record, run.frames(), machine)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.environment import Cpu, Environment, GitState, Hardware, Software
+from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import build_table
 
 MS = 1_000_000
 
-ENVIRONMENT = {
-    "hardware": {"cpu": {"model": "Test CPU", "logical_cores": 4}, "gpus": []},
-    "software": {"python": "3.11"},
-    "git": {"sha": "0" * 40, "branch": "main", "dirty": False},
-}
+ENVIRONMENT = Environment(
+    hardware=Hardware(cpu=Cpu(model="Test CPU", logical_cores=4)), software=Software(python="3.11")
+)
+GIT = GitState(sha="0" * 40, branch="main", dirty=False)
+SAMPLING = SamplingRecord(temperature=0.0, seed=42)
 
 
 def request(
@@ -130,20 +135,24 @@ def chain_block(
     return {"requests": requests, "steps": steps, "phases": phases}
 
 
-def manifest(*labels: str) -> dict[str, Any]:
-    return {
-        "argv": ["specbench", "run", "--strategy", labels[0], "--label", "it's"],
-        "config": {"model": {"name": "toy-model"}, "sampling": {"temperature": 0.0, "seed": 42}},
-        "workload": {"name": "toy", "rule": "first 4", "source": "made up", "sha256": "ab" * 32, "num_prompts": 4},
-        "arms": [{"label": label, "strategy": label.split(":")[0], "config": {}, "notes": []} for label in labels],
-        "environment": ENVIRONMENT,
-    }
+def begun(*labels: str, **changes: Any) -> RunRecord:
+    """The record of a run with these arms before its first block."""
+    record = RunRecord(
+        argv=("specbench", "run", "--strategy", labels[0], "--label", "it's"),
+        model=ModelRecord(name="toy-model"),
+        sampling=SAMPLING,
+        workload=WorkloadRecord(name="toy", rule="first 4", source="made up", sha256="ab" * 32, num_prompts=4),
+        arms=tuple(ArmRecord(label=label, strategy=label.split(":")[0]) for label in labels),
+        environment=ENVIRONMENT,
+        git=GIT,
+    )
+    return replace(record, **changes)
 
 
 def sample_run(output_dir: Path) -> RunDirectory:
     """Three arms, two repeats: a baseline, an EAGLE with a label that is hostile to Markdown, and one that fails."""
     odd = "eagle:k=4,note=<b>x|y</b>"
-    run = RunDirectory.create(output_dir, "sample", manifest("no-spec", odd, "naive-eagle"))
+    run = RunDirectory.create(output_dir, "sample", begun("no-spec", odd, "naive-eagle"))
     for repeat in range(2):
         run.append("no-spec", repeat, **chain_block([0] * 12, k=0, round_ms=8.0 + repeat * 0.1))
         run.append(odd, repeat, **chain_block([4, 0, 2, 1, 3, 0], round_ms=10.0 + repeat * 0.1))

@@ -6,19 +6,23 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from ab_samples import experiment
 from profile_samples import eagle_profile
-from run_samples import chain_block, manifest
+from run_samples import SAMPLING, begun, chain_block
 
 from specbench.harness.ab.judge import judge
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA
 from specbench.harness.metrics.metrics import results
 from specbench.harness.profiling.record import write_profile
+from specbench.harness.store.codec import write_document
+from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, TaskLimit
 from specbench.harness.store.files import write_json
+from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 
 HOSTILE = "ngram:n=3,</script><img src=x onerror=alert(1)>"
@@ -29,10 +33,7 @@ ARMS = ("no-spec", EAGLE, HOSTILE)
 def finished_run(folder: Path, *, started: str, concurrency: int = 1, round_ms: float = 10.0, sha: str = "") -> Path:
     """Two repeats of `ARMS`. An EAGLE round takes `round_ms`, one of no-spec 8 ms; both grow with `concurrency`, the
     first by more."""
-    about = manifest(*ARMS)
-    about["sampling"] = {"temperature": 0.0, "seed": 42, "max_concurrency": concurrency, "request_rate": None}
-    about["model"] = {"name": "toy-model"}
-    run = RunDirectory.create(folder, "sweep", about)
+    run = RunDirectory.create(folder, "sweep", begun(*ARMS, sampling=replace(SAMPLING, max_concurrency=concurrency)))
     load = math.log2(concurrency)
     for repeat in range(2):
         drift = repeat * 0.1
@@ -62,23 +63,24 @@ def copied(run: Path, folder: Path, number: int, **changes: Any) -> Path:
     raw = json.loads(file.read_text(encoding="utf-8"))
     raw.update(run_id=target.name, started_utc=changes["started"], git={**raw["git"], "sha": changes["sha"]})
     for block in raw["results"]["blocks"]:
-        _scale(block, changes.get("scale", 1.0))
+        _scale(block["figures"]["values"], changes.get("scale", 1.0))
     file.write_text(json.dumps(raw), encoding="utf-8")
     return target
 
 
-def _scale(block: dict[str, Any], scale: float) -> None:
-    for name in ("round_ms", "tpot_ms", "ttft_ms"):
-        block[name] = {key: value and value * scale for key, value in block[name].items()}
-    block["tps"] /= scale
+def _scale(figures: dict[str, Any], scale: float) -> None:
+    for name, value in figures.items():
+        if name.startswith(("round_ms.", "tpot_ms.", "ttft_ms.")):
+            figures[name] = value and value * scale
+    figures["tps"] /= scale
 
 
 def experiment_run(folder: Path, **options: Any) -> Path:
     """An A/B experiment with its record."""
     directory = experiment(folder, **options)
-    if not directory.manifest.get("ended_utc"):
+    if directory.record.ended_utc is None:
         directory.finish(results(directory.frames()))
-    write_json(directory.path / "ab.json", judge(directory))
+    write_document(directory.path / "ab.json", judge(directory))
     return dated(directory.path, started="2026-03-01T00:00:00Z")
 
 
@@ -111,12 +113,12 @@ def _certified(arm: str, ok: bool) -> dict[str, Any]:
 
 def add_scores(run: Path) -> None:
     """An evaluation of two arms: 40 items, of which they answer some differently."""
-    generated = RunDirectory.create(run, "items", manifest(*ARMS[:2]))
+    generated = RunDirectory.create(run, "items", begun(*ARMS[:2]))
     for arm in ARMS[:2]:
         block = chain_block([2, 1, 0], num_requests=8)
         block["requests"] = [{**row, "prompt_id": f"gsm8k/{row['request_id']}/0"} for row in block["requests"]]
         generated.append(arm, 0, **block)
-    generated.finish({})
+    generated.finish(None)
     items = [
         {"arm": arm, "task": "gsm8k", "item": i, "filter": "strict-match", "metric": "exact_match", "version": "3.0"}
         | {"num_fewshot": 5, "value": float((i + (arm == EAGLE) * (i % 13 == 0)) % 4 > 0), "output_sha256": f"{i}"}
@@ -125,10 +127,10 @@ def add_scores(run: Path) -> None:
         for i in range(40)
     ]
     pd.DataFrame(items)[list(ACCURACY_SCHEMA.names)].to_parquet(run / "accuracy.parquet")
-    file = run / "run.json"
-    raw = json.loads(file.read_text(encoding="utf-8"))
-    raw["evaluation"] = {"items": generated.path.name, "lm_eval": "0.4.9", "notes": [], "tasks": ["gsm8k"]}
-    file.write_text(json.dumps(raw), encoding="utf-8")
+    directory = RunDirectory.open(run)
+    asked = EvalConfig(tasks=(TaskLimit(name="gsm8k"),))
+    record = EvaluationRecord(asked=asked, items=generated.path.name, lm_eval="0.4.9", sha256="")
+    directory.put(replace(directory.record, purpose=Purpose(evaluation=record)))
 
 
 def add_trace(run: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from roofline_samples import MACHINE
-from run_samples import chain_block, manifest
+from run_samples import SAMPLING, begun, chain_block
 from site_samples import EAGLE, HOSTILE
 
 from specbench.harness.judge.crossover_record import crossover_record
@@ -16,11 +17,10 @@ from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.metrics.metrics import results
 from specbench.harness.roofline.of_run import IdealArm, MeanRound
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.grid import Grid
 from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.spec.variant import Variant
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.sweep.record import SweepDirectory
+from specbench.harness.store.sweep_directory import SweepDirectory
+from specbench.harness.store.sweep_record import SweepArm, SweepRecord
 from specbench.reports.sweep_report import write_sweep_reports
 
 LOADS = (1, 8, 64)
@@ -32,11 +32,11 @@ def stored_sweep(folder: Path) -> SweepDirectory:
     """Two blocks of three arms at each of LOADS, derived and written; EAGLE stops paying between 8 and 64."""
     labels = list(IDEAL)
     arms = tuple(ArmConfig(label=label, strategy=label.split(":")[0]) for label in labels)
-    rows = [Variant(label=a.label, family=a.strategy, num_drafts=n or None, arm=a) for n, a in enumerate(arms)]
-    rows.append(Variant(label=REFUSED, family="eagle", num_drafts=9, refused="k=9 is not allowed; allowed: 1 to 8"))
+    rows = [SweepArm(label=a.label, family=a.strategy, num_drafts=n or None) for n, a in enumerate(arms)]
+    rows.append(SweepArm(label=REFUSED, family="eagle", num_drafts=9, refused="k=9 is not allowed; allowed: 1 to 8"))
     config = RunConfig(arms=arms, dataset_name="random", num_prompts=4)
-    argv = ["specbench", "sweep", "-s", EAGLE, "--label", "it's <b>"]
-    sweep = SweepDirectory.create(folder, "sweep", argv, config, LOADS, Grid(rows=tuple(rows)), {})
+    argv = ("specbench", "sweep", "-s", EAGLE, "--label", "it's <b>")
+    sweep = SweepDirectory.create(folder, "sweep", SweepRecord(argv=argv, config=config, loads=LOADS, arms=tuple(rows)))
     for load in LOADS:
         _run(sweep, load)
     sweep.close()
@@ -46,20 +46,19 @@ def stored_sweep(folder: Path) -> SweepDirectory:
 
 def sample_record(sweep: SweepDirectory) -> dict[str, Any]:
     points = [_point(load, run) for load, run in sweep.runs().items()]
-    families = {arm["label"]: (arm["family"], arm["num_drafts"]) for arm in sweep.manifest["arms"]}
-    known = {key: sweep.manifest[key] for key in ("sweep_id", "status", "command", "notes")}
-    refused = [arm for arm in sweep.manifest["arms"] if arm["refused"]]
-    machine = {**MACHINE.to_dict(), "described": "a machine of the tests"}
+    families = {arm.label: (arm.family, arm.num_drafts) for arm in sweep.record.arms}
+    known = {key: getattr(sweep.record, key) for key in ("sweep_id", "status", "command", "notes")}
+    refused = [asdict(arm) for arm in sweep.record.arms if arm.refused]
+    machine = {**asdict(MACHINE), "described": "a machine of the tests"}
     more = {"asked_loads": list(LOADS), "refused": refused, "machine": machine, "hardware": "Test CPU", "model": "toy"}
     return {**crossover_record(points, families), **known, **more, "workload": {"name": "toy", "num_prompts": 4}}
 
 
 def _run(sweep: SweepDirectory, load: int) -> None:
-    about = manifest(*IDEAL)
-    about["arms"][1]["notes"] = ["synthetic acceptance (3.0)"]
-    about["sampling"] = {"temperature": 0.0, "seed": 42, "max_concurrency": load, "request_rate": None}
-    about["model"] = {"name": "toy-model"}
-    run = RunDirectory.create(sweep.runs_path, f"sweep-b{load}", {**about, **sweep.run_record(load)})
+    about = begun(*IDEAL, sampling=replace(SAMPLING, max_concurrency=load), purpose=sweep.purpose_at(load))
+    base, eagle, *rest = about.arms
+    arms = (base, replace(eagle, notes=("synthetic acceptance (3.0)",)), *rest)
+    run = RunDirectory.create(sweep.runs_path, f"sweep-b{load}", replace(about, arms=arms))
     grown = math.log2(load)
     for block in range(2):
         drift = block * 0.1
@@ -81,7 +80,5 @@ def _point(load: int, run: RunDirectory) -> LoadPoint:
     ideal: Mapping[str, Mapping[str, Any]] = {
         label: _ideal(label, load, speedup / math.sqrt(load)).to_dict() for label, speedup in IDEAL.items()
     }
-    arms = tuple(run.manifest["arms"])
-    return LoadPoint(
-        load=load, run_id=str(run.manifest["run_id"]), arms=arms, requests=run.frames().requests, ideal=ideal
-    )
+    record = run.record
+    return LoadPoint(load=load, run_id=record.run_id, arms=record.arms, requests=run.frames().requests, ideal=ideal)

@@ -47,8 +47,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.exit_codes",
         "harness.text",
         "harness.history",
-        "harness.roofline.machine",
         "harness.roofline.of_run",
+        "harness.spec.purposes",
         "workloads.json_values",
     ),
 }
@@ -197,7 +197,7 @@ def test_the_check_itself(tmp_path, monkeypatch, where, code, bad):
     [
         ("specbench.harness.registry", "torch"),
         ("specbench.harness.spec.legality", "torch"),
-        ("specbench.harness.sweep.record", "torch"),
+        ("specbench.harness.store.sweep_directory", "torch"),
         ("specbench.reports.table", "torch"),
         ("specbench.reports.site.build", "matplotlib"),
         ("specbench", "torch"),

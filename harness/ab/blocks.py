@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.ab_record import LABELS, AbPlan
+from specbench.harness.store.codec import from_document, to_document
 from specbench.harness.store.run_directory import RunDirectory
-
-from .plan import LABELS, AbPlan
 
 _FILE = "blocks.jsonl"
 
@@ -23,10 +21,27 @@ def missing_blocks(plan: AbPlan, directory: RunDirectory) -> list[tuple[int, tup
     return [(n, order) for n, order in enumerate(plan.order()) if not all((label, n) in done for label in LABELS)]
 
 
-def add_record(directory: Path, label: str, block: int, position: int, **facts: Any) -> None:
-    """Appends what was seen around one block; a later line of the same block replaces it. A line that was cut off (a
-    kill, a full disk) is ended first: it must not swallow this one."""
-    line = json.dumps(to_plain({"arm": label, "block": block, "position": position, **facts}), allow_nan=False)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockRecord:
+    """What was seen around one block of one side: load average (1 minute) before and after, `reasons` to reject it,
+    what could not be checked; of a process of its own its exit code, duration, run, and the files that it ran."""
+
+    arm: str
+    block: int
+    position: int
+    load_average: tuple[float | None, ...] | None = None
+    reasons: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    exit_code: int | None = None
+    wall_s: float | None = None
+    code_state: str | None = None
+    run_id: str | None = None
+
+
+def add_record(directory: Path, record: BlockRecord) -> None:
+    """Appends the record of a block; a later line of the same block replaces it. A line that was cut off (a kill, a
+    full disk) is ended first: it must not swallow this one."""
+    line = json.dumps(to_document(record), allow_nan=False)
     with (directory / _FILE).open("a", encoding="utf-8") as stream:
         stream.write("" if _ends_whole(directory / _FILE) else "\n")
         stream.write(line + "\n")
@@ -39,14 +54,15 @@ def _ends_whole(path: Path) -> bool:
     return not content or content.endswith(b"\n")
 
 
-def read_records(directory: Path) -> dict[tuple[str, int], Mapping[str, Any]]:
+def read_records(directory: Path) -> dict[tuple[str, int], BlockRecord]:
     """The last record of each block. A line cut off by a kill is none: its block was measured again."""
     path = directory / _FILE
-    records: dict[tuple[str, int], Mapping[str, Any]] = {}
+    records: dict[tuple[str, int], BlockRecord] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
-            record = json.loads(line)
+            raw = json.loads(line)
         except json.JSONDecodeError:
             continue
-        records[record["arm"], record["block"]] = record
+        record = from_document(BlockRecord, raw, str(path))
+        records[record.arm, record.block] = record
     return records

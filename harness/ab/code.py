@@ -7,12 +7,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from specbench.harness.store.environment import git_state
+from specbench.harness.store.environment import GitState, git_state
 
 NAMESPACE = ".ns"  # symlinks in the checkout through which `specbench.*` is imported without an installation
 
@@ -67,17 +66,16 @@ def environment_of(root: Path | None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(root / NAMESPACE), before]))}
 
 
-def code_identity(git: Mapping[str, Any] | None, checkout: Path | None) -> str:
+def code_identity(git: GitState | None, checkout: Path | None) -> str:
     """Equal for sides that run the same files: a commit's tree, or the commit with the working tree's changes."""
-    if not git or not git.get("sha"):
+    if git is None or not git.sha:
         return "installed"
-    sha = str(git["sha"])
-    if git.get("dirty") or checkout is None:
-        return f"{sha}{' with local changes' if git.get('dirty') else ''}"
+    if git.dirty or checkout is None:
+        return git.describe()
     try:
-        return _git(checkout, "rev-parse", f"{sha}^{{tree}}")
+        return _git(checkout, "rev-parse", f"{git.sha}^{{tree}}")
     except subprocess.CalledProcessError:  # a commit of another clone
-        return sha
+        return git.sha
 
 
 def code_state(checkout: Path | None) -> str | None:

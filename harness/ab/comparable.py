@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields, replace
 
-from specbench.harness.compare.keys import UNKNOWN, Mismatch, mismatches
+from specbench.harness.compare.keys import UNKNOWN, Described, Mismatch, mismatches
 from specbench.harness.spec.run_config import RunConfig
 from specbench.workloads.base import WorkloadRequest
-
-from .plan import NotComparableError
 
 _LOAD = (
     "model",
@@ -23,11 +19,15 @@ _LOAD = (
     "ignore_eos",
     "seed",
 )
-_PROMPTS = dataclasses.fields(WorkloadRequest)
+_PROMPTS = fields(WorkloadRequest)
 
 
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """What two run manifests differ in that keeps their figures from being compared, a line each.
+class NotComparableError(ValueError):
+    """The sides differ in what must be the same for their figures to be compared."""
+
+
+def differences(a: Described, b: Described) -> list[str]:
+    """What two runs differ in that keeps their figures from being compared, a line each.
 
     The keys are those of `specbench compare`. What only one side says anything of is no difference here: both ran on
     this machine just now, and an older revision records less.
@@ -35,24 +35,15 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return [m.describe() for m in side_mismatches("", a, b)]
 
 
-def side_mismatches(run: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Mismatch]:
+def side_mismatches(run: str, a: Described, b: Described) -> list[Mismatch]:
     """The same key by key, of the sides of the A/B run `run`."""
     return [m for m in mismatches(run, a, b) if UNKNOWN not in (m.first, m.second)]
 
 
-def same_arm(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether two resolved configurations (RunConfig.to_dict of one arm each) ask for the same, whatever its label."""
-
-    def unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
-        return {**config, "arms": [{k: v for k, v in arm.items() if k != "label"} for arm in config["arms"]]}
-
-    return unnamed(a) == unnamed(b)
-
-
-def arm_name(arm: Mapping[str, Any]) -> str:
-    """`strategy:key=value,...` of an arm of a configuration, whatever its label."""
-    pairs = ",".join(f"{key}={value}" for key, value in {**arm["options"], **arm["engine"]}.items())
-    return f"{arm['strategy']}:{pairs}" if pairs else str(arm["strategy"])
+def same_arm(a: RunConfig, b: RunConfig) -> bool:
+    """Whether two configurations of one arm each ask for the same, whatever its label."""
+    first, second = (replace(c, arms=tuple(replace(arm, label="") for arm in c.arms)) for c in (a, b))
+    return first == second
 
 
 def check_same_load(a: RunConfig, b: RunConfig) -> None:
@@ -68,7 +59,7 @@ def joined_config(a: RunConfig, b: RunConfig, num_blocks: int) -> RunConfig:
     """Both arms in one run; ValueError where the sides differ in more than the arm."""
     different = [
         field.name
-        for field in dataclasses.fields(RunConfig)
+        for field in fields(RunConfig)
         if field.name != "arms" and getattr(a, field.name) != getattr(b, field.name)
     ]
     if different:
@@ -76,4 +67,4 @@ def joined_config(a: RunConfig, b: RunConfig, num_blocks: int) -> RunConfig:
             f"in_process: the sides must differ in nothing but their arm, but they do in {', '.join(different)}; "
             "leave --in-process out"
         )
-    return dataclasses.replace(a, arms=(*a.arms, *b.arms), num_repeats=num_blocks)
+    return replace(a, arms=(*a.arms, *b.arms), num_repeats=num_blocks)

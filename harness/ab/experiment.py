@@ -7,46 +7,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from specbench.harness.judge.overall import MOST_REJECTED
 from specbench.harness.stats.verdict import LEAST_PAIRS
+from specbench.harness.store.ab_judgement import ExperimentBlock
+from specbench.harness.store.ab_record import LABELS, AbPlan, SideRecord
+from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
 
-from .blocks import read_records
-from .plan import LABELS, MANIFEST_KEY, AbPlan
+from .blocks import BlockRecord, read_records
 
 Block = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
-    """The blocks of an A/B run, one entry each: `block`, `order`, whether both sides are `measured`, `reasons` to
-    reject it, `load_average` beside each side.
-
-    is_aa: both sides turned out to be the same code and configuration. names: of both sides. manifests: what the first
-    process of each side said of itself; empty for blocks in one process.
-    """
+    """The blocks of an A/B run. is_aa: both sides turned out to be the same code and configuration. names: of both
+    sides. sides: what the first process of each said of itself; empty for blocks in one process."""
 
     plan: AbPlan
     is_aa: bool
     names: Mapping[str, str]
-    blocks: tuple[Mapping[str, Any], ...]
-    manifests: Mapping[str, Mapping[str, Any]]
+    blocks: tuple[ExperimentBlock, ...]
+    sides: Mapping[str, SideRecord]
 
     @property
     def kept(self) -> list[int]:
         """Blocks that count: measured on both sides and not rejected."""
-        return [block["block"] for block in self.blocks if block["measured"] and not block["reasons"]]
+        return [block.block for block in self.blocks if block.measured and not block.reasons]
 
     @property
     def num_rejected(self) -> int:
-        return sum(bool(block["reasons"]) for block in self.blocks)
+        return sum(bool(block.reasons) for block in self.blocks)
 
     @property
     def is_whole(self) -> bool:
         """Who stops at the right moment finds whatever he looks for: before the last block there is no verdict."""
-        return all(block["measured"] or block["reasons"] for block in self.blocks)
+        return all(block.measured or block.reasons for block in self.blocks)
 
     @property
     def has_too_many_rejected(self) -> bool:
@@ -60,7 +57,7 @@ class Experiment:
         """Why nothing that was measured here may be a verdict; empty where it may."""
         num_blocks = self.plan.num_blocks
         if not self.is_whole:
-            missing = sum(not (block["measured"] or block["reasons"]) for block in self.blocks)
+            missing = sum(not (block.measured or block.reasons) for block in self.blocks)
             return f"{missing} of {num_blocks} blocks are not measured yet (specbench ab --resume)"
         if self.has_too_many_rejected:
             return f"{self.num_rejected} of {num_blocks} blocks are rejected, more than {MOST_REJECTED:.0%}: invalid"
@@ -69,37 +66,41 @@ class Experiment:
         return ""
 
 
-def read_experiment(directory: RunDirectory, figures: Mapping[Block, Mapping[str, Any]]) -> Experiment:
-    """Of a stored A/B run; `figures`: its `block_figures`. ValueError for a plan that this version did not write."""
-    stored = directory.manifest[MANIFEST_KEY]
-    if not isinstance(stored, Mapping) or not isinstance(stored.get("plan"), Mapping):
-        raise ValueError(f"{directory.path}: run.json is damaged: its entry {MANIFEST_KEY!r} holds no plan")
-    plan = AbPlan.from_dict(stored["plan"])
+def read_experiment(directory: RunDirectory, figures: Mapping[Block, Figures]) -> Experiment:
+    """Of a stored A/B run; `figures`: its `block_figures`."""
+    stored = directory.record.ab
+    assert stored is not None
     records, failed = read_records(directory.path), directory.failed_blocks()
     return Experiment(
-        plan=plan,
-        is_aa=bool(stored.get("is_aa")),
-        names=stored.get("names", {}),
-        blocks=tuple(_block(n, order, figures, records, failed) for n, order in enumerate(plan.order())),
-        manifests=stored.get("first_manifests", {}),
+        plan=stored.plan,
+        is_aa=bool(stored.is_aa),
+        names=stored.names,
+        blocks=tuple(_block(n, order, figures, records, failed) for n, order in enumerate(stored.plan.order())),
+        sides=stored.sides,
     )
 
 
 def _block(
     block: int,
     order: tuple[str, str],
-    figures: Mapping[Block, Mapping[str, Any]],
-    records: Mapping[Block, Mapping[str, Any]],
+    figures: Mapping[Block, Figures],
+    records: Mapping[Block, BlockRecord],
     failed: Mapping[Block, str],
-) -> dict[str, Any]:
-    reasons, load = [], {}
+) -> ExperimentBlock:
+    reasons: list[str] = []
+    load: dict[str, tuple[float | None, ...] | None] = {}
     for label in LABELS:
-        record = records.get((label, block), {})
-        load[label] = record.get("load_average")
-        reasons += [f"{label}: {reason}" for reason in record.get("reasons", [])]
+        record = records.get((label, block))
+        load[label] = record.load_average if record else None
+        reasons += [f"{label}: {reason}" for reason in record.reasons] if record else []
         if (label, block) in failed:
             reasons.append(f"{label}: failed: {failed[label, block]}")
         elif (label, block) in figures and figures[label, block]["num_failed_requests"]:
             reasons.append(f"{label}: {figures[label, block]['num_failed_requests']} failed requests")
-    measured = all((label, block) in figures for label in LABELS)
-    return {"block": block, "order": "".join(order), "measured": measured, "reasons": reasons, "load_average": load}
+    return ExperimentBlock(
+        block=block,
+        order="".join(order),
+        measured=all((label, block) in figures for label in LABELS),
+        reasons=tuple(reasons),
+        load_average=load,
+    )

@@ -11,22 +11,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from specbench.harness.ab.comparable import NotComparableError
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import RunRecord
 
-from .blocks import add_record, missing_blocks
+from .blocks import BlockRecord, add_record, missing_blocks
 from .code import code_state, environment_of, own_checkout
-from .comparable import arm_name, differences
-from .plan import LABELS, MANIFEST_KEY, AbPlan, NotComparableError, Side
+from .comparable import differences
 from .watch import GpuProbe, Watch
 
 _ADVICE = "start a new experiment, or name revisions with --ref-a and --ref-b"
 _CHILDREN, _LOGS = "children", "log"
-_PLAIN = ("workload", "model", "sampling")  # of a child's manifest, for the manifest that joins them
 
 
 @dataclass(slots=True)
@@ -38,14 +38,22 @@ class FreshBlocks:
     roots: Mapping[str, Path | None]
     probe: GpuProbe | None
     say: Callable[[str], None]
-    _first: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+
+    @property
+    def _stored(self) -> AbRecord:
+        stored = self.directory.record.ab
+        assert stored is not None
+        return stored
+
+    @property
+    def _first(self) -> Mapping[str, SideRecord]:
+        return self._stored.sides
 
     def measure(self) -> None:
         """Raises ValueError for options that `specbench run` refuses, NotComparableError where the sides do not match.
 
         A block that fails is stored as failed, and the others go on. On Ctrl-C the process at work is ended.
         """
-        self._first = dict(self.directory.manifest[MANIFEST_KEY].get("first_manifests", {}))
         num_blocks = self.plan.num_blocks
         for block, order in missing_blocks(self.plan, self.directory):
             for position, label in enumerate(order):
@@ -61,22 +69,30 @@ class FreshBlocks:
         started, state = time.monotonic(), self._state(side)
         with Watch(self.probe) as watch:
             code = self._run(side, folder, log)
-        facts = {**watch.record(), "exit_code": code, "wall_s": round(time.monotonic() - started, 3)}
-        facts["code_state"] = state
-        if side.sha is None and state is None:
-            facts["unchecked"] = [*facts["unchecked"], "local edits of the code between blocks (no git checkout)"]
+        unchecked = ("local edits of the code between blocks (no git checkout)",) * (side.sha is None and state is None)
+        seen = BlockRecord(
+            arm=side.label,
+            block=block,
+            position=position,
+            load_average=watch.load_average,
+            reasons=watch.reasons,
+            unchecked=(*watch.unchecked, *unchecked),
+            exit_code=code,
+            wall_s=round(time.monotonic() - started, 3),
+            code_state=state,
+        )
         if code == ExitCode.BAD_INPUT:
             raise ValueError(f"{side.label}: {_last_line(log)}")
         found = sorted(folder.glob("*/run.json"))
         if len(found) > 1:
             raise ValueError(f"{side.label}: made {len(found)} runs; a side is one arm at one batch size")
         if code not in (0, ExitCode.FAILED) or not found:
-            add_record(self.directory.path, side.label, block, position, **facts)
+            add_record(self.directory.path, seen)
             self._failed(side.label, block, f"exit code {code}: {_last_line(log)}")
             return
         child = RunDirectory.open(found[0].parent)
-        add_record(self.directory.path, side.label, block, position, **facts, run_id=child.manifest["run_id"])
-        self._check(side, child.manifest, state)
+        add_record(self.directory.path, replace(seen, run_id=child.record.run_id))
+        self._check(side, child.record, state)
         self._take(side.label, block, child)
         shutil.rmtree(folder)
 
@@ -102,26 +118,28 @@ class FreshBlocks:
         """Of the code at hand, which may be edited at any time; nobody knows where a revision's worktree lies."""
         return None if side.sha is not None else code_state(self.roots[side.label] or own_checkout())
 
-    def _check(self, side: Side, manifest: dict[str, Any], state: str | None) -> None:
+    def _check(self, side: Side, told: RunRecord, state: str | None) -> None:
         """Before anything of a side is stored: its code, that it is one arm, and that it may stand beside the rest."""
-        sha = (manifest.get("git") or {}).get("sha")
+        sha = told.git.sha if told.git else None
         if side.sha is not None and sha != side.sha:
             raise ValueError(f"{side.label}: ran the code of {sha or 'an installed copy'} instead of {side.sha}")
-        if len(manifest["arms"]) != 1:
-            labels = ", ".join(arm["label"] for arm in manifest["arms"])
+        if len(told.arms) != 1:
+            labels = ", ".join(arm.label for arm in told.arms)
             raise ValueError(f"{side.label}: must be one arm, not {labels}; name it with -s")
-        if side.label in self._first and sha != (before := (self._first[side.label]["git"] or {}).get("sha")):
+        first = self._first.get(side.label)
+        before = first.git.sha if first and first.git else None
+        if first is not None and sha != before:
             raise ValueError(
                 f"{side.label}: its first block ran the code of {before or 'an installed copy'}, this one that of "
                 f"{sha or 'an installed copy'}; {_ADVICE}"
             )
         self._check_edits(side, state)
-        for label, first in self._first.items():
-            found = differences(first, manifest)
+        for label, other in self._first.items():
+            found = differences(other, told)
             if found and (label == side.label or not self.plan.allow_mismatch):
                 raise NotComparableError(f"{label} and {side.label} differ in {'; '.join(found)}")
-        if side.label not in self._first:
-            self._introduce(side, manifest, state)
+        if first is None:
+            self._introduce(side, told, state)
 
     def _check_edits(self, side: Side, state: str | None) -> None:
         """The files of the checkout, before and after a block, are those of every block before it. Sides that both run
@@ -131,26 +149,33 @@ class FreshBlocks:
         if self._state(side) != state:
             raise ValueError(f"{side.label}: the code was edited while a block ran it; {_ADVICE}")
         for label, first in self._first.items():
-            if first.get("code_state") not in (None, state):
+            if first.code_state not in (None, state):
                 whose = "its" if label == side.label else f"{label}'s"
                 raise ValueError(f"{side.label}: the code was edited since {whose} first block; {_ADVICE}")
 
-    def _introduce(self, side: Side, manifest: dict[str, Any], state: str | None) -> None:
+    def _introduce(self, side: Side, told: RunRecord, state: str | None) -> None:
         """What a side's first process resolved becomes the record's."""
-        kept = {key: manifest.get(key) for key in (*_PLAIN, "config", "environment", "git", "command")}
-        kept["code_state"] = state
-        self._first[side.label] = kept
-        joined = self.directory.manifest
-        joined[MANIFEST_KEY]["first_manifests"] = self._first
-        if len(self._first) == 1:
-            joined.update({key: manifest[key] for key in _PLAIN})
-            # Not a RunConfig: `specbench run --resume` must not go on with this in one process.
-            joined["config"] = {**manifest["config"], "measured_by": "specbench ab"}
-        (arm,) = manifest["arms"]
-        joined["arms"][LABELS.index(side.label)]["strategy"] = arm["strategy"]
-        name = arm_name(manifest["config"]["arms"][0])
-        joined[MANIFEST_KEY]["names"] = {**joined[MANIFEST_KEY].get("names", {}), side.label: name}
-        self.directory.describe_arm(side.label, config=arm["config"], notes=[name, *arm["notes"]])
+        config, (arm,) = told.measured_config, told.arms
+        introduced = SideRecord(
+            workload=told.workload,
+            model=told.model,
+            sampling=told.sampling,
+            config=config,
+            environment=told.environment,
+            git=told.git,
+            command=told.command,
+            code_state=state,
+        )
+        name = config.arms[0].text
+        joined, stored = self.directory.record, self._stored
+        if not stored.sides:
+            joined = replace(joined, workload=told.workload, model=told.model, sampling=told.sampling, config=config)
+        sides, names = {**stored.sides, side.label: introduced}, {**stored.names, side.label: name}
+        self.directory.put(replace(joined, ab=replace(stored, sides=sides, names=names)))
+        own = self.directory.record.arm(side.label)
+        self.directory.put_arm(
+            replace(own, strategy=arm.strategy, config=arm.config, warmup=arm.warmup, notes=(name, *arm.notes))
+        )
 
     def _take(self, label: str, block: int, child: RunDirectory) -> None:
         failures = list(child.failed_blocks().values())

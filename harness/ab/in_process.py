@@ -6,15 +6,17 @@ interval says less about the next process; the table says so.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import Arms
+from specbench.harness.store.ab_record import AbPlan
 from specbench.harness.store.run_directory import RunDirectory
 
-from .blocks import add_record, missing_blocks
+from .blocks import BlockRecord, add_record, missing_blocks
 from .code import code_state, own_checkout
-from .plan import MANIFEST_KEY, AbPlan
 from .watch import GpuProbe, Watch
 
 
@@ -36,15 +38,28 @@ def measure_in_process(
         for position, label in enumerate(order):
             with Watch(probe) as watch:
                 rows = arms.try_block(by_label[label], block)
-            add_record(directory.path, label, block, position, **watch.record())
+            seen = BlockRecord(
+                arm=label,
+                block=block,
+                position=position,
+                load_average=watch.load_average,
+                reasons=watch.reasons,
+                unchecked=watch.unchecked,
+            )
+            add_record(directory.path, seen)
             if rows is not None:
                 arms.store(by_label[label], block, rows)
 
 
 def _check_code(directory: RunDirectory) -> None:
     """This process has its code loaded; one that goes on with an interrupted experiment may have loaded another."""
-    stored, state = directory.manifest[MANIFEST_KEY], code_state(own_checkout())
-    if state is not None and stored.setdefault("code_state", state) != state:
+    record, state = directory.record, code_state(own_checkout())
+    assert record.ab is not None
+    if state is None:
+        return
+    if record.ab.code_state is None:
+        directory.put(replace(record, ab=replace(record.ab, code_state=state)))
+    elif record.ab.code_state != state:
         raise ValueError(
             f"resume: {directory.path} began with other code than this, commit or local edits; start a new experiment"
         )

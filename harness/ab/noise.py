@@ -13,54 +13,63 @@ import numpy as np
 from specbench.harness.stats.paired import Shared, paired
 from specbench.harness.stats.power import as_fraction, least_effect, pairs_needed
 from specbench.harness.stats.verdict import IMPROVED, LEAST_PAIRS, MIN_EFFECT, REGRESSED, decide
-from specbench.harness.store.environment import hardware_line
+from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
+from specbench.harness.store.environment import Cpu, Environment, Hardware
 from specbench.harness.store.files import write_json
+from specbench.harness.store.inputs_record import ModelRecord
+from specbench.harness.store.run_record import RunRecord
 from specbench.workloads.asset_cache import cache_root
 
 NOISE_SCHEMA = "specbench.noise/1"
 BLOCKS = (6, 10, 20)
 EFFECTS = (0.01, 0.02, 0.05)
 _MOST_FLOORS = 50
-_MODEL = ("name", "dtype", "device")
 _KEYS = {"measured_utc", "arm", "model", "max_concurrency", "in_process", "metrics"}  # what readers take for granted
 _NUM_RESAMPLES = 2000
 _SEED = 20_078  # fixed: the same blocks always give the same floor
 
 
-def noise_floor(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+def noise_floor(judged: Judgement, run: RunRecord) -> dict[str, Any]:
     """The floor that an A/A experiment (`ab.json`) found, as plain data; ValueError with too few blocks to tell."""
-    metrics = [_metric(m, record["plan"]["min_effect"]) for m in record["metrics"] if m["num_pairs"] >= 2]
-    if record["num_kept"] < 2 or not metrics:
-        raise ValueError(f"aa: {record['num_kept']} measured blocks are too few to see any spread; measure more")
-    model = manifest.get("model") or {}
+    metrics = [_metric(m, judged.plan.min_effect) for m in judged.metrics if m.num_pairs >= 2]
+    if judged.num_kept < 2 or not metrics:
+        raise ValueError(f"aa: {judged.num_kept} measured blocks are too few to see any spread; measure more")
     return {
-        "measured_utc": manifest["started_utc"],
-        "run_id": record["run_id"],
-        "command": manifest["command"],
-        "arm": record["arms"]["A"]["name"],
-        "model": {key: model.get(key) for key in _MODEL},
-        "workload": (manifest.get("workload") or {}).get("name"),
-        "max_concurrency": (manifest.get("sampling") or {}).get("max_concurrency"),
-        "in_process": record["plan"]["in_process"],
-        "num_blocks": record["num_kept"],
-        "num_rejected": record["num_rejected"],
-        "verdict": record["verdict"],
+        "measured_utc": run.started_utc,
+        "run_id": judged.run_id,
+        "command": run.command,
+        "arm": judged.arms["A"].name,
+        **_key(run),
+        "workload": run.workload.name if run.workload else None,
+        "in_process": judged.plan.in_process,
+        "num_blocks": judged.num_kept,
+        "num_rejected": judged.num_rejected,
+        "verdict": judged.verdict,
         "metrics": metrics,
     }
 
 
-def _metric(found: Mapping[str, Any], min_effect: float) -> dict[str, Any]:
-    logs = np.log(np.asarray(found["pairs"], dtype=float))
+def _key(run: RunRecord) -> dict[str, Any]:
+    """What the noise of another run must have been measured with as well."""
+    model = run.model or ModelRecord()
+    return {
+        "model": {"name": model.name, "dtype": model.dtype, "device": model.device},
+        "max_concurrency": run.sampling.max_concurrency if run.sampling else None,
+    }
+
+
+def _metric(found: JudgedMetric, min_effect: float) -> dict[str, Any]:
+    logs = np.log(np.asarray(found.pairs, dtype=float))
     ratios = logs[:, 1] - logs[:, 0]
     sd = float(ratios.std(ddof=1))
     cv_in_block, cv_between_blocks = block_cvs(logs)
     return {
-        "name": found["metric"]["name"],
-        "pairs": found["metric"]["pairs"],
-        "gated": found["metric"]["gated"],
-        "num_pairs": found["num_pairs"],
+        "name": found.metric.name,
+        "pairs": found.metric.pairs,
+        "gated": found.metric.gated,
+        "num_pairs": found.num_pairs,
         "cv_in_block": cv_in_block,
-        "cv_between_blocks": cv_between_blocks if found["metric"]["pairs"] == "blocks" else None,  # not of prompts
+        "cv_between_blocks": cv_between_blocks if found.metric.pairs == "blocks" else None,  # not of prompts
         "least_effect": {str(n): as_fraction(least_effect(sd, n)) for n in BLOCKS},
         "blocks_needed": {f"{e:g}": _needed(e, sd) for e in EFFECTS},
         "false_verdicts": false_verdicts(ratios, min_effect),
@@ -106,28 +115,24 @@ def between_runs(floor: Mapping[str, Any], metric: str) -> Shared | None:
     return None
 
 
-def fitting_floor(
-    floors: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any], arm: str
-) -> Mapping[str, Any] | None:
-    """Of a hardware's floors, newest first, one that was measured as the run of `manifest` was: the same model, number
+def fitting_floor(floors: Sequence[Mapping[str, Any]], run: RunRecord, arm: str) -> Mapping[str, Any] | None:
+    """Of a hardware's floors, newest first, one that was measured as `run` was: the same model, number
     format, device and concurrency, in fresh processes. Of these one with blocks enough for a verdict, as few say little
     of the noise; then one of the same arm; then the newest."""
-    model = manifest.get("model") or {}
-    asked = [{key: model.get(key) for key in _MODEL}, (manifest.get("sampling") or {}).get("max_concurrency")]
-    fits = [f for f in floors if [f["model"], f["max_concurrency"]] == asked and not f["in_process"]]
+    asked = _key(run)
+    fits = [f for f in floors if {key: f[key] for key in asked} == asked and not f["in_process"]]
     return min(fits, key=lambda f: (f["num_blocks"] < LEAST_PAIRS, f["arm"] != arm), default=None)
 
 
-def floor_file(environment: Mapping[str, Any]) -> Path:
+def floor_file(environment: Environment) -> Path:
     """Where the floors of this hardware are kept: beside the downloads, one file for each set of CPU and GPUs."""
-    hardware = environment.get("hardware") or {}
-    gpus = [gpu["name"] for gpu in hardware.get("gpus") or []]
-    cpu = hardware.get("cpu") or {}
-    identity = json.dumps([cpu.get("model"), cpu.get("usable_cores"), cpu.get("logical_cores"), gpus])
+    hardware = environment.hardware or Hardware()
+    gpus, cpu = [gpu.name for gpu in hardware.gpus], hardware.cpu or Cpu()
+    identity = json.dumps([cpu.model, cpu.usable_cores, cpu.logical_cores, gpus])
     return cache_root() / "noise" / f"{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
 
 
-def read_floors(environment: Mapping[str, Any]) -> list[dict[str, Any]]:
+def read_floors(environment: Environment) -> list[dict[str, Any]]:
     """Stored floors of this hardware, newest first; ValueError for a file that is none."""
     path = floor_file(environment)
     if not path.exists():
@@ -145,12 +150,12 @@ def _are_floors(stored: Any) -> bool:
     return isinstance(stored, list) and all(isinstance(floor, dict) and _KEYS <= floor.keys() for floor in stored)
 
 
-def store_floor(floor: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
+def store_floor(floor: Mapping[str, Any], environment: Environment) -> Path:
     """Adds a floor in front of those stored; the oldest beyond fifty go."""
     path = floor_file(environment)
     floors = [floor, *read_floors(environment)][:_MOST_FLOORS]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"schema": NOISE_SCHEMA, "hardware": hardware_line(environment), "floors": floors})
+    write_json(path, {"schema": NOISE_SCHEMA, "hardware": environment.describe_hardware(), "floors": floors})
     return path
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import pandas as pd
 
-from specbench.harness.metrics.block_figures import figure_at
 from specbench.harness.metrics.same_requests import count_same_outputs
 from specbench.harness.stats.verdict import Metric
+from specbench.harness.store.ab_record import LABELS
+from specbench.harness.store.results import Figures
 from specbench.harness.store.schema import Frames
-
-from .plan import LABELS
 
 Pairs = list[tuple[float, float]]
 
@@ -26,22 +24,22 @@ METRICS = (STEP_TIME, TOKENS_PER_STEP, TPOT, TPS, TTFT)
 
 # Where a metric paired by block stands among the figures of `block_figures`.
 _BY_BLOCK = {
-    STEP_TIME: ("round_ms", "p50"),
-    TPOT: ("tpot_ms", "mean"),
-    TPS: ("tps",),
-    TTFT: ("ttft_ms", "mean"),
+    STEP_TIME: "round_ms.p50",
+    TPOT: "tpot_ms.mean",
+    TPS: "tps",
+    TTFT: "ttft_ms.mean",
 }
 
 
 def metric_pairs(
-    frames: Frames, figures: Mapping[tuple[str, int], Mapping[str, Any]], blocks: Collection[int]
+    frames: Frames, figures: Mapping[tuple[str, int], Figures], blocks: Collection[int]
 ) -> dict[Metric, Pairs]:
     """Pairs (A, B) of every metric over `blocks`. `figures`: `block_figures` of the run. Gated metrics first."""
     return {metric: pairs_of(metric, frames, figures, blocks) for metric in METRICS}
 
 
 def pairs_of(
-    metric: Metric, frames: Frames, figures: Mapping[tuple[str, int], Mapping[str, Any]], blocks: Collection[int]
+    metric: Metric, frames: Frames, figures: Mapping[tuple[str, int], Figures], blocks: Collection[int]
 ) -> Pairs:
     """Pairs (A, B) of one metric.
 
@@ -50,8 +48,8 @@ def pairs_of(
     """
     if metric not in _BY_BLOCK:
         return _by_prompt(frames, blocks)
-    path = _BY_BLOCK[metric]
-    both = ((figure_at(figures["A", n], path), figure_at(figures["B", n], path)) for n in blocks)
+    name = _BY_BLOCK[metric]
+    both = ((figures["A", n].get(name), figures["B", n].get(name)) for n in blocks)
     return [(a, b) for a, b in both if a and b]
 
 

@@ -10,8 +10,7 @@ from specbench.harness.run.prepare import arm_check
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plan import plan_run
 from specbench.harness.spec.run_config import RunConfig
-
-from .plan import AbPlan, Side
+from specbench.harness.store.ab_record import AbPlan, Side
 
 _REF = "ref:"
 # The configuration of each side; None for one that another revision reads.

@@ -74,7 +74,7 @@ def _visible_gpu(nvml: Any, environ: Mapping[str, str]) -> Any:
 
 @dataclass(slots=True)
 class Watch:
-    """A context around one block; `record` afterwards. Without a probe only the load average is taken."""
+    """A context around one block, and what it saw afterwards. Without a probe only the load average is taken."""
 
     probe: GpuProbe | None
     _load_before: float | None = field(default=None, init=False)
@@ -109,19 +109,24 @@ class Watch:
             if self._stop.wait(SAMPLE_INTERVAL_S):
                 return
 
-    def record(self) -> dict[str, Any]:
-        """`load_average` before and after (1 minute), `reasons` to reject the block, `unchecked` what failed to tell.
+    @property
+    def load_average(self) -> tuple[float | None, float | None]:
+        """Of 1 minute, before and after."""
+        return self._load_before, self._load_after
 
-        One process on the GPU is the one that is measured; containers hide names, so they are counted.
-        """
-        reasons = [f"throttled: {', '.join(sorted(self._throttling))}"] if self._throttling else []
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why to reject the block. One process on the GPU is the one that is measured; containers hide names, so they
+        are counted."""
+        throttled = (f"throttled: {', '.join(sorted(self._throttling))}",) if self._throttling else ()
         if self._most_processes > 1:
-            reasons.append(f"{self._most_processes - 1} foreign processes on the GPU")
-        return {
-            "load_average": [self._load_before, self._load_after],
-            "reasons": reasons,
-            "unchecked": [f"throttling and foreign GPU processes ({self._error})"] if self._error else [],
-        }
+            return (*throttled, f"{self._most_processes - 1} foreign processes on the GPU")
+        return throttled
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """What failed to tell."""
+        return (f"throttling and foreign GPU processes ({self._error})",) if self._error else ()
 
 
 def _load() -> float | None:

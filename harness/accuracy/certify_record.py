@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.spec.sampling import SamplingParams
-from specbench.harness.store.files import to_plain, write_json
+from specbench.harness.store.files import to_object, write_json
 
 from .certify import Certificate, Generated
 from .certify_acceptance import Round
@@ -55,12 +55,12 @@ class CertificateFile:
         self.data: dict[str, Any] = stored or {
             "schema": SCHEMA,
             "status": "running",
-            "settings": to_plain(settings),
-            "inputs": to_plain(inputs),
+            "settings": to_object(settings),
+            "inputs": to_object(inputs),
             "tolerances": {},
             "certificates": [],
         }
-        for name, now in to_plain(inputs).items():
+        for name, now in to_object(inputs).items():
             before = self.data["inputs"].get(name)
             if before != now:
                 raise ValueError(f"run: {directory} has a certificate for {name} {before!r}, it is now {now!r}")
@@ -71,11 +71,11 @@ class CertificateFile:
         return any(r["arm"] == arm and r["temperature"] == temperature and not r.get("error") for r in rows)
 
     def add(self, certificate: Certificate) -> None:
-        row = {**to_plain(certificate), "ok": certificate.ok, "error": ""}
+        row = {**to_object(certificate), "ok": certificate.ok, "error": ""}
         if (test := certificate.distribution) is not None:
-            row["distribution"] |= {"p_value": test.p_value, "is_telling": test.is_telling}
+            row["distribution"] = {**to_object(test), "p_value": test.p_value, "is_telling": test.is_telling}
         if (excess := certificate.excess) is not None:
-            row["excess"] |= {"p_value": excess.p_value}
+            row["excess"] = {**to_object(excess), "p_value": excess.p_value}
         self._put(row)
 
     def add_failure(self, arm: str, temperature: float, error: str) -> None:
@@ -84,7 +84,7 @@ class CertificateFile:
         self._put(row)
 
     def note_tolerance(self, temperature: float, tolerance: Tolerance) -> None:
-        self.data["tolerances"][str(temperature)] = to_plain(tolerance)
+        self.data["tolerances"][str(temperature)] = to_object(tolerance)
         self._write()
 
     def tolerance(self, temperature: float) -> Tolerance | None:
@@ -110,7 +110,7 @@ class CertificateFile:
     def keep_outputs(self, arm: str, temperature: float, generated: Generated) -> None:
         path = self._path(arm, temperature)
         path.parent.mkdir(exist_ok=True)
-        write_json(path, {"arm": arm, "temperature": temperature, **to_plain(generated)})
+        write_json(path, {"arm": arm, "temperature": temperature, **to_object(generated)})
 
     def _path(self, arm: str, temperature: float) -> Path:
         name = hashlib.sha256(json.dumps([arm, temperature]).encode()).hexdigest()[:16]

@@ -2,62 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from specbench.harness.spec.arm import ArmConfig
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TaskLimit:
-    """An lm-eval task and its first `limit` items (None: all; of a group: of each of its tasks)."""
-
-    name: str
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit: {self.limit} is not allowed for {self.name}; must be >= 1")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvalConfig:
-    """`num_fewshot`: examples before each question (None: the task's own number). `gen_kwargs`: as lm-eval's,
-    `max_gen_toks=128`. `include_path`: a folder of further lm-eval tasks. ValueError for what cannot be."""
-
-    tasks: tuple[TaskLimit, ...]
-    num_fewshot: int | None = None
-    apply_chat_template: bool = False
-    gen_kwargs: str | None = None
-    include_path: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.tasks:
-            raise ValueError("tasks: is empty; give lm-eval task names, such as gsm8k")
-        names = self.names
-        if len(set(names)) < len(names):
-            raise ValueError(f"tasks: {', '.join(names)}: a task is given twice; every task must differ")
-        if self.num_fewshot is not None and self.num_fewshot < 0:
-            raise ValueError(f"num_fewshot: {self.num_fewshot} is not allowed; must be >= 0")
-
-    @property
-    def names(self) -> list[str]:
-        return [task.name for task in self.tasks]
-
-    @staticmethod
-    def from_dict(raw: Mapping[str, Any]) -> EvalConfig:
-        """The config of a stored evaluation. ValueError for one that this version did not write."""
-        try:
-            return EvalConfig(**{**raw, "tasks": tuple(TaskLimit(**task) for task in raw["tasks"])})
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"evaluation: run.json was not written by this version ({error}); use the specbench that wrote it"
-            ) from error
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+from specbench.harness.store.evaluation_record import TaskLimit
 
 
 def parse_tasks(text: str, limit: int | None = None) -> tuple[TaskLimit, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import ERROR_LOG
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.files import sha256_file, write_json
+from specbench.harness.store.evaluation_record import EvalConfig
+from specbench.harness.store.files import sha256_file
+from specbench.harness.store.results import Results
 from specbench.harness.store.run_directory import RunDirectory
 
-from .eval_config import EvalConfig
 from .item_store import FAILURE, TABLE, RunStore, append_scores, read_accuracy, score_rows
 from .serving import Serving
 from .task_sources import TaskSources, open_tasks
@@ -50,8 +51,7 @@ class Evaluation:
     def score_all(self) -> None:
         """Scores the arms that `accuracy.parquet` does not hold yet. One that fails is recorded, the others go on."""
         self.check_same_model()
-        self.items.manifest["model"] = dict(self.model.described)
-        write_json(self.items.path / "run.json", self.items.manifest)
+        self.items.put(replace(self.items.record, model=self.model.described))
         done = scored_arms(self.scores)
         with open_tasks(self.asked, self.sources) as task_manager:
             for arm in self.arms:
@@ -59,7 +59,7 @@ class Evaluation:
                 if label in done:
                     self.progress.say(f"{label}: scored already")
                     continue
-                self.items.describe_arm(label, config=arm.described(), notes=arm.notes)
+                self.items.describe_arm(label, config=arm.setup(), notes=arm.notes)
                 was_there = label in self.deployments
                 try:
                     self._score_or_record(arm, task_manager)
@@ -69,8 +69,8 @@ class Evaluation:
 
     def check_same_model(self) -> None:
         """A resumed evaluation must have the model that the first wrote down; ValueError otherwise."""
-        before = self.items.manifest.get("model")
-        if before and before["sha256"] != self.model.described["sha256"]:
+        before = self.items.record.model
+        if before is not None and before.sha256 != self.model.described.sha256:
             raise ValueError(f"resume: {self.items.path} was begun with another model; start a new evaluation")
 
     def _score_or_record(self, arm: ResolvedArm, task_manager: Any) -> None:
@@ -106,7 +106,7 @@ class Evaluation:
         def warm_up(requests: Sequence[PromptRequest]) -> None:
             self.progress.say(f"{label}: warming up")
             warmed = warm_up_on_items(deployment, requests, self.config)
-            self.items.describe_arm(label, config={**arm.described(), "warmup": warmed})
+            self.items.describe_arm(label, config=arm.setup(), warmup=warmed)
 
         serving = Serving(self.model, self.engine.capabilities(), deployment)
         max_model_len = self.config.workload.max_model_len
@@ -150,7 +150,8 @@ def close_scores(directory: RunDirectory, arms: Sequence[ArmConfig]) -> None:
     """Adds the scores and the file's hash to a closed run's `run.json`."""
     rows = read_accuracy(directory.path)
     if len(rows):
-        directory.manifest["results"]["accuracy"] = accuracy_figures(rows, baseline_of(arms))
-        directory.manifest["files"][TABLE] = {"sha256": sha256_file(directory.path / TABLE)}
+        record = directory.record
+        results = replace(record.results or Results(), accuracy=accuracy_figures(rows, baseline_of(arms)))
+        files = {**record.files, TABLE: sha256_file(directory.path / TABLE)}
         with deferred_interrupt():
-            write_json(directory.path / "run.json", directory.manifest)
+            directory.put(replace(record, results=results, files=files))

@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from specbench.harness.store.evaluation_record import Gsm8kRows
 from specbench.workloads.asset_cache import Progress
 from specbench.workloads.assets import AssetError, ResolvedAsset, resolve
 from specbench.workloads.gsm8k import read_gsm8k
@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 
 EXEMPLARS = "exemplars"  # in place of a file of few-shot rows: lm-eval's eight chain-of-thought examples
 _ANSWER = re.compile(r"\s*The answer is \$?(-?[\d.,]*\d)\.?\s*$")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gsm8kRows:
-    """Where the questions and the few-shot examples come from; `notes` are what a reader of the table must know."""
-
-    test: str
-    fewshot: str
-    source: str
-    notes: tuple[str, ...]
 
 
 def find_rows(test: str | None = None, fewshot: str | None = None, progress: Progress | None = None) -> Gsm8kRows:

@@ -88,7 +88,7 @@ class EngineLM(TemplateLM):
     @property
     def tokenizer_name(self) -> str:
         described = self._model.described
-        return f"{described['name']}-{str(described['sha256'])[:12]}".replace("/", "__")
+        return f"{described.name}-{(described.sha256 or '')[:12]}".replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: object) -> list[int]:
         if add_special_tokens is False:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, Gsm8kRows
 from specbench.workloads.asset_cache import Progress
 
-from .eval_config import EvalConfig
-from .gsm8k_task import Gsm8kRows, find_rows, sha256_of_rows, task_folder
+from .gsm8k_task import find_rows, sha256_of_rows, task_folder
 
 if TYPE_CHECKING:
     from lm_eval.api.task import ConfigurableTask
@@ -56,30 +56,26 @@ def find_sources(
     )
 
 
-def stored_sources(record: Mapping[str, Any]) -> TaskSources:
+def stored_sources(record: EvaluationRecord) -> TaskSources:
     """The sources that `run.json` names. ValueError where their bytes have changed since."""
-    raw = record["gsm8k"]
-    rows = Gsm8kRows(**raw | {"notes": tuple(raw["notes"])}) if raw else None
-    include_path = record["asked"]["include_path"]
-    if _sha256(rows, include_path) != record["sha256"]:
+    include_path = record.asked.include_path
+    if _sha256(record.gsm8k, include_path) != record.sha256:
         raise ValueError("resume: the questions of the evaluation have changed since; start a new one")
-    return TaskSources(
-        gsm8k=rows, include_path=include_path, sha256=record["sha256"], notes=tuple(record.get("notes", ()))
-    )
+    return TaskSources(gsm8k=record.gsm8k, include_path=include_path, sha256=record.sha256, notes=record.notes)
 
 
-def evaluation_record(asked: EvalConfig, sources: TaskSources, notes: Sequence[str], items: str) -> dict[str, Any]:
+def evaluation_record(asked: EvalConfig, sources: TaskSources, notes: Sequence[str], items: str) -> EvaluationRecord:
     """What run.json says of an evaluation. `items`: the folder of the items' raw tables, seen from run.json."""
     from importlib.metadata import version
 
-    return {
-        "asked": asked.to_dict(),
-        "gsm8k": asdict(sources.gsm8k) if sources.gsm8k else None,
-        "sha256": sources.sha256,
-        "notes": [*sources.notes, *notes],
-        "lm_eval": version("lm_eval"),
-        "items": items,
-    }
+    return EvaluationRecord(
+        asked=asked,
+        gsm8k=sources.gsm8k,
+        sha256=sources.sha256,
+        notes=(*sources.notes, *notes),
+        lm_eval=version("lm_eval"),
+        items=items,
+    )
 
 
 @contextmanager

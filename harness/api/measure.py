@@ -81,6 +81,6 @@ def _whole(directory: D, resume: Resume) -> D:
     """A script must not go on after Ctrl-C as if everything was measured."""
     from specbench.harness.experiments.session import INTERRUPTED
 
-    if directory.manifest["status"] == INTERRUPTED:
+    if directory.record.status == INTERRUPTED:
         raise KeyboardInterrupt(f"measured blocks are kept; go on with: {resume(directory.path)}")
     return directory

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from specbench.harness.store.ab_judgement import Judgement
     from specbench.harness.store.run_directory import RunDirectory
+    from specbench.harness.store.run_record import RunRecord
     from specbench.harness.store.schema import Frames
-    from specbench.harness.sweep.record import SweepDirectory
+    from specbench.harness.store.sweep_directory import SweepDirectory
 
 AnyPath = str | os.PathLike[str]
 
@@ -35,12 +37,12 @@ class Run:
     @property
     def status(self) -> str:
         """running, complete, interrupted, or failed: nothing was measured."""
-        return str(self.record["status"])
+        return self.record.status
 
     @property
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> RunRecord:
         """What `run.json` says: what was run, where, on what, and the figures that were derived at its end."""
-        return self.directory.manifest
+        return self.directory.record
 
     @property
     def requests(self) -> pd.DataFrame:
@@ -65,7 +67,7 @@ class Run:
         """
         import pandas as pd
 
-        from specbench.harness.metrics.metrics import summarise
+        from specbench.harness.metrics.metrics import results_of
 
         rows = [
             {
@@ -74,12 +76,12 @@ class Run:
                 "status": arm.status,
                 "error": arm.error,
                 "num_repeats": arm.num_repeats,
-                "acceptance_length": arm.acceptance.get("acceptance_length"),
+                "acceptance_length": arm.acceptance.acceptance_length if arm.acceptance else None,
                 "speedup": arm.speedup.tps_ratio if arm.speedup else None,
                 "tpot_speedup": arm.speedup.tpot_ratio if arm.speedup else None,
                 **{name: spread.median for name, spread in arm.spreads.items()},
             }
-            for arm in summarise(self._frames)
+            for arm in results_of(self.directory).arms
         ]
         return pd.DataFrame(rows).set_index("arm")
 
@@ -87,9 +89,10 @@ class Run:
         """One row a measured block (an arm's repeat): its figures by dotted name, as `tps` and `tpot_ms.mean`."""
         import pandas as pd
 
-        from specbench.harness.metrics.metrics import leaves, measure_blocks
+        from specbench.harness.metrics.metrics import results_of
 
-        found = {block: dict(leaves(figures)) for block, figures in measure_blocks(self._frames).items()}
+        self.directory.check_has_tables()
+        found = {block: figures.values for block, figures in results_of(self.directory).by_block().items()}
         index = pd.MultiIndex.from_tuples(sorted(found), names=["arm", "repeat"])
         return pd.DataFrame([found[block] for block in index], index=index)
 
@@ -121,7 +124,7 @@ class Sweep:
 
     @property
     def status(self) -> str:
-        return str(self.directory.manifest["status"])
+        return self.directory.record.status
 
     @property
     def runs(self) -> dict[int, Run]:
@@ -166,7 +169,7 @@ class AbResult:
         return self.run.path
 
     @property
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> Judgement:
         """What `ab.json` holds: blocks, comparisons, verdict, exit code; judged anew."""
         from specbench.harness.ab.judge import judge
 
@@ -175,17 +178,14 @@ class AbResult:
     @property
     def verdict(self) -> str:
         """improved, regressed, equivalent, inconclusive or mixed; or why there is none, as `exploratory`."""
-        return str(self.record["verdict"])
+        return self.record.verdict
 
     def table(self) -> pd.DataFrame:
         """One row a metric: both sides, the change of B against A as a fraction, its 95 % interval, the verdict."""
         import pandas as pd
 
-        rows = [
-            {"metric": found["metric"]["name"], **{k: v for k, v in found.items() if k not in ("metric", "pairs")}}
-            for found in self.record["metrics"]
-        ]
-        return pd.DataFrame(rows).set_index("metric")
+        rows = [{**asdict(found), "metric": found.metric.name} for found in self.record.metrics]
+        return pd.DataFrame(rows).set_index("metric").drop(columns="pairs")
 
 
 def open_run(path: AnyPath) -> Run:
@@ -197,16 +197,15 @@ def open_run(path: AnyPath) -> Run:
 
 def open_sweep(path: AnyPath) -> Sweep:
     """A sweep that `specbench sweep` stored. ValueError for what is not one."""
-    from specbench.harness.sweep.record import SweepDirectory
+    from specbench.harness.store.sweep_directory import SweepDirectory
 
     return Sweep(SweepDirectory.open(path))
 
 
 def open_ab(path: AnyPath) -> AbResult:
     """An experiment that `specbench ab` stored. ValueError for what is not one."""
-    from specbench.harness.ab.plan import MANIFEST_KEY
 
     run = open_run(path)
-    if MANIFEST_KEY not in run.record:
+    if run.record.ab is None:
         raise ValueError(f"{run.path}: not an A/B experiment; read it with specbench.open_run")
     return AbResult(run)

@@ -13,7 +13,9 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.ab import RESUME
 from specbench.harness.experiments.power import learn_floor
 from specbench.harness.experiments.session import INTERRUPTED
-from specbench.harness.store.files import write_atomically, write_json
+from specbench.harness.store.ab_judgement import AB_FILE, Judgement
+from specbench.harness.store.codec import write_document
+from specbench.harness.store.files import to_object, write_atomically
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.noise_table import noise_table
 from specbench.reports.result_table import ResultTable
@@ -23,24 +25,24 @@ from specbench.reports.verdict_table import verdict_table
 
 from .ending import say_if_interrupted
 
-RECORD_FILE, TABLE_FILE = "ab.json", "ab.md"
+TABLE_FILE = "ab.md"
 
 
 def print_verdict(directory: RunDirectory, format: str, *, strict: bool) -> ExitCode:
     """Judges, writes the reports and prints the verdict; the exit code that it deserves."""
     record = _judge_and_write(directory)
-    _print(record, verdict_table(record), format)
+    _print(to_object(record), verdict_table(record), format)
     if format == "table":
         typer.echo(f"run directory: {directory.path}")
-    say_if_interrupted(directory, RESUME)
-    return ExitCode.INTERRUPTED if directory.manifest["status"] == INTERRUPTED else exit_code(record, strict=strict)
+    say_if_interrupted(directory.record.status, directory.path, RESUME)
+    return ExitCode.INTERRUPTED if directory.record.status == INTERRUPTED else exit_code(record, strict=strict)
 
 
 def print_learnt_floor(directory: RunDirectory, format: str) -> ExitCode:
     """The noise floor of an A/A, stored for this hardware where the A/A is valid; 4 where it is not."""
     record = _judge_and_write(directory)
-    say_if_interrupted(directory, RESUME)
-    if directory.manifest["status"] == INTERRUPTED:
+    say_if_interrupted(directory.record.status, directory.path, RESUME)
+    if directory.record.status == INTERRUPTED:
         return ExitCode.INTERRUPTED
     floor, stored = learn_floor(record, directory)
     print_floor(floor, format)
@@ -56,10 +58,10 @@ def print_floor(floor: dict[str, Any], format: str) -> None:
     _print(floor, noise_table(floor), format)
 
 
-def _judge_and_write(directory: RunDirectory) -> dict[str, Any]:
+def _judge_and_write(directory: RunDirectory) -> Judgement:
     """The record of a stored experiment; ab.json, ab.md and the reports that every run has are written."""
     record = judge(directory)
-    write_json(directory.path / RECORD_FILE, record)
+    write_document(directory.path / AB_FILE, record)
     text = markdown_result(verdict_table(record))
     write_atomically(directory.path / TABLE_FILE, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     write_reports(directory)

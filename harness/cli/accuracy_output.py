@@ -22,5 +22,5 @@ def print_evaluation(directory: RunDirectory) -> ExitCode:
     for table in accuracy_tables(view_run(directory)):
         print_result(table, Console())
     typer.echo(f"run directory: {directory.path}")
-    say_if_interrupted(directory, RESUME, kept="outputs")
+    say_if_interrupted(directory.record.status, directory.path, RESUME, kept="outputs")
     return exit_code(directory)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import typer
 
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.experiments.session import INTERRUPTED, Directory, Resume
+from specbench.harness.experiments.session import INTERRUPTED, Resume
 
 
 def end(code: ExitCode) -> None:
@@ -15,9 +16,8 @@ def end(code: ExitCode) -> None:
         raise typer.Exit(code)
 
 
-def say_if_interrupted(directory: Directory, resume: Resume, kept: str = "measured blocks") -> None:
+def say_if_interrupted(status: str, path: Path, resume: Resume, kept: str = "measured blocks") -> None:
     """How to go on, as the last line on stderr."""
     sys.stdout.flush()
-    if directory.manifest["status"] == INTERRUPTED:
-        command = resume(directory.path)
-        typer.echo(f"specbench: interrupted; {kept} are kept. Go on with: {command}", err=True)
+    if status == INTERRUPTED:
+        typer.echo(f"specbench: interrupted; {kept} are kept. Go on with: {resume(path)}", err=True)

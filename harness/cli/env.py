@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -24,11 +25,12 @@ def env(format: Annotated[str, format_option("table", "json")] = "table") -> Non
 
       specbench env --format json
     """
-    from specbench.harness.store.environment import collect_environment
+    from specbench.harness.store.environment import collect_environment, git_state
+    from specbench.harness.store.files import to_plain
 
-    environment = collect_environment()
+    environment = {"git": to_plain(git_state()), **asdict(collect_environment())}
     if format == "json":
-        typer.echo(json.dumps(environment, indent=2))
+        typer.echo(json.dumps(to_plain(environment), indent=2))
         return
     for name, value in flat(environment):
         typer.echo(f"{name}: {value}")
@@ -39,10 +41,10 @@ def flat(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
             for i, item in enumerate(value):
                 yield from flat(item, f"{prefix}{key}.{i}.")
-        elif isinstance(value, list):
+        elif isinstance(value, (list, tuple)):
             yield f"{prefix}{key}", " ".join(map(str, value)) or "none"
         else:
             yield f"{prefix}{key}", "unknown" if value is None else str(value)

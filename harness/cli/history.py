@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specbench.harness.text import parse_effect
-from specbench.workloads.json_values import Json
+from specbench.workloads.json_values import JsonObject
 
 from .derived import Command
 from .formats import format_option
@@ -182,8 +182,8 @@ def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[Histo
     return found, [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
 
 
-def _plain(suspect: Suspect) -> dict[str, Json]:
-    from specbench.harness.store.files import to_plain
+def _plain(suspect: Suspect) -> JsonObject:
+    from specbench.harness.store.files import to_object
     from specbench.reports.history_table import decide_by
 
-    return {k: v for k, v in to_plain(suspect).items() if k != "series"} | {"decide_by": decide_by(suspect)}
+    return {k: v for k, v in to_object(suspect).items() if k != "series"} | {"decide_by": decide_by(suspect)}

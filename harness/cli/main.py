@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from specbench.harness.ab.plan import NotComparableError
+from specbench.harness.ab.comparable import NotComparableError
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.interrupts import StoppedAtOnce
 

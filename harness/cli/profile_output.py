@@ -43,7 +43,7 @@ def print_profiles(profiled: Profiled, format: str) -> ExitCode:
             if arm.profile is None:
                 print_result(_host_table(label, arm), console)
         typer.echo(f"run directory: {directory.path}")
-    if directory.manifest["status"] == INTERRUPTED:
+    if directory.record.status == INTERRUPTED:
         typer.echo("specbench: interrupted; the arms profiled so far are kept", err=True)
     return profiled.exit_code
 
@@ -89,8 +89,8 @@ def _format(format: str | None, output: Path | None) -> str:
 def _host_table(label: str, arm: ArmProfile) -> ResultTable:
     """What there is to say without a GPU: the host's time by phase, by its own clock, and the profiler's slow-down."""
     rounds = arm.report.rounds
-    rows = [(name, f"{ns / 1e3:.1f}") for name, ns in rounds["host_phases_ns"].items()]
-    notes = [NO_GPU, f"synchronisations a round, the engine's count: {rounds['syncs_per_round']:g}"]
+    rows = [(name, f"{ns / 1e3:.1f}") for name, ns in rounds.host_phases_ns.items()]
+    notes = [NO_GPU, f"synchronisations a round, the engine's count: {rounds.syncs_per_round:g}"]
     notes += [_slow_down_text(arm.slow_down)] if arm.slow_down else []
     return ResultTable(
         title=f"Profile: {label}",

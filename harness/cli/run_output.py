@@ -31,7 +31,7 @@ def print_run(directory: RunDirectory, format: str) -> ExitCode:
     else:
         print_comparison(view, Console())
         typer.echo(f"run directory: {directory.path}")
-    say_if_interrupted(directory, RESUME)
+    say_if_interrupted(directory.record.status, directory.path, RESUME)
     return exit_code(directory)
 
 

@@ -31,7 +31,7 @@ def show(
       specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --format md > report.md
     """
     from specbench.harness.store.run_directory import RunDirectory
-    from specbench.harness.sweep.record import is_sweep
+    from specbench.harness.store.sweep_directory import is_sweep
     from specbench.reports.view import view_run
 
     if is_sweep(run):

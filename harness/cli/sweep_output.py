@@ -14,8 +14,8 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.sweep import RESUME, SweepPlan, exit_code
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.harness.sweep.figures import sweep_record
-from specbench.harness.sweep.record import SweepDirectory
 from specbench.reports.crossover_table import crossover_tables, plan_table
 from specbench.reports.run_report import write_reports
 from specbench.reports.sweep_report import markdown_sweep, write_sweep_reports
@@ -51,7 +51,7 @@ def print_sweep(sweep: SweepDirectory, format: str) -> ExitCode:
     _print(record, format)
     if format == "table":
         typer.echo(f"sweep directory: {sweep.path}")
-    say_if_interrupted(sweep, RESUME)
+    say_if_interrupted(sweep.record.status, sweep.path, RESUME)
     return exit_code(sweep)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, DIRECTION, paire
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.paired import holm
 from specbench.harness.stats.power import ALPHA
+from specbench.harness.store.results import ItemPairs
 
 from . import gate_result as g
 from .gate_result import Checked, GateResult
@@ -25,18 +26,19 @@ _TASK_KEYS = ["task", "version", "filter", "num_fewshot", "metric"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """One test: an arm on one task, filter and metric. found: as `paired` gives it, empty where there is none. better:
+    """One test: an arm on one task, filter and metric. found: as `paired` gives it, None without scores. better:
     1 where more is better, -1 where less is, 0 where nobody knows."""
 
     arm: str
     subject: str = ""
-    found: Mapping[str, Any]
+    found: ItemPairs | None
     better: int = 0
     num_left_out: int = 0
 
     @property
-    def has_test(self) -> bool:
-        return bool(self.better) and self.found.get("p_test") is not None
+    def p_test(self) -> float | None:
+        """None where it has no test."""
+        return self.found.p_test if self.better and self.found is not None else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,18 +54,18 @@ class AccuracyGate:
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
         asked = list(_asked(checked))
-        tests = [n for n, one in enumerate(asked) if one.has_test]
-        adjusted = dict(zip(tests, holm([asked[n].found["p_test"] for n in tests]), strict=True)) if tests else {}
+        tests = {n: one.p_test for n, one in enumerate(asked) if one.p_test is not None}
+        adjusted = dict(zip(tests, holm(list(tests.values())), strict=True)) if tests else {}
         for n, one in enumerate(asked):
             yield self._judged(one, adjusted.get(n))
 
     def _judged(self, one: _Asked, p_holm: float | None) -> GateResult:
         found = one.found
-        if not found:
+        if found is None:
             return self._result(one, g.NO_DATA, None, "no scores of this arm and of a reference")
-        if not found["n"]:
+        if not found.n:
             return self._result(one, g.NO_DATA, None, "no item with a score on both sides")
-        change = found["difference"]
+        change = found.difference
         if not one.better:
             return self._result(
                 one, g.NO_DATA, change, "no verdict: not recorded whether more or less is better; evaluate again"
@@ -71,7 +73,8 @@ class AccuracyGate:
         left_out = f"; {one.num_left_out} items without a score left out" if one.num_left_out else ""
         if p_holm is None:
             return self._result(one, g.INCONCLUSIVE, change, f"one item has no interval{left_out}")
-        ends = [one.better * found["low"], one.better * found["high"]]
+        assert change is not None and found.low is not None and found.high is not None
+        ends = [one.better * found.low, one.better * found.high]
         status = g.INCONCLUSIVE
         if one.better * change < -self.max_drop and p_holm <= self.alpha:
             status = g.FAILED
@@ -93,21 +96,21 @@ class AccuracyGate:
         )
 
 
-def _said(found: Mapping[str, Any], p_holm: float) -> str:
-    text = f"{found['difference']:+.1%} [{found['low']:+.1%}, {found['high']:+.1%}] over {found['n']} items, "
-    if found["p"] is None:
+def _said(found: ItemPairs, p_holm: float) -> str:
+    text = f"{found.difference:+.1%} [{found.low:+.1%}, {found.high:+.1%}] over {found.n} items, "
+    if found.p is None:
         return text + f"paired t, scores are no 0 or 1, p (Holm) {p_holm:.2g}"
-    return text + f"McNemar p (Holm) {p_holm:.2g}, can see {found['detectable']:.1%}"
+    return text + f"McNemar p (Holm) {p_holm:.2g}, can see {found.detectable:.1%}"
 
 
 def _asked(checked: Checked) -> Iterator[_Asked]:
     own = _read_accuracy(checked.run.path)
     for arm, base in checked.arms.items():
         rows, other = own[own["arm"] == arm], _reference_rows(checked, arm, base, own)
-        if checked.run.arm(arm).get("strategy") == BASELINE and other.empty:
+        if checked.run.record.arm(arm).strategy == BASELINE and other.empty:
             continue
         if rows.empty or other.empty:
-            yield _Asked(arm=arm, found={})
+            yield _Asked(arm=arm, found=None)
             continue
         for names, group in rows.groupby(_TASK_KEYS, sort=False):
             same = other[(other[_TASK_KEYS] == list(names)).all(axis=1)]
@@ -132,7 +135,7 @@ def _reference_rows(checked: Checked, arm: str, base: str | None, own: pd.DataFr
         rows = _read_accuracy(checked.baseline.path) if checked.baseline is not checked.run else own
         if not rows[rows["arm"] == base].empty:
             return rows[rows["arm"] == base]
-    plain = [a["label"] for a in checked.run.manifest["arms"] if a.get("strategy") == BASELINE and a["label"] != arm]
+    plain = [a.label for a in checked.run.record.arms if a.strategy == BASELINE and a.label != arm]
     return own[own["arm"].isin(plain[:1])]
 
 

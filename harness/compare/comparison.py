@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from specbench.harness.ab.plan import LABELS
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.verdict import (
     EXPLORATORY,
@@ -16,6 +15,7 @@ from specbench.harness.stats.verdict import (
     compare,
     untested,
 )
+from specbench.harness.store.ab_record import LABELS
 
 from .figures import FIGURES, Pairs, Side, median, pair
 from .keys import Mismatch, mismatches, software_changes, unknown_groups
@@ -75,12 +75,12 @@ def compare_runs(
         notes += said
     compared = {p.run.path: p.run for p in partners if p is not None}
     others = [(first, run) for first in compared.values() for run in runs if run is not first]
-    found = [m for first, run in others for m in mismatches(run.name, first.manifest, run.manifest)]
+    found = [m for first, run in others for m in mismatches(run.name, first.record, run.record)]
     for first, run in others:
-        notes += [f"{run.name}: differs in {change}" for change in software_changes(first.manifest, run.manifest)]
+        notes += [f"{run.name}: differs in {change}" for change in software_changes(first.record, run.record)]
     warned = [f"{run.name}: {warning}" for run in runs for warning in run.warnings]
     for run in runs if len(runs) > 1 else ():
-        if unknown := unknown_groups(run.manifest):
+        if unknown := unknown_groups(run.record):
             warned.append(f"{run.name}: {', '.join(unknown)} not recorded: nobody can tell whether it is the same")
     return ComparedRuns(
         rows=tuple(rows),
@@ -126,7 +126,7 @@ def counterpart(side: Side, base: StoredRun) -> Side | None:
 def _default_arm(run: StoredRun) -> str:
     if run.experiment is not None:
         return LABELS[0] if LABELS[0] in run.arms else run.arms[0]
-    return next((label for label in run.arms if run.arm(label).get("strategy") == BASELINE), run.arms[0])
+    return next((label for label in run.arms if run.record.arm(label).strategy == BASELINE), run.arms[0])
 
 
 def judged(pairs: Mapping[str, Pairs], min_effect: float) -> dict[str, Comparison]:
@@ -142,12 +142,11 @@ def _row(
     side: Side, partner: Side | None, floors: NoiseFloors, min_effect: float, is_baseline: bool
 ) -> tuple[Row, list[str]]:
     values = {figure.key: median(figure, side) for figure in FIGURES}
-    marks = [str(note) for note in side.run.arm(side.arm).get("notes", [])]
     row = Row(
         run=side.run.name,
         arm=side.arm,
         baseline="",
-        note="; ".join(marks),
+        note="; ".join(side.run.record.arm(side.arm).notes),
         values=values,
         comparisons={},
         is_baseline=is_baseline,

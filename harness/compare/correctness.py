@@ -105,7 +105,7 @@ class CertificateGate:
                 status, reason = g.FAILED, "; ".join(problems)
             elif rows:
                 status, reason = g.PASSED, ""
-            elif checked.run.arm(arm).get("strategy") == BASELINE:
+            elif checked.run.record.arm(arm).strategy == BASELINE:
                 status, reason = g.SKIPPED, "the reference itself"
             else:
                 status, reason = (g.NO_DATA if self.required else g.SKIPPED), "no certificate of this arm"
@@ -119,20 +119,20 @@ def _reference(checked: Checked, arm: str, base: str | None) -> Side | None:
         return Side(run=checked.baseline, arm=base)
     if checked.run.experiment is not None and base is not None:
         return Side(run=checked.run, arm=base) if base != arm else None
-    plain = [label for label in checked.run.arms if checked.run.arm(label).get("strategy") == BASELINE]
+    plain = [label for label in checked.run.arms if checked.run.record.arm(label).strategy == BASELINE]
     return Side(run=checked.run, arm=plain[0]) if plain and plain[0] != arm else None
 
 
 def _is_reference(checked: Checked, arm: str, base: str | None) -> bool:
     """What others are compared with has nothing to be compared with itself."""
     own = base == arm and checked.baseline is checked.run
-    return own or checked.run.arm(arm).get("strategy") == BASELINE
+    return own or checked.run.record.arm(arm).strategy == BASELINE
 
 
 def _num_failed(run: StoredRun, arm: str) -> int:
     """Failed requests of all measured blocks: those of a block that is left out for them failed all the same."""
     measured = {**run.figures, **run.rejected}
-    return sum(block["num_failed_requests"] for (label, _), block in measured.items() if label == arm)
+    return sum(int(block["num_failed_requests"] or 0) for (label, _), block in measured.items() if label == arm)
 
 
 def _first(run: StoredRun, arm: str) -> str:

@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.ab.experiment import Experiment
-from specbench.harness.ab.plan import LABELS
 from specbench.harness.ab.samples import METRICS, pairs_of
 from specbench.harness.metrics.accounting import step_table
-from specbench.harness.metrics.block_figures import figure_at
 from specbench.harness.metrics.latency import served, tpot_by_request_ms
 from specbench.harness.stats.paired import Shared
 from specbench.harness.stats.verdict import LEAST_PAIRS, Metric
+from specbench.harness.store.ab_record import LABELS
 
 from .keys import same_prompts
 from .machine_noise import ADVICE, NoiseFloors
@@ -42,7 +41,7 @@ class Side:
 class Figure:
     """A figure that arms are compared by.
 
-    key: its word in policies. block: where it stands in `block_metrics`. by_prompt: its values (index: prompt id) for
+    key: its word in policies. block: its name in the figures of a block. by_prompt: its values (index: prompt id) for
     an arm, all repeats pooled, None where a prompt has none of its own. by_prompt_only: a property of the prompts, not
     of the machine's hour.
     """
@@ -50,7 +49,7 @@ class Figure:
     key: str
     name: str
     better: str
-    block: tuple[str, ...]
+    block: str
     unit: str = ""
     by_prompt: Callable[[Side], pd.Series] | None = None
     by_prompt_only: bool = False
@@ -121,26 +120,24 @@ def _geometric_mean(values: pd.Series, prompts: pd.Series) -> pd.Series:
 
 
 STEP_MS = Figure(
-    key="step_ms", name="step time", unit="ms", better="lower", block=("round_ms", "p50"), by_prompt=_step_ms_by_prompt
+    key="step_ms", name="step time", unit="ms", better="lower", block="round_ms.p50", by_prompt=_step_ms_by_prompt
 )
 TOKENS_PER_STEP = Figure(
     key="tokens_per_step",
     name="tokens per step",
     better="higher",
-    block=("acceptance", "tokens_per_forward"),
+    block="acceptance.tokens_per_forward",
     by_prompt=_tokens_per_step_by_prompt,
     by_prompt_only=True,
 )
-TPOT_MS = Figure(
-    key="tpot_ms", name="TPOT", unit="ms", better="lower", block=("tpot_ms", "mean"), by_prompt=_tpot_by_prompt
-)
-TPS = Figure(key="tps", name="TPS", unit="tokens/s", better="higher", block=("tps",), gated=False)
+TPOT_MS = Figure(key="tpot_ms", name="TPOT", unit="ms", better="lower", block="tpot_ms.mean", by_prompt=_tpot_by_prompt)
+TPS = Figure(key="tps", name="TPS", unit="tokens/s", better="higher", block="tps", gated=False)
 TTFT_MS = Figure(
     key="ttft_ms",
     name="TTFT",
     unit="ms",
     better="lower",
-    block=("ttft_ms", "mean"),
+    block="ttft_ms.mean",
     by_prompt=_ttft_by_prompt,
     gated=False,
 )
@@ -149,7 +146,7 @@ FIGURES = (STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS)
 
 def block_values(figure: Figure, side: Side) -> dict[int, float]:
     """The figure of each repeat that has one."""
-    found = {n: figure_at(metrics, figure.block) for n, metrics in side.run.blocks(side.arm).items()}
+    found = {n: figures.get(figure.block) for n, figures in side.run.blocks(side.arm).items()}
     return {n: float(value) for n, value in found.items() if value is not None}
 
 
@@ -189,7 +186,7 @@ def _own_pairs(
     figure: Figure, a: Side, b: Side, match: Callable[[dict[int, float], dict[int, float]], list[tuple[float, float]]]
 ) -> Pairs:
     repeats = match(block_values(figure, a), block_values(figure, b))
-    can_pair = figure.by_prompt is not None and same_prompts(a.run.manifest, b.run.manifest)
+    can_pair = figure.by_prompt is not None and same_prompts(a.run.record, b.run.record)
     if can_pair and (figure.by_prompt_only or len(repeats) < LEAST_PAIRS):
         assert figure.by_prompt is not None
         both = pd.concat([figure.by_prompt(a), figure.by_prompt(b)], axis=1, join="inner").to_numpy()

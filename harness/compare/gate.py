@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from specbench.harness.ab.comparable import side_mismatches
 from specbench.harness.ab.experiment import Experiment
-from specbench.harness.ab.plan import LABELS
+from specbench.harness.store.ab_record import LABELS
+from specbench.harness.store.environment import GitState
 from specbench.harness.store.facts import Fact
+from specbench.harness.store.run_record import RunRecord
 
 from .ab_blocks import blocks_results
 from .comparison import counterpart
@@ -68,15 +69,15 @@ def _or_unknown(run: StoredRun, result: GateResult) -> GateResult:
     fact = _NEEDS.get(result.gate)
     if fact is None or result.value is not None or not result.arm:
         return result
-    reason = (run.arm(result.arm).get("unknown") or {}).get(fact.value)
+    reason = run.record.arm(result.arm).unknown.get(fact)
     return replace(result, status=NO_DATA, reason=reason) if reason else result
 
 
 def _mismatches(run: StoredRun, baseline: StoredRun | None, inner: str | None) -> list[Mismatch]:
     """What keeps figures from being compared: with the other run, or of the sides of an A/B run."""
     if baseline is not None:
-        return mismatches(run.name, baseline.manifest, run.manifest)
-    sides = run.experiment.manifests if run.experiment is not None else {}
+        return mismatches(run.name, baseline.record, run.record)
+    sides = run.experiment.sides if run.experiment is not None else {}
     return side_mismatches(run.name, sides["A"], sides["B"]) if inner and set(LABELS) <= set(sides) else []
 
 
@@ -107,7 +108,7 @@ def _base_arm(run: StoredRun, arm: str, baseline: StoredRun | None) -> str | Non
 def _notes(run: StoredRun, baseline: StoredRun | None, results: list[GateResult]) -> list[str]:
     notes = [f"{one.name}: {warning}" for one in (run, baseline) if one for warning in one.warnings]
     if baseline is not None:
-        notes += [f"differs in {change}" for change in software_changes(baseline.manifest, run.manifest)]
+        notes += [f"differs in {change}" for change in software_changes(baseline.record, run.record)]
     elif run.experiment is not None:
         notes += _sides(run.experiment)
     return [*notes, *dict.fromkeys(r.note for r in results if r.note)]
@@ -116,17 +117,15 @@ def _notes(run: StoredRun, baseline: StoredRun | None, results: list[GateResult]
 def _sides(experiment: Experiment) -> list[str]:
     """What A and B are, and what code they ran."""
     notes = [f"{label}: {name}" for label, name in sorted(experiment.names.items())]
-    sides = experiment.manifests
+    sides = experiment.sides
     if set(LABELS) <= set(sides):
         notes += [f"A and B differ in {change}" for change in software_changes(sides["A"], sides["B"])]
     return notes
 
 
 def _commands(run: StoredRun, baseline: StoredRun | None) -> Mapping[str, str]:
-    def command(manifest: Mapping[str, Any]) -> str:
-        git = manifest.get("git") or {}
-        sha = str(git.get("sha") or "no commit") + (" with local changes" if git.get("dirty") else "")
-        return f"# {sha}\n{manifest.get('command', '')}"
+    def command(record: RunRecord) -> str:
+        return f"# {(record.git or GitState()).describe()}\n{record.command}"
 
-    found = {"run": command(run.manifest)}
-    return found | ({"baseline": command(baseline.manifest)} if baseline is not None else {})
+    found = {"run": command(run.record)}
+    return found | ({"baseline": command(baseline.record)} if baseline is not None else {})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from specbench.harness.store.ab_record import SideRecord
+from specbench.harness.store.environment import Cpu, Environment, GitState, Hardware, Software, Threads
+from specbench.harness.store.inputs_record import SamplingRecord, WorkloadRecord
+from specbench.harness.store.run_record import RunRecord
 
 UNKNOWN = "unknown"
 GROUPS = ("hardware", "workload", "sampling")
@@ -24,33 +27,33 @@ class Mismatch:
         return f"{self.group}: {self.key}: {self.first} and {self.second}"
 
 
-def comparison_keys(manifest: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+Described = RunRecord | SideRecord
+"""What tells which model, prompts, sampling and machine figures are of."""
+
+
+def comparison_keys(run: Described) -> dict[str, dict[str, str]]:
     """The keys of a run by group, as text; `unknown` where the run does not say."""
-    environment = manifest.get("environment") or {}
-    hardware, threads = environment.get("hardware") or {}, environment.get("threads") or {}
-    workload, sampling = manifest.get("workload") or {}, manifest.get("sampling") or {}
-    config, model = manifest.get("config") or {}, manifest.get("model") or {}
-    config = config if isinstance(config, Mapping) else {}
-    sampling = sampling or (config.get("sampling") or config)
+    workload, config = run.workload or WorkloadRecord(), run.config
+    sampling = run.sampling or (SamplingRecord.of(config) if config else SamplingRecord())
     return {
-        "hardware": _hardware(hardware, threads),
+        "hardware": _hardware(run.environment),
         "workload": {
-            "model": _text(model.get("name") if isinstance(model, Mapping) else model),
-            "name": _text(workload.get("name")),
-            "prompts sha256": _text(workload.get("sha256"))[:12],
-            "number of prompts": _text(workload.get("num_prompts")),
-            "max concurrency": _text(sampling.get("max_concurrency")),
-            "request rate": _text(sampling.get("request_rate")),
-            "burstiness": _text(sampling.get("burstiness", config.get("burstiness"))),
+            "model": _text(run.model.name if run.model else None),
+            "name": _text(workload.name),
+            "prompts sha256": _text(workload.sha256)[:12],
+            "number of prompts": _text(workload.num_prompts),
+            "max concurrency": _text(sampling.max_concurrency),
+            "request rate": _text(sampling.request_rate),
+            "burstiness": _text(config.burstiness if config else None),
         },
         "sampling": {
-            name: _text(sampling.get(name)) for name in ("temperature", "top_k", "top_p", "ignore_eos", "seed")
+            name: _text(getattr(sampling, name)) for name in ("temperature", "top_k", "top_p", "ignore_eos", "seed")
         },
     }
 
 
-def mismatches(run: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Mismatch]:
-    """What the manifest `second` (of `run`) differs in from `first`, key by key."""
+def mismatches(run: str, first: Described, second: Described) -> list[Mismatch]:
+    """What the record `second` (of `run`) differs in from `first`, key by key."""
     keys = comparison_keys(first), comparison_keys(second)
     return [
         Mismatch(run=run, group=group, key=key, first=value, second=keys[1][group][key])
@@ -60,13 +63,13 @@ def mismatches(run: str, first: Mapping[str, Any], second: Mapping[str, Any]) ->
     ]
 
 
-def same_prompts(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+def same_prompts(first: Described, second: Described) -> bool:
     """Whether requests of both can be paired by prompt: the hash of the exact prompts is known and the same."""
-    hashes = [(m.get("workload") or {}).get("sha256") for m in (first, second)]
+    hashes = [one.workload.sha256 if one.workload else None for one in (first, second)]
     return bool(hashes[0]) and hashes[0] == hashes[1]
 
 
-def software_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+def software_changes(first: Described, second: Described) -> list[str]:
     """Versions that differ: no reason to refuse, they may be what is compared, but to be seen."""
     found = [_versions(m) for m in (first, second)]
     names = [*found[0], *(name for name in found[1] if name not in found[0])]
@@ -74,35 +77,34 @@ def software_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> lis
     return [f"{name}: {a} and {b}" for name, a, b in pairs if a != b]
 
 
-def unknown_groups(manifest: Mapping[str, Any]) -> list[str]:
+def unknown_groups(run: Described) -> list[str]:
     """Groups in which a run says nothing of some key, so that it cannot be told whether it matches."""
-    keys = comparison_keys(manifest)
+    keys = comparison_keys(run)
     required = {"hardware": ("GPU", "CPU"), "workload": ("prompts sha256",), "sampling": ("temperature",)}
     return [group for group, names in required.items() if any(keys[group][name] == UNKNOWN for name in names)]
 
 
-def _hardware(hardware: Mapping[str, Any], threads: Mapping[str, Any]) -> dict[str, str]:
-    gpus: Sequence[Mapping[str, Any]] = hardware.get("gpus") or []
-    cpu = hardware.get("cpu") or {}
-    names = [str(gpu.get("name")) for gpu in gpus]
+def _hardware(environment: Environment) -> dict[str, str]:
+    hardware = environment.hardware or Hardware()
+    cpu, threads = hardware.cpu or Cpu(), environment.threads or Threads()
+    names = [gpu.name for gpu in hardware.gpus]
     return {
         "GPU": ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
-        or ("none" if hardware else UNKNOWN),
-        "driver": ", ".join(sorted({_text(gpu.get("driver")) for gpu in gpus})) or "none",
-        "power limit W": ", ".join(sorted({_text(gpu.get("power_limit_w")) for gpu in gpus})) or "none",
-        "CPU": _text(cpu.get("model")),
-        "CPU cores": _text(cpu.get("usable_cores") or cpu.get("logical_cores")),
-        "threads": _text(threads.get("torch_intra_op")),
+        or ("none" if environment.hardware else UNKNOWN),
+        "driver": ", ".join(sorted({_text(gpu.driver) for gpu in hardware.gpus})) or "none",
+        "power limit W": ", ".join(sorted({_text(gpu.power_limit_w) for gpu in hardware.gpus})) or "none",
+        "CPU": _text(cpu.model),
+        "CPU cores": _text(cpu.usable_cores or cpu.logical_cores),
+        "threads": _text(threads.torch_intra_op),
     }
 
 
-def _versions(manifest: Mapping[str, Any]) -> dict[str, str]:
-    software = (manifest.get("environment") or {}).get("software") or {}
-    git = manifest.get("git") or {}
-    versions = {"specbench commit": git.get("sha"), "local changes": git.get("dirty")}
-    versions |= {"python": software.get("python"), "CUDA of torch": software.get("torch_cuda")}
-    return {name: _text(v) for name, v in (versions | dict(software.get("packages") or {})).items() if v is not None}
+def _versions(run: Described) -> dict[str, str]:
+    software, git = run.environment.software or Software(), run.git or GitState()
+    versions = {"specbench commit": git.sha, "local changes": git.dirty, "python": software.python}
+    versions |= {"CUDA of torch": software.torch_cuda, **software.packages}
+    return {name: _text(value) for name, value in versions.items() if value is not None}
 
 
-def _text(value: Any) -> str:
+def _text(value: str | float | bool | None) -> str:
     return UNKNOWN if value is None else str(value)

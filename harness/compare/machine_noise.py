@@ -42,7 +42,7 @@ class NoiseFloors:
     @staticmethod
     def of(runs: Sequence[StoredRun]) -> NoiseFloors:
         floors, errors = {}, {}
-        for environment in (run.manifest.get("environment") or {} for run in runs):
+        for environment in (run.record.environment for run in runs):
             path = floor_file(environment)
             if path in floors or path in errors:
                 continue
@@ -54,12 +54,12 @@ class NoiseFloors:
 
     def between(self, a: StoredRun, b: StoredRun, arm: str, figure: str) -> Noise:
         """Of the figure of this name, between an arm of one run and its counterpart in another."""
-        first, second = (floor_file(run.manifest.get("environment") or {}) for run in (a, b))
+        first, second = (floor_file(run.record.environment) for run in (a, b))
         if first != second:
             return Noise(shared=None, said="they are of different hardware")
         if first in self.errors:
             return Noise(shared=None, said=self.errors[first])
-        floor = fitting_floor(self.floors.get(first, ()), b.manifest, arm)
+        floor = fitting_floor(self.floors.get(first, ()), b.record, arm)
         if floor is None:
             return Noise(
                 shared=None, said="this machine has no stored noise floor of this model, device and concurrency"

@@ -7,13 +7,11 @@ from specbench.harness.metrics.same_requests import count_same_outputs
 from .figures import Side
 from .keys import same_prompts
 
-IMPORTED_KEY = "imported"
-
 
 def same_outputs(a: Side, b: Side) -> tuple[int, int] | None:
     """(requests with identical tokens, requests paired): by repeat, prompt and n-th run of the prompt. None where the
     prompts differ, nothing pairs, or the tokens are not known."""
-    if not same_prompts(a.run.manifest, b.run.manifest) or any(IMPORTED_KEY in s.run.manifest for s in (a, b)):
+    if not same_prompts(a.run.record, b.run.record) or any(s.run.record.imported for s in (a, b)):
         return None
     num_same, num_pairs = count_same_outputs(*(side.run.rows("requests", side.arm) for side in (a, b)))
     return (num_same, num_pairs) if num_pairs else None

@@ -5,52 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from specbench.harness.ab.experiment import Experiment, read_experiment
-from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
 from specbench.harness.metrics.block_figures import block_figures
+from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 Block = tuple[str, int]
-_NEEDED = ("run_id", "status", "arms", "workload", "environment")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StoredRun:
-    """One run: its `run.json`, raw tables and figures by block. `name` tells runs of one comparison apart.
+    """One run: its record, raw tables and figures by block. `name` tells runs of one comparison apart.
 
-    figures: what is compared, named as in `metrics.block_metrics`, of every measured block that was not rejected.
+    figures: what is compared, named as in `BlockFigures`, of every measured block that was not rejected.
     failed: errors of the blocks that failed. rejected: figures of the blocks that were measured and do not count.
     warnings: what a reader of its figures must know. experiment: of an A/B run.
     """
 
     name: str
     path: Path
-    manifest: Mapping[str, Any]
+    record: RunRecord
     frames: Frames
-    figures: Mapping[Block, Mapping[str, Any]]
+    figures: Mapping[Block, Figures]
     failed: Mapping[Block, str]
     warnings: tuple[str, ...] = ()
-    rejected: Mapping[Block, Mapping[str, Any]] = field(default_factory=dict)
+    rejected: Mapping[Block, Figures] = field(default_factory=dict)
     experiment: Experiment | None = None
 
     @property
     def run_id(self) -> str:
-        return str(self.manifest["run_id"])
+        return self.record.run_id
 
     @property
     def arms(self) -> tuple[str, ...]:
         """Labels of the arms with a measured block, in the order of the run."""
         measured = {arm for arm, _ in self.figures}
-        return tuple(arm["label"] for arm in self.manifest["arms"] if arm["label"] in measured)
-
-    def arm(self, label: str) -> Mapping[str, Any]:
-        return next(arm for arm in self.manifest["arms"] if arm["label"] == label)
+        return tuple(arm.label for arm in self.record.arms if arm.label in measured)
 
     def rows(self, table: str, label: str) -> pd.DataFrame:
         """The arm's rows of `requests` or `steps` in the blocks that have figures."""
@@ -58,7 +54,7 @@ class StoredRun:
         mine = frame[frame["arm"] == label]
         return mine[mine["repeat"].isin([n for arm, n in self.figures if arm == label])]
 
-    def blocks(self, label: str) -> dict[int, Mapping[str, Any]]:
+    def blocks(self, label: str) -> dict[int, Figures]:
         """Figures of an arm by repeat, in order."""
         return {n: self.figures[arm, n] for arm, n in sorted(self.figures) if arm == label}
 
@@ -74,9 +70,6 @@ class Problem:
 def read_run(path: Path) -> StoredRun:
     """ValueError for what is no run directory of this version, is damaged, or holds no measured block."""
     directory = RunDirectory.open(path)
-    missing = [key for key in _NEEDED if key not in directory.manifest]
-    if missing:
-        raise ValueError(f"{directory.path}: run.json lacks {', '.join(missing)}: half written, or by another program")
     try:
         frames = directory.frames()
     except pa.ArrowInvalid as error:  # columns came and went before the schema had a number of its own
@@ -85,19 +78,19 @@ def read_run(path: Path) -> StoredRun:
         ) from error
     failed = directory.failed_blocks()
     measured = block_figures(frames)
-    experiment = read_experiment(directory, measured) if AB_KEY in directory.manifest else None
+    experiment = read_experiment(directory, measured) if directory.record.ab is not None else None
     figures = {b: f for b, f in measured.items() if experiment is None or b[1] in experiment.kept}
     if not figures:
         what = "no block of it counts, all are rejected" if measured and experiment else "holds no measured block"
-        raise ValueError(f"{directory.path}: {what} (status {directory.manifest['status']})")
+        raise ValueError(f"{directory.path}: {what} (status {directory.record.status})")
     return StoredRun(
-        name=str(directory.manifest["run_id"]),
+        name=directory.record.run_id,
         path=directory.path,
-        manifest=directory.manifest,
+        record=directory.record,
         frames=_without_failed(frames),
         figures=figures,
         failed=failed,
-        warnings=tuple(_warnings(directory.manifest, failed, experiment)),
+        warnings=tuple(_warnings(directory.record, failed, experiment)),
         rejected={block: found for block, found in measured.items() if block not in figures},
         experiment=experiment,
     )
@@ -126,7 +119,7 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[Problem]]:
 
 def two_of_one_id(first: StoredRun, second: StoredRun) -> str:
     """Whether the second is a copy of the first or something else under its id."""
-    same = first.manifest.get("files") == second.manifest.get("files") and bool(first.manifest.get("files"))
+    same = first.record.files == second.record.files and bool(first.record.files)
     what = "a copy with the same raw tables" if same else "but its raw tables differ"
     return f"{second.path}: has the run id of {first.path}, {what}"
 
@@ -135,14 +128,14 @@ def _without_failed(frames: Frames) -> Frames:
     return replace(frames, requests=frames.requests[frames.requests["request_id"] != FAILED_ARM_REQUEST_ID])
 
 
-def _warnings(manifest: Mapping[str, Any], failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:
-    if manifest["status"] != "complete":
-        yield f"the run is not complete (status {manifest['status']}): figures are of what it holds"
+def _warnings(record: RunRecord, failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:
+    if record.status != "complete":
+        yield f"the run is not complete (status {record.status}): figures are of what it holds"
     if experiment is None:
         yield from (f"{arm}, repeat {n + 1}: failed: {error}" for (arm, n), error in failed.items())
         return
     for block in experiment.blocks:
-        if block["reasons"]:
-            yield f"block {block['block'] + 1} is left out: {'; '.join(block['reasons'])}"
+        if block.reasons:
+            yield f"block {block.block + 1} is left out: {'; '.join(block.reasons)}"
     if reason := experiment.no_verdict():
         yield f"no verdict: {reason}"

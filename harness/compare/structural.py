@@ -196,17 +196,22 @@ class AcceptanceGate:
         return GateResult(**common, status=status, limit=" and ".join(limit), reason=reason)
 
 
+_BY_GRAPH = "rounds_by_graph."
+
+
 def acceptance_length(run: StoredRun, arm: str) -> float | None:
     """Of all repeats pooled; None without drafts."""
-    return acceptance_metrics(run.rows("requests", arm), run.rows("steps", arm))["acceptance_length"]
+    return acceptance_metrics(run.rows("requests", arm), run.rows("steps", arm)).acceptance_length
 
 
 def graph_rounds(run: StoredRun, arm: str) -> float | None:
     """Share of decode rounds whose target forward ran from a graph of any kind; None without rounds."""
     counts: dict[str, float] = {}
     for block in run.blocks(arm).values():
-        for mode, count in block["rounds_by_graph"].items():
-            counts[mode] = counts.get(mode, 0) + count
+        for name, count in block.items():
+            if name.startswith(_BY_GRAPH):
+                mode = name.removeprefix(_BY_GRAPH)
+                counts[mode] = counts.get(mode, 0) + (count or 0)
     total = sum(counts.values())
     return 1 - counts.get("none", 0) / total if total else None
 
@@ -234,7 +239,7 @@ def _base_profile(checked: Checked, base: str | None) -> Profile | None:
 
 
 def _block_mean(run: StoredRun, arm: str, name: str) -> float | None:
-    values = [block[name] for block in run.blocks(arm).values() if block[name] is not None]
+    values = [value for block in run.blocks(arm).values() if (value := block[name]) is not None]
     return sum(values) / len(values) if values else None
 
 
@@ -247,4 +252,4 @@ def _without_profile(result: GateResult) -> GateResult:
 
 
 def _drafts(run: StoredRun, arm: str) -> bool:
-    return bool((run.arm(arm).get("config") or {}).get("num_drafts"))
+    return bool(run.record.arm(arm).config.num_drafts)

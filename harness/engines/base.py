@@ -24,7 +24,9 @@ from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.arm_record import ArmSetup, EngineFacts, GraphParts
 from specbench.harness.store.facts import Fact
+from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
 from specbench.workloads.base import ChatTokenizer
 
@@ -44,19 +46,6 @@ class Capabilities:
             raise ValueError(f"engine: {for_what} needs {fact.value}; {self.unknown[fact]}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineFacts:
-    """A deployment as it turned out to be, read back and never assumed. None: it does not tell."""
-
-    version: str | None
-    graph_mode: str | None
-    backend: str | None
-    hardware: str | None
-
-
-Switch = str | int | bool | None | Mapping[str, str]
-
-
 class ResolvedArm(Protocol):
     """An arm whose every switch is known, for one engine."""
 
@@ -69,8 +58,8 @@ class ResolvedArm(Protocol):
         ...
 
     @property
-    def graph_parts(self) -> Mapping[str, str]:
-        """How each part of a step runs; empty where the engine does not tell."""
+    def graph_parts(self) -> GraphParts | None:
+        """How each part of a step runs; None where the engine does not tell."""
         ...
 
     @property
@@ -78,17 +67,17 @@ class ResolvedArm(Protocol):
         """Deployments share memory; the one with the largest comes first."""
         ...
 
-    def described(self) -> Mapping[str, Switch]:
+    def setup(self) -> ArmSetup:
         """Its switches, for the record."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """What is served. `described` stands in the run record: name, source, sha256, dtype, device, ... `tokenizer` is
-    None where nobody has one; `eos_token_ids` end an answer."""
+    """What is served. `described` stands in the run record. `tokenizer` is None where nobody has one; `eos_token_ids`
+    end an answer."""
 
-    described: Mapping[str, str | int | bool | None]
+    described: ModelRecord
     vocab_size: int
     tokenizer: ChatTokenizer | None
     eos_token_ids: tuple[int, ...]

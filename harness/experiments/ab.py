@@ -6,31 +6,32 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.ab.code import code_identity, find_checkout, own_checkout, resolve_ref, worktree
-from specbench.harness.ab.comparable import arm_name, check_same_load, differences, joined_config, same_arm
+from specbench.harness.ab.comparable import check_same_load, differences, joined_config, same_arm
 from specbench.harness.ab.fresh import FreshBlocks
 from specbench.harness.ab.in_process import measure_in_process
 from specbench.harness.ab.noise import outlook, read_floors
-from specbench.harness.ab.plan import LABELS, MANIFEST_KEY, AbPlan
 from specbench.harness.ab.sides import Configs, configs_of, parse_side, side_options
 from specbench.harness.ab.watch import GpuProbe, find_probe
 from specbench.harness.run import runner
-from specbench.harness.run.prepare import PreparedRun, arm_check, manifest, prepare
+from specbench.harness.run.prepare import PreparedRun, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import AbOptions
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.stats.verdict import LEAST_PAIRS
+from specbench.harness.store.ab_record import LABELS, AbPlan, AbRecord
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import parse_percent
 
 from .session import Destination, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench ab --resume")
-_MEASURED_BY = "measured_by"  # keeps `specbench run --resume` from going on with blocks it knows nothing of
 
 
 def experiment(
@@ -84,15 +85,15 @@ def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Pr
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
     with _session(plan, progress) as held:
-        run, found = None, _empty_manifest(to.argv)
+        run, begun = None, _not_told_yet(to.argv)
         names: dict[str, str] = {}
         if plan.in_process:
             assert a is not None and b is not None, "refs in one process"
             run = held.hold(prepare(joined_config(a, b, plan.num_blocks), progress))
-            found, names = _joined_manifest(run, to.argv)
+            begun, names = _joined(run, to.argv)
         probe, unchecked = find_probe(_device(plan), os.environ)
-        found[MANIFEST_KEY] = {"plan": plan.to_dict(), "unchecked": unchecked, "names": names}
-        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, found), to.folder)
+        begun = replace(begun, ab=AbRecord(plan=plan, unchecked=tuple(unchecked), names=names))
+        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         _say_outlook(plan, directory, progress)
         _measure(run, plan, directory, probe, progress)
     return directory
@@ -101,24 +102,23 @@ def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Pr
 def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:
     """Measures what a stored experiment has not yet, with its own plan. ValueError for what is not one."""
     directory = RunDirectory.open(path)
-    if MANIFEST_KEY not in directory.manifest:
+    if directory.record.ab is None:
         raise ValueError(f"resume: {directory.path} is not an A/B run; go on with: specbench run --resume")
-    plan = AbPlan.from_dict(directory.manifest[MANIFEST_KEY]["plan"])
+    plan = directory.record.ab.plan
     with _session(plan, progress) as held:
         held.reopen(directory)
         if _pending(plan, directory):
             runner.check_same_machine(directory)
             run = None
             if plan.in_process:
-                stored = {k: v for k, v in directory.manifest["config"].items() if k != _MEASURED_BY}
-                run = held.hold(prepare(RunConfig.from_dict(stored), progress))
+                run = held.hold(prepare(directory.record.measured_config, progress))
                 runner.check_same_inputs(directory, run)
             probe, _ = find_probe(_device(plan), os.environ)
             held.go_on(argv)
             _measure(run, plan, directory, probe, progress)
         else:
             progress.say(f"nothing to do: all {plan.num_blocks} blocks of {directory.path} are measured")
-            if directory.manifest["status"] != "complete":
+            if directory.record.status != "complete":
                 _closing(plan, progress)(directory, None)
     return directory
 
@@ -140,13 +140,12 @@ def _closing(plan: AbPlan, progress: Progress) -> Callable[[RunDirectory, str | 
     return close
 
 
-def _joined_manifest(run: PreparedRun, argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The first run.json of blocks in one process, and what its sides are called."""
-    found = manifest(run, argv)
-    names = {arm["label"]: arm_name(arm) for arm in found["config"]["arms"]}
-    found["config"] = {**found["config"], _MEASURED_BY: "specbench ab"}
-    found["arms"] = [{**arm, "notes": [names[arm["label"]], *arm["notes"]]} for arm in found["arms"]]
-    return found, names
+def _joined(run: PreparedRun, argv: Sequence[str]) -> tuple[RunRecord, dict[str, str]]:
+    """The first record of blocks in one process, and what its sides are called."""
+    begun = initial_record(run, argv)
+    names = {arm.label: arm.text for arm in run.config.arms}
+    arms = tuple(replace(arm, notes=(names[arm.label], *arm.notes)) for arm in begun.arms)
+    return replace(begun, arms=arms), names
 
 
 def _check_arm(config: RunConfig) -> None:
@@ -159,15 +158,14 @@ def _check_arm(config: RunConfig) -> None:
 
 def _say_outlook(plan: AbPlan, directory: RunDirectory, progress: Progress) -> None:
     """What the experiment may hope to show, where this machine's noise is known."""
-    floors = [f for f in read_floors(directory.manifest["environment"]) if f["in_process"] == plan.in_process]
+    floors = [f for f in read_floors(directory.record.environment) if f["in_process"] == plan.in_process]
     if floors and plan.num_blocks >= LEAST_PAIRS:
         progress.say(outlook(floors[0], plan.num_blocks))
 
 
-def _empty_manifest(argv: Sequence[str]) -> dict[str, Any]:
+def _not_told_yet(argv: Sequence[str]) -> RunRecord:
     """Before the first process has told: the workload, the model and what the arms resolve to are its to say."""
-    arms = [{"label": label, "strategy": "", "config": {}} for label in LABELS]
-    return {"argv": list(argv), "config": {}, "workload": {}, "arms": arms}
+    return RunRecord(argv=tuple(argv), arms=tuple(ArmRecord(label=label) for label in LABELS))
 
 
 def _device(plan: AbPlan) -> str:
@@ -212,16 +210,19 @@ def _roots(plan: AbPlan) -> Iterator[Mapping[str, Path | None]]:
 
 def _settle(plan: AbPlan, directory: RunDirectory) -> None:
     """What the sides turned out to be: whether they are the same code and configuration, and what they differ in."""
-    stored = directory.manifest[MANIFEST_KEY]
+    record, stored = directory.record, directory.record.ab
+    assert stored is not None
     if plan.in_process:
-        config = directory.manifest["config"]
-        a, b = ({**config, "arms": [arm]} for arm in config["arms"])
-        stored.update(is_aa=same_arm(a, b), mismatches=[])
+        config = record.measured_config
+        a, b = (replace(config, arms=(arm,)) for arm in config.arms)
+        directory.put(replace(record, ab=replace(stored, is_aa=same_arm(a, b))))
         return
-    first = stored.get("first_manifests", {})
-    if len(first) < len(LABELS):
+    if len(stored.sides) < len(LABELS):
         return
+    first, second = (stored.sides[label] for label in LABELS)
     checkout = find_checkout(plan.checkout) if plan.checkout else own_checkout()
-    code = {label: code_identity(first[label]["git"], checkout) for label in LABELS}
-    same = code["A"] == code["B"] and same_arm(first["A"]["config"], first["B"]["config"])
-    stored.update(is_aa=same, code=code, mismatches=differences(first["A"], first["B"]))
+    code = {label: code_identity(stored.sides[label].git, checkout) for label in LABELS}
+    assert first.config is not None and second.config is not None
+    is_aa = code[LABELS[0]] == code[LABELS[1]] and same_arm(first.config, second.config)
+    settled = replace(stored, is_aa=is_aa, code=code, mismatches=tuple(differences(first, second)))
+    directory.put(replace(record, ab=settled))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, parse_tasks
+from specbench.harness.accuracy.eval_config import check_real_text, parse_tasks
 from specbench.harness.accuracy.evaluate import Evaluation, close_items, close_scores
 from specbench.harness.accuracy.gen_kwargs import check_gen_kwargs
 from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
@@ -26,7 +25,12 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.commands import AccuracyOptions
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord
+from specbench.harness.store.inputs_record import WorkloadRecord
+from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import RunRecord
 
 from . import session
 from .session import Destination, Session, check_writable, resume_by
@@ -73,9 +77,9 @@ def new_evaluation(
             sources = find_sources(asked, *gsm8k_files, progress.asset)
             notes = check_tasks(asked, sources, config.workload.max_model_len)
         served = _load(config, asked, progress)
-        manifest = _manifest(config, asked, sources, to.argv)
-        manifest["evaluation"] = evaluation_record(asked, sources, notes, ITEMS_HERE)
-        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, manifest), to.folder)
+        evaluation = evaluation_record(asked, sources, notes, ITEMS_HERE)
+        begun = _begun(config, evaluation, sources.source, to.argv)
+        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         _score(_evaluation(config, asked, sources, served, directory, progress))
     return directory
 
@@ -83,11 +87,10 @@ def new_evaluation(
 def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:
     """Goes on where an evaluation ended. ValueError for what is not one, or where its rows or model have changed."""
     directory = RunDirectory.open(path)
-    record = directory.manifest.get("evaluation")
-    if record is None or record["items"] != ITEMS_HERE:
+    record = directory.record.purpose.evaluation
+    if record is None or record.items != ITEMS_HERE:
         raise ValueError(f"resume: {path} is a run, no evaluation alone; use specbench run --resume")
-    config = RunConfig.from_dict(directory.manifest["config"])
-    asked, sources = EvalConfig.from_dict(record["asked"]), stored_sources(record)
+    config, asked, sources = directory.record.measured_config, record.asked, stored_sources(record)
     with Session(progress, RESUME, _closing(config)) as held:
         held.reopen(directory)
         served = _load(config, asked, progress)
@@ -99,23 +102,25 @@ def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> Ru
 
 
 def exit_code(directory: RunDirectory) -> ExitCode:
-    has_failed = any(arm["error"] for arm in directory.manifest["arms"])
-    return session.exit_code(directory.manifest["status"], has_failed=has_failed)
+    has_failed = any(arm.error for arm in directory.record.arms)
+    return session.exit_code(directory.record.status, has_failed=has_failed)
 
 
-def _manifest(config: RunConfig, asked: EvalConfig, sources: TaskSources, argv: Sequence[str]) -> dict[str, Any]:
-    return {
-        "argv": list(argv),
-        "config": config.to_dict(),
-        "workload": {
-            "name": ", ".join(asked.names),
-            "rule": f"lm-eval, {asked.num_fewshot if asked.num_fewshot is not None else 'default'}-shot",
-            "source": sources.source,
-            "sha256": sources.sha256,
-            "num_prompts": ", ".join(str(task.limit or "all") for task in asked.tasks),
-        },
-        "arms": [{"label": a.label, "strategy": a.strategy, "config": {}} for a in config.arms],
-    }
+def _begun(config: RunConfig, evaluation: EvaluationRecord, source: str, argv: Sequence[str]) -> RunRecord:
+    asked = evaluation.asked
+    return RunRecord(
+        argv=tuple(argv),
+        config=config,
+        workload=WorkloadRecord(
+            name=", ".join(asked.names),
+            rule=f"lm-eval, {asked.num_fewshot if asked.num_fewshot is not None else 'default'}-shot",
+            source=source,
+            sha256=evaluation.sha256,
+            num_prompts=", ".join(str(task.limit or "all") for task in asked.tasks),
+        ),
+        arms=tuple(ArmRecord(label=a.label, strategy=a.strategy) for a in config.arms),
+        purpose=Purpose(evaluation=evaluation),
+    )
 
 
 _Served = tuple[Engine, Model, list[ResolvedArm]]

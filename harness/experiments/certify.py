@@ -10,7 +10,7 @@ from specbench.harness.accuracy.certify_record import CertificateFile, CertifySe
 from specbench.harness.accuracy.certify_session import Certifier
 from specbench.harness.engines.table import open_engine
 from specbench.harness.run import runner
-from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, manifest, prepare
+from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import CertifyOptions
 from specbench.harness.spec.cover import pairwise_cover
@@ -43,7 +43,7 @@ def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress
         if options.given & _SETTINGS:
             raise ValueError("run: a certificate goes on with its own settings; drop --temperature and --num-seeds")
         settings = settings_of(stored)
-    return certify(RunConfig.from_dict(directory.manifest["config"]), settings, directory, progress)
+    return certify(directory.record.measured_config, settings, directory, progress)
 
 
 def certify(
@@ -65,7 +65,8 @@ def certify(
         progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
         directory = _hold(held, run, where)
         described = run.model.described
-        inputs = {"workload": run.workload.sha256, **{k: described.get(k) for k in ("sha256", "dtype", "device")}}
+        inputs = {"workload": run.workload.sha256, "sha256": described.sha256}
+        inputs |= {"dtype": described.dtype, "device": described.device}
         Certifier(run, references, settings, CertificateFile(directory.path, settings, inputs), progress).certify()
     return directory, not held.is_interrupted
 
@@ -86,7 +87,7 @@ def _asked_arms(options: CertifyOptions) -> Sequence[str]:
 
 def _hold(held: Session[RunDirectory], run: PreparedRun, where: RunDirectory | Destination) -> RunDirectory:
     if isinstance(where, Destination):
-        found = manifest(run, where.argv)
+        found = initial_record(run, where.argv)
         return held.create(lambda: RunDirectory.create(where.folder, where.label, found), where.folder)
     runner.check_same_inputs(where, run)
     held.reopen(where)
@@ -96,7 +97,7 @@ def _hold(held: Session[RunDirectory], run: PreparedRun, where: RunDirectory | D
 
 def _close(directory: RunDirectory, status: str | None) -> None:
     if not directory.done_blocks():  # made for the certificate: it measured nothing of its own
-        directory.finish({}, status or "complete")
+        directory.finish(None, status or "complete")
 
 
 def _has_certificate(directory: RunDirectory) -> bool:

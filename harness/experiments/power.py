@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from specbench.harness.ab.noise import noise_floor, read_floors, store_floor
-from specbench.harness.ab.plan import MANIFEST_KEY, AbPlan
 from specbench.harness.judge.overall import INVALID
+from specbench.harness.store.ab_judgement import Judgement
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.files import write_json
 from specbench.harness.store.run_directory import RunDirectory
@@ -29,23 +29,24 @@ def stored_floor(words: Sequence[str]) -> dict[str, Any]:
 def check_is_aa(path: Path) -> None:
     """ValueError before hours are measured that are not an A/A: the sides are known to be the same, or asked to be."""
     directory = RunDirectory.open(path)
-    stored = directory.manifest.get(MANIFEST_KEY)
+    stored = directory.record.ab
     if stored is None:
         raise ValueError(f"resume: {directory.path} is not an A/A run; go on with: specbench run --resume")
-    a, b = AbPlan.from_dict(stored["plan"]).sides
-    if not stored.get("is_aa", (a.words, a.sha) == (b.words, b.sha)):
+    a, b = stored.plan.sides
+    is_aa = (a.words, a.sha) == (b.words, b.sha) if stored.is_aa is None else stored.is_aa
+    if not is_aa:
         raise _two_sides(directory)
 
 
-def learn_floor(record: Mapping[str, Any], directory: RunDirectory) -> tuple[dict[str, Any], Path | None]:
+def learn_floor(judged: Judgement, directory: RunDirectory) -> tuple[dict[str, Any], Path | None]:
     """The floor of a judged A/A, and where it was stored for this hardware: None where the A/A is invalid."""
-    if not record["is_aa"]:
+    if not judged.is_aa:
         raise _two_sides(directory)
-    floor = noise_floor(record, directory.manifest)
+    floor = noise_floor(judged, directory.record)
     write_json(directory.path / FLOOR_FILE, floor)
-    if record["verdict"] == INVALID:
+    if judged.verdict == INVALID:
         return floor, None
-    return floor, store_floor(floor, directory.manifest["environment"])
+    return floor, store_floor(floor, directory.record.environment)
 
 
 def _two_sides(directory: RunDirectory) -> ValueError:

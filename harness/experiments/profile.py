@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.profiling.profile_run import (
@@ -27,7 +26,11 @@ from specbench.harness.spec.commands import ProfileOptions
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.plan import plan_run
 from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.run_directory import PROFILES, RunDirectory
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.inputs_record import WorkloadRecord
+from specbench.harness.store.purpose import Purpose
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import ProfileRecord, RunRecord
 
 from .run import by_batch_size
 from .session import Destination, Session, check_writable, exit_code
@@ -61,8 +64,8 @@ class Profiled:
 
     @property
     def exit_code(self) -> ExitCode:
-        manifest = self.directory.manifest
-        return exit_code(manifest["status"], has_failed=len(self.arms) < len(manifest["arms"]))
+        record = self.directory.record
+        return exit_code(record.status, has_failed=len(self.arms) < len(record.arms))
 
 
 def profiles(options: ProfileOptions, argv: Sequence[str], progress: Progress) -> Iterator[Profiled]:
@@ -70,9 +73,10 @@ def profiles(options: ProfileOptions, argv: Sequence[str], progress: Progress) -
     plan = plan_run(options, arm_check(options))
     rules = PhaseRules.shipped().with_file(options.rules)
     tracing = Tracing(tool=options.tool, num_rounds=options.rounds, rules=rules, twin=not options.no_twin)
+    purpose = Purpose(recipe=plan.recipe, ablation=plan.ablation, acceptance=plan.acceptance)
     for config, label in by_batch_size(plan, options.label):
         to = Destination(options.output_dir, label, tuple(argv))
-        profiled = profile(config, tracing, plan.record, to, progress)
+        profiled = profile(config, tracing, purpose, to, progress)
         yield profiled
         if profiled.exit_code == ExitCode.INTERRUPTED:
             return
@@ -98,9 +102,7 @@ def commands(options: ProfileOptions) -> Iterator[str]:
             yield f"mkdir -p {shlex.quote(str(folder))} && {shlex.join(words)}"
 
 
-def profile(
-    config: RunConfig, tracing: Tracing, record: Mapping[str, Any], to: Destination, progress: Progress
-) -> Profiled:
+def profile(config: RunConfig, tracing: Tracing, purpose: Purpose, to: Destination, progress: Progress) -> Profiled:
     """Profiles every arm; one that fails is recorded, and the others go on. ValueError for bad input."""
     settings = tracing.settings(config, to.folder)
     found: dict[str, ArmProfile] = {}
@@ -112,8 +114,8 @@ def profile(
         return shlex.join(to.argv)  # profiles of one command belong together: all are made anew
 
     with Session(progress, again, close, is_worth_keeping=lambda directory: bool(found)) as held:
-        manifest = {**_manifest(config, tracing, to.argv), **record}
-        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, manifest), to.folder)
+        begun = _begun(config, tracing, purpose, to.argv)
+        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         for arm in config.arms:
             profiled = _try_arm(directory, replace(config, arms=(arm,)), settings, progress)
             if profiled is not None:
@@ -121,15 +123,15 @@ def profile(
     return Profiled(directory, found)
 
 
-def _manifest(config: RunConfig, tracing: Tracing, argv: Sequence[str]) -> dict[str, Any]:
-    return {
-        "argv": list(argv),
-        "kind": PROFILES,
-        "config": config.to_dict(),
-        "workload": {"name": config.workload.name},
-        "arms": [{"label": arm.label, "strategy": arm.strategy, "config": {}} for arm in config.arms],
-        "profile": {"tool": tracing.tool, "num_rounds": tracing.num_rounds},
-    }
+def _begun(config: RunConfig, tracing: Tracing, purpose: Purpose, argv: Sequence[str]) -> RunRecord:
+    return RunRecord(
+        argv=tuple(argv),
+        config=config,
+        workload=WorkloadRecord(name=config.workload.name),
+        arms=tuple(ArmRecord(label=arm.label, strategy=arm.strategy) for arm in config.arms),
+        profile=ProfileRecord(tool=tracing.tool, num_rounds=tracing.num_rounds),
+        purpose=purpose,
+    )
 
 
 def _try_arm(directory: RunDirectory, config: RunConfig, settings: Settings, progress: Progress) -> ArmProfile | None:
@@ -138,18 +140,12 @@ def _try_arm(directory: RunDirectory, config: RunConfig, settings: Settings, pro
     try:
         found = profile_arm(config, settings, directory.path / FOLDER / arm_folder(arm.label), progress.say)
     except (RuntimeError, ValueError) as error:
-        _set_arm(directory, arm.label, status="failed", error=str(error))
+        directory.put_arm(replace(directory.record.arm(arm.label), status="failed", error=str(error)))
         if isinstance(error, ValueError):
             raise
         progress.say(f"{arm.label}: failed: {error}")
         return None
-    told = found.report.manifest
-    directory.note(**{key: told[key] for key in ("model", "workload", "sampling")})
-    (described,) = told["arms"]
-    _set_arm(directory, arm.label, status="ok", **{k: described[k] for k in ("config", "graph_parts", "notes")})
+    told = found.report.record
+    directory.put(replace(directory.record, model=told.model, workload=told.workload, sampling=told.sampling))
+    directory.put_arm(replace(told.arm(arm.label), status="ok"))
     return found
-
-
-def _set_arm(directory: RunDirectory, label: str, **values: Any) -> None:
-    arms = [entry | values if entry["label"] == label else entry for entry in directory.manifest["arms"]]
-    directory.note(arms=arms)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run import runner
-from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, manifest, prepare
+from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plan import RunPlan, plan_run
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 
 from . import run_accuracy, run_graphs, session
@@ -34,11 +34,11 @@ def runs(options: RunOptions, argv: Sequence[str], progress: Progress) -> Iterat
         return
     plan = plan_run(options, arm_check(options))
     check_writable(options.output_dir)
-    record = {**plan.record, **record_of_further_work(plan.config, options, progress)}
+    purpose = purpose_of(plan, options, progress)
     for config, label in by_batch_size(plan, options.label):
-        run = new_run(config, record, Destination(options.output_dir, label, tuple(argv)), progress)
+        run = new_run(config, purpose, Destination(options.output_dir, label, tuple(argv)), progress)
         yield run
-        if run.manifest["status"] == session.INTERRUPTED:
+        if run.record.status == session.INTERRUPTED:
             return
 
 
@@ -48,34 +48,37 @@ def by_batch_size(plan: RunPlan, label: str) -> list[tuple[RunConfig, str]]:
     return [(replace(plan.config, max_concurrency=size), f"{label}-b{size}" if many else label) for size in sizes]
 
 
-def record_of_further_work(config: RunConfig, options: RunOptions, progress: Progress) -> dict[str, Any]:
-    """What run.json says of what is done after the timed blocks. ValueError for what cannot be done here."""
-    accuracy = run_accuracy.parse_accuracy(options, config.arms)
-    record = run_graphs.graph_record(options.certify_graphs, config)
-    if accuracy is not None:
-        record["evaluation"] = run_accuracy.find_items(accuracy, config, progress)
-    return record
+def purpose_of(plan: RunPlan, options: RunOptions, progress: Progress) -> Purpose:
+    """The tables that the run is for, and what is done after its timed blocks. ValueError for what cannot be done."""
+    accuracy = run_accuracy.parse_accuracy(options, plan.config.arms)
+    return Purpose(
+        recipe=plan.recipe,
+        ablation=plan.ablation,
+        acceptance=plan.acceptance,
+        certify_graphs=run_graphs.graph_record(options.certify_graphs, plan.config),
+        evaluation=None if accuracy is None else run_accuracy.find_items(accuracy, plan.config, progress),
+    )
 
 
 def new_run(
     config: RunConfig,
-    record: Mapping[str, Any],
+    purpose: Purpose,
     to: Destination,
     progress: Progress,
     *,
     check: Callable[[PreparedRun], None] | None = None,
     resume: Resume = RESUME,
 ) -> RunDirectory:
-    """Prepares, measures and closes one run. `record` is stored in run.json beside the arms: where they come from and
-    what tables to make of them. `check` may refuse what was prepared, before anything is written; with it an arm whose
-    engine cannot be built is a row that failed, without it bad input: a ValueError that leaves nothing behind."""
+    """Prepares, measures and closes one run. `check` may refuse what was prepared, before anything is written; with
+    it an arm whose engine cannot be built is a row that failed, without it bad input: a ValueError that leaves nothing
+    behind."""
     gc.collect()  # the memory of an earlier run's engines
     with Session(progress, resume, _closing(config, progress)) as held:
         run = held.hold(prepare(config, progress, keep_refused=check is not None))
         if check is not None:
             check(run)
-        found = {**manifest(run, to.argv), **record}
-        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, found), to.folder)
+        begun = initial_record(run, to.argv, purpose)
+        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         _measure(run, directory, progress)
     return directory
 
@@ -86,7 +89,9 @@ def resume_run(
     """Measures what a stored run has not yet. ValueError for what is not a run, or one that cannot go on here."""
     directory = RunDirectory.open(path)
     directory.check_has_tables()
-    config = RunConfig.from_dict(directory.manifest["config"])
+    if directory.record.ab is not None:
+        raise ValueError(f"resume: {directory.path} is an A/B run; go on with: specbench ab --resume")
+    config = directory.record.measured_config
     is_unfinished = run_accuracy.is_missing(directory, config) or run_graphs.is_missing(directory)
     close = _closing(config, progress)
     with Session(progress, resume, close) as held:
@@ -99,7 +104,7 @@ def resume_run(
             _measure(run, directory, progress)
         else:
             progress.say(f"nothing to do: all {len(all_blocks(config))} blocks of {directory.path} are measured")
-            if directory.manifest["status"] != "complete":  # killed between its last block and its end
+            if directory.record.status != "complete":  # killed between its last block and its end
                 close(directory, None)
     return directory
 
@@ -107,7 +112,7 @@ def resume_run(
 def exit_code(directory: RunDirectory) -> ExitCode:
     """What a run deserves: interrupted, something of it failed, or all is measured."""
     has_failed = run_accuracy.has_failed(directory) or run_graphs.has_failed(directory)
-    return session.exit_code(directory.manifest["status"], has_failed=bool(directory.failed_blocks()) or has_failed)
+    return session.exit_code(directory.record.status, has_failed=bool(directory.failed_blocks()) or has_failed)
 
 
 def _measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:

@@ -8,10 +8,11 @@ it. Scores go to `accuracy.parquet` beside those tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specbench.harness.accuracy.eval_config import EvalConfig, check_real_text, parse_tasks
+from specbench.harness.accuracy.eval_config import check_real_text, parse_tasks
 from specbench.harness.accuracy.extra import require_lm_eval
+from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord
 
 if TYPE_CHECKING:
     from specbench.harness.run.prepare import PreparedRun
@@ -38,7 +39,7 @@ def parse_accuracy(options: RunOptions, arms: Sequence[ArmConfig]) -> EvalConfig
     return EvalConfig(tasks=parse_tasks(options.accuracy), num_fewshot=num_fewshot, include_path=include_path)
 
 
-def find_items(asked: EvalConfig, config: RunConfig, progress: Progress) -> dict[str, Any]:
+def find_items(asked: EvalConfig, config: RunConfig, progress: Progress) -> EvaluationRecord:
     """Finds the tasks and their rows before anything is measured; what run.json says of them. Or ValueError."""
     from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
     from specbench.harness.accuracy.task_sources import check_tasks, evaluation_record, find_sources
@@ -52,10 +53,10 @@ def find_items(asked: EvalConfig, config: RunConfig, progress: Progress) -> dict
 
 def is_missing(directory: RunDirectory, config: RunConfig) -> bool:
     """Whether the run is to be scored and an arm has no scores yet. ValueError for an evaluation without a run."""
-    record = directory.manifest.get("evaluation")
+    record = directory.record.purpose.evaluation
     if record is None:
         return False
-    if record["items"] != FOLDER:
+    if record.items != FOLDER:
         raise ValueError(f"resume: {directory.path} is an evaluation; use specbench accuracy --resume")
     from specbench.harness.accuracy.evaluate import scored_arms
 
@@ -70,11 +71,12 @@ def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None
     from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
     from specbench.harness.accuracy.task_sources import stored_sources
 
-    record = directory.manifest["evaluation"]
+    record = directory.record.purpose.evaluation
+    assert record is not None
     items = _items(directory)
     evaluation = Evaluation(
         config=run.config,
-        asked=EvalConfig.from_dict(record["asked"]),
+        asked=record.asked,
         sources=stored_sources(record),
         engine=run.engine,
         model=run.model,
@@ -95,7 +97,7 @@ def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None
 
 def close(directory: RunDirectory, config: RunConfig) -> None:
     """After the run's own close: its scores and the hash of their file, where there are any."""
-    if directory.manifest.get("evaluation") is not None:
+    if directory.record.purpose.evaluation is not None:
         from specbench.harness.accuracy.evaluate import close_scores
 
         close_scores(directory, config.arms)
@@ -103,33 +105,36 @@ def close(directory: RunDirectory, config: RunConfig) -> None:
 
 def has_failed(directory: RunDirectory) -> bool:
     """Whether an arm could not be scored."""
-    return (directory.path / FOLDER / "run.json").exists() and bool(_items(directory).failed_blocks())
+    from specbench.harness.store.run_directory import FILE
+
+    return (directory.path / FOLDER / FILE).exists() and bool(_items(directory).failed_blocks())
 
 
 def _items(directory: RunDirectory) -> RunDirectory:
     """The folder of the items, made at first use: renamed into place whole, so that a kill leaves none or all of it."""
+    from specbench.harness.store.arm_record import ArmRecord
+    from specbench.harness.store.inputs_record import WorkloadRecord
     from specbench.harness.store.run_directory import RunDirectory
+    from specbench.harness.store.run_record import RunRecord
 
     path = directory.path / FOLDER
     if not path.exists():
-        manifest = directory.manifest
-        record = manifest["evaluation"]
-        made = RunDirectory.create(
-            directory.path,
-            FOLDER,
-            {
-                "argv": manifest["argv"],
-                "config": manifest["config"],
-                "environment": {**manifest["environment"], "git": manifest.get("git")},
-                "workload": {
-                    "name": ", ".join(task["name"] for task in record["asked"]["tasks"]),
-                    "rule": "items of lm-eval, not timed as the run's blocks are",
-                    "source": "see the run above",
-                    "sha256": record["sha256"],
-                    "num_prompts": "see the run above",
-                },
-                "arms": [{key: arm[key] for key in ("label", "strategy", "config")} for arm in manifest["arms"]],
-            },
+        of_run, evaluation = directory.record, directory.record.purpose.evaluation
+        assert evaluation is not None
+        begun = RunRecord(
+            argv=of_run.argv,
+            config=of_run.config,
+            environment=of_run.environment,
+            git=of_run.git,
+            workload=WorkloadRecord(
+                name=", ".join(evaluation.asked.names),
+                rule="items of lm-eval, not timed as the run's blocks are",
+                source="see the run above",
+                sha256=evaluation.sha256,
+                num_prompts="see the run above",
+            ),
+            arms=tuple(ArmRecord(label=a.label, strategy=a.strategy, config=a.config) for a in of_run.arms),
         )
+        made = RunDirectory.create(directory.path, FOLDER, begun)
         made.path.rename(path)
     return RunDirectory.open(path)

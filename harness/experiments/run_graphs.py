@@ -6,10 +6,11 @@ profile/<arm>/profile.json of the run directory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specbench.harness.profiling.profile_run import FOLDER, arm_folder
 from specbench.harness.profiling.record import FAILURE, FILE, read_profile
+from specbench.harness.store.purpose import GraphCertificates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,20 +22,17 @@ if TYPE_CHECKING:
     from specbench.harness.store.run_directory import RunDirectory
 
 
-RECORD = "certify_graphs"  # in run.json
-
-
-def graph_record(asked: bool, config: RunConfig) -> dict[str, Any]:
+def graph_record(asked: bool, config: RunConfig) -> GraphCertificates | None:
     """What run.json says of it. ValueError without a GPU, which has no graphs to certify."""
     if not asked:
-        return {}
+        return None
     from specbench.harness.profiling.certify_graphs import NUM_ROUNDS
     from specbench.harness.spec.devices import pick_device
 
     device = pick_device(config.device).type
     if device != "cuda":
         raise ValueError(f"certify_graphs: needs a GPU, and the device is {device}; leave --certify-graphs out")
-    return {RECORD: {"num_rounds": NUM_ROUNDS}}
+    return GraphCertificates(num_rounds=NUM_ROUNDS)
 
 
 def is_missing(directory: RunDirectory) -> bool:
@@ -52,7 +50,7 @@ def certify(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
 
 def has_failed(directory: RunDirectory) -> bool:
     """Whether the trace of an arm came to nothing, or says that the arm did not run the graphs of its row."""
-    if RECORD not in directory.manifest:
+    if directory.record.purpose.certify_graphs is None:
         return False
     from specbench.harness.profiling.graph_certificate import VOID
 
@@ -81,7 +79,7 @@ def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: Progres
 
 
 def _missing(directory: RunDirectory) -> set[str]:
-    if RECORD not in directory.manifest:
+    if directory.record.purpose.certify_graphs is None:
         return set()
     from specbench.harness.profiling.certify_graphs import is_certified
 

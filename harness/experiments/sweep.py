@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.roofline.machine import measure_machine
+from specbench.harness.roofline.probe import measure_machine
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, arm_check, first_line
 from specbench.harness.run.progress import Progress
@@ -16,11 +15,12 @@ from specbench.harness.spec.commands import SweepOptions
 from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.grid import Grid, make_grid
 from specbench.harness.spec.options import parse_numbers
-from specbench.harness.spec.plan import acceptance_record, default_strategies, named_arm, plan_config
+from specbench.harness.spec.plan import RunPlan, acceptance_note, default_strategies, named_arm, plan_config
 from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.sweep.record import SweepDirectory
+from specbench.harness.store.sweep_directory import SweepDirectory
+from specbench.harness.store.sweep_record import SweepArm, SweepRecord
 
 from . import run as runs
 from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by
@@ -33,12 +33,12 @@ OnPoint = Callable[[RunDirectory], object]
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """`config` with the arms of `grid`, at each of the `loads`. `record` goes into the run.json of every point."""
+    """`config` with the arms of `grid`, at each of the `loads`. `purpose`: of every point, beside being one."""
 
     config: RunConfig
     loads: tuple[int, ...]
     grid: Grid
-    record: Mapping[str, Any]
+    purpose: Purpose
 
 
 def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
@@ -57,8 +57,8 @@ def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
     num_drafts = parse_numbers("num_drafts", options.num_drafts, "1,2,4")
     grid = make_grid(texts, num_drafts, lambda text: named_arm(text, options), arm_check(options))
     config = plan_config(options, grid.arms)
-    record = {**acceptance_record(options), **runs.record_of_further_work(config, options, progress)}
-    return SweepPlan(config, loads, grid, record)
+    plan = RunPlan(config=config, batch_sizes=loads, acceptance=acceptance_note(options))
+    return SweepPlan(config, loads, grid, runs.purpose_of(plan, options, progress))
 
 
 def sweep(options: SweepOptions, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> SweepDirectory:
@@ -76,10 +76,17 @@ def new_sweep(plan: SweepPlan, to: Destination, progress: Progress, on_point: On
     check_writable(to.folder)
     grid = plan.grid
     with _session(progress) as held:
-        sweep = held.create(
-            lambda: SweepDirectory.create(to.folder, to.label, to.argv, plan.config, plan.loads, grid, plan.record),
-            to.folder,
+        begun = SweepRecord(
+            argv=to.argv,
+            config=plan.config,
+            loads=plan.loads,
+            arms=tuple(
+                SweepArm(label=r.label, family=r.family, num_drafts=r.num_drafts, refused=r.refused) for r in grid.rows
+            ),
+            notes=grid.notes,
+            purpose=plan.purpose,
         )
+        sweep = held.create(lambda: SweepDirectory.create(to.folder, to.label, begun), to.folder)
         for note in grid.notes:
             progress.say(note)
         for row in grid.rows:
@@ -106,7 +113,7 @@ def resume_sweep(path: Path, argv: Sequence[str], progress: Progress, on_point: 
 
 def exit_code(sweep: SweepDirectory) -> ExitCode:
     """Interrupted, or that of its worst run."""
-    if sweep.manifest["status"] == INTERRUPTED:
+    if sweep.record.status == INTERRUPTED:
         return ExitCode.INTERRUPTED
     return max((runs.exit_code(run) for run in sweep.runs().values()), default=ExitCode.PASSED)
 
@@ -125,7 +132,7 @@ def _say_nothing_to_do(sweep: SweepDirectory, progress: Progress) -> None:
 
 def _measure(sweep: SweepDirectory, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> None:
     """Raises KeyboardInterrupt where the user stopped a point, which is closed then."""
-    num_points, num_arms = len(sweep.loads), len(sweep.config.arms)
+    num_points, num_arms = len(sweep.loads), len(sweep.record.config.arms)
 
     def resume(point: Path) -> str:
         return RESUME(sweep.path)
@@ -142,7 +149,7 @@ def _measure(sweep: SweepDirectory, argv: Sequence[str], progress: Progress, on_
             run = runs.resume_run(run.path, argv, progress, keep_refused=True, resume=resume)
         on_point(run)
         sweep.close("running")
-        if run.manifest["status"] == INTERRUPTED:
+        if run.record.status == INTERRUPTED:
             raise KeyboardInterrupt
 
 
@@ -159,9 +166,9 @@ def _new_point(sweep: SweepDirectory, load: int, progress: Progress, resume: Res
             _check_families(sweep, prepared.refused)
 
     return runs.new_run(
-        replace(sweep.config, max_concurrency=load),
-        sweep.run_record(load),
-        Destination(sweep.runs_path, f"{sweep.manifest['label']}-b{load}", tuple(sweep.manifest["argv"])),
+        replace(sweep.record.config, max_concurrency=load),
+        sweep.purpose_at(load),
+        Destination(sweep.runs_path, f"{sweep.record.label}-b{load}", sweep.record.argv),
         progress,
         check=check,
         resume=resume,
@@ -171,9 +178,9 @@ def _new_point(sweep: SweepDirectory, load: int, progress: Progress, resume: Res
 def _check_families(sweep: SweepDirectory, refused: Mapping[str, str]) -> None:
     """Before anything is measured: a strategy of which no engine can be built is bad input, not a result."""
     families: dict[str, list[str]] = {}
-    for arm in sweep.manifest["arms"]:
-        if not arm["refused"]:
-            families.setdefault(arm["family"], []).append(arm["label"])
+    for arm in sweep.record.arms:
+        if not arm.refused:
+            families.setdefault(arm.family, []).append(arm.label)
     for labels in families.values():
         if all(label in refused for label in labels):
             raise ValueError(f"{labels[0]}: {refused[labels[0]].removeprefix(labels[0] + ': ')}")
@@ -181,9 +188,9 @@ def _check_families(sweep: SweepDirectory, refused: Mapping[str, str]) -> None:
 
 def _measure_machine(sweep: SweepDirectory, progress: Progress) -> None:
     """The machine's limits, once a sweep, while its memory is free; without them there is no ideal, which is said."""
-    if sweep.manifest["machine"] is not None:
+    if sweep.record.machine is not None:
         return
-    config = sweep.config
+    config = sweep.record.config
     device = pick_device(config.device)
     progress.say("measuring the machine's limits")
     try:
@@ -191,8 +198,8 @@ def _measure_machine(sweep: SweepDirectory, progress: Progress) -> None:
     except (RuntimeError, ValueError) as error:  # no memory, or figures that no machine has
         progress.say(f"no ideal speed-ups: the machine's limits could not be measured: {first_line(error)}")
         return
-    sweep.note(machine=to_plain(machine.to_dict()))
+    sweep.put(replace(sweep.record, machine=machine))
 
 
 def _is_over(run: RunDirectory | None) -> bool:
-    return run is not None and run.manifest["status"] in _OVER
+    return run is not None and run.record.status in _OVER

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
 from specbench.harness.compare.stored import StoredRun, read_run
 from specbench.harness.store.safe_paths import path_inside
 
@@ -59,8 +58,8 @@ def add_run(history: Path, run: Path) -> Added:
             outcome = _put(temporary, target, history, given)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    manifest = given.manifest
-    return Added(path=target, outcome=outcome, status=manifest["status"], is_experiment=AB_KEY in manifest)
+    record = given.record
+    return Added(path=target, outcome=outcome, status=record.status, is_experiment=record.ab is not None)
 
 
 @contextmanager
@@ -128,7 +127,7 @@ def _goes_on(given: StoredRun, target: Path) -> bool:
     there = read_run(target)
     blocks = [_blocks(run) for run in (there, given)]
     common = blocks[0] & blocks[1]
-    same_start = there.manifest.get("started_utc") == given.manifest.get("started_utc")
+    same_start = there.record.started_utc == given.record.started_utc
     is_nested = common in blocks
     if not same_start or not is_nested or not _rows(there, common).equals(_rows(given, common)):
         raise ValueError(
@@ -137,7 +136,7 @@ def _goes_on(given: StoredRun, target: Path) -> bool:
         )
     if blocks[0] != blocks[1]:
         return blocks[0] < blocks[1]
-    ended = [run.manifest["status"] in _FINISHED for run in (there, given)]
+    ended = [run.record.status in _FINISHED for run in (there, given)]
     if ended[0] != ended[1]:
         return ended[1]
     return _files(there.path) < _files(given.path)  # certified or scored since
@@ -147,9 +146,9 @@ def _blocks(run: StoredRun) -> frozenset[tuple[str, int]]:
     """Measured blocks that nothing measures again: of an experiment, those with both sides."""
     pairs = run.frames.requests[["arm", "repeat"]].drop_duplicates()
     blocks = frozenset(zip(pairs["arm"], pairs["repeat"], strict=True))
-    if AB_KEY not in run.manifest:
+    if run.record.ab is None:
         return blocks
-    labels = [arm["label"] for arm in run.manifest["arms"]]
+    labels = [arm.label for arm in run.record.arms]
     return frozenset((arm, n) for arm, n in blocks if all((label, n) in blocks for label in labels))
 
 

@@ -7,15 +7,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from specbench.harness.ab.comparable import arm_name
-from specbench.harness.ab.plan import MANIFEST_KEY as AB_KEY
 from specbench.harness.compare.figures import FIGURES, Side, median
 from specbench.harness.compare.keys import comparison_keys
 from specbench.harness.compare.stored import StoredRun
+from specbench.harness.store.inputs_record import ModelRecord
+from specbench.harness.store.run_record import RunRecord
 
 from .rerun import load_options
 
@@ -28,7 +27,7 @@ METRICS: Mapping[str, str] = {**{figure.key: figure.better for figure in FIGURES
 class Point:
     """One metric of one arm in one run. `value`: median over the repeats. case: hash of model, workload and sampling.
     arm, full_arm: its label, and all that was asked for, whether the label tells it or not. fingerprint: hash of
-    hardware and schema, with its text beside it. commit: as in git, `+` for local changes; the run id where the code
+    the hardware, with its text beside it. commit: as in git, `+` for local changes; the run id where the code
     came from no checkout. options: of the run's command, what a paired rerun needs too."""
 
     run_id: str
@@ -77,13 +76,12 @@ class Series:
 
 def points_of(run: StoredRun) -> list[Point]:
     """Every metric that is a number, of every arm with figures; none of an A/B run, whose sides are no series."""
-    if AB_KEY in run.manifest:
+    if run.record.ab is not None:
         return []
-    keys = comparison_keys(run.manifest)
-    model = _model(run.manifest)
+    keys = comparison_keys(run.record)
+    model = _model(run.record)
     case = {"workload": keys["workload"], "sampling": keys["sampling"], "model": model}
-    full_names, options = _full_names(run.manifest), load_options(run.manifest)
-    machine = {"hardware": keys["hardware"], "schema": run.manifest["schema"]}
+    full_names, options = _full_names(run.record), load_options(run.record)
     found = []
     for arm in run.arms:
         values = {figure.key: median(figure, Side(run=run, arm=arm)) for figure in FIGURES}
@@ -95,11 +93,11 @@ def points_of(run: StoredRun) -> list[Point]:
                 Point(
                     run_id=run.run_id,
                     path=str(run.path),
-                    utc=str(run.manifest.get("started_utc", "")),
+                    utc=run.record.started_utc,
                     commit=_commit(run),
                     case=_hash(case),
                     case_text=", ".join([keys["workload"]["model"], keys["workload"]["name"], *model.values()]),
-                    fingerprint=_hash(machine),
+                    fingerprint=_hash(keys["hardware"]),
                     fingerprint_text=_machine_text(keys["hardware"]),
                     arm=arm,
                     full_arm=full_names.get(arm, arm),
@@ -168,35 +166,32 @@ def _commits(points: list[Point]) -> list[Commit]:
 
 
 def _commit(run: StoredRun) -> str:
-    git: Mapping[str, Any] = run.manifest.get("git") or {}
-    sha = git.get("sha")
-    return f"{sha}{'+' if git.get('dirty') else ''}" if sha else run.run_id
+    git = run.record.git
+    return f"{git.sha}{'+' if git.dirty else ''}" if git and git.sha else run.run_id
 
 
-def _model(manifest: Mapping[str, Any]) -> dict[str, str]:
+def _model(record: RunRecord) -> dict[str, str]:
     """What another model of the same name differs in, as far as the run says."""
-    model = manifest.get("model")
-    if not isinstance(model, Mapping):
-        return {}
-    found = {name: str(model[name]) for name in ("dtype", "device") if model.get(name)}
-    if model.get("num_layers"):
-        found["num_layers"] = f"{model['num_layers']} layers"
-    return found | ({"synthetic": "random weights"} if model.get("synthetic") else {})
+    model = record.model or ModelRecord()
+    found = {
+        "dtype": model.dtype,
+        "device": model.device,
+        "num_layers": f"{model.num_layers} layers" if model.num_layers else None,
+        "synthetic": "random weights" if model.synthetic else None,
+    }
+    return {name: text for name, text in found.items() if text}
 
 
-def _full_names(manifest: Mapping[str, Any]) -> dict[str, str]:
+def _full_names(record: RunRecord) -> dict[str, str]:
     """By label, the arm with every switch that was asked for; empty for a run that another program made."""
-    config = manifest.get("config")
-    arms = config.get("arms") if isinstance(config, Mapping) else None
-    known = [arm for arm in arms or () if {"label", "strategy", "options", "engine"} <= set(arm)]
-    return {arm["label"]: arm_name(arm) for arm in known}
+    return {arm.label: arm.text for arm in record.config.arms} if record.config else {}
 
 
 def _machine_text(hardware: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in hardware.items() if value not in ("none", "unknown"))
 
 
-def _hash(value: Any) -> str:
+def _hash(value: Mapping[str, Mapping[str, str] | str]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
-from typing import Any
+
+from specbench.harness.store.run_record import RunRecord
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # Options of `run` that say nothing of the load: the experiment names its sides and blocks itself.
@@ -14,9 +14,9 @@ _LEFT_OUT_FLAGS = ("--json", "--quiet", "-q", "--certify-graphs")
 _OF_MANY_RUNS = ("--recipe", "--base", "--batch-sizes", "--resume")
 
 
-def load_options(manifest: Mapping[str, Any]) -> str:
+def load_options(record: RunRecord) -> str:
     """The options of the run's own command that both sides need, as typed; empty where they cannot be told."""
-    argv = [str(word) for word in manifest.get("argv") or ()]
+    argv = record.argv
     words = argv[argv.index("run") + 1 :] if "run" in argv[:2] else []
     names = {word.partition("=")[0] for word in words}
     if names & set(_OF_MANY_RUNS):

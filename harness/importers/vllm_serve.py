@@ -18,8 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from specbench.harness.metrics.metrics import results
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.codec import from_document
+from specbench.harness.store.directories import utc
 from specbench.harness.store.files import sha256_file
+from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import ImportRecord, RunRecord
 from specbench.harness.text import is_number
 from specbench.workloads.json_values import Json, JsonObject
 
@@ -77,7 +82,7 @@ def import_result(found: ServeResult, source: Path, output_dir: Path, argv: Sequ
     raw = found.raw
     arm = label or str(raw.get("label") or raw.get("backend") or SOURCE)
     notes = [f"imported: {SOURCE}", *found.notes, *_counters(raw)]
-    directory = RunDirectory.create(output_dir, f"vllm-{arm}", _manifest(found, source, arm, argv, notes))
+    directory = RunDirectory.create(output_dir, f"vllm-{arm}", _begun(found, source, arm, argv, notes))
     directory.append(arm, 0, requests=_requests(found), steps=_chunks(found))
     directory.finish(results(directory.frames()))
     return directory.path
@@ -132,45 +137,43 @@ def _laid_out(e2e_s: Sequence[float], duration_s: float) -> tuple[float, ...]:
     return tuple(starts)
 
 
-def _manifest(found: ServeResult, source: Path, arm: str, argv: Sequence[str], notes: list[str]) -> JsonObject:
+def _begun(found: ServeResult, source: Path, arm: str, argv: Sequence[str], notes: list[str]) -> RunRecord:
     raw = found.raw
     rate = raw.get("request_rate")
-    return {
-        "argv": list(argv),
-        "config": {"imported_from": source.name, "backend": raw.get("backend")},
-        "model": {"name": raw.get("model_id")},
-        "workload": {
-            "name": "vllm bench serve",
-            "rule": "as the client was told; prompts are not in its file",
-            "source": source.name,
-            "sha256": None,
-            "num_prompts": len(found.ttft_s),
-        },
-        "sampling": {
-            "max_concurrency": raw.get("max_concurrency"),
-            "request_rate": None if rate in (None, "inf") else rate,
-        },
-        **_started(raw),
-        "arms": [{"label": arm, "strategy": SOURCE, "config": {}, "notes": notes}],
-        "environment": {"git": None, "hardware": None, "software": None},
-        "imported": {
-            "source": SOURCE,
-            "file": source.name,
-            "sha256": sha256_file(source),
-            "date": raw.get("date"),
-            "absent": [*_ABSENT, *([] if found.texts else ["generated texts"])],
-            "reported": {k: v for k, v in raw.items() if not isinstance(v, (list, dict)) or k.startswith(_SPEC)},
-        },
+    sampling = {
+        "max_concurrency": raw.get("max_concurrency"),
+        "request_rate": None if rate in (None, "inf") else rate,
     }
+    imported = {
+        "source": SOURCE,
+        "file": source.name,
+        "sha256": sha256_file(source),
+        "date": raw.get("date"),
+        "absent": [*_ABSENT, *([] if found.texts else ["generated texts"])],
+        "reported": {k: v for k, v in raw.items() if not isinstance(v, (list, dict)) or k.startswith(_SPEC)},
+    }
+    return RunRecord(
+        argv=tuple(argv),
+        model=from_document(ModelRecord, {"name": raw.get("model_id")}, source.name),
+        workload=WorkloadRecord(
+            name="vllm bench serve",
+            rule="as the client was told; prompts are not in its file",
+            source=source.name,
+            num_prompts=len(found.ttft_s),
+        ),
+        sampling=from_document(SamplingRecord, sampling, source.name),
+        started_utc=_started(raw),
+        arms=(ArmRecord(label=arm, strategy=SOURCE, notes=tuple(notes)),),
+        imported=from_document(ImportRecord, imported, source.name),
+    )
 
 
-def _started(raw: JsonObject) -> dict[str, str]:
-    """When the client began, by its own clock without a zone; the time of the import where it does not say."""
+def _started(raw: JsonObject) -> str:
+    """When the client began, by its own clock without a zone; empty (the time of the import) where it does not say."""
     try:
-        begun = datetime.strptime(str(raw.get("date")), "%Y%m%d-%H%M%S")
+        return utc(datetime.strptime(str(raw.get("date")), "%Y%m%d-%H%M%S"))
     except ValueError:
-        return {}
-    return {"started_utc": begun.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        return ""
 
 
 def _counters(raw: JsonObject) -> list[str]:

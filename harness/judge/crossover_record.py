@@ -26,7 +26,7 @@ from specbench.harness.stats.crossover import (
     shares_best,
 )
 from specbench.harness.stats.spread import NUM_RESAMPLES
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.files import to_object
 
 SCHEMA = "specbench.crossover/1"
 RECORD_FILE = "crossover.json"  # where a sweep stores it
@@ -48,13 +48,13 @@ def crossover_record(
     loads = sorted({point.load for point in points})
     curves: dict[str, dict[str, _Curve]] = {}
     arms = []
-    for label in dict.fromkeys(str(arm["label"]) for point in points for arm in point.arms):
+    for label in dict.fromkeys(arm.label for point in points for arm in point.arms):
         cells, curves[label] = _arm(label, blocks, loads, draws)
         family, num_drafts = (families or {}).get(label, (label, None))
         about = {"label": label, "family": family, "num_drafts": num_drafts, "notes": _notes_of(label, points)}
         crossing = {**_crossings(curves[label], len(prompts)), "ideal": _ideal_crossing(cells)}
         arms.append({**about, "points": cells, "crossing": crossing})
-    return to_plain(
+    return to_object(
         {
             "schema": SCHEMA,
             "baseline": BASELINE,
@@ -102,7 +102,7 @@ def _figures(pairs: PairedBlocks, draws: Draws, blocks_RB: Array) -> dict[str, t
 def _blocks_of(label: str, load: int, blocks: Sequence[PointBlocks]) -> PointBlocks | None:
     """The first that measured the arm, else the first that has it at all."""
     at_load = (own for own in blocks if own.point.load == load)
-    having = [own for own in at_load if any(arm["label"] == label for arm in own.point.arms)]
+    having = [own for own in at_load if any(arm.label == label for arm in own.point.arms)]
     return next((own for own in having if label in own.arms), having[0] if having else None)
 
 
@@ -115,12 +115,12 @@ def _pairs(label: str, own: PointBlocks) -> PairedBlocks | None:
 
 def _cell(label: str, own: PointBlocks) -> dict[str, Any]:
     """What the arm did there by itself: medians over blocks, its state, and what the roofline would allow."""
-    described = next(arm for arm in own.point.arms if arm["label"] == label)
+    described = next(arm for arm in own.point.arms if arm.label == label)
     found = own.arms.get(label)
     return {
         "run": own.point.run_id,
-        "status": described.get("status") or ("ok" if found else "pending"),
-        "error": described.get("error") or "",
+        "status": described.status,
+        "error": described.error,
         "num_blocks": found.num_blocks if found else 0,
         "tps_median": _median(found.tps_B) if found else None,
         "tpot_ms": _median(found.tpot_ms_B) if found else None,
@@ -183,9 +183,7 @@ def _best(
 
 
 def _notes_of(label: str, points: Sequence[LoadPoint]) -> list[str]:
-    return list(
-        dict.fromkeys(n for p in points for arm in p.arms if arm["label"] == label for n in arm.get("notes", ()))
-    )
+    return list(dict.fromkeys(n for p in points for arm in p.arms if arm.label == label for n in arm.notes))
 
 
 def _method(counts: Sequence[int], num_prompts: int) -> str:

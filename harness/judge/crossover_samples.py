@@ -15,17 +15,18 @@ import pandas as pd
 
 from specbench.harness.metrics.latency import throughput_metrics, tpot_by_request_ms
 from specbench.harness.stats.crossover import Array, PairedBlocks
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LoadPoint:
-    """A run at one load. `arms`: as `run.json` describes them; `requests`: its raw rows. `ideal`: figures of the
+    """A run at one load. `arms`: as the run record describes them; `requests`: its raw rows. `ideal`: figures of the
     roofline by arm label, empty where nobody asked for them."""
 
     load: int
     run_id: str
-    arms: Sequence[Mapping[str, Any]]
+    arms: Sequence[ArmRecord]
     requests: pd.DataFrame
     ideal: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -56,7 +57,7 @@ class PointBlocks:
 
     def baseline(self, strategy: str) -> str | None:
         """The first arm of that strategy that was measured."""
-        return next((a["label"] for a in self.point.arms if _strategy(a) == strategy and a["label"] in self.arms), None)
+        return next((a.label for a in self.point.arms if _strategy(a) == strategy and a.label in self.arms), None)
 
 
 def point_blocks(point: LoadPoint, prompts: Sequence[str]) -> PointBlocks:
@@ -128,5 +129,5 @@ def _tps(rows: pd.DataFrame) -> float:
     return float("nan") if found is None else float(found)
 
 
-def _strategy(arm: Mapping[str, Any]) -> str:
-    return str(arm.get("strategy") or arm["label"]).split(":")[0].replace("_", "-")
+def _strategy(arm: ArmRecord) -> str:
+    return (arm.strategy or arm.label).split(":")[0].replace("_", "-")

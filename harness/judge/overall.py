@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 INVALID = "invalid"  # rejected blocks, or a change between equal sides
 UNFINISHED = "unfinished"
 MIXED = "mixed"  # a metric improved and another regressed: TPOT decides
@@ -13,6 +10,6 @@ MOST_REJECTED = 0.2
 """Share of rejected blocks beyond which the whole measurement is invalid."""
 
 
-def decisive(record: Mapping[str, Any]) -> str:
-    """The verdict that counts, of `ab.json`: that of the whole; of one that goes both ways, TPOT's."""
-    return str(record["product"] if record["verdict"] == MIXED else record["verdict"])
+def decisive(verdict: str, product: str) -> str:
+    """The verdict that counts: that of the whole; of one that goes both ways, TPOT's, `product`."""
+    return product if verdict == MIXED else verdict

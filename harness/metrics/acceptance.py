@@ -7,15 +7,20 @@ k >= 1 is a verification; a row with k = 0 is a forward without draft.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from specbench.harness.stats.spread import ratio_interval
+from specbench.harness.store.results import (
+    Acceptance,
+    AcceptanceInterval,
+    PeerAcceptance,
+    SglangAcceptance,
+    VllmAcceptance,
+)
 
 
-def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str = "request_id") -> dict[str, Any]:
+def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str = "request_id") -> Acceptance:
     """Acceptance of one block, or of several blocks of one arm pooled.
 
     cluster: column of `steps` whose values are resampled for the interval (`request_id` inside a block; pooled blocks
@@ -38,20 +43,23 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
     verified = rows[rows["draft_depth"] >= 1]
     depth, accepted = verified["draft_depth"].to_numpy(), verified["num_accepted"].to_numpy()
     num_accepted, num_verified = int(accepted.sum()), len(verified)
-    return {
-        "acceptance_length": 1 + num_accepted / num_verified if num_verified else None,
-        "acceptance_length_by_request": _by_request(verified),
-        "acceptance_length_interval": _interval(verified, cluster),
-        "tokens_per_forward": rows["num_emitted"].sum() / len(rows) if len(rows) else None,
-        **_rates(verified),
-        "marginal": _marginal(depth, accepted),
-        "conditional": _conditional(depth, accepted),
-        "accepted_histogram": np.bincount(accepted).tolist() if num_verified else [],
-        "num_verifications": num_verified if len(steps) else None,
-        "num_forwards_without_draft": len(rows) - num_verified if len(steps) else None,
-        "num_truncated_tokens": _num_truncated(rows) if len(steps) else None,
-        "peers": {"vllm": _vllm(verified), "sglang": _sglang(requests, rows)},
-    }
+    nodes, is_chain = int(verified["num_proposed"].sum()), bool((verified["num_proposed"] == depth).all())
+    return Acceptance(
+        acceptance_length=1 + num_accepted / num_verified if num_verified else None,
+        acceptance_length_by_request=_by_request(verified),
+        acceptance_length_interval=_interval(verified, cluster),
+        tokens_per_forward=float(rows["num_emitted"].sum() / len(rows)) if len(rows) else None,
+        draft_acceptance_rate=num_accepted / nodes if num_verified and is_chain else None,
+        accepted_depth_rate=num_accepted / int(depth.sum()) if num_verified else None,
+        accepted_per_verified=(num_accepted + num_verified) / (nodes + num_verified) if num_verified else None,
+        marginal=_marginal(depth, accepted),
+        conditional=_conditional(depth, accepted),
+        accepted_histogram=tuple(np.bincount(accepted).tolist()) if num_verified else (),
+        num_verifications=num_verified if len(steps) else None,
+        num_forwards_without_draft=len(rows) - num_verified if len(steps) else None,
+        num_truncated_tokens=_num_truncated(rows) if len(steps) else None,
+        peers=PeerAcceptance(vllm=_vllm(verified), sglang=_sglang(requests, rows)),
+    )
 
 
 def _num_truncated(rows: pd.DataFrame) -> int:
@@ -66,71 +74,59 @@ def _by_request(verified: pd.DataFrame) -> float | None:
     return float(1 + verified.groupby(keys)["num_accepted"].mean().mean())
 
 
-def _interval(verified: pd.DataFrame, cluster: str) -> dict[str, Any] | None:
+def _interval(verified: pd.DataFrame, cluster: str) -> AcceptanceInterval | None:
     if verified.empty:
         return None
     sums = verified.groupby(cluster)["num_accepted"].agg(["sum", "count"])
     interval = ratio_interval(sums["sum"], sums["count"])
     if interval is None:
         return None
-    return {
-        "low": 1 + interval.low,
-        "high": 1 + interval.high,
-        "num_clusters": interval.num_clusters,
-        "method": interval.describe({"request_id": "requests", "prompt_id": "prompts"}.get(cluster, cluster)),
-    }
+    return AcceptanceInterval(
+        low=1 + interval.low,
+        high=1 + interval.high,
+        num_clusters=interval.num_clusters,
+        method=interval.describe({"request_id": "requests", "prompt_id": "prompts"}.get(cluster, cluster)),
+    )
 
 
-def _rates(verified: pd.DataFrame) -> dict[str, float | None]:
-    accepted, nodes = verified["num_accepted"].sum(), verified["num_proposed"].sum()
-    is_chain = bool((verified["num_proposed"] == verified["draft_depth"]).all())
-    if verified.empty:
-        return {"draft_acceptance_rate": None, "accepted_depth_rate": None, "accepted_per_verified": None}
-    return {
-        "draft_acceptance_rate": accepted / nodes if is_chain else None,
-        "accepted_depth_rate": accepted / verified["draft_depth"].sum(),
-        "accepted_per_verified": (accepted + len(verified)) / (nodes + len(verified)),
-    }
-
-
-def _marginal(depth: np.ndarray, accepted: np.ndarray) -> list[float]:
+def _marginal(depth: np.ndarray, accepted: np.ndarray) -> tuple[float, ...]:
     positions = range(1, int(depth.max(initial=0)) + 1)
-    return [float((accepted >= i).sum() / (depth >= i).sum()) for i in positions]
+    return tuple(float((accepted >= i).sum() / (depth >= i).sum()) for i in positions)
 
 
-def _conditional(depth: np.ndarray, accepted: np.ndarray) -> list[float | None]:
+def _conditional(depth: np.ndarray, accepted: np.ndarray) -> tuple[float | None, ...]:
     """None at a position that no draft reached."""
     rates: list[float | None] = []
     for i in range(1, int(depth.max(initial=0)) + 1):
         reached = int(((accepted >= i - 1) & (depth >= i)).sum())
         rates.append(float((accepted >= i).sum() / reached) if reached else None)
-    return rates
+    return tuple(rates)
 
 
-def _vllm(verified: pd.DataFrame) -> dict[str, Any]:
+def _vllm(verified: pd.DataFrame) -> VllmAcceptance:
     """vLLM v1/spec_decode/metrics.py: counters over requests and steps that had drafts."""
     if verified.empty:
-        return {"mean_acceptance_length": None, "draft_acceptance_rate": None, "per_position": []}
+        return VllmAcceptance()
     accepted = verified["num_accepted"].to_numpy()
     positions = range(1, int(verified["draft_depth"].max()) + 1)
-    return {
-        "mean_acceptance_length": 1 + accepted.sum() / len(accepted),
-        "draft_acceptance_rate": accepted.sum() / verified["num_proposed"].sum(),
-        "per_position": [float((accepted >= i).mean()) for i in positions],
-    }
+    return VllmAcceptance(
+        mean_acceptance_length=float(1 + accepted.sum() / len(accepted)),
+        draft_acceptance_rate=float(accepted.sum() / verified["num_proposed"].sum()),
+        per_position=tuple(float((accepted >= i).mean()) for i in positions),
+    )
 
 
-def _sglang(requests: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Any]:
+def _sglang(requests: pd.DataFrame, rows: pd.DataFrame) -> SglangAcceptance:
     """SGLang's scheduler log and per-request meta info (spec_verify_ct, avg_spec_accept_length)."""
     if rows.empty:
-        return {"accept_length": None, "accept_rate": None, "avg_spec_accept_length": None}
+        return SglangAcceptance()
     keys = [name for name in ("repeat", "request_id") if name in rows and name in requests]
     forwards = rows.groupby(keys).size()
     tokens = requests.set_index(keys)["num_output_tokens"].reindex(forwards.index).dropna()
     most_nodes = int(rows["num_proposed"].max())
     per_request = tokens / forwards.reindex(tokens.index)
-    return {
-        "accept_length": (rows["num_accepted"].sum() + len(rows)) / len(rows),
-        "accept_rate": rows["num_accepted"].sum() / (len(rows) * most_nodes) if most_nodes else None,
-        "avg_spec_accept_length": float(per_request.mean()) if len(per_request) else None,
-    }
+    return SglangAcceptance(
+        accept_length=float((rows["num_accepted"].sum() + len(rows)) / len(rows)),
+        accept_rate=float(rows["num_accepted"].sum() / (len(rows) * most_nodes)) if most_nodes else None,
+        avg_spec_accept_length=float(per_request.mean()) if len(per_request) else None,
+    )

@@ -5,11 +5,9 @@ A decode round is a step of kind `decode`; decode figures come from those, and m
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
-from specbench.harness.stats.spread import percentiles
+from specbench.harness.stats.spread import percentiles, under
 
 RESIDUAL_LIMIT = 0.03
 """A residual beyond this fraction of TPOT means that the phases do not explain the speed."""
@@ -37,7 +35,7 @@ def step_table(steps: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def round_metrics(table: pd.DataFrame) -> dict[str, Any]:
+def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
     """Figures of the decode rounds of a `step_table`; None without any, numbers of steps without any step.
 
     decode_tps: tokens of the decode rounds / time in them, gaps in front included. round_ms: their duration.
@@ -49,8 +47,10 @@ def round_metrics(table: pd.DataFrame) -> dict[str, Any]:
     padded = rounds["num_padded_rows"].sum()
     return {
         "decode_tps": rounds["emitted"].sum() / total_s if total_s > 0 else None,
-        "round_ms": _round_ms(rounds),
-        "gap_ms": {"mean": _mean_ms(rounds["gap_ns"]), **percentiles(rounds["gap_ns"].dropna() / _NS_PER_MS, 50)},
+        "round_ms.mean": _mean_ms(rounds["round_ns"]),
+        **under("round_ms", percentiles(rounds["round_ns"] / _NS_PER_MS, 50, 99)),
+        "gap_ms.mean": _mean_ms(rounds["gap_ns"]),
+        **under("gap_ms", percentiles(rounds["gap_ns"].dropna() / _NS_PER_MS, 50)),
         "syncs_per_round": float(rounds["num_syncs"].mean()) if len(rounds) else None,
         "mean_batch_size": float(rounds["batch_size"].mean()) if len(rounds) else None,
         "rows_per_round": float(rounds["num_padded_rows"].mean()) if len(rounds) else None,
@@ -58,28 +58,29 @@ def round_metrics(table: pd.DataFrame) -> dict[str, Any]:
         "row_padding": 1 - rounds["num_rows"].sum() / padded if padded else None,
         "num_decode_rounds": len(rounds) if len(table) else None,
         "num_mixed_steps": int((table["kind"] == "mixed").sum()) if len(table) else None,
-        "rounds_by_graph": rounds["graph"].value_counts().to_dict(),
+        **under("rounds_by_graph", rounds["graph"].value_counts().to_dict()),
     }
 
 
-def phase_metrics(phases: pd.DataFrame, table: pd.DataFrame) -> dict[str, dict[str, float]]:
+def phase_metrics(phases: pd.DataFrame, table: pd.DataFrame) -> dict[str, float | None]:
     """Median ms a decode round spends in each phase, `plain` and `instrumented` apart."""
     return {
-        "plain": _medians(_by_round(phases, table, instrumented=False)),
-        "instrumented": _medians(_by_round(phases, table, instrumented=True)),
+        **under("plain", _medians(_by_round(phases, table, instrumented=False))),
+        **under("instrumented", _medians(_by_round(phases, table, instrumented=True))),
     }
 
 
 def accounting_identity(
     requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFrame, table: pd.DataFrame, tpot_ms: float | None
-) -> dict[str, Any]:
+) -> tuple[dict[str, float | None], str | None]:
     """TPOT against what independently measured parts predict.
 
     predicted = (sum of phase means + mean gap) / tokens per forward, plus the time requests spent in or waiting for
     mixed steps, per token. Means are over the forwards of requests (a round of B requests counts B times), since that
     is what a token waits for. The gap is the recorded phase `gap`, else the host's time between steps. tpot_ms is the
     token-weighted TPOT; residual = (tpot_ms - predicted) / tpot_ms. Plain phases are used where there are any; those of
-    an instrumented capture, which is slower, give `residual_instrumented` instead. No residual without phases.
+    an instrumented capture, which is slower, give `residual_instrumented` instead. No residual without phases. The
+    second part says which phases were used: plain, instrumented, None.
     """
     rows = steps[~steps["is_prefill"].astype(bool)]
     num_tokens = rows["num_emitted"].sum()
@@ -87,18 +88,18 @@ def accounting_identity(
     source, wide = _phases_for_identity(phases, table)
     parts_ms = _parts_ms(wide, table)
     if not parts_ms or not num_tokens or not tpot_ms:
-        return {"source": source, "tpot_ms": tpot_ms, "predicted_tpot_ms": None}
+        return {"tpot_ms": tpot_ms, "predicted_tpot_ms": None}, source
     mixed_ms = _mixed_request_ms(requests, table) / num_tokens
     predicted_ms = num_forwards * sum(parts_ms.values()) / num_tokens + mixed_ms
-    return {
-        "source": source,
+    figures = {
         "tpot_ms": tpot_ms,
         "predicted_tpot_ms": predicted_ms,
         "residual" if source == "plain" else "residual_instrumented": (tpot_ms - predicted_ms) / tpot_ms,
-        "parts_ms": parts_ms,
+        **under("parts_ms", parts_ms),
         "tokens_per_decode_forward": num_tokens / num_forwards if num_forwards else None,
         "mixed_ms_per_token": mixed_ms,
     }
+    return figures, source
 
 
 def _by_round(phases: pd.DataFrame, table: pd.DataFrame, instrumented: bool) -> pd.DataFrame:
@@ -153,10 +154,6 @@ def _mixed_request_ms(requests: pd.DataFrame, table: pd.DataFrame) -> float:
     ended = last_ns.searchsorted(mixed["t_host_ns"], side="left")
     num_waiting = (begun - ended).clip(min=0)
     return float((mixed["host_ns"] * num_waiting).sum() / _NS_PER_MS)
-
-
-def _round_ms(rounds: pd.DataFrame) -> dict[str, float | None]:
-    return {"mean": _mean_ms(rounds["round_ns"]), **percentiles(rounds["round_ns"] / _NS_PER_MS, 50, 99)}
 
 
 def _mean_ms(durations_ns: pd.Series) -> float | None:

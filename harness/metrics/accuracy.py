@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
 
 import pandas as pd
 import pyarrow as pa
 from scipy import stats
 
 from specbench.harness.stats.paired import paired as paired_t
+from specbench.harness.store.results import AccuracyFigures, ItemPairs, Score, ScorePair
 
 DIRECTION = "higher_is_better"
 ACCURACY_SCHEMA = pa.schema(
@@ -37,35 +38,41 @@ def with_direction(rows: pd.DataFrame) -> pd.DataFrame:
     return rows if DIRECTION in rows else rows.assign(**{DIRECTION: None})
 
 
-def accuracy_figures(rows: pd.DataFrame, baseline: str) -> dict[str, Any]:
+def accuracy_figures(rows: pd.DataFrame, baseline: str) -> AccuracyFigures:
     """`scores`: one entry an arm, task, filter and metric; `pairs`: every other arm against `baseline`.
 
     `rows` has the columns of ACCURACY_SCHEMA. Values are fractions; `stderr` is s / sqrt(n), as lm-eval's for means.
     """
-    scores = [
-        dict(zip(["arm", *_KEYS], key, strict=True)) | _score(group["value"])
-        for key, group in rows.groupby(["arm", *_KEYS], sort=False)
-    ]
-    pairs = []
+    scores = [_score(group["value"], *key) for key, group in rows.groupby(["arm", *_KEYS], sort=False)]
+    pairs: list[ScorePair] = []
     for key, group in rows.groupby(_KEYS, sort=False):
         by_arm = dict(tuple(group.groupby("arm", sort=False)))
         if baseline in by_arm:
             named = dict(zip(_KEYS, key, strict=True))
             pairs += [
-                {"arm": arm, "baseline": baseline, **named} | paired(by_arm[baseline], own)
+                ScorePair(arm=arm, baseline=baseline, **named, items=paired(by_arm[baseline], own))
                 for arm, own in by_arm.items()
                 if arm != baseline
             ]
-    return {"scores": scores, "pairs": pairs}
+    return AccuracyFigures(scores=tuple(scores), pairs=tuple(pairs))
 
 
-def _score(values: pd.Series) -> dict[str, Any]:
+def _score(values: pd.Series, arm: str, task: str, version: str, filter: str, num_fewshot: int, metric: str) -> Score:
     n = len(values)
-    stderr = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else None
-    return {"value": float(values.mean()), "stderr": stderr, "n": n}
+    return Score(
+        arm=arm,
+        task=task,
+        version=version,
+        filter=filter,
+        num_fewshot=int(num_fewshot),
+        metric=metric,
+        value=float(values.mean()),
+        stderr=float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else None,
+        n=n,
+    )
 
 
-def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> dict[str, Any]:
+def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> ItemPairs:
     """Exact McNemar and the difference over the items that both answered. Values other than 0 and 1 have no McNemar
     (`p` is None) but the paired t interval of their difference, from two items on. `p_test`: of either test.
 
@@ -76,26 +83,34 @@ def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> dict[str, Any]:
     both = baseline.merge(arm, on="item", suffixes=("_base", "_arm"))
     n = len(both)
     if n == 0:
-        return {"n": 0, "same_output": None, "difference": None, "p": None, "p_test": None}
+        return ItemPairs(n=0)
     same = float((both["output_sha256_base"] == both["output_sha256_arm"]).mean())
     difference = float((both["value_arm"] - both["value_base"]).mean())
-    found = {"n": n, "same_output": same, "difference": difference, "p": None, "p_test": None}
+    found = ItemPairs(n=n, same_output=same, difference=difference)
     if not both[["value_base", "value_arm"]].isin([0.0, 1.0]).all(axis=None):
         change = (both["value_arm"] - both["value_base"]).to_numpy(dtype=float)
         interval = paired_t(change) if n >= 2 else None
         if interval is None:
             return found
-        return found | {"low": float(interval.low), "high": float(interval.high), "p_test": float(interval.p)}
+        return replace(found, low=float(interval.low), high=float(interval.high), p_test=float(interval.p))
     won = int((both["value_arm"] > both["value_base"]).sum())
     lost = int((both["value_arm"] < both["value_base"]).sum())
-    tested = mcnemar(won, lost, n)
-    return found | {"won": won, "lost": lost} | tested | {"p_test": tested["p"]}
+    return replace(mcnemar(won, lost, n), same_output=same, difference=difference)
 
 
-def mcnemar(won: int, lost: int, n: int) -> dict[str, float]:
-    """`p`, `low`, `high` and `detectable` of `won` and `lost` items among `n` paired ones; see `paired`."""
-    p = stats.binomtest(won, won + lost, 0.5).pvalue if won + lost else 1.0
+def mcnemar(won: int, lost: int, n: int) -> ItemPairs:
+    """Of `won` and `lost` items among `n` paired ones; see `paired`."""
+    p = float(stats.binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
     middle = (won - lost) / (n + 2)
     half = _Z_95 * math.sqrt(won + lost + 1 - (won - lost) ** 2 / (n + 2)) / (n + 2)
     detectable = (_Z_95 + _Z_POWER_80) * math.sqrt((won + lost + 1) / (n + 2) / n)
-    return {"p": float(p), "low": middle - half, "high": middle + half, "detectable": min(1.0, detectable)}
+    return ItemPairs(
+        n=n,
+        won=won,
+        lost=lost,
+        p=p,
+        p_test=p,
+        low=middle - half,
+        high=middle + half,
+        detectable=min(1.0, detectable),
+    )

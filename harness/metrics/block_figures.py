@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from specbench.harness.metrics.accounting import round_metrics, step_table
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
+from specbench.harness.store.results import Figures
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 
-def block_figures(frames: Frames) -> dict[tuple[str, int], dict[str, Any]]:
+def block_figures(frames: Frames) -> dict[tuple[str, int], Figures]:
     """By (arm, block), named as in `metrics.block_metrics`; not of failed blocks. What no comparison uses is left out:
     the rest of `block_metrics` takes most of the time."""
     steps = {key: rows for key, rows in frames.steps.groupby(["arm", "repeat"], sort=False)}
-    found: dict[tuple[str, int], dict[str, Any]] = {}
+    found: dict[tuple[str, int], Figures] = {}
     for key, requests in frames.requests.groupby(["arm", "repeat"], sort=False):
         if (requests["request_id"] == FAILED_ARM_REQUEST_ID).any():
             continue
@@ -26,16 +24,8 @@ def block_figures(frames: Frames) -> dict[tuple[str, int], dict[str, Any]]:
             **throughput_metrics(requests, rows),
             **latency_metrics(requests, rows),
             **round_metrics(step_table(rows)),
-            "acceptance": {
-                "tokens_per_forward": decoding["num_emitted"].sum() / len(decoding) if len(decoding) else None
-            },
+            "acceptance.tokens_per_forward": (
+                float(decoding["num_emitted"].sum() / len(decoding)) if len(decoding) else None
+            ),
         }
     return found
-
-
-def figure_at(figures: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """The figure at `path` of one block's, as ("tpot_ms", "mean"); None where the block has none."""
-    value: Any = figures
-    for key in path:
-        value = value.get(key) if value is not None else None
-    return value

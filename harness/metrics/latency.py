@@ -6,12 +6,10 @@ says `device`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from specbench.harness.stats.spread import percentiles
+from specbench.harness.stats.spread import percentiles, under
 
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
@@ -32,7 +30,7 @@ def tpot_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
     return (long[f"t_last{clock}_ns"] - long[f"t_first{clock}_ns"]) / (long["num_output_tokens"] - 1) / _NS_PER_MS
 
 
-def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
+def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]:
     """Times as users feel them; absent figures (no such request) are None.
 
     ttft_ms: first token - submit. tpot_ms: see tpot_by_request_ms; `mean` over requests, `weighted` over tokens
@@ -49,18 +47,23 @@ def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, An
     ttft_device = (done["t_first_device_ns"] - done["t_submit_ns"]) / _NS_PER_MS
     burst, chunks = _gaps_ms(steps, done)
     return {
-        "ttft_ms": {"mean": _mean(ttft), **percentiles(ttft, 50, 90, 99)},
-        "ttft_device_ms": {"mean": _mean(ttft_device)},
-        "tpot_ms": {"mean": _mean(tpot), "weighted": _weighted_tpot_ms(done), **percentiles(tpot, 50, 90, 99)},
-        "tpot_device_ms": {"mean": _mean(tpot_device)},
+        "ttft_ms.mean": _mean(ttft),
+        **under("ttft_ms", percentiles(ttft, 50, 90, 99)),
+        "ttft_device_ms.mean": _mean(ttft_device),
+        "tpot_ms.mean": _mean(tpot),
+        "tpot_ms.weighted": _weighted_tpot_ms(done),
+        **under("tpot_ms", percentiles(tpot, 50, 90, 99)),
+        "tpot_device_ms.mean": _mean(tpot_device),
         "e2e_per_token_ms": _mean((done["t_last_ns"] - done["t_submit_ns"]) / tokens / _NS_PER_MS),
-        "itl_ms": {"mean": _mean(burst), **percentiles(burst, 99)},
-        "icl_ms": {"mean": _mean(chunks), **percentiles(chunks, 50, 99)},
+        "itl_ms.mean": _mean(burst),
+        **under("itl_ms", percentiles(burst, 99)),
+        "icl_ms.mean": _mean(chunks),
+        **under("icl_ms", percentiles(chunks, 50, 99)),
         "tps_per_user": 1e3 / tpot.mean() if len(tpot) and tpot.mean() > 0 else None,
     }
 
 
-def throughput_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
+def throughput_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]:
     """Tokens and requests per second.
 
     tps: output tokens of all requests / window, the window from the first submit to the last token. requests_per_s:
@@ -93,7 +96,7 @@ def _gaps_ms(steps: pd.DataFrame, done: pd.DataFrame) -> tuple[np.ndarray, np.nd
     return np.concatenate([gaps, np.zeros(num_zeros)]), gaps
 
 
-def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
+def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]:
     if steps.empty or alive.empty:
         return {"steady_tps": None, "max_in_flight": None}
     start_ns = steps.groupby("request_id")["t_start_ns"].min().reindex(alive["request_id"]).to_numpy()
@@ -112,6 +115,6 @@ def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
     return {"steady_tps": visible / duration_s if duration_s > 0 else None, "max_in_flight": int(in_flight.max())}
 
 
-def _mean(values: Any) -> float | None:
+def _mean(values: pd.Series | np.ndarray) -> float | None:
     """None where there are none, or the engine does not tell them."""
     return float(np.mean(values)) if len(values) and not np.isnan(values).any() else None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,36 +10,17 @@ import pandas as pd
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.same_requests import pair_requests, same_output
 from specbench.harness.stats.spread import mean_interval
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Speedup:
-    """An arm against the baseline arm of the same run, on the same prompts.
-
-    tps_ratio is the ratio of the medians of TPS over repeats, with the extremes of the ratio within a repeat.
-    tpot_ratio is exp of the mean over prompts of log(baseline TPOT / arm TPOT), paired by repeat and prompt and
-    averaged over the repeats of a prompt, with its interval; above 1 the arm is faster. None where nothing pairs.
-    same_output_rate: share of the pairs whose tokens are identical.
-    """
-
-    baseline: str
-    tps_ratio: float | None
-    tps_ratio_min: float | None
-    tps_ratio_max: float | None
-    tpot_ratio: float | None
-    tpot_ratio_low: float | None
-    tpot_ratio_high: float | None
-    num_prompts: int
-    num_pairs: int
-    same_output_rate: float | None
-    method: str
+from specbench.harness.store.results import Figures, Speedup
 
 
 def speedup(
-    label: str, baseline: str, blocks: Mapping[tuple[str, int], Mapping[str, Any]], requests: pd.DataFrame
+    label: str, baseline: str, blocks: Mapping[tuple[str, int], Figures], requests: pd.DataFrame
 ) -> Speedup | None:
     """Arm `label` against arm `baseline`, None if that was not measured. `blocks`: figures by (arm, repeat)."""
-    tps = {name: {r: m["tps"] for (a, r), m in blocks.items() if a == name and m["tps"]} for name in (label, baseline)}
+    tps = {
+        name: {repeat: value for (arm, repeat), found in blocks.items() if arm == name and (value := found["tps"])}
+        for name in (label, baseline)
+    }
     if not tps[baseline]:
         return None
     ratios = [tps[label][r] / tps[baseline][r] for r in tps[label] if r in tps[baseline]]

@@ -5,7 +5,6 @@ It builds and warms one arm as a run does, traces its steady rounds, and ends by
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import traceback
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from specbench.harness.engines.traced import Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.run.prepare import manifest, prepare
+from specbench.harness.run.prepare import initial_record, prepare
 from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.devices import pick_device
 
@@ -46,10 +45,10 @@ def run_job(job: Job) -> None:
             write_node_maps(traced.node_maps, job.folder / NODES)
         ChildReport(
             subject=subject_of(arm, traced),
-            rounds={**dataclasses.asdict(traced.rounds), "median_ns": traced.rounds.median_ns},
+            rounds=traced.rounds,
             device=pick_device(c.device).type,
             notes=traced.notes,
-            manifest=manifest(run, ()),
+            record=initial_record(run, ()),
         ).write(job.folder)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
+from specbench.harness.engines.traced import SteadyRounds
 from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.codec import from_document, read_object, to_document, write_document
+from specbench.harness.store.run_record import RunRecord
 
 from .record import Subject
 
@@ -37,26 +38,11 @@ class Job:
         assert (self.trace is not None) == (self.tool == "torch")
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "config": to_plain(self.config.to_dict()),
-                "tool": self.tool,
-                "num_rounds": self.num_rounds,
-                "folder": str(self.folder),
-                "trace": None if self.trace is None else str(self.trace),
-            }
-        )
+        return json.dumps(to_document(self))
 
     @staticmethod
     def from_json(text: str) -> Job:
-        raw = json.loads(text)
-        return Job(
-            config=RunConfig.from_dict(raw["config"]),
-            tool=raw["tool"],
-            num_rounds=raw["num_rounds"],
-            folder=Path(raw["folder"]),
-            trace=None if raw["trace"] is None else Path(raw["trace"]),
-        )
+        return from_document(Job, json.loads(text), "job")
 
 
 class ChildError(TypedDict):
@@ -69,23 +55,21 @@ class ChildError(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChildReport:
-    """`engine.json`: the subject, the rounds (steady.SteadyRounds) as the engine and the host's clock
-    saw them, and the first lines of a run record (prepare.manifest) without the command."""
+    """`engine.json`: the subject, the rounds as the engine and the host's clock
+    saw them, and the beginning of a run record (prepare.initial_record)."""
 
     subject: Subject
-    rounds: dict[str, Any]
+    rounds: SteadyRounds
     device: str
     notes: tuple[str, ...]
-    manifest: dict[str, Any]
+    record: RunRecord
 
     def write(self, folder: Path) -> None:
-        text = json.dumps(to_plain(dataclasses.asdict(self)), indent=1)
-        (folder / REPORT).write_text(text, encoding="utf-8")
+        write_document(folder / REPORT, self)
 
     @staticmethod
     def read(folder: Path) -> ChildReport:
-        raw = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-        return ChildReport(**{**raw, "notes": tuple(raw["notes"]), "subject": Subject(**raw["subject"])})
+        return from_document(ChildReport, read_object(folder / REPORT), str(folder / REPORT))
 
 
 def write_error(folder: Path, error: BaseException) -> None:

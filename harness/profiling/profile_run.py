@@ -173,8 +173,8 @@ def _run(program: Sequence[str], folder: Path, what: str) -> str:
 
 def _slow_down(profiled: ChildReport, twin: ChildReport) -> SlowDown:
     return SlowDown(
-        profiled_round_ns=profiled.rounds["median_ns"],
-        unprofiled_round_ns=twin.rounds["median_ns"],
+        profiled_round_ns=profiled.rounds.median_ns,
+        unprofiled_round_ns=twin.rounds.median_ns,
     )
 
 

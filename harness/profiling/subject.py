@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.engines.traced import Traced
 
@@ -13,7 +15,7 @@ def subject_of(arm: ResolvedArm, traced: Traced) -> Subject:
     return Subject(
         arm=arm.config.label,
         strategy=arm.config.strategy,
-        config=dict(arm.described()),
+        config=dataclasses.asdict(arm.setup()),
         graph_plan=traced.graph_plan,
         batch_size=traced.rounds.batch_size,
         num_drafts=traced.num_drafts,

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specbench.harness.store.roofline_record import Machine
 from specbench.harness.text import is_number
 
-from .machine import Machine
 from .shape import ForwardShape
 
 PHASES = ("verify", "accept", "draft_first", "draft_next")

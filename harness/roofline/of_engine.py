@@ -8,9 +8,9 @@ from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.models.eagle1 import Eagle1Head
 from specbench.harness.models.eagle3 import Eagle3Head
 from specbench.harness.models.llama import LlamaModel
+from specbench.harness.store.roofline_record import Forwards, ForwardShape
 
-from .forwards import Forwards
-from .shape import ForwardShape, eagle1_shape, eagle3_shape, model_shape
+from .shape import eagle1_shape, eagle3_shape, model_shape
 
 
 def forwards_of(deployment: Deployment) -> Forwards | None:

@@ -16,11 +16,12 @@ import pandas as pd
 
 from specbench.harness.metrics.accounting import step_table
 from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.roofline_record import Forwards, Machine
+from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import Frames
 
-from .forwards import FORWARDS, Forwards
-from .ideal import PHASES, SAMPLING_BYTES, free_rows, round_s
-from .machine import Machine
+from .ideal import PHASES, SAMPLING_BYTES, Round, free_rows, round_s
 
 OTHER = "other"
 PLAIN, INSTRUMENTED = "plain", "instrumented"
@@ -91,9 +92,9 @@ class IdealArm:
         return IdealArm(**{**own, "measured": measured})
 
 
-def ideal_arms_of(manifest: Mapping[str, Any], frames: Frames, machine: Machine) -> list[IdealArm]:
+def ideal_arms_of(record: RunRecord, frames: Frames, machine: Machine) -> list[IdealArm]:
     """The same from what was read already. An arm whose ideal cannot be known says why, and has none."""
-    arms = [_arm(entry, manifest, frames, machine) for entry in manifest["arms"]]
+    arms = [_arm(entry, record, frames, machine) for entry in record.arms]
     base = next((arm for arm in arms if arm.strategy == BASELINE), None)
     return [_with_speedups(arm, base) for arm in arms]
 
@@ -157,32 +158,34 @@ def _phases_ms(
     return {}, ""
 
 
-def _arm(entry: Mapping[str, Any], manifest: Mapping[str, Any], frames: Frames, machine: Machine) -> IdealArm:
-    label, config = entry["label"], entry.get("config") or {}
-    measured = mean_round(frames, label, is_unpadded=config.get("drafter") == "unpadded")
-    arm = IdealArm(label=label, strategy=entry["strategy"], measured=measured)
+def _arm(entry: ArmRecord, record: RunRecord, frames: Frames, machine: Machine) -> IdealArm:
+    measured = mean_round(frames, entry.label, is_unpadded=entry.config.drafter == "unpadded")
+    arm = IdealArm(label=entry.label, strategy=entry.strategy, measured=measured)
     if measured is None:
         return replace(arm, unknown="no decode round was measured")
-    raw = (manifest.get(FORWARDS) or {}).get(label)
-    if raw is None:
+    forwards = record.forwards.get(entry.label)
+    if forwards is None:
         return replace(arm, unknown="run.json does not record the arm's passes; a version before this one wrote it")
-    forwards = Forwards.from_dict(raw)
     if forwards.dtype != machine.dtype:
         return replace(arm, unknown=f"the run is in {forwards.dtype}, the machine's limits are of {machine.dtype}")
-    ideal_ms = _ideal_ms(forwards, measured, machine, _is_greedy(manifest))
+    is_greedy = record.sampling is None or not record.sampling.temperature
+    ideal_ms = _ideal_ms(forwards, measured, machine, is_greedy)
     return replace(arm, ideal_ms=ideal_ms, free_rows=free_rows(machine, forwards.target))
 
 
 def _ideal_ms(forwards: Forwards, measured: MeanRound, machine: Machine, is_greedy: bool) -> dict[str, float]:
-    r = forwards.round(measured.batch, measured.context, measured.first_rows if forwards.drafter else None)
+    r = Round.tree(
+        measured.batch,
+        measured.context,
+        num_nodes=forwards.num_drafts + 1,
+        depth=forwards.depth,
+        topk=forwards.topk,
+        first_rows=measured.first_rows if forwards.drafter else None,
+    )
     # Greedy: the logits are written and read once, as they are.
     logit_bytes = 2.0 * forwards.target.number_bytes if is_greedy else SAMPLING_BYTES
     found = round_s(machine, forwards.target, forwards.drafter, r, logit_bytes)
     return {phase: seconds * 1e3 for phase, seconds in found.items()}
-
-
-def _is_greedy(manifest: Mapping[str, Any]) -> bool:
-    return not (manifest.get("sampling") or {}).get("temperature")
 
 
 def _with_speedups(arm: IdealArm, base: IdealArm | None) -> IdealArm:

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from specbench.harness.models.linear import Linear
-
-from .machine import MEASURED, Machine
+from specbench.harness.store.roofline_record import MEASURED, Machine
 
 _REPEATS = 7
 _READ_BYTES = {"cuda": 1 << 31, "cpu": 1 << 28}  # far beyond the last cache
@@ -29,8 +28,11 @@ _FEW, _MANY = 64, 576  # tiny kernels
 
 
 @torch.inference_mode()
-def probe(device: torch.device | str, dtype: torch.dtype) -> Machine:
-    """See `measure_machine`."""
+def measure_machine(device: torch.device | str, dtype: torch.dtype) -> Machine:
+    """Measures the device, in a few seconds and a few GiB of its memory; on a CPU with torch's number of threads.
+
+    The device must be idle: what else runs there lowers the limits, and the ideal looks nearer than it is.
+    """
     where = torch.device(device)
     if where.type not in _READ_BYTES:
         raise ValueError(f"device: {where.type!r} is not known; allowed: {', '.join(_READ_BYTES)}")

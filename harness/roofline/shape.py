@@ -6,56 +6,12 @@ norms and biases (thousands of numbers beside millions). Kernels are counted as 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-
 from specbench.harness.models.config import ModelConfig
-from specbench.workloads.json_values import Json
-
-from .machine import read_record
+from specbench.harness.store.roofline_record import ForwardShape
 
 # Of a layer: qkv, rope and KV write, attention, o, norm, gate and up, their product, down, norm. Before the layers: the
 # embedding and the first norm. Of lm_head: the product, and the token from its logits.
 _LAYER_KERNELS, _EMBED_KERNELS, _HEAD_KERNELS = 9, 2, 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ForwardShape:
-    """Sizes of one model's pass.
-
-    layer_params: in the matrix products of its layers, lm_head apart. first_params: more of them that only the first
-    pass of a round has. head_params: of lm_head, whose outputs are vocab_size. number_bytes: size of a weight and of a
-    cached number. num_kernels: without lm_head; num_head_kernels: with what makes a token of its logits.
-    """
-
-    layer_params: int
-    first_params: int
-    head_params: int
-    vocab_size: int
-    num_layers: int
-    num_q_heads: int
-    num_kv_heads: int
-    head_dim: int
-    number_bytes: int
-    num_kernels: int
-    num_head_kernels: int
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value, least = getattr(self, field.name), 0 if field.name in ("first_params", "num_kernels") else 1
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"shape.{field.name}: {value!r} is not allowed; must be a whole number >= {least}")
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.number_bytes
-
-    def to_dict(self) -> dict[str, int]:
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(raw: Json) -> ForwardShape:
-        """What `to_dict` made. ValueError for anything else."""
-        return read_record(ForwardShape, raw, "shape")
 
 
 def model_shape(config: ModelConfig, number_bytes: int) -> ForwardShape:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from specbench.harness.engines.base import Engine, Model, ResolvedArm, with_arm
 from specbench.harness.engines.load import Load
@@ -20,6 +19,10 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.options import Conditions
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.inputs_record import SamplingRecord, WorkloadRecord
+from specbench.harness.store.purpose import NO_PURPOSE, Purpose
+from specbench.harness.store.run_record import RunRecord
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.asset_table import asset_of_workload
 from specbench.workloads.assets import resolve
@@ -135,39 +138,32 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def manifest(run: PreparedRun, argv: Sequence[str]) -> dict[str, Any]:
-    """The first run.json: everything known before the first block."""
-    c = run.config
-    return dict(
-        argv=list(argv),
-        config=c.to_dict(),
-        model=dict(run.model.described),
-        workload=dict(
-            name=run.workload.name,
-            rule=run.workload.rule,
-            source=run.workload.source,
-            sha256=run.workload.sha256,
-            num_prompts=len(run.workload.prompts),
-            synthetic=run.workload.synthetic,
+def initial_record(run: PreparedRun, argv: Sequence[str], purpose: Purpose = NO_PURPOSE) -> RunRecord:
+    """Everything known before the first block."""
+    workload = run.workload
+    return RunRecord(
+        argv=tuple(argv),
+        config=run.config,
+        model=run.model.described,
+        workload=WorkloadRecord(
+            name=workload.name,
+            rule=workload.rule,
+            source=workload.source,
+            sha256=workload.sha256,
+            num_prompts=len(workload.prompts),
+            synthetic=workload.synthetic,
         ),
-        sampling=dict(
-            temperature=c.temperature,
-            top_k=c.top_k,
-            top_p=c.top_p,
-            ignore_eos=c.ignore_eos,
-            seed=c.seed,
-            max_concurrency=c.max_concurrency,
-            request_rate=c.request_rate,
-        ),
-        arms=[
-            dict(
+        sampling=SamplingRecord.of(run.config),
+        arms=tuple(
+            ArmRecord(
                 label=a.config.label,
                 strategy=a.config.strategy,
-                config=dict(a.described()),
-                graph_parts=dict(a.graph_parts),
-                notes=list(a.notes),
-                unknown={fact.value: reason for fact, reason in run.engine.capabilities().unknown.items()},
+                config=a.setup(),
+                graph_parts=a.graph_parts,
+                notes=a.notes,
+                unknown=run.engine.capabilities().unknown,
             )
             for a in run.arms
-        ],
+        ),
+        purpose=purpose,
     )

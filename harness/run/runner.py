@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 from specbench.harness.engines.base import Deployment, ResolvedArm
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.metrics.metrics import results
-from specbench.harness.roofline.forwards import FORWARDS
 from specbench.harness.roofline.of_engine import forwards_of
 from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
-from specbench.harness.store.environment import collect_environment, hardware_line
+from specbench.harness.store.environment import collect_environment
+from specbench.harness.store.inputs_record import ModelRecord, WorkloadRecord
 from specbench.harness.store.journal import OpenBlock
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -25,24 +26,26 @@ _SAME_MODEL = ("name", "sha256", "dtype", "device", "num_layers")
 
 def check_same_machine(directory: RunDirectory) -> None:
     """A run goes on on the hardware where it began; ValueError otherwise."""
-    before, now = hardware_line(directory.manifest["environment"]), hardware_line(collect_environment())
+    before, now = (e.describe_hardware() for e in (directory.record.environment, collect_environment()))
     if before != now:
         raise ValueError(f"resume: {directory.path} was measured on {before}, this is {now}; start a new run")
 
 
 def check_same_inputs(directory: RunDirectory, run: PreparedRun) -> None:
     """A resumed run must send the same prompts to the same model; ValueError otherwise."""
-    stored, model = directory.manifest["workload"]["sha256"], directory.manifest["model"]
+    workload, model = directory.record.workload or WorkloadRecord(), directory.record.model or ModelRecord()
+    stored = workload.sha256 or ""
     if stored != run.workload.sha256:
         raise ValueError(
             f"resume: {directory.path} was measured on prompts {stored[:12]}, they are now {run.workload.sha256[:12]}; "
             "start a new run"
         )
     for key in _SAME_MODEL:
-        if model.get(key) != run.model.described.get(key):
+        before, now = getattr(model, key), getattr(run.model.described, key)
+        if before != now:
             raise ValueError(
-                f"resume: {directory.path} was measured with the model's {key} {model.get(key)!r}, it is now "
-                f"{run.model.described.get(key)!r}; start a new run"
+                f"resume: {directory.path} was measured with the model's {key} {before!r}, it is now "
+                f"{now!r}; start a new run"
             )
 
 
@@ -92,12 +95,10 @@ class Arms:
         warmup = WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s)
         self._progress.say(f"{label}: warming up")
         deployment.warm_up(self._run.load, warmup)
-        described = {**arm.described(), "warmup": warmup.describe()}
-        self._directory.describe_arm(label, config=described, engine=deployment.described)
-        forwards = forwards_of(deployment)
+        self._directory.describe_arm(label, config=arm.setup(), warmup=warmup.describe(), engine=deployment.described)
+        forwards, record = forwards_of(deployment), self._directory.record
         if forwards is not None:
-            others = self._directory.manifest.get(FORWARDS, {})
-            self._directory.note(**{FORWARDS: {**others, label: forwards.to_dict()}})
+            self._directory.put(replace(record, forwards={**record.forwards, label: forwards}))
 
     def _measure(self, arm: ResolvedArm, repeat: int, block: OpenBlock) -> bool:
         """A function of its own so that nothing keeps a failed deployment alive."""

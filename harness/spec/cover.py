@@ -77,7 +77,7 @@ def _product(device: str) -> Iterator[Cell]:
 
 def _is_legal(cell: Cell, check: CheckArm) -> bool:
     try:
-        drafter = check(parse_arm(cell.text())).described()["drafter"]
+        drafter = check(parse_arm(cell.text())).setup().drafter
     except ValueError:
         return False
     return (drafter or "padded") == cell.drafter  # one without a drafter has no such choice

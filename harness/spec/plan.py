@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from specbench.harness.checkpoints.shipped_heads import shipped_names
 from specbench.harness.registry import default_arms
@@ -14,6 +12,7 @@ from .ablation import factor_notes, factor_rows, parse_factors
 from .arm import STRATEGY_KEYS, ArmConfig, parse_arm, with_own_keys
 from .measured_acceptance import find_measured, with_measured_rates
 from .options import Conditions, RunOptions
+from .purposes import Ablation, AblationRow, RecipeRecord, RecipeRow
 from .recipe_files import Base, Recipe
 from .run_config import RunConfig
 from .variant import CheckArm, Variant, measured_once, with_switches
@@ -21,24 +20,42 @@ from .variant import CheckArm, Variant, measured_once, with_switches
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
-    """`config` with its arms; `batch_sizes` to run it at; `record` goes into run.json and says what tables to make."""
+    """`config` with its arms; `batch_sizes` to run it at; `recipe`, `ablation`: the table it is
+    for. `acceptance`: where forced acceptance that was measured comes from."""
 
     config: RunConfig
     batch_sizes: tuple[int, ...]
-    record: dict[str, Any]
+    recipe: RecipeRecord | None = None
+    ablation: Ablation | None = None
+    acceptance: str = ""
 
 
 def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
     """Raises ValueError for options that exclude each other, and for arms that cannot be read."""
-    arms, record = _arms(options, check)
-    config = plan_config(options, arms)
-    return RunPlan(config=config, batch_sizes=options.sizes, record={**record, **acceptance_record(options)})
+    if options.factor and options.base is None:
+        raise ValueError("factor: needs --base, the arm that one thing is changed of")
+    recipe, ablation = None, None
+    if isinstance(options.file, Base):
+        if options.strategy:
+            raise ValueError("strategy: --base brings its own arm; drop --strategy, or change the base with --factor")
+        arms, ablation = _base_arms(options, options.file, check)
+    elif isinstance(options.file, Recipe):
+        arms, recipe = _recipe_arms(options, options.file)
+    else:
+        arms = [named_arm(text, options) for text in options.strategy or default_strategies(options)]
+    return RunPlan(
+        config=plan_config(options, arms),
+        batch_sizes=options.sizes,
+        recipe=recipe,
+        ablation=ablation,
+        acceptance=acceptance_note(options),
+    )
 
 
-def acceptance_record(options: RunOptions) -> dict[str, str]:
-    """What run.json says of measured acceptance."""
+def acceptance_note(options: RunOptions) -> str:
+    """Where measured acceptance comes from; empty for any other."""
     found = find_measured(options.acceptance)
-    return {} if found is None else {"acceptance": found.note}
+    return "" if found is None else found.note
 
 
 def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
@@ -61,44 +78,33 @@ def default_strategies(conditions: Conditions) -> list[str]:
     return default_arms(has_head=conditions.load_format == "auto" and conditions.model in shipped_names())
 
 
-def _arms(options: RunOptions, check: CheckArm) -> tuple[list[ArmConfig], dict[str, Any]]:
-    if options.factor and options.base is None:
-        raise ValueError("factor: needs --base, the arm that one thing is changed of")
-    if isinstance(options.file, Base):
-        if options.strategy:
-            raise ValueError("strategy: --base brings its own arm; drop --strategy, or change the base with --factor")
-        return _base_arms(options, options.file, check)
-    if isinstance(options.file, Recipe):
-        return _recipe_arms(options, options.file)
-    return [named_arm(text, options) for text in options.strategy or default_strategies(options)], {}
-
-
-def _recipe_arms(options: RunOptions, recipe: Recipe) -> tuple[list[ArmConfig], dict[str, Any]]:
+def _recipe_arms(options: RunOptions, recipe: Recipe) -> tuple[list[ArmConfig], RecipeRecord]:
     rows = list(recipe.rows)
     if options.strategy or not rows:
         texts = [with_own_keys(t, options.switches) for t in options.strategy or default_strategies(options)]
         rows = [Variant(label=text, arm=parse_arm(text), baseline=n == 0) for n, text in enumerate(texts)]
     rows, notes = measured_once([with_switches(row, options.switches) for row in rows])
-    described = {
-        "name": recipe.name,
-        "sha256": recipe.sha256,
-        "report": dataclasses.asdict(recipe.report),
-        "rows": [dict(name=r.label, label=r.the_arm.label, baseline=r.baseline, claim=r.claim) for r in rows],
-        "notes": notes,
-    }
+    described = RecipeRecord(
+        name=recipe.name,
+        sha256=recipe.sha256,
+        report=recipe.report,
+        rows=tuple(RecipeRow(name=r.label, label=r.the_arm.label, baseline=r.baseline, claim=r.claim) for r in rows),
+        notes=tuple(notes),
+    )
     arms = {id(row.arm): row.the_arm for row in rows}.values()
-    return [with_measured_rates(arm) for arm in arms], {"recipe": described}
+    return [with_measured_rates(arm) for arm in arms], described
 
 
-def _base_arms(options: RunOptions, base: Base, check: CheckArm) -> tuple[list[ArmConfig], dict[str, Any]]:
+def _base_arms(options: RunOptions, base: Base, check: CheckArm) -> tuple[list[ArmConfig], Ablation]:
     factors = parse_factors(options.factor) if options.factor else base.factors
     rows = factor_rows(base, factors, options.switches, check)
-    described = {
-        "base": base.name,
-        "summary": base.summary,
-        "rows": [
-            dict(switch=r.switch, value=r.value, label=r.label if r.arm else None, refused=r.refused) for r in rows
-        ],
-        "notes": factor_notes(rows),
-    }
-    return [row.arm for row in rows if row.arm is not None], {"factors": described}
+    described = Ablation(
+        base=base.name,
+        summary=base.summary,
+        rows=tuple(
+            AblationRow(switch=r.switch, value=r.value, label=r.label if r.arm else None, refused=r.refused)
+            for r in rows
+        ),
+        notes=tuple(factor_notes(rows)),
+    )
+    return [row.arm for row in rows if row.arm is not None], described

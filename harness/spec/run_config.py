@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .arm import ArmConfig
 from .options import Conditions
-
-# A workload was a table of its own in records written before its options stood flat; as it named them.
-_NESTED = {"name": "dataset_name", "path": "dataset_path"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,23 +33,3 @@ class RunConfig(Conditions):
         twice = [label for label in labels if labels.count(label) > 1]
         if twice:
             raise ValueError(f"strategy: {twice[0]!r} is given twice; every arm must differ")
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @staticmethod
-    def from_dict(raw: Mapping[str, Any]) -> RunConfig:
-        """The config of a stored run. Raises ValueError for one that this version did not write."""
-        values = dict(raw)
-        nested = values.pop("workload", {})
-        values |= {_NESTED.get(name, name): value for name, value in nested.items() if name != "vocab_size"}
-        try:
-            values["arms"] = tuple(ArmConfig(**arm) for arm in raw["arms"])
-            values["stop_token_ids"] = tuple(raw["stop_token_ids"])
-            # JSON has no infinity: it is stored as null.
-            values["request_rate"] = math.inf if raw["request_rate"] is None else float(raw["request_rate"])
-            return RunConfig(**values)
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"config: run.json was not written by this version ({error}); use the specbench that wrote it"
-            ) from error

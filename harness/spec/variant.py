@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from specbench.harness.store.arm_record import ArmSetup
+
 from .arm import GRAPH_PART_KEYS, STRATEGY_KEYS, ArmConfig, Switches, arm_key, own_keys, parse_arm
 
 
 class Resolved(Protocol):
     """An arm whose every switch is known."""
 
-    def described(self) -> Mapping[str, object]:
-        """Its switches by name."""
+    def setup(self) -> ArmSetup:
+        """Its switches, for the record."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,11 @@ def spread(values: Sequence[float]) -> Spread:
         iqr=float(high - low),
         n=len(array),
     )
+
+
+def under(prefix: str, figures: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The same under names that begin with `prefix` and a dot."""
+    return {f"{prefix}.{name}": value for name, value in figures.items()}
 
 
 def percentiles(values: ArrayLike, *ranks: int) -> dict[str, float]:

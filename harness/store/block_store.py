@@ -14,9 +14,9 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,7 @@ from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_
 from specbench.harness.text import slug
 
 Block = tuple[str, int]
+_Read = TypeVar("_Read")
 _REQUESTS_LAST = ("steps", "phases", "requests")
 
 
@@ -38,10 +39,12 @@ class BlockStore:
         self._path = path
         self._parts = path / "parts"
         self._journals = path / "journal"
+        self._read: dict[str, pa.Table] = {}  # all rows, once they were asked for
 
     def write(self, arm: str, repeat: int, tables: Mapping[str, pa.Table], error: str | None) -> None:
         """Stores one block as parts; `error`: why it failed."""
         self._parts.mkdir(exist_ok=True)
+        self._read = {}
         tag = json.dumps({"arm": arm, "repeat": repeat, "error": error})
         for name in _REQUESTS_LAST:
             write_parquet(self._part(name, arm, repeat), tables[name].replace_schema_metadata({"specbench.block": tag}))
@@ -69,7 +72,8 @@ class BlockStore:
         blocks: dict[Block, str | None] = {}
         path = self._path / "requests.parquet"
         if path.exists():
-            table = _guarded(pq.read_table, path).select(["arm", "repeat", "request_id", "error"])
+            table = self._read["requests"] if self._read else _guarded(pq.read_table, path)
+            table = table.select(["arm", "repeat", "request_id", "error"])
             for row in table.group_by(["arm", "repeat", "request_id"]).aggregate([("error", "max")]).to_pylist():
                 failed = row["request_id"] == FAILED_ARM_REQUEST_ID
                 blocks[row["arm"], row["repeat"]] = row["error_max"] if failed else None
@@ -77,8 +81,10 @@ class BlockStore:
 
     def tables(self) -> dict[str, pa.Table]:
         """All rows so far, from parts and consolidated tables alike."""
-        parts = sorted(self._part_blocks())
-        return {name: self._table(name, parts) for name in TABLES}
+        if not self._read:
+            parts = sorted(self._part_blocks())
+            self._read = {name: self._table(name, parts) for name in TABLES}
+        return self._read
 
     def consolidate(self) -> list[str]:
         """Writes the tables of all blocks; the names of their files. The parts stay until `drop_parts`."""
@@ -127,7 +133,7 @@ def _file_name(arm: str, repeat: int) -> str:
     return f"{slug(arm)}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}-{repeat}"
 
 
-def _guarded(read: Any, path: Path) -> Any:
+def _guarded(read: Callable[[Path], _Read], path: Path) -> _Read:
     try:
         return read(path)
     except FileNotFoundError as error:

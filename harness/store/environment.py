@@ -6,11 +6,84 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import psutil
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitState:
+    """Commit of the specbench checkout, and whether its working tree differs."""
+
+    sha: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+
+    def describe(self) -> str:
+        return f"{self.sha or 'no commit'}{' with local changes' if self.dirty else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cpu:
+    model: str | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    usable_cores: int | None = None
+    flags: tuple[str, ...] = ()
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    name: str
+    memory_bytes: int | None = None
+    driver: str | None = None
+    max_sm_clock_mhz: float | None = None
+    power_limit_w: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hardware:
+    cpu: Cpu | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Software:
+    python: str | None = None
+    os: str | None = None
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+    torch_cuda: str | None = None
+    torch_cuda_devices: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Threads:
+    torch_intra_op: int | None = None
+    torch_inter_op: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """Nothing in it identifies the machine or a user. What is not known is None."""
+
+    hardware: Hardware | None = None
+    software: Software | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    threads: Threads | None = None
+    load_average: tuple[float, ...] | None = None
+
+    def describe_hardware(self) -> str:
+        """One line for the foot of a table: `1x NVIDIA H200, Intel Xeon ... (16 cores)`."""
+        found = self.hardware or Hardware()
+        names = [gpu.name for gpu in found.gpus]
+        parts = [f"{names.count(name)}x {name}" for name in dict.fromkeys(names)]
+        if found.cpu is not None:
+            parts.append(f"{found.cpu.model or 'unknown CPU'} ({found.cpu.logical_cores} logical cores)")
+        return ", ".join(parts) or "unknown hardware"
+
 
 _PACKAGES = (
     "specbench-harness",
@@ -44,19 +117,15 @@ _ENV_PREFIXES = ("TRITON_",)
 _GPU_QUERY = ("name", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
 
 
-def collect_environment() -> dict[str, Any]:
-    """Hardware, software, git state of the checkout, allowed environment variables, threads and load, as plain data.
-
-    Nothing in it identifies the machine or a user. What cannot be found out is None. Imports torch.
-    """
-    return {
-        "hardware": {"cpu": _cpu(), "gpus": _gpus()},
-        "software": _software(),
-        "git": git_state(),
-        "env": allowed_variables(os.environ),
-        "threads": _threads(),
-        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
-    }
+def collect_environment() -> Environment:
+    """Hardware, software, allowed environment variables, threads and load. Imports torch."""
+    return Environment(
+        hardware=Hardware(cpu=_cpu(), gpus=_gpus()),
+        software=_software(),
+        env=allowed_variables(os.environ),
+        threads=_threads(),
+        load_average=os.getloadavg() if hasattr(os, "getloadavg") else None,
+    )
 
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -64,18 +133,7 @@ def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in sorted(environ.items()) if k in _ENV_NAMES or k.startswith(_ENV_PREFIXES)}
 
 
-def hardware_line(environment: Mapping[str, Any]) -> str:
-    """One line for the foot of a table: `1x NVIDIA H200, Intel Xeon ... (16 cores)`."""
-    hardware = environment.get("hardware") or {}
-    cpu = hardware.get("cpu") or {}
-    names = [gpu["name"] for gpu in hardware.get("gpus") or []]
-    parts = [f"{names.count(name)}x {name}" for name in dict.fromkeys(names)]
-    if cpu:
-        parts.append(f"{cpu.get('model') or 'unknown CPU'} ({cpu.get('logical_cores')} logical cores)")
-    return ", ".join(parts) or "unknown hardware"
-
-
-def git_state(directory: Path | None = None) -> dict[str, Any] | None:
+def git_state(directory: Path | None = None) -> GitState | None:
     """Commit of the specbench checkout and whether the working tree differs; None outside one or without git.
 
     An installed copy may lie inside somebody else's repository, whose commit says nothing about this code.
@@ -86,11 +144,11 @@ def git_state(directory: Path | None = None) -> dict[str, Any] | None:
     if project is None or not project.is_file() or 'name = "specbench-harness"' not in project.read_text():
         return None
     status = _output(["git", "-C", str(where), "status", "--porcelain"])
-    return {
-        "sha": _output(["git", "-C", str(where), "rev-parse", "--verify", "-q", "HEAD"]),
-        "branch": _output(["git", "-C", str(where), "branch", "--show-current"]),
-        "dirty": None if status is None else status != "",
-    }
+    return GitState(
+        sha=_output(["git", "-C", str(where), "rev-parse", "--verify", "-q", "HEAD"]),
+        branch=_output(["git", "-C", str(where), "branch", "--show-current"]),
+        dirty=None if status is None else status != "",
+    )
 
 
 def _output(command: list[str]) -> str | None:
@@ -102,17 +160,17 @@ def _output(command: list[str]) -> str | None:
     return done.stdout.strip()
 
 
-def _cpu() -> dict[str, Any]:
+def _cpu() -> Cpu:
     fields = _cpuinfo()
     flags = set(fields.get("flags", fields.get("Features", "")).split())
-    return {
-        "model": fields.get("model name") or platform.processor() or platform.machine(),
-        "physical_cores": psutil.cpu_count(logical=False),
-        "logical_cores": psutil.cpu_count(logical=True),
-        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        "flags": [flag for flag in _CPU_FLAGS if flag in flags],
-        "memory_bytes": psutil.virtual_memory().total,
-    }
+    return Cpu(
+        model=fields.get("model name") or platform.processor() or platform.machine(),
+        physical_cores=psutil.cpu_count(logical=False),
+        logical_cores=psutil.cpu_count(logical=True),
+        usable_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        flags=tuple(flag for flag in _CPU_FLAGS if flag in flags),
+        memory_bytes=psutil.virtual_memory().total,
+    )
 
 
 def _cpuinfo() -> dict[str, str]:
@@ -125,28 +183,28 @@ def _cpuinfo() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _gpus() -> list[dict[str, Any]]:
+def _gpus() -> tuple[Gpu, ...]:
     """Every GPU the driver shows, whatever CUDA_VISIBLE_DEVICES says; empty without a driver."""
     text = _output(["nvidia-smi", f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"])
     return parse_gpus(text or "")
 
 
-def parse_gpus(text: str) -> list[dict[str, Any]]:
+def parse_gpus(text: str) -> tuple[Gpu, ...]:
     """nvidia-smi's CSV, one GPU a line; values it does not know (`[N/A]`) become None."""
     gpus = []
     for line in filter(None, text.splitlines()):
         name, memory_mib, driver, clock_mhz, power_w = (word.strip() for word in line.split(","))
         memory = _number(memory_mib)
         gpus.append(
-            {
-                "name": name,
-                "memory_bytes": None if memory is None else int(memory * 2**20),
-                "driver": driver,
-                "max_sm_clock_mhz": _number(clock_mhz),
-                "power_limit_w": _number(power_w),
-            }
+            Gpu(
+                name=name,
+                memory_bytes=None if memory is None else int(memory * 2**20),
+                driver=driver,
+                max_sm_clock_mhz=_number(clock_mhz),
+                power_limit_w=_number(power_w),
+            )
         )
-    return gpus
+    return tuple(gpus)
 
 
 def _number(text: str) -> float | None:
@@ -156,16 +214,16 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _software() -> dict[str, Any]:
+def _software() -> Software:
     import torch
 
-    return {
-        "python": platform.python_version(),
-        "os": f"{platform.system()} {platform.release()}",
-        "packages": {name: _version(name) for name in _PACKAGES},
-        "torch_cuda": torch.version.cuda,
-        "torch_cuda_devices": torch.cuda.device_count(),
-    }
+    return Software(
+        python=platform.python_version(),
+        os=f"{platform.system()} {platform.release()}",
+        packages={name: _version(name) for name in _PACKAGES},
+        torch_cuda=torch.version.cuda,
+        torch_cuda_devices=torch.cuda.device_count(),
+    )
 
 
 def _version(package: str) -> str | None:
@@ -175,7 +233,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _threads() -> dict[str, int]:
+def _threads() -> Threads:
     import torch
 
-    return {"torch_intra_op": torch.get_num_threads(), "torch_inter_op": torch.get_num_interop_threads()}
+    return Threads(torch_intra_op=torch.get_num_threads(), torch_inter_op=torch.get_num_interop_threads())

@@ -9,35 +9,49 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+NonFinite = Callable[[float], Json]
 
-def to_plain(value: Any) -> Any:
-    """`value` as what strict JSON can hold: dataclasses become dicts, numpy scalars numbers, NaN and infinity None."""
+
+def _unknown(value: float) -> Json:
+    return None
+
+
+def to_plain(value: object, non_finite: NonFinite = _unknown) -> Json:
+    """`value` as what strict JSON can hold: dataclasses become dicts, numpy scalars numbers, NaN and infinity what
+    `non_finite` makes of them."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: to_plain(getattr(value, f.name), non_finite) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item, non_finite) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return to_plain(value.tolist())
+        return to_plain(value.tolist(), non_finite)
     if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
+        return [to_plain(item, non_finite) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((to_plain(item) for item in value), key=str)
+        return sorted((to_plain(item, non_finite) for item in value), key=str)
     if isinstance(value, np.generic):
-        return to_plain(value.item())
+        return to_plain(value.item(), non_finite)
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if math.isfinite(value) else non_finite(value)
     if value is None or isinstance(value, (str, bool, int)):
         return value
     return str(value)  # paths, enums, dtypes
 
 
-def write_json(path: Path, value: Any) -> None:
+def to_object(value: object) -> dict[str, Json]:
+    """A dataclass or a mapping as a strict JSON object, see `to_plain`."""
+    found = to_plain(value)
+    assert isinstance(found, dict), value
+    return found
+
+
+def write_json(path: Path, value: object) -> None:
     """Write `value` as indented strict JSON, atomically."""
     text = json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

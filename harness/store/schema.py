@@ -10,25 +10,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.facts import Fact
 from specbench.harness.store.journal import PartialBlock
 from specbench.harness.store.rows import Row
 
-RUN_SCHEMA = "specbench.run/1"
 FAILED_ARM_REQUEST_ID = -1
 """`request_id` of the single row that stands for a whole block that failed."""
 
 FINISH_REASONS = ("stop", "length", "abort", "error")
 STEP_KINDS = ("decode", "mixed")
 
-Rows = Sequence[Row] | Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]
+Value = bool | int | float | str | Sequence[int] | None
+Rows = Sequence[Row] | Sequence[Mapping[str, Value]] | Mapping[str, Sequence[Value]]
 """Rows as an engine gave them, as a list of dicts, or one sequence a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """Default of a column that every row must give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,9 @@ class _Same:
     """Default of a column: the same value as another column of the row."""
 
     column: str
+
+
+_NEEDED = _Needed()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +54,7 @@ class Column:
     name: str
     type: pa.DataType
     doc: str
-    default: Any = ...
+    default: Value | _Same | _Needed = _NEEDED
     allowed: tuple[str, ...] | None = None
     fact: Fact | None = None
 
@@ -55,7 +63,7 @@ def _column(
     name: str,
     type_: pa.DataType,
     doc: str,
-    default: Any = ...,
+    default: Value | _Same | _Needed = _NEEDED,
     allowed: tuple[str, ...] | None = None,
     fact: Fact | None = None,
 ) -> Column:
@@ -156,7 +164,7 @@ def arrow_schema(table: str) -> pa.Schema:
     return pa.schema([pa.field(c.name, c.type, metadata={"doc": c.doc}) for c in TABLES[table]])
 
 
-def hash_token_ids(token_ids: Sequence[int]) -> str:
+def hash_token_ids(token_ids: Value) -> str:
     """sha256 (hex) over the ids as little-endian int32."""
     return hashlib.sha256(np.asarray(token_ids, dtype="<i4").tobytes()).hexdigest()
 
@@ -187,7 +195,7 @@ def build_table(table: str, arm: str, repeat: int, rows: Rows) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=arrow_schema(table))
 
 
-def _as_columns(table: str, rows: Rows) -> dict[str, Sequence[Any]]:
+def _as_columns(table: str, rows: Rows) -> dict[str, Sequence[Value]]:
     if isinstance(rows, Mapping):
         columns = dict(rows)
         lengths = {name: len(values) for name, values in columns.items()}
@@ -203,19 +211,19 @@ def _as_columns(table: str, rows: Rows) -> dict[str, Sequence[Any]]:
     return {name: [row[name] for row in plain] for name in names}
 
 
-def _array(table: str, column: Column, given: dict[str, Sequence[Any]], num_rows: int) -> pa.Array:
+def _array(table: str, column: Column, given: dict[str, Sequence[Value]], num_rows: int) -> pa.Array:
     name = column.name
     if name in given:
-        values: Sequence[Any] = given[name]
+        values: Sequence[Value] = given[name]
     elif num_rows == 0:
         values = []
-    elif column.default is ...:
+    elif isinstance(column.default, _Needed):
         raise ValueError(f"{table}.{name}: missing ({column.doc})")
     elif isinstance(column.default, _Same):
         values = given[column.default.column]
     elif name == "output_sha256":
-        texts = given.get("output_text", [None] * num_rows)
-        values = [_hash_output(ids, text) for ids, text in zip(given["output_token_ids"], texts, strict=True)]
+        texts = [None if text is None else str(text) for text in given.get("output_text", [None] * num_rows)]
+        values = [_hash_output(ids, text) for ids, text in zip(given["output_token_ids"], texts, strict=True)]  # type: ignore[arg-type]
     else:
         values = [column.default] * num_rows
     try:
@@ -233,11 +241,11 @@ def _array(table: str, column: Column, given: dict[str, Sequence[Any]], num_rows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frames:
-    """The raw tables of a run as pandas frames, its arms as `run.json` describes them (label, strategy, ...), and what
-    is left of blocks without an end, which the tables do not hold."""
+    """The raw tables of a run as pandas frames, its arms as the record describes them, and what is left of blocks
+    without an end, which the tables do not hold."""
 
     requests: pd.DataFrame
     steps: pd.DataFrame
     phases: pd.DataFrame
-    arms: tuple[Mapping[str, Any], ...] = field(default=())
+    arms: tuple[ArmRecord, ...] = field(default=())
     partial: tuple[PartialBlock, ...] = ()

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
-from specbench.harness.roofline.machine import Machine
 from specbench.harness.roofline.of_run import ideal_arms_of
-from specbench.harness.store.environment import hardware_line
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.environment import Environment
+from specbench.harness.store.files import to_object, to_plain
+from specbench.harness.store.roofline_record import Machine
 from specbench.harness.store.run_directory import RunDirectory
-
-from .record import SweepDirectory
+from specbench.harness.store.sweep_directory import SweepDirectory
 
 
 def sweep_record(sweep: SweepDirectory) -> dict[str, Any]:
     """The crossover of the blocks measured so far, with what identifies the sweep and what it could not run."""
-    manifest, runs = sweep.manifest, sweep.runs()
-    machine = Machine.from_dict(manifest["machine"]) if manifest["machine"] else None
+    record, runs = sweep.record, sweep.runs()
+    machine = record.machine
     points = [_point(load, run, machine) for load, run in runs.items()]
-    families = {arm["label"]: (arm["family"], arm["num_drafts"]) for arm in manifest["arms"]}
-    first = next(iter(runs.values())).manifest if runs else {}
+    families = {arm.label: (arm.family, arm.num_drafts) for arm in record.arms}
+    first = next((run.record for run in runs.values()), None)
     return {
         **crossover_record(points, families),
-        "sweep_id": manifest["sweep_id"],
-        "status": manifest["status"],
-        "command": manifest["command"],
-        "asked_loads": sweep.loads,
-        "refused": [arm for arm in manifest["arms"] if arm["refused"]],
-        "notes": manifest["notes"],
-        "machine": {**manifest["machine"], "described": machine.describe()} if machine else None,
-        "hardware": hardware_line(first.get("environment") or {}),
-        "workload": first.get("workload"),
-        "model": (first.get("model") or {}).get("name"),
+        "sweep_id": record.sweep_id,
+        "status": record.status,
+        "command": record.command,
+        "asked_loads": record.loads,
+        "refused": [asdict(arm) for arm in record.arms if arm.refused],
+        "notes": record.notes,
+        "machine": {**asdict(machine), "described": machine.describe()} if machine else None,
+        "hardware": (first.environment if first else Environment()).describe_hardware(),
+        "workload": to_plain(first.workload) if first else None,
+        "model": first.model.name if first and first.model else None,
     }
 
 
 def _point(load: int, run: RunDirectory, machine: Machine | None) -> LoadPoint:
     frames = run.frames()
-    ideal = ideal_arms_of(run.manifest, frames, machine) if machine else []
+    ideal = ideal_arms_of(run.record, frames, machine) if machine else []
     return LoadPoint(
         load=load,
-        run_id=str(run.manifest["run_id"]),
-        arms=tuple(run.manifest["arms"]),
+        run_id=run.record.run_id,
+        arms=run.record.arms,
         requests=frames.requests,
-        ideal={arm.label: to_plain(arm.to_dict()) for arm in ideal},
+        ideal={arm.label: to_object(arm.to_dict()) for arm in ideal},
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from specbench.reports.cells import number, rates, row_name, with_interval
+from specbench.reports.cells import acceptance_length, number, rates, row_name
 from specbench.reports.result_table import ResultTable
 
 from .groups import Group, by_case, left_out
@@ -47,7 +47,7 @@ def position_frame(run: SiteRun) -> pd.DataFrame:
     rows = []
     for arm in run.arms:
         for dashed, key in ((False, "marginal"), (True, "conditional")):
-            found = arm.acceptance.get(key) or []
+            found: Sequence[float | None] = getattr(arm.acceptance, key) if arm.acceptance else ()
             rows += [
                 {"series": row_name(arm), "x": i, "y": rate, "dashed": dashed}
                 for i, rate in enumerate(found, start=1)
@@ -60,7 +60,7 @@ def histogram_frame(run: SiteRun) -> pd.DataFrame:
     """series, x: drafts accepted in a verification, y: share of the verifications."""
     rows = []
     for arm in run.arms:
-        counts = arm.acceptance.get("accepted_histogram") or []
+        counts = arm.acceptance.accepted_histogram if arm.acceptance else ()
         total = sum(counts)
         rows += [{"series": row_name(arm), "x": j, "y": n / total} for j, n in enumerate(counts) if total]
     return pd.DataFrame(rows)
@@ -71,18 +71,18 @@ def acceptance_table(run: SiteRun) -> ResultTable:
     rows = []
     for arm in run.arms:
         found = arm.acceptance
-        if not found.get("num_verifications"):
+        if found is None or not found.num_verifications:
             continue
         tps = number(arm.median("tps"))
         ratio = arm.speedup.tps_ratio if arm.speedup else None
         rows.append(
             (
                 row_name(arm),
-                with_interval(found["acceptance_length"], found["acceptance_length_interval"]),
-                number(found["tokens_per_forward"]),
-                rates(found["marginal"]),
-                rates(found["conditional"]),
-                str(found["num_verifications"]),
+                acceptance_length(found),
+                number(found.tokens_per_forward),
+                rates(found.marginal),
+                rates(found.conditional),
+                str(found.num_verifications),
                 f"{tps} ({ratio:.2f}x)" if ratio else tps,
             )
         )

@@ -23,7 +23,7 @@ MAX_GROUPS = 10
 def accuracy_page(runs: Sequence[SiteRun]) -> Page:
     """The newest certificate and the newest scores of each workload, and every certificate that failed."""
     certified = [run for run in runs if run.certificate is not None]
-    scored = [run for run in runs if run.manifest.get("evaluation")]
+    scored = [run for run in runs if run.record.purpose.evaluation]
     newest = {group.newest.page for group in by_case(certified)[:MAX_GROUPS]}
     shown = [run for run in certified if run.page in newest or badges.certificate(run).tone == badges.BAD]
     sections = [_certificate(run) for run in shown[: 2 * MAX_GROUPS]]
@@ -45,18 +45,18 @@ def accuracy_page(runs: Sequence[SiteRun]) -> Page:
 
 def difference_frame(run: SiteRun) -> pd.DataFrame:
     """y: arm and task, x: difference of its score from the baseline's over the same items, with its interval."""
-    pairs = run.accuracy.pairs if run.accuracy else []
+    pairs = run.accuracy.pairs if run.accuracy else ()
     rows = [
         {
-            "y": f"{p['arm']}, {p['task']}, {p['filter']}",
-            "x": p["difference"],
-            "low": p["low"],
-            "high": p["high"],
-            "least": p["detectable"],
-            "word": f"p = {p['p']:.2g}",
+            "y": f"{p.arm}, {p.task}, {p.filter}",
+            "x": p.items.difference,
+            "low": p.items.low,
+            "high": p.items.high,
+            "least": p.items.detectable,
+            "word": f"p = {p.items.p:.2g}",
         }
         for p in pairs
-        if p["p"] is not None
+        if p.items.p is not None
     ]
     return pd.DataFrame(rows)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from specbench.harness.metrics.metrics import ArmSummary
 from specbench.harness.profiling.record import Profile
+from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, row_name
 from specbench.reports.profile_cells import count, microseconds, phase_name, share
 from specbench.reports.profile_sentences import SHARES_NOT_SPEED

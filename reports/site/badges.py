@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from specbench.harness.judge.overall import INVALID, decisive
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
+from specbench.harness.store.ab_judgement import Judgement
 from specbench.reports.cells import NOTHING
 from specbench.reports.certificate_marks import all_passed
 from specbench.reports.verdict_table import verdict_words
@@ -22,18 +22,18 @@ NONE = Cell(text=NOTHING)
 
 def status(run: SiteRun) -> Cell:
     """Of the run: complete, or what became of it."""
-    word = str(run.manifest["status"])
+    word = run.record.status
     failed = [arm for arm in run.arms if arm.status in ("failed", "partial")]
     if failed:
         return Cell(text=f"{word}, {len(failed)} of {len(run.arms)} arms failed", tone=BAD)
     return Cell(text=word, tone="" if word == "complete" else OPEN)
 
 
-def verdict(record: Any) -> Cell:
+def verdict(record: Judgement) -> Cell:
     """Of an A/B experiment, with its sign; of one that goes both ways, that of TPOT, which decides."""
-    word = decisive(record)
-    sign = "A/A: " if record["is_aa"] else _SIGNS.get(word, "")
-    tone = _VERDICT_TONES.get(word, OPEN) if record["same_output"]["is_enough"] else BAD
+    word = decisive(record.verdict, record.product)
+    sign = "A/A: " if record.is_aa else _SIGNS.get(word, "")
+    tone = _VERDICT_TONES.get(word, OPEN) if record.same_output.is_enough else BAD
     return Cell(text=f"{sign}{verdict_words(record)}", tone=tone)
 
 

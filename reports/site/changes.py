@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from specbench.harness.store.environment import hardware_line
+from specbench.harness.store.files import Json, to_object, to_plain
+from specbench.harness.store.run_record import RunRecord
 from specbench.reports.result_table import ResultTable
 
 from .groups import by_kind
@@ -17,9 +17,10 @@ _NUM_CHANGES = 100
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-def environment_rows(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def environment_rows(record: RunRecord) -> Iterator[tuple[str, str]]:
     """`hardware.cpu.model`, ... with their values; what nothing is known of is left out."""
-    yield from _flat("", {"git": manifest.get("git") or {}, **(manifest.get("environment") or {})})
+    yield from _flat("git", to_plain(record.git))
+    yield from _flat("", to_plain(record.environment))
 
 
 def changes_table(runs: Sequence[SiteRun]) -> ResultTable | None:
@@ -44,7 +45,7 @@ def changes_table(runs: Sequence[SiteRun]) -> ResultTable | None:
 
 def _changes(newer: SiteRun, older: SiteRun) -> Iterator[tuple[str, str, str]]:
     """(what, before, since); of another machine its name alone, not each of its parts."""
-    machines = [hardware_line(run.manifest.get("environment") or {}) for run in (older, newer)]
+    machines = [run.record.environment.describe_hardware() for run in (older, newer)]
     if machines[0] != machines[1]:
         yield _HARDWARE, machines[0], machines[1]
     found = dict(_compared(older)), dict(_compared(newer))
@@ -68,18 +69,18 @@ def difference_table(newer: SiteRun, older: SiteRun) -> ResultTable | None:
 
 
 def _of_run(run: SiteRun) -> Iterator[tuple[str, str]]:
-    manifest = run.manifest
-    config = manifest.get("config")
-    arms = (manifest.get("arms") or ()) if not run.is_experiment else ()
-    parts = {"git": manifest.get("git"), "model": manifest.get("model"), "workload": manifest.get("workload")}
-    yield from _flat("", parts)
-    yield from _flat("config", {k: v for k, v in config.items() if k != "arms"} if isinstance(config, Mapping) else {})
-    yield "arms", ", ".join(str(arm["label"]) for arm in arms)
+    record = run.record
+    arms = record.arms if not run.is_experiment else ()
+    for name in ("git", "model", "workload"):
+        yield from _flat(name, to_plain(getattr(record, name)))
+    config = to_object(record.config) if record.config else {}
+    yield from _flat("config", {name: value for name, value in config.items() if name != "arms"})
+    yield "arms", ", ".join(arm.label for arm in arms)
     yield from _compared(run)
 
 
 def _compared(run: SiteRun) -> Iterator[tuple[str, str]]:
-    for name, value in _flat("", run.manifest.get("environment") or {}):
+    for name, value in _flat("", to_plain(run.record.environment)):
         if not name.startswith(_VARYING):
             yield name, value
 
@@ -89,12 +90,12 @@ def _short(value: str) -> str:
     return f"{value[:16]}..." if _HASH.fullmatch(value) else value
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
+def _flat(prefix: str, value: Json) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
         for key, item in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
-    elif isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value):
+            yield from _flat(f"{prefix}.{key}" if prefix else key, item)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
         for n, item in enumerate(value):
             yield from _flat(f"{prefix}.{n}", item)
-    elif value not in (None, "", [], ()):
-        yield prefix, ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    elif value not in (None, "", []):
+        yield prefix, ", ".join(map(str, value)) if isinstance(value, list) else str(value)

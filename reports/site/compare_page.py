@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specbench.harness.metrics.metrics import ArmSummary
+from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, comparison, number, row_name
 from specbench.reports.document import Command
 from specbench.reports.result_table import ResultTable
@@ -66,14 +66,14 @@ def matrix_table(group: Group) -> ResultTable:
 
 def _card(run: SiteRun, n: int) -> Section:
     assert run.ab is not None
-    title = claim_title(run.ab) if run.ab["arms"] else run.run_id
+    title = claim_title(run.ab) if run.ab.arms else run.run_id
     return Section(
         title=f"{title} ({run.started_utc[:10]})",
         badge=badges.verdict(run.ab),
         links=(Cell(text=run.run_id, href=run.page),),
         sentences=caution(run.ab),
         facts=claim_facts(run),
-        commands=(Command(name="Command", text=str(run.manifest["command"])),),
+        commands=(Command(name="Command", text=run.record.command),),
         charts=verdict_charts(run.ab, n),
         tables=(verdict_table(run.ab),),
     )
@@ -89,7 +89,7 @@ def _matrix(group: Group) -> Section:
 
 
 def _load(run: SiteRun) -> str:
-    rate = (run.manifest.get("sampling") or {}).get("request_rate")
+    rate = run.record.sampling.request_rate if run.record.sampling else None
     if rate:
         return f"{rate:g} requests/s"
     return f"{run.concurrency} at once" if run.concurrency else "load unknown"

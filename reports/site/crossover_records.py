@@ -10,7 +10,7 @@ from typing import Any
 
 from specbench.harness.judge.crossover_record import RECORD_FILE, SCHEMA, crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
-from specbench.harness.store.directories import SWEEP_KEY
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.cells import marked_name, row_name
 from specbench.reports.crossover_table import crossover_tables
@@ -36,7 +36,7 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
     by_folder: dict[Path, list[SiteRun]] = {}
     for run in runs:
         folder = run.path.parent.parent
-        if SWEEP_KEY in run.manifest and (folder / RECORD_FILE).is_file():
+        if run.record.purpose.sweep is not None and (folder / RECORD_FILE).is_file():
             by_folder.setdefault(folder, []).append(run)
     found, problems = [], []
     for folder, own in by_folder.items():
@@ -75,8 +75,7 @@ def _point(run: SiteRun) -> LoadPoint:
     names = {arm.label: row_name(arm) for arm in run.arms}
     requests = RunDirectory.open(run.path).frames().requests
     arms = [
-        {"label": names[arm.label], "strategy": arm.strategy, "status": arm.status, "error": arm.error}
-        for arm in run.arms
+        ArmRecord(label=names[arm.label], strategy=arm.strategy, status=arm.status, error=arm.error) for arm in run.arms
     ]
     return LoadPoint(
         load=run.concurrency,

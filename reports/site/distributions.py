@@ -115,8 +115,7 @@ def _bin(first: int, width: int, num_prompts: int) -> str:
 
 def _arms(run: SiteRun) -> Iterator[tuple[str, str]]:
     """(name of its row, label in the raw tables) of every arm."""
-    names = shown_labels(run.manifest)
+    names = shown_labels(run.record)
     rows = {arm.label: row_name(arm) for arm in run.arms}
-    for arm in run.manifest["arms"]:
-        label = str(arm["label"])
-        yield rows.get(names.get(label, label), label), label
+    for arm in run.record.arms:
+        yield rows.get(names.get(arm.label, arm.label), arm.label), arm.label

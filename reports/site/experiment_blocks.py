@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from specbench.harness.compare.figures import STEP_MS, TPOT_MS, Figure
-from specbench.harness.metrics.block_figures import figure_at
+from specbench.harness.store.ab_judgement import ExperimentBlock
 from specbench.reports.cells import NOTHING, milliseconds
 from specbench.reports.verdict_table import signed
 
@@ -32,7 +31,7 @@ def blocks_table(run: SiteRun) -> LinkTable:
     """A row a block in the order in which they ran. The run is an experiment that was judged."""
     assert run.ab is not None
     sides = _sides(run)
-    rows = tuple(_row(run, block, sides) for block in run.ab["blocks"])
+    rows = tuple(_row(run, block, sides) for block in run.ab.blocks)
     return LinkTable(
         title="Blocks in the order in which they ran",
         headers=(*_HEADERS, "load A / B", "rejected because"),
@@ -44,31 +43,31 @@ def blocks_table(run: SiteRun) -> LinkTable:
     )
 
 
-def _row(run: SiteRun, block: Mapping[str, Any], sides: Sequence[str]) -> tuple[Cell, ...]:
-    figures = [text for figure in _FIGURES for text in _figure(run, block["block"], sides, figure)]
+def _row(run: SiteRun, block: ExperimentBlock, sides: Sequence[str]) -> tuple[Cell, ...]:
+    figures = [text for figure in _FIGURES for text in _figure(run, block.block, sides, figure)]
     return (
-        Cell(text=str(block["block"] + 1)),
-        Cell(text=block["order"]),
+        Cell(text=str(block.block + 1)),
+        Cell(text=block.order),
         _counts(block),
-        *plain_cells(*figures, _load(block), "; ".join(block["reasons"]) or NOTHING),
+        *plain_cells(*figures, _load(block), "; ".join(block.reasons) or NOTHING),
     )
 
 
-def _counts(block: Mapping[str, Any]) -> Cell:
-    if block["reasons"]:
+def _counts(block: ExperimentBlock) -> Cell:
+    if block.reasons:
         return Cell(text="rejected", tone=BAD)
-    return Cell(text="yes") if block["measured"] else Cell(text="not measured", tone=OPEN)
+    return Cell(text="yes") if block.measured else Cell(text="not measured", tone=OPEN)
 
 
 def _figure(run: SiteRun, block: int, sides: Sequence[str], figure: Figure) -> tuple[str, str, str]:
-    a, b = (figure_at(run.blocks.get((side, block), {}), figure.block) for side in sides)
+    found = (run.blocks.get((side, block)) for side in sides)
+    a, b = (one.values.get(figure.block) if one else None for one in found)
     change = signed(b / a - 1) if a and b else NOTHING
     return milliseconds(a), milliseconds(b), change
 
 
-def _load(block: Mapping[str, Any]) -> str:
-    loads = block.get("load_average") or {}
-    known = [[value for value in loads.get(side) or () if value is not None] for side in "AB"]
+def _load(block: ExperimentBlock) -> str:
+    known = [[value for value in block.load_average.get(side) or () if value is not None] for side in "AB"]
     return " / ".join(f"{max(values):.2f}" if values else NOTHING for values in known)
 
 

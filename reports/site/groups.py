@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.harness.compare.keys import GROUPS, comparison_keys
-from specbench.harness.store.environment import hardware_line
+from specbench.harness.store.inputs_record import SamplingRecord
 
 from .page import Section
 from .runs import SiteRun
@@ -60,7 +60,7 @@ def _grouped(
 ) -> list[Group]:
     groups: dict[tuple[str, ...], list[SiteRun]] = {}
     for run in runs:
-        keys = comparison_keys(run.manifest)
+        keys = comparison_keys(run.record)
         alike = (
             kind(run),
             *(f"{g}.{k}={v}" for g in among for k, v in keys[g].items() if k not in without),
@@ -70,8 +70,8 @@ def _grouped(
 
 
 def _title(run: SiteRun, without: tuple[str, ...]) -> str:
-    keys = comparison_keys(run.manifest)["workload"]
-    words = [keys["model"], keys["name"], hardware_line(run.manifest.get("environment") or {}), _sampling(run.manifest)]
+    keys = comparison_keys(run.record)["workload"]
+    words = [keys["model"], keys["name"], run.record.environment.describe_hardware(), _sampling(run.record.sampling)]
     if _LOAD[0] not in without:
         words += [_load(keys), f"{keys['number of prompts']} prompts"]
     sides = f"A/B of {claim_title(run.ab)}" if run.ab is not None else "A/B" if run.is_experiment else ""
@@ -84,6 +84,5 @@ def _load(keys: Mapping[str, str]) -> str:
     return "" if keys[_LOAD[0]] in ("unknown", "None") else f"{keys[_LOAD[0]]} at once"
 
 
-def _sampling(manifest: Mapping) -> str:  # type: ignore[type-arg]
-    temperature = (manifest.get("sampling") or {}).get("temperature")
-    return "" if not temperature else f"temperature {temperature:g}"
+def _sampling(sampling: SamplingRecord | None) -> str:
+    return f"temperature {sampling.temperature:g}" if sampling and sampling.temperature else ""

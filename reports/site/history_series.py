@@ -127,10 +127,9 @@ def event_marks(own: Sequence[Story], most: int) -> tuple[tuple[float, str], ...
 
 def _stored(run: SiteRun) -> StoredRun:
     empty = pd.DataFrame()
-    frames = Frames(requests=empty, steps=empty, phases=empty, arms=tuple(run.manifest["arms"]))
-    return StoredRun(
-        name=run.run_id, path=run.path, manifest=run.manifest, frames=frames, figures=run.blocks, failed={}
-    )
+    frames = Frames(requests=empty, steps=empty, phases=empty, arms=run.record.arms)
+    figures = {block: found.values for block, found in run.blocks.items()}
+    return StoredRun(name=run.run_id, path=run.path, record=run.record, frames=frames, figures=figures, failed={})
 
 
 def _story(series: Series, accepted: Sequence[Accepted], num_searched: int) -> Story:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.harness.compare.stored import Problem
-from specbench.harness.store.environment import hardware_line
+from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.cells import NOTHING, row_name
 from specbench.reports.document import Fact
 from specbench.reports.result_table import ResultTable
@@ -70,7 +70,7 @@ def best_speedup(run: SiteRun) -> tuple[float, str] | None:
 
 def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
     tones = [badges.certificate(run).tone for run in runs]
-    experiments = [run.ab["verdict"] for run in runs if run.ab]
+    experiments = [run.ab.verdict for run in runs if run.ab]
     counts = ", ".join(f"{experiments.count(word)} {word}" for word in dict.fromkeys(experiments))
     num_certified = sum(run.certificate is not None for run in runs)
     return (
@@ -87,9 +87,9 @@ def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
 
 
 def _row(run: SiteRun, hardware: str) -> tuple[Cell, ...]:
-    workload = run.manifest["workload"] or {}
+    workload = run.record.workload or WorkloadRecord()
     load = f"{run.concurrency} at once" if run.concurrency else ""
-    kind = (_model(run), str(workload.get("name", "no workload")), load, hardware)
+    kind = (_model(run), workload.name or "no workload", load, hardware)
     return (
         Cell(text=run.run_id, href=run.page),
         Cell(text=f"{run.started_utc.replace('T', ' ')[:16]} {run.commit}"),
@@ -112,12 +112,14 @@ def _headline(run: SiteRun) -> Cell:
 
 
 def _hardware(run: SiteRun) -> str:
-    return hardware_line(run.manifest["environment"] or {})
+    return run.record.environment.describe_hardware()
 
 
 def _model(run: SiteRun) -> str:
-    model = run.manifest.get("model") or (run.manifest.get("config") or {}).get("model") or {}
-    return str(model.get("name", "no model") if isinstance(model, dict) else model)
+    record = run.record
+    if record.model is not None:
+        return record.model.name or "no model"
+    return record.config.model if record.config else "no model"
 
 
 def _problems(problems: Sequence[Problem]) -> ResultTable:

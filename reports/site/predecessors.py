@@ -37,7 +37,7 @@ def _follows(group: Group, n: int) -> Follows:
         if labels.isdisjoint(arm.label for arm in other.arms):
             continue
         before = before or other
-        found = tuple(m.describe() for m in mismatches(run.run_id, other.manifest, run.manifest))
+        found = tuple(m.describe() for m in mismatches(run.run_id, other.record, run.record))
         if not found:
             comparable = other
             break

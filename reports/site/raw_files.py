@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.store.files import sha256_file
 from specbench.reports.result_table import ResultTable
@@ -17,8 +16,8 @@ _HEADERS = ("file", "bytes", "sha256", "against run.json")
 
 def files_table(run: SiteRun) -> ResultTable:
     """Recorded files first."""
-    recorded: Mapping[str, Any] = run.manifest.get("files") or {}
-    rows = [_recorded(run.path / name, name, str(entry.get("sha256", ""))) for name, entry in recorded.items()]
+    recorded = run.record.files
+    rows = [_recorded(run.path / name, name, sha256) for name, sha256 in recorded.items()]
     later = sorted(name for name in _names(run.path) if name not in recorded)
     rows += [_later(run.path / name, name) for name in later[:_MOST_FILES]]
     notes = [] if recorded else ["The run was not finished: its raw tables have no recorded hashes yet."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from specbench.harness.store.environment import GitState
 from specbench.reports.accuracy_table import accuracy_tables
 from specbench.reports.cells import comparison
 from specbench.reports.certificate import certificate_table
@@ -43,32 +44,30 @@ def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, st
     return Page(
         path=run.page,
         title=f"Run {run.run_id}",
-        lead=f"Began {run.started_utc}, status {run.manifest['status']}.",
+        lead=f"Began {run.started_utc}, status {run.record.status}.",
         warnings=_warnings(run),
         sections=(*sections, *_origin(run)),
     )
 
 
 def _warnings(run: SiteRun) -> tuple[str, ...]:
-    status = str(run.manifest["status"])
+    status = run.record.status
     unfinished = [f"The run is not complete (status {status}): figures are of what it holds."] * (status != "complete")
     failed = [f"{arm.label}: {arm.status}: {arm.error}" for arm in run.arms if arm.status in ("failed", "partial")]
     return (*unfinished, *failed)
 
 
 def _reproduce(run: SiteRun) -> Section:
-    git = run.manifest.get("git") or {}
-    commands = [Command(name="Command", text=str(run.manifest["command"]))]
-    if git.get("sha"):
-        commands.append(Command(name="Code", text=f"git checkout {git['sha']}"))
-    for n, resumed in enumerate(run.manifest.get("resumes") or ()):
-        text = f"{shlex.join(map(str, resumed['argv']))}   # {resumed['resumed_utc']}"
+    git = run.record.git or GitState()
+    commands = [Command(name="Command", text=run.record.command)]
+    if git.sha:
+        commands.append(Command(name="Code", text=f"git checkout {git.sha}"))
+    for n, resumed in enumerate(run.record.resumes):
+        text = f"{shlex.join(resumed.argv)}   # {resumed.resumed_utc}"
         commands.append(Command(name=f"Resumed, {n + 1}", text=text))
     for name, profile in run.profiles.items():
         commands += [Command(name=f"{name}: {c.name}", text=c.text) for c in profile_commands(profile)]
-    dirty = (
-        ("The checkout had local changes: the commit alone does not give the same code.",) if git.get("dirty") else ()
-    )
+    dirty = ("The checkout had local changes: the commit alone does not give the same code.",) if git.dirty else ()
     return Section(title="Reproduce", sentences=dirty, commands=tuple(commands))
 
 
@@ -99,7 +98,7 @@ def _figures(run: SiteRun, whole: bool) -> list[Section]:
 
 def asks(run: SiteRun) -> bool:
     """Whether the run was made for a table of its own: a recipe's, a base's."""
-    return bool(run.manifest.get("recipe") or run.manifest.get("factors"))
+    return bool(run.record.purpose.recipe or run.record.purpose.ablation)
 
 
 def asked_tables(run: SiteRun) -> list[ResultTable]:
@@ -137,7 +136,7 @@ def _changes(follows: Follows | None) -> list[Section]:
     table = difference_table(follows.run, before)
     if table is None:
         told.append("Nothing that is recorded: commit, configuration, hardware, software and settings are the same.")
-    if any((one.manifest.get("git") or {}).get("dirty") for one in (follows.run, before)):
+    if any(one.record.git and one.record.git.dirty for one in (follows.run, before)):
         told.append("A checkout had local changes, which are not recorded: the code may differ.")
     links = (Cell(text=before.run_id, href=before.page),)
     return [Section(title=title, links=links, sentences=tuple(told), tables=(table,) if table else ())]
@@ -148,7 +147,7 @@ def _proof(run: SiteRun, whole: bool) -> list[Section]:
     if run.certificate is not None:
         table = certificate_table(run.certificate)
         found.append(Section(title="Losslessness", badge=badges.certificate(run), tables=(table,)))
-    if not run.manifest.get("evaluation"):
+    if run.record.purpose.evaluation is None:
         return found
     if not whole:
         elsewhere = f"The scores of an older run: specbench show {shlex.quote(str(run.path))}"
@@ -170,7 +169,7 @@ def _origin(run: SiteRun) -> list[Section]:
     about = tuple((name, value) for name, value in notes if name != "command")  # the page began with it
     tables = [ResultTable(title="What was run", headers=("what", "value"), rows=about)] if run.arms else []
     environment = ResultTable(
-        title="Hardware, software, settings", headers=("what", "value"), rows=tuple(environment_rows(run.manifest))
+        title="Hardware, software, settings", headers=("what", "value"), rows=tuple(environment_rows(run.record))
     )
     return [
         Section(title="Environment", tables=(*tables, environment)),

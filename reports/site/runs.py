@@ -1,8 +1,7 @@
-"""What the site knows of a run, read once: its manifest, figures, certificate, traces, scores and verdict."""
+"""What the site knows of a run, read once: its record, figures, certificate, traces, scores and verdict."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,10 +13,13 @@ import pyarrow as pa
 
 from specbench.harness.compare.keys import comparison_keys
 from specbench.harness.compare.stored import Problem
-from specbench.harness.metrics.metrics import ArmSummary
+from specbench.harness.metrics.metrics import results_of
 from specbench.harness.profiling.record import Profile
-from specbench.harness.store.files import to_plain
-from specbench.harness.store.run_directory import PROFILES, RunDirectory
+from specbench.harness.store.ab_judgement import AB_FILE, AB_SCHEMA, Judgement
+from specbench.harness.store.codec import read_document
+from specbench.harness.store.results import ArmSummary, BlockFigures, Results
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import slug
 from specbench.reports.accuracy_view import AccuracyView, view_accuracy
 from specbench.reports.cells import comparison
@@ -28,10 +30,7 @@ from specbench.reports.profile_files import read_profiles
 from specbench.reports.verdict_table import verdict_table
 from specbench.reports.view import RunView, footnotes
 
-from .stored_results import Blocks, figures_of
-
-_NEEDED = ("run_id", "status", "arms", "workload", "environment", "command", "started_utc")
-_AB_KEY, _AB_FILE, _AB_SCHEMA = "ab", "ab.json", "specbench.ab/1"  # what `specbench ab` writes
+Blocks = Mapping[tuple[str, int], BlockFigures]
 WRONG_SHAPE = (AssertionError, AttributeError, IndexError, KeyError, TypeError, pa.ArrowException, OSError)
 
 
@@ -43,37 +42,36 @@ class SiteRun:
 
     page: str
     path: Path
-    manifest: Mapping[str, Any]
+    record: RunRecord
     arms: tuple[ArmSummary, ...]
     blocks: Blocks
     certificate: Mapping[str, Any] | None
     graphs: GraphsView | None
     profiles: Mapping[str, Profile]
-    ab: Mapping[str, Any] | None
+    ab: Judgement | None
 
     @property
     def run_id(self) -> str:
-        return str(self.manifest["run_id"])
+        return self.record.run_id
 
     @property
     def is_experiment(self) -> bool:
         """Whether it compares sides A and B, rather than arms with names of their own."""
-        return _AB_KEY in self.manifest
+        return self.record.ab is not None
 
     @property
     def started_utc(self) -> str:
-        return str(self.manifest["started_utc"])
+        return self.record.started_utc
 
     @property
     def concurrency(self) -> int | None:
         """Most requests in flight; None where arrivals are timed or nothing is said."""
-        found = (self.manifest.get("sampling") or {}).get("max_concurrency")
-        return found if isinstance(found, int) and found > 0 else None
+        return (self.record.sampling.max_concurrency or None) if self.record.sampling else None
 
     @property
     def commit(self) -> str:
-        git = self.manifest.get("git") or {}
-        return f"{str(git['sha'])[:12]}{'+' if git.get('dirty') else ''}" if git.get("sha") else "-"
+        git = self.record.git
+        return f"{git.sha[:12]}{'+' if git.dirty else ''}" if git and git.sha else "-"
 
     @property
     def accuracy(self) -> AccuracyView | None:
@@ -86,7 +84,7 @@ class SiteRun:
 
     @cached_property
     def _scores(self) -> tuple[AccuracyView | None, str]:
-        if not self.manifest.get("evaluation"):
+        if self.record.purpose.evaluation is None:
             return None, ""
         try:
             return view_accuracy(RunDirectory.open(self.path)), ""
@@ -96,7 +94,7 @@ class SiteRun:
     def view(self, with_accuracy: bool = True) -> RunView:
         """What the tables of other reports are made from; without the requests' rows."""
         return RunView(
-            manifest=self.manifest,
+            record=self.record,
             arms=self.arms,
             blocks=self.blocks,
             requests=pd.DataFrame(),
@@ -136,23 +134,19 @@ def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]
 
 def _read(path: Path) -> SiteRun:
     directory = RunDirectory.open(path)
-    manifest = directory.manifest
-    missing = [key for key in _NEEDED if key not in manifest]
-    if missing:
-        raise ValueError(f"{path}: run.json lacks {', '.join(missing)}: half written, or by another program")
-    is_profile = manifest.get("kind") == PROFILES
+    record = directory.record
     graphs = view_graphs(directory.path)
-    arms, blocks = ((), {}) if is_profile else figures_of(directory)
+    results = Results() if record.profile is not None else results_of(directory)
     certificate = read_certificate(directory.path)
     marks = [failed_marks(directory.path), graph_marks(graphs)]
-    arms = tuple(replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in arms)
-    names = shown_labels(manifest)
+    arms = [replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in results.arms]
+    names = shown_labels(record)
     run = SiteRun(
         page="",
         path=directory.path,
-        manifest={key: value for key, value in manifest.items() if key != "results"},
+        record=replace(record, results=None),
         arms=tuple(_shown(a, names) for a in arms),
-        blocks={(names.get(arm, arm), n): figures for (arm, n), figures in blocks.items()},
+        blocks={(names.get(arm, arm), n): figures for (arm, n), figures in results.by_block().items()},
         certificate=certificate,
         graphs=graphs,
         profiles=_profiles(directory.path),
@@ -164,7 +158,7 @@ def _read(path: Path) -> SiteRun:
 
 def _check_shown(run: SiteRun) -> None:
     """Raises here, where the reason is kept, what would otherwise stop the page that shows it."""
-    comparison_keys(run.manifest)
+    comparison_keys(run.record)
     comparison(run.view(with_accuracy=False))
     footnotes(run.view(with_accuracy=False))
     if run.certificate is not None:
@@ -173,9 +167,9 @@ def _check_shown(run: SiteRun) -> None:
         verdict_table(run.ab)
 
 
-def shown_labels(manifest: Mapping[str, Any]) -> dict[str, str]:
+def shown_labels(record: RunRecord) -> dict[str, str]:
     """`A: eagle:k=2` for the arm `A`; nothing for runs that are no A/B experiment."""
-    names = (manifest.get(_AB_KEY) or {}).get("names") or {}
+    names = record.ab.names if record.ab is not None else {}
     return {label: f"{label}: {name}" for label, name in names.items() if name}
 
 
@@ -185,17 +179,11 @@ def _shown(arm: ArmSummary, names: Mapping[str, str]) -> ArmSummary:
     return replace(arm, label=label, marks=tuple(mark for mark in arm.marks if f"{arm.label}: {mark}" != label))
 
 
-def _ab_record(directory: RunDirectory) -> Mapping[str, Any] | None:
-    file = directory.path / _AB_FILE
-    if _AB_KEY not in directory.manifest or not file.is_file():
+def _ab_record(directory: RunDirectory) -> Judgement | None:
+    file = directory.path / AB_FILE
+    if directory.record.ab is None or not file.is_file():
         return None
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: damaged ({error}); specbench ab --resume derives it anew") from error
-    if record.get("schema") != _AB_SCHEMA:
-        raise ValueError(f"{file}: schema {record.get('schema')!r}, this version reads {_AB_SCHEMA!r}")
-    return to_plain(record)
+    return read_document(file, Judgement, AB_SCHEMA)
 
 
 def _profiles(path: Path) -> Mapping[str, Profile]:

@@ -12,7 +12,7 @@ from typing import Literal
 import altair as alt
 import pandas as pd
 
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.files import to_object, to_plain
 from specbench.workloads.json_values import JsonObject
 
 from .plots import Bars, Intervals, Lines, Plot, Slopes, Stacks, Style
@@ -185,7 +185,7 @@ def _whole(plot: Plot, chart: alt.Chart | alt.LayerChart | alt.FacetChart, heigh
 
 def _finished(plot: Plot, found: JsonObject) -> JsonObject:
     """With the site's configuration, which altair's checks would not let through (colours of the page)."""
-    return to_plain({**found, "description": f"{plot.title}. {plot.description}", "config": _CONFIG})
+    return to_object({**found, "description": f"{plot.title}. {plot.description}", "config": _CONFIG})
 
 
 def _values(frame: pd.DataFrame) -> alt.Data:

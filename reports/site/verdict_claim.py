@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.reports.cells import milliseconds, number
 from specbench.reports.document import Fact
 from specbench.reports.verdict_table import FORCED, NO_VERDICT, RANDOM_WEIGHTS, arm_marks, interval, signed
@@ -15,18 +13,18 @@ from .runs import SiteRun
 _PRODUCT = "TPOT"  # what the user waits for, of which step time and tokens per step are the factors
 
 
-def claim_title(record: Mapping[str, Any]) -> str:
+def claim_title(record: Judgement) -> str:
     """`B state_update=fused against A state_update=torch; both eagle:k=4`, or `A/A: eagle:k=4`."""
     sides, both = _sides(record)
-    if record["is_aa"]:
+    if record.is_aa:
         return f"A/A: {both}"
     return f"B {sides['B']} against A {sides['A']}" + (f"; both {both}" if both else "")
 
 
-def claim_sides(record: Mapping[str, Any]) -> str:
+def claim_sides(record: Judgement) -> str:
     """`state_update=fused against state_update=torch`: only what differs; empty for equal sides."""
     sides, _ = _sides(record)
-    return "" if record["is_aa"] else f"{sides['B']} against {sides['A']}"
+    return "" if record.is_aa else f"{sides['B']} against {sides['A']}"
 
 
 def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
@@ -34,30 +32,29 @@ def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
     Nothing of an experiment without a verdict: a large figure would be taken for one."""
     record = run.ab
     assert record is not None
-    if record["verdict"] in NO_VERDICT:
+    if record.verdict in NO_VERDICT:
         return ()
-    gated = [c for c in record["metrics"] if c["metric"]["gated"] and c["change"] is not None]
-    changes = [_change(c) for c in sorted(gated, key=lambda c: c["metric"]["name"] != _PRODUCT)]
+    gated = [c for c in record.metrics if c.metric.gated and c.change is not None]
+    changes = [_change(c) for c in sorted(gated, key=lambda c: c.metric.name != _PRODUCT)]
     return (*changes, *_proof(run))
 
 
-def claim_words(record: Mapping[str, Any]) -> str:
+def claim_words(record: Judgement) -> str:
     """`TPOT -18.5% [-18.50%, -18.46%]`, and where acceptance is forced that; empty without a verdict or a figure."""
-    found = [c for c in record["metrics"] if c["metric"]["name"] == _PRODUCT and c["change"] is not None]
-    if not found or record["verdict"] in NO_VERDICT:
+    c = next((c for c in record.metrics if c.metric.name == _PRODUCT), None)
+    if c is None or c.change is None or record.verdict in NO_VERDICT:
         return ""
-    c = found[0]
-    ends = "" if c["low"] is None else f" {interval(c['low'], c['high'])}"
-    return f"{_PRODUCT} {signed(c['change'])}{ends}{' (forced acceptance)' if arm_marks(record, FORCED) else ''}"
+    ends = "" if c.low is None or c.high is None else f" {interval(c.low, c.high)}"
+    return f"{_PRODUCT} {signed(c.change)}{ends}{' (forced acceptance)' if arm_marks(record, FORCED) else ''}"
 
 
-def caution(record: Mapping[str, Any]) -> tuple[str, ...]:
+def caution(record: Judgement) -> tuple[str, ...]:
     """What must be read before any figure of the experiment."""
     found = []
-    if record["verdict"] in NO_VERDICT:
-        found.append(f"The measurement is {record['verdict']}: what is said of single metrics below is no verdict.")
-    if record["mismatches"]:
-        found.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record['mismatches'])}.")
+    if record.verdict in NO_VERDICT:
+        found.append(f"The measurement is {record.verdict}: what is said of single metrics below is no verdict.")
+    if record.mismatches:
+        found.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record.mismatches)}.")
     forced = arm_marks(record, FORCED)
     if forced:
         how = "; ".join(f"{label}: {note.removeprefix(FORCED).strip(' ()')}" for label, note in forced.items())
@@ -71,38 +68,39 @@ def caution(record: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _sides(record: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+def _sides(record: Judgement) -> tuple[dict[str, str], str]:
     """What each side has alone, by its label, and what both have. Where their options do not tell them apart, what was
     typed does. Forced acceptance follows from what was asked and is told elsewhere, unless it alone differs."""
-    sides = {side["label"]: side for side in record["plan"]["sides"]}
-    arms = record["arms"]
-    parts = {label: (arms[label]["name"] or arms[label]["strategy"]).split(",") for label in "AB"}
+    sides = {side.label: side for side in record.plan.sides}
+    arms = record.arms
+    parts = {label: (arms[label].name or arms[label].strategy).split(",") for label in "AB"}
     kept = {label: [p for p in found if not p.startswith("acceptance=")] for label, found in parts.items()}
-    if record["is_aa"] or set(kept["A"]) != set(kept["B"]):
+    if record.is_aa or set(kept["A"]) != set(kept["B"]):
         parts = kept
     both = [p for p in parts["A"] if p in parts["B"]]
     only = {label: ",".join(p for p in found if p not in both) for label, found in parts.items()}
-    refs = {label: f"at {side['ref']}" if side["ref"] else "" for label, side in sides.items()}
+    refs = {label: f"at {side.ref}" if side.ref else "" for label, side in sides.items()}
     if not all(only.values()) and not any(refs.values()):
-        return {label: sides[label]["text"] or ",".join(parts[label]) for label in "AB"}, ",".join(both)
+        return {label: sides[label].text or ",".join(parts[label]) for label in "AB"}, ",".join(both)
     return {label: f"{only[label]} {refs[label]}".strip() or "the code at hand" for label in "AB"}, ",".join(both)
 
 
-def _change(c: Mapping[str, Any]) -> Fact:
-    metric = c["metric"]
-    figure = milliseconds if metric["unit"] == "ms" else number
-    told = [] if c["low"] is None else [f"95% {interval(c['low'], c['high'])}"]
-    told.append(f"{figure(c['a'])} to {figure(c['b'])} {metric['unit']}".strip())
-    if c["least_effect"] is not None:
-        least = signed(c["least_effect"]).removeprefix("+")
-        told.append(f"least effect {least} with {c['num_pairs']} {metric['pairs']}")
-    return Fact(name=metric["name"], value=signed(c["change"]), note="; ".join(told))
+def _change(c: JudgedMetric) -> Fact:
+    metric = c.metric
+    figure = milliseconds if metric.unit == "ms" else number
+    assert c.change is not None
+    told = [] if c.low is None or c.high is None else [f"95% {interval(c.low, c.high)}"]
+    told.append(f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip())
+    if c.least_effect is not None:
+        least = signed(c.least_effect).removeprefix("+")
+        told.append(f"least effect {least} with {c.num_pairs} {metric.pairs}")
+    return Fact(name=metric.name, value=signed(c.change), note="; ".join(told))
 
 
 def _proof(run: SiteRun) -> tuple[Fact, Fact]:
     assert run.ab is not None
-    same = run.ab["same_output"]
-    answers = f"{same['num_same']} of {same['num_pairs']}" if same["num_pairs"] else "not compared"
+    same = run.ab.same_output
+    answers = f"{same.num_same} of {same.num_pairs}" if same.num_pairs else "not compared"
     certificate = "not certified" if run.certificate is None else badges.certificate(run).text
     return (
         Fact(name="same answers", value=answers, note="acceptance is forced" if arm_marks(run.ab, FORCED) else ""),

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, TaskLimit
+from specbench.harness.store.results import ItemPairs, Score, ScorePair
 from specbench.reports.accuracy_columns import accuracy_columns, accuracy_conventions, verdict
 from specbench.reports.accuracy_table import accuracy_tables
 from specbench.reports.accuracy_view import AccuracyView, ItemFigures
 from specbench.reports.table import markdown_result, plain_result
 
-SCORE = dict(task="gsm8k", version="3.0", filter="strict-match", num_fewshot=5, metric="exact_match", n=500)
-PAIR = dict(arm="ngram", baseline="no-spec", difference=0.004, p=0.69, won=5, lost=3, low=-0.008, high=0.016)
+KEYS = dict(task="gsm8k", version="3.0", filter="strict-match", num_fewshot=5, metric="exact_match")
+ITEMS = ItemPairs(n=500, difference=0.004, p=0.69, won=5, lost=3, low=-0.008, high=0.016)
+
+
+def _pair(items, **changes):
+    return ScorePair(**(dict(arm="ngram", baseline="no-spec") | KEYS | changes), items=items)
+
+
+def _score(arm, value, stderr, **changes):
+    return Score(**(KEYS | changes), arm=arm, value=value, stderr=stderr, n=500)
 
 
 def _items(**figures):
@@ -23,8 +34,14 @@ def _view(pairs, scores=None):
         "no-spec": _items(tpot_ms=20.0),
         "ngram": _items(acceptance_length=2.345, tpot_ratio=1.6, tpot_ratio_low=1.5, tpot_ratio_high=1.7, num_pairs=3),
     }
-    known = [SCORE | dict(arm="no-spec", value=0.774, stderr=0.0187), SCORE | dict(arm="ngram", value=1, stderr=None)]
-    record = {"lm_eval": "0.4.13", "notes": ["few-shot examples from elsewhere"]}
+    known = (_score("no-spec", 0.774, 0.0187), _score("ngram", 1, None))
+    record = EvaluationRecord(
+        asked=EvalConfig(tasks=(TaskLimit(name="gsm8k"),)),
+        items="accuracy",
+        lm_eval="0.4.13",
+        sha256="",
+        notes=("few-shot examples from elsewhere",),
+    )
     accuracy = AccuracyView(
         record=record,
         baseline="no-spec",
@@ -35,7 +52,7 @@ def _view(pairs, scores=None):
         is_alone=False,
     )
     arms = [SimpleNamespace(marks=(), label=label) for label in ("no-spec", "ngram", "eagle")]
-    return SimpleNamespace(manifest=dict(run_id="r1"), arms=arms, accuracy=accuracy)
+    return SimpleNamespace(record=SimpleNamespace(run_id="r1"), arms=arms, accuracy=accuracy)
 
 
 def test_scores_in_the_seeds_form_with_what_was_replaced_and_what_is_missing():
@@ -47,7 +64,7 @@ def test_scores_in_the_seeds_form_with_what_was_replaced_and_what_is_missing():
 
 
 def test_pairs_say_difference_interval_and_power():
-    pair = SCORE | PAIR | dict(detectable=0.0158, same_output=0.9)
+    pair = _pair(replace(ITEMS, detectable=0.0158, same_output=0.9))
     table = accuracy_tables(_view([pair]))[1]
     assert table.rows == (
         (
@@ -67,7 +84,7 @@ def test_pairs_say_difference_interval_and_power():
 
 
 def test_values_that_are_not_right_or_wrong_keep_their_difference():
-    pair = SCORE | PAIR | dict(p=None, same_output=None)
+    pair = _pair(replace(ITEMS, p=None, same_output=None))
     assert accuracy_tables(_view([pair]))[1].rows[0][3:8] == ("+0.4", "-", "-", "-", "-")
 
 
@@ -76,15 +93,15 @@ def test_a_run_without_an_evaluation_has_no_such_table():
 
 
 def test_an_evaluation_in_which_every_arm_failed_says_so():
-    (table,) = accuracy_tables(_view([], scores=[]))
+    (table,) = accuracy_tables(_view([], scores=()))
     assert table.rows == () and "eagle: not scored: no memory" in table.notes
 
 
 def test_columns_of_the_comparison():
-    score, pair = SCORE | dict(arm="ngram", stderr=0.01), SCORE | PAIR | dict(same_output=0.9)
-    strict = [score | dict(value=0.5), score | dict(arm="no-spec", value=0.25)]
-    flexible = [s | dict(filter="flexible-extract", value=2 * s["value"]) for s in strict]
-    pairs = [pair | dict(p=0.01), pair | dict(filter="flexible-extract")]
+    strict = [_score("ngram", 0.5, 0.01), _score("no-spec", 0.25, 0.01)]
+    flexible = [replace(s, filter="flexible-extract", value=2 * s.value) for s in strict]
+    items = replace(ITEMS, same_output=0.9)
+    pairs = [_pair(replace(items, p=0.01)), _pair(items, filter="flexible-extract")]
     accuracy = _view(pairs, [*strict, *flexible]).accuracy
     columns = accuracy_columns(accuracy)
     assert list(columns) == ["gsm8k", "gsm8k: paired"]
@@ -95,8 +112,8 @@ def test_columns_of_the_comparison():
 
 
 def test_verdicts_in_words():
-    pair = SCORE | PAIR | dict(same_output=0.9)
-    assert verdict(pair | dict(same_output=1.0)) == "same text"
-    assert verdict(pair | dict(won=0, lost=0, p=1.0)) == "same items right"
-    assert verdict(pair | dict(p=None)) == "+0.004"
-    assert verdict(pair | dict(p=None, difference=None, same_output=None)) == "-"
+    items = replace(ITEMS, same_output=0.9)
+    assert verdict(replace(items, same_output=1.0)) == "same text"
+    assert verdict(replace(items, won=0, lost=0, p=1.0)) == "same items right"
+    assert verdict(replace(items, p=None)) == "+0.004"
+    assert verdict(replace(items, p=None, difference=None, same_output=None)) == "-"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from run_samples import chain_block, manifest
+from dataclasses import replace
 
+import pytest
+from run_samples import SAMPLING, begun, chain_block
+
+from specbench.harness.spec.purposes import Ablation, AblationRow, RecipeRecord, RecipeRow
+from specbench.harness.spec.recipe_files import Report
+from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.factor_table import factor_table
 from specbench.reports.json_report import json_report
@@ -18,27 +23,30 @@ ACCEPTED = [4, 0, 2, 1, 3, 0]
 ROUND_MS = {"slow": 10.0, "fast": 8.0, "other slow": 20.0, "other fast": 10.0}
 
 
-def run_of(folder, rounds_ms: dict[str, float], **record) -> RunDirectory:
-    run = RunDirectory.create(folder, "x", manifest(*rounds_ms) | record)
+def run_of(folder, rounds_ms: dict[str, float], sampling=SAMPLING, **purpose) -> RunDirectory:
+    run = RunDirectory.create(folder, "x", begun(*rounds_ms, sampling=sampling, purpose=Purpose(**purpose)))
     for repeat in range(2):
         for label, round_ms in rounds_ms.items():
             run.append(label, repeat, **chain_block(ACCEPTED, round_ms=round_ms))
     return run
 
 
-def recipe(rows: list[dict], **report) -> dict:
-    whole = {"title": "a title", "columns": [], "notes": ["one difference"], "claim": {"source": "PR 1"}, **report}
-    filled = [{"name": r["label"], "baseline": False, "claim": {}, **r} for r in rows]
-    return {"name": "mine", "sha256": "0" * 64, "report": whole, "rows": filled, "notes": ["shared"]}
+def recipe(rows: list[RecipeRow], **report) -> RecipeRecord:
+    whole = Report(**{"title": "a title", "notes": ("one difference",), "claim": {"source": "PR 1"}, **report})
+    return RecipeRecord(name="mine", sha256="0" * 64, report=whole, rows=tuple(rows), notes=("shared",))
+
+
+def row(label: str, **more) -> RecipeRow:
+    return RecipeRow(**{"name": label, "label": label, **more})
 
 
 @pytest.fixture
 def view(tmp_path) -> RunView:
     rows = [
-        {"label": "slow", "baseline": True},
-        {"label": "fast", "claim": {"tps": 530}},
-        {"label": "other slow", "baseline": True},
-        {"label": "other fast"},
+        row("slow", baseline=True),
+        row("fast", claim={"tps": 530}),
+        row("other slow", baseline=True),
+        row("other fast"),
     ]
     columns = ["tps", "factor", "tpot_ms", "tpot_delta", "claim:tps", "claim:factor", "rows", "draft_rows"]
     return view_run(run_of(tmp_path, ROUND_MS, recipe=recipe(rows, columns=columns), acceptance="measured so"))
@@ -73,7 +81,7 @@ def test_notes_say_what_differs_from_the_claim(view):
 
 
 def test_failed_and_synthetic_arms_say_so_beside_their_name(tmp_path):
-    run = RunDirectory.create(tmp_path, "x", manifest("a", "b") | {"recipe": recipe([{"label": "a"}, {"label": "b"}])})
+    run = RunDirectory.create(tmp_path, "x", begun("a", "b", purpose=Purpose(recipe=recipe([row("a"), row("b")]))))
     run.append("a", 0, **chain_block(ACCEPTED))
     run.describe_arm("a", notes=["synthetic acceptance (2.0)"])
     run.fail_arm("b", 0, "boom")
@@ -82,7 +90,7 @@ def test_failed_and_synthetic_arms_say_so_beside_their_name(tmp_path):
 
 
 def test_rows_may_share_an_arm(tmp_path):
-    rows = [{"label": "slow", "baseline": True}, {"label": "slow", "name": "the same again"}]
+    rows = [row("slow", baseline=True), row("slow", name="the same again")]
     table = seed_table(view_run(run_of(tmp_path, {"slow": 10.0}, recipe=recipe(rows))))
     assert [row[0] for row in table.rows] == ["slow", "the same again"] and table.rows[0][1:] == table.rows[1][1:]
 
@@ -94,16 +102,16 @@ def test_every_report_holds_the_table(view):
     assert table["title"] == "a title" and len(table["rows"]) == 4
 
 
-def factors(*rows: tuple[str, str, str | None, str]) -> dict:
-    described = [dict(switch=s, value=v, label=label, refused=refused) for s, v, label, refused in rows]
-    return {"base": "mine", "summary": "as before", "rows": described}
+def factors(*rows: tuple[str, str, str | None, str]) -> Ablation:
+    described = [AblationRow(switch=s, value=v, label=label, refused=refused) for s, v, label, refused in rows]
+    return Ablation(base="mine", summary="as before", rows=tuple(described))
 
 
 ROWS = factors(("base", "mine", "slow", ""), ("sync", "none", None, "needs padded"), ("sync", "single", "fast", ""))
 
 
 def test_one_thing_at_a_time(tmp_path):
-    table = factor_table([view_run(run_of(tmp_path, {"slow": 10.0, "fast": 8.0}, factors=ROWS))])
+    table = factor_table([view_run(run_of(tmp_path, {"slow": 10.0, "fast": 8.0}, ablation=ROWS))])
     base, refused, single = (dict(zip(table.headers, row, strict=True)) for row in table.rows)
     assert base["TPOT change [95% CI]"] == "-" and base["factor"] == "1.00x"
     assert refused["marks"] == "refused: needs padded" and refused["TPS"] == "-"
@@ -114,8 +122,8 @@ def test_batch_sizes_stand_below_each_other_and_a_refusal_once(tmp_path):
     views = []
     for size, factor_ms in ((1, 1.0), (8, 2.0)):
         rounds = {"slow": 10.0 * factor_ms, "fast": 8.0}
-        record = {"factors": ROWS, "config": {"max_concurrency": size}}
-        views.append(view_run(run_of(tmp_path, rounds, **record)))
+        sampling = replace(SAMPLING, max_concurrency=size)
+        views.append(view_run(run_of(tmp_path, rounds, sampling, ablation=ROWS)))
     rows = [row[:5] for row in factor_table(views).rows]
     assert [(row[0], row[1], row[2]) for row in rows] == [
         ("base", "mine", "1"),

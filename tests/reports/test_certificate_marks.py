@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
-from reports.test_asked_tables import ROWS, recipe, run_of
+from reports.test_asked_tables import ROWS, recipe, row, run_of
 from rich.console import Console
+from run_samples import SAMPLING
 
 from specbench.reports.certificate_marks import FILE
 from specbench.reports.factor_table import factor_table
@@ -19,7 +21,7 @@ from specbench.reports.view import view_run
 
 MARK = "NOT LOSSLESS"
 ROUND_MS = {"slow": 10.0, "fast": 8.0}
-RECIPE = recipe([{"label": "slow", "baseline": True}, {"label": "fast"}])
+RECIPE = recipe([row("slow", baseline=True), row("fast")])
 
 
 @pytest.fixture(params=[False, True], ids=["passed", "failed"])
@@ -69,12 +71,12 @@ def test_every_table_of_the_markdown_report_that_names_arms(view_of, is_failed):
 
 
 def test_a_recipes_table(view_of, is_failed):
-    names = [row[0] for row in seed_table(view_of("seed", recipe=RECIPE)).rows]
+    names = [cells[0] for cells in seed_table(view_of("seed", recipe=RECIPE)).rows]
     assert names == ["slow", f"fast ({MARK})" if is_failed else "fast"]
 
 
 def test_one_factor_at_a_time_alone_and_joined(view_of, is_failed):
-    views = [view_of(f"b{b}", factors=ROWS, config={"max_concurrency": b}) for b in (1, 8)]
+    views = [view_of(f"b{b}", ablation=ROWS, sampling=replace(SAMPLING, max_concurrency=b)) for b in (1, 8)]
     alone = [row[-1] for row in factor_table(views[:1]).rows if MARK in row[-1]]
     assert len(alone) == is_failed
     console = Console(file=io.StringIO(), width=400)

@@ -3,10 +3,11 @@ import json
 
 import pytest
 from rich.console import Console
-from run_samples import chain_block, manifest, sample_run
+from run_samples import begun, chain_block, sample_run
 
+from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.schema import RUN_SCHEMA
+from specbench.harness.store.run_record import RUN_SCHEMA
 from specbench.reports.cells import HEADERS, milliseconds, number, percent, rates
 from specbench.reports.json_report import json_report, json_text
 from specbench.reports.markdown import markdown_report
@@ -70,7 +71,7 @@ def test_terminal_table_shows_every_arm_and_mark_at_any_width(run, width):
 
 
 def test_labels_are_not_rich_markup(tmp_path):
-    run = RunDirectory.create(tmp_path, "x", manifest("[red]no-spec[/red]"))
+    run = RunDirectory.create(tmp_path, "x", begun("[red]no-spec[/red]"))
     console = Console(width=240, force_terminal=True, record=True, file=io.StringIO())
     print_comparison(view_run(run), console)
     assert "[red]no-spec[/red]" in console.export_text()
@@ -88,7 +89,7 @@ def test_json_report_is_strict_and_whole(run):
 
 def test_reports_of_a_running_and_a_finished_run_agree(run):
     before = json_report(view_run(run))["arms"]
-    run.finish({})
+    run.finish(None)
     assert json_report(view_run(run.path))["arms"] == before
 
 
@@ -109,7 +110,7 @@ def test_synthetic_rows_are_marked_in_every_table(run):
 
 
 def test_reports_without_any_measured_arm(tmp_path):
-    run = RunDirectory.create(tmp_path, "x", manifest("no-spec", "eagle"))
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec", "eagle"))
     run.fail_arm("no-spec", 0, "boom")
     written = write_reports(run)
     assert [path.name for path in written] == ["report.md", "report.json"]
@@ -117,7 +118,7 @@ def test_reports_without_any_measured_arm(tmp_path):
 
 
 def test_a_picture_that_no_longer_applies_is_removed(tmp_path):
-    run = RunDirectory.create(tmp_path, "x", manifest("eagle"))
+    run = RunDirectory.create(tmp_path, "x", begun("eagle"))
     run.append("eagle", 0, **chain_block([1, 2]))
     assert (run.path / "plots/phases.png") in write_reports(run)
     run.fail_arm("eagle", 0, "boom")
@@ -140,8 +141,8 @@ def test_numbers():
 
 
 def test_top_level_model_and_sampling_come_before_the_configuration(tmp_path):
-    more = {"model": {"name": "other"}, "sampling": {"seed": 7, "ignore_eos": True}}
-    run = RunDirectory.create(tmp_path, "x", manifest("eagle") | more)
+    more = {"model": ModelRecord(name="other"), "sampling": SamplingRecord(seed=7, ignore_eos=True)}
+    run = RunDirectory.create(tmp_path, "x", begun("eagle", **more))
     run.append("eagle", 0, **chain_block([1, 2]))
     text = plain_comparison(view_run(run))
-    assert "model: name=other" in text and "sampling: seed=7" in text and "AL is flattered" in text
+    assert "model: name=other" in text and "sampling: ignore_eos=True, seed=7" in text and "AL is flattered" in text

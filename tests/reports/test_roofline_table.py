@@ -10,7 +10,6 @@ from roofline_samples import BASE, CHAIN, FAILED, MACHINE, ideal_arms, roofline_
 from site_samples import EAGLE
 from sweep_samples import LOADS, sample_record, stored_sweep
 
-from specbench.harness.roofline.forwards import FORWARDS
 from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms_of
 from specbench.reports.roofline_table import HEADERS, roofline_table, roofline_tables
 from specbench.reports.table import markdown_result, plain_result
@@ -46,7 +45,7 @@ def test_notes_say_how_the_limits_were_got_and_what_is_left_out(run):
 
 
 def test_an_older_run_says_unknown(run):
-    older = {key: value for key, value in run.manifest.items() if key != FORWARDS}
+    older = replace(run.record, forwards={})
     table = roofline_table(ideal_arms_of(older, run.frames(), MACHINE), MACHINE)
     row = cells(table)[CHAIN]
     assert row["ideal ms"] == "unknown" and row["efficiency"] == row["ideal speed-up"] == "-"

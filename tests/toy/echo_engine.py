@@ -17,14 +17,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from specbench.harness.engines.base import Capabilities, EngineFacts, Model, OpenProgress, RowSink, Scored
+from specbench.harness.engines.base import Capabilities, Model, OpenProgress, RowSink, Scored
 from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.arm_record import ArmSetup, EngineFacts
 from specbench.harness.store.facts import Fact
+from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.rows import RequestRow
 
 MS = 1_000_000
@@ -116,11 +118,11 @@ class EchoArm:
     config: ArmConfig
     words_a_chunk: int
     notes: tuple[str, ...] = ()
-    graph_parts: Mapping[str, str] = field(default_factory=dict)
+    graph_parts: None = None
     footprint: int = 0
 
-    def described(self) -> dict[str, Any]:
-        return {"num_drafts": None, "options": dict(self.config.options)}
+    def setup(self) -> ArmSetup:
+        return ArmSetup(options=dict(self.config.options))
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ class EchoEngine:
         return EchoArm(arm, 1 + int(arm.options.get("k", 0)))
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[EchoArm]]:
-        described = {"name": "echo", "source": "a server on this machine", "sha256": "", "synthetic": False}
+        described = ModelRecord(name="echo", source="a server on this machine", sha256="", synthetic=False)
         model = Model(described=described, vocab_size=Words.vocab_size, tokenizer=Words(), eos_token_ids=())
         return model, [self.resolve(arm, config) for arm in config.arms]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specbench.harness.engine.lookahead import Lookahead
 from specbench.harness.engine.strategy import Strategy
@@ -12,6 +11,7 @@ from specbench.harness.registry import strategy_class
 from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig
 from specbench.harness.spec.legality import ALLOWED, Choices, resolve
 from specbench.harness.spec.plans import PARTS
+from specbench.harness.store.arm_record import ArmSetup, GraphParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +25,28 @@ class ResolvedArm:
     notes: tuple[str, ...]
 
     @property
-    def graph_parts(self) -> dict[str, str]:
-        return {part: getattr(self.choices.plan, part) for part in PARTS}
+    def graph_parts(self) -> GraphParts:
+        return GraphParts(**{part: getattr(self.choices.plan, part) for part in PARTS})
 
     @property
     def footprint(self) -> int:
         """The one that writes furthest ahead needs the largest caches; all others fit into its memory."""
         return Lookahead.of(self.strategy.num_drafts, self.strategy.tree).overhang
 
-    def described(self) -> dict[str, Any]:
-        return {
-            **self.choices.described(),
-            "status_lag": self.choices.status_lag,
-            "num_drafts": self.strategy.num_drafts,
-            "options": dict(self.config.options),
-            "acceptance": self.acceptance.description if self.acceptance else "real",
-        }
+    def setup(self) -> ArmSetup:
+        c = self.choices
+        return ArmSetup(
+            graph=c.plan.described(),
+            sync=c.sync,
+            attention=c.attention,
+            attention_drafter=c.drafter_backend if c.num_drafts else None,
+            drafter=c.drafter if c.num_drafts else None,
+            state_update=c.state_update,
+            status_lag=c.status_lag,
+            num_drafts=self.strategy.num_drafts,
+            options=dict(self.config.options),
+            acceptance=self.acceptance.description if self.acceptance else "real",
+        )
 
 
 def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> ResolvedArm:

@@ -9,12 +9,13 @@ import torch
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.engines.base import EngineFacts, RowSink, Scored
+from specbench.harness.engines.base import RowSink, Scored
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.traced import NodeMap, Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.models.score import last_logits
 from specbench.harness.spec.plans import part_of
+from specbench.harness.store.arm_record import EngineFacts
 from specbench.workloads.base import Tokenizer
 
 from .build import check_requests

@@ -68,8 +68,9 @@ class NativeEngine:
 
     def _with_shipped_heads(self, arms: list[ResolvedArm], config: RunConfig) -> list[ResolvedArm]:
         """An arm that needs a head and names none gets the one that comes with the package for this very target."""
-        sha256 = self.target.described["sha256"]
-        own = shipped_head_for(sha256, self.target.described["source"])
+        described = self.target.described
+        sha256 = described.sha256 or ""
+        own = shipped_head_for(sha256, described.source or "")
         found = []
         for arm in arms:
             c = arm.config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -15,6 +15,7 @@ from specbench.harness.models.loader import dummy_target, load_target
 from specbench.harness.models.shapes import published_shape
 from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.inputs_record import ModelRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Target:
     model: LlamaModel
     tokenizer: Any
     eos_token_ids: tuple[int, ...]
-    described: dict[str, Any]
+    described: ModelRecord
 
 
 def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, name: str) -> None:
@@ -61,17 +62,15 @@ def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = N
     """Resolves, converts if need be, and loads the target. Raises ValueError naming what does not fit."""
     device = pick_device(config.device)
     dtype = pick_dtype(config.dtype, device)
-    described: dict[str, Any] = {
-        "name": config.model,
-        "dtype": str(dtype).removeprefix("torch."),
-        "device": str(device),
-    }
+    described = ModelRecord(name=config.model, dtype=str(dtype).removeprefix("torch."), device=str(device))
     if config.load_format == "dummy":
         check_memory(_dummy_shape(config), dtype, device, config.model)
         model = dummy_target(config.model, dtype, device, num_layers=config.num_layers)
         hub_name = published_shape(config.model).hub_name
-        described |= {"source": f"random weights of the shape of {hub_name}", "sha256": "", "synthetic": True}
-        described["num_layers"] = model.config.num_layers
+        source_text = f"random weights of the shape of {hub_name}"
+        described = replace(
+            described, source=source_text, sha256="", synthetic=True, num_layers=model.config.num_layers
+        )
         return Target(model, None, (), described)
     from specbench.harness.checkpoints.source import (
         resolve_model,  # the GGUF reader and the hub client, which random weights do not need
@@ -82,6 +81,11 @@ def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = N
     tokenizer = load_tokenizer(source.path)
     check_memory(read_config(source.path)[0], dtype, device, config.model)
     model = load_target(source.path, dtype, device)
-    described |= {"source": source.source, "sha256": source.sha256, "synthetic": False}
-    described["num_layers"] = model.config.num_layers
+    described = replace(
+        described,
+        source=source.source,
+        sha256=source.sha256,
+        synthetic=False,
+        num_layers=model.config.num_layers,
+    )
     return Target(model, tokenizer, tokenizer.eos_ids or model.config.eos_token_ids, described)

@@ -11,49 +11,50 @@ from ab_samples import ACCEPTED, experiment
 from specbench.harness.ab import judge as judge_module
 from specbench.harness.ab.judge import judge
 from specbench.harness.ab.samples import TPOT
+from specbench.harness.store.ab_judgement import SameOutput
 from specbench.reports.site import badges
 from specbench.reports.site.page import Cell
 from specbench.reports.verdict_table import verdict_table
 
 
 def by_name(record: dict) -> dict[str, dict]:
-    return {m["metric"]["name"]: m for m in record["metrics"]}
+    return {m.metric.name: m for m in record.metrics}
 
 
 def verdicts(record: dict) -> list[str]:
     found = by_name(record)
-    return [found[name]["verdict"] for name in ("step time", "tokens per step", "TPOT")]
+    return [found[name].verdict for name in ("step time", "tokens per step", "TPOT")]
 
 
 def test_a_faster_step(tmp_path):
     record = judge(experiment(tmp_path, change=-0.03))
     assert verdicts(record) == ["improved", "equivalent", "improved"]
-    assert (record["verdict"], record["exit_code"], record["num_kept"], record["num_rejected"]) == (
+    assert (record.verdict, record.exit_code, record.num_kept, record.num_rejected) == (
         "improved",
         0,
         10,
         0,
     )
     step = by_name(record)["step time"]
-    assert step["change"] == pytest.approx(-0.03, abs=0.005) and step["low"] < -0.03 < step["high"]
-    assert step["b"] / step["a"] - 1 == pytest.approx(step["change"]) and step["a"] == pytest.approx(10, rel=0.03)
-    assert step["num_pairs"] == len(step["pairs"]) == 10
+    assert step.change == pytest.approx(-0.03, abs=0.005) and step.low < -0.03 < step.high
+    assert step.b / step.a - 1 == pytest.approx(step.change) and step.a == pytest.approx(10, rel=0.03)
+    assert step.num_pairs == len(step.pairs) == 10
     json.dumps(record, allow_nan=False)
 
 
 def test_a_slower_step_is_a_regression(tmp_path):
     record = judge(experiment(tmp_path, change=+0.03))
     assert verdicts(record) == ["regressed", "equivalent", "regressed"]
-    assert record["verdict"] == "regressed" and record["exit_code"] == 1
+    assert record.verdict == "regressed" and record.exit_code == 1
 
 
 def test_less_acceptance_is_seen_apart_from_speed(tmp_path):
     """The same step time and fewer tokens: tokens per step by prompt, and TPOT, tell; the step does not."""
     fewer = [max(0, j - 1) if i % 2 else j for i, j in enumerate(ACCEPTED)]
     record = judge(experiment(tmp_path, accepted_b=fewer))
-    assert verdicts(record) == ["equivalent", "regressed", "regressed"] and record["exit_code"] == 1
+    assert verdicts(record) == ["equivalent", "regressed", "regressed"] and record.exit_code == 1
     tokens = by_name(record)["tokens per step"]
-    assert tokens["num_pairs"] == 12 and tokens["metric"]["pairs"] == "prompts" and tokens["change"] < -0.05
+    assert tokens.num_pairs == 12 and tokens.metric.pairs == "prompts" and tokens.change < -0.05
 
 
 @pytest.mark.parametrize(("change", "product", "exit_code"), [(0.02, "improved", 0), (0.6, "regressed", 1)])
@@ -61,7 +62,7 @@ def test_longer_steps_of_more_tokens_go_both_ways_and_tpot_decides(tmp_path, cha
     more = [j + 1 for j in ACCEPTED]
     record = judge(experiment(tmp_path, change=change, accepted_b=more))
     assert verdicts(record) == ["regressed", "improved", product]
-    assert (record["verdict"], record["product"], record["exit_code"]) == ("mixed", product, exit_code)
+    assert (record.verdict, record.product, record.exit_code) == ("mixed", product, exit_code)
     assert verdict_table(record).title == f"B against A: mixed, TPOT {product}"
     tone, sign = {"improved": ("good", "▲"), "regressed": ("bad", "▼")}[product]
     assert badges.verdict(record) == Cell(text=f"{sign} mixed, TPOT {product}", tone=tone)
@@ -72,7 +73,7 @@ def test_both_ways_without_a_tpot_is_no_verdict(tmp_path, monkeypatch):
     own = judge_module.metric_pairs
     monkeypatch.setattr(judge_module, "metric_pairs", lambda *args: {**own(*args), TPOT: []})
     record = judge(experiment(tmp_path, change=0.6, accepted_b=[j + 1 for j in ACCEPTED]))
-    assert (record["verdict"], record["product"], record["exit_code"]) == ("mixed", "no data", 4)
+    assert (record.verdict, record.product, record.exit_code) == ("mixed", "no data", 4)
 
 
 def test_tokens_per_step_by_hand(tmp_path):
@@ -81,41 +82,41 @@ def test_tokens_per_step_by_hand(tmp_path):
     first = 1 + sum(ACCEPTED) / len(ACCEPTED)
     second = 1 + sum(ACCEPTED[1:]) / len(ACCEPTED[1:])
     third = 1 + sum(ACCEPTED[2:]) / len(ACCEPTED[2:])
-    assert [a for a, _ in found["pairs"]] == pytest.approx([first, second, third] * 2)
-    assert [b for _, b in found["pairs"]] == [1.0] * 6
-    assert found["change"] == pytest.approx((first * second * third) ** (-1 / 3) - 1)
+    assert [a for a, _ in found.pairs] == pytest.approx([first, second, third] * 2)
+    assert [b for _, b in found.pairs] == [1.0] * 6
+    assert found.change == pytest.approx((first * second * third) ** (-1 / 3) - 1)
 
 
 def test_noise_hides_it(tmp_path):
     record = judge(experiment(tmp_path, change=-0.01, noise=0.05))
-    assert record["verdict"] == "inconclusive" and record["exit_code"] == 0
-    assert by_name(record)["step time"]["more_pairs"] > 10
+    assert record.verdict == "inconclusive" and record.exit_code == 0
+    assert by_name(record)["step time"].more_pairs > 10
 
 
 def test_fewer_than_six_blocks_are_exploratory(tmp_path):
     record = judge(experiment(tmp_path, change=-0.5, num_blocks=5))
-    assert verdicts(record) == ["exploratory"] * 3 and record["verdict"] == "exploratory" and record["exit_code"] == 4
-    assert by_name(record)["step time"]["change"] == pytest.approx(-0.5, abs=0.02)
+    assert verdicts(record) == ["exploratory"] * 3 and record.verdict == "exploratory" and record.exit_code == 4
+    assert by_name(record)["step time"].change == pytest.approx(-0.5, abs=0.02)
 
 
 def test_rejected_blocks_do_not_count(tmp_path):
     reasons = {("A", 2): ["throttled: hardware slowdown"], ("B", 5): ["1 foreign processes on the GPU"]}
     record = judge(experiment(tmp_path, change=-0.03, reasons=reasons))
-    assert (record["num_kept"], record["num_rejected"], record["verdict"]) == (8, 2, "improved")
-    assert record["blocks"][2]["reasons"] == ["A: throttled: hardware slowdown"]
-    assert by_name(record)["step time"]["num_pairs"] == 8
+    assert (record.num_kept, record.num_rejected, record.verdict) == (8, 2, "improved")
+    assert record.blocks[2].reasons == ("A: throttled: hardware slowdown",)
+    assert by_name(record)["step time"].num_pairs == 8
 
 
 def test_failed_blocks_are_rejected(tmp_path):
     record = judge(experiment(tmp_path, change=-0.03, failed=[("B", 1)]))
-    assert record["num_rejected"] == 1 and record["num_kept"] == 9
-    assert record["blocks"][1]["reasons"] == ["B: failed: RuntimeError: out of memory"]
+    assert record.num_rejected == 1 and record.num_kept == 9
+    assert record.blocks[1].reasons == ("B: failed: RuntimeError: out of memory",)
 
 
 def test_more_than_a_fifth_rejected_is_invalid(tmp_path):
     reasons = {("A", n): ["throttled: hardware slowdown"] for n in (0, 3, 7)}
     record = judge(experiment(tmp_path, change=+0.3, reasons=reasons))
-    assert (record["num_rejected"], record["verdict"], record["exit_code"]) == (3, "invalid", 4)
+    assert (record.num_rejected, record.verdict, record.exit_code) == (3, "invalid", 4)
     assert verdicts(record) == ["exploratory"] * 3, "no metric of an invalid measurement has a verdict"
 
 
@@ -129,37 +130,37 @@ def test_failed_requests_reject_a_block(tmp_path):
     )
     run.append("A", 4, rows.to_dict("list"), steps.to_dict("list"))
     record = judge(run)
-    assert record["blocks"][4]["reasons"] == ["A: 1 failed requests"] and record["num_kept"] == 9
+    assert record.blocks[4].reasons == ("A: 1 failed requests",) and record.num_kept == 9
 
 
 def test_a_block_of_which_one_side_is_missing(tmp_path):
     """Nine good blocks of ten are no verdict yet: the number was fixed beforehand."""
     record = judge(experiment(tmp_path, change=-0.03, missing=[("B", 9)], finished=False))
-    assert record["verdict"] == "unfinished" and verdicts(record) == ["exploratory"] * 3 and record["exit_code"] == 4
-    assert record["num_kept"] == 9 and record["num_rejected"] == 0 and record["status"] == "running"
-    assert record["blocks"][9]["measured"] is False
+    assert record.verdict == "unfinished" and verdicts(record) == ["exploratory"] * 3 and record.exit_code == 4
+    assert record.num_kept == 9 and record.num_rejected == 0 and record.status == "running"
+    assert record.blocks[9].measured is False
 
 
 def test_equal_sides(tmp_path):
     quiet = judge(experiment(tmp_path, is_aa=True))
-    assert (quiet["is_aa"], quiet["verdict"], quiet["exit_code"]) == (True, "equivalent", 0)
+    assert (quiet.is_aa, quiet.verdict, quiet.exit_code) == (True, "equivalent", 0)
     moved = judge(experiment(tmp_path, is_aa=True, change=-0.05))
-    assert (moved["verdict"], moved["exit_code"]) == ("invalid", 4), "a change between equal sides is a bad measurement"
+    assert (moved.verdict, moved.exit_code) == ("invalid", 4), "a change between equal sides is a bad measurement"
 
 
 def test_unchanged_code_has_no_verdict_of_change(tmp_path):
     """A/A experiments at the noise of a quiet machine; test_simulated_truth.py has them by the thousand."""
-    found = [judge(experiment(tmp_path, noise=0.004, num_requests=2, seed=seed))["verdict"] for seed in range(4)]
+    found = [judge(experiment(tmp_path, noise=0.004, num_requests=2, seed=seed)).verdict for seed in range(4)]
     assert found == ["equivalent"] * 4
 
 
 def test_outputs_are_compared(tmp_path):
     same = judge(experiment(tmp_path, min_same_output=1.0))
-    assert same["same_output"] == {"num_same": 120, "num_pairs": 120, "is_enough": True} and same["exit_code"] == 0
+    assert same.same_output == SameOutput(num_same=120, num_pairs=120, is_enough=True) and same.exit_code == 0
     longer = [4, *ACCEPTED[1:-1], 3]
     differ = judge(experiment(tmp_path, change=0.1, accepted_b=longer, min_same_output=1.0))
-    assert differ["same_output"]["num_same"] < 120 and verdicts(differ)[0] == "regressed"
-    assert differ["exit_code"] == 6, "wrong outputs come before speed"
+    assert differ.same_output.num_same < 120 and verdicts(differ)[0] == "regressed"
+    assert differ.exit_code == 6, "wrong outputs come before speed"
 
 
 def test_a_share_of_equal_outputs_is_met_exactly(tmp_path):
@@ -172,7 +173,7 @@ def test_a_share_of_equal_outputs_is_met_exactly(tmp_path):
         rows = rows.assign(output_sha256=["other", *rows["output_sha256"][1:]])
         run.append("B", block, rows.to_dict("list"), steps.to_dict("list"))
     record = judge(run)
-    assert record["same_output"] == {"num_same": 11, "num_pairs": 20, "is_enough": True} and record["exit_code"] == 0
+    assert record.same_output == SameOutput(num_same=11, num_pairs=20, is_enough=True) and record.exit_code == 0
 
 
 def test_outputs_that_nobody_can_compare_are_no_pass(tmp_path):
@@ -184,19 +185,19 @@ def test_outputs_that_nobody_can_compare_are_no_pass(tmp_path):
         rows = rows.assign(prompt_id=[f"another {i}" for i in range(len(rows))])
         run.append("B", block, rows.to_dict("list"), steps.to_dict("list"))
     record = judge(run)
-    assert record["same_output"]["num_pairs"] == 0 and record["exit_code"] == 4
+    assert record.same_output.num_pairs == 0 and record.exit_code == 4
     assert any("cannot be told" in note for note in verdict_table(record).notes)
 
 
 def test_the_minimum_effect_is_the_plan_s(tmp_path):
-    assert judge(experiment(tmp_path, change=-0.03, min_effect=0.1))["verdict"] == "equivalent"
+    assert judge(experiment(tmp_path, change=-0.03, min_effect=0.1)).verdict == "equivalent"
 
 
 def test_figures_are_those_of_the_blocks(tmp_path):
     run = experiment(tmp_path, change=-0.03)
-    pairs = np.array(by_name(judge(run))["TPOT"]["pairs"])
+    pairs = np.array(by_name(judge(run))["TPOT"].pairs)
     from specbench.harness.metrics.metrics import measure_blocks
 
     blocks = measure_blocks(run.frames())
-    expected = [[blocks[label, n]["tpot_ms"]["mean"] for label in "AB"] for n in range(10)]
+    expected = [[blocks[label, n].values["tpot_ms.mean"] for label in "AB"] for n in range(10)]
     assert pairs == pytest.approx(np.array(expected))

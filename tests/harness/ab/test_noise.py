@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from ab_samples import experiment
 
 from specbench.harness.ab.judge import judge
 from specbench.harness.ab.noise import false_verdicts, floor_file, noise_floor, outlook, read_floors, store_floor
+from specbench.harness.store.environment import Cpu, Environment, Gpu, Hardware
 
-ENVIRONMENT = {"hardware": {"cpu": {"model": "Test CPU", "logical_cores": 4}, "gpus": [{"name": "H200"}]}}
+HARDWARE = Hardware(cpu=Cpu(model="Test CPU", logical_cores=4), gpus=(Gpu(name="H200"),))
+ENVIRONMENT = Environment(hardware=HARDWARE)
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +24,7 @@ def _own_cache(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def floor(tmp_path_factory) -> dict:
     run = experiment(tmp_path_factory.mktemp("aa"), noise=0.01, num_blocks=30, num_requests=2, is_aa=True, seed=2)
-    return noise_floor(judge(run), run.manifest)
+    return noise_floor(judge(run), run.record)
 
 
 def test_the_noise_that_was_put_in(floor):
@@ -49,7 +53,7 @@ def test_one_file_for_each_hardware(floor):
     assert read_floors(ENVIRONMENT) == []
     path = store_floor(floor, ENVIRONMENT)
     assert path == floor_file(ENVIRONMENT) and path.parent.name == "noise"
-    other = {"hardware": {**ENVIRONMENT["hardware"], "gpus": []}}
+    other = Environment(hardware=replace(HARDWARE, gpus=()))
     assert floor_file(other) != path and read_floors(other) == []
     store_floor({**floor, "run_id": "later"}, ENVIRONMENT)
     assert [f["run_id"] for f in read_floors(ENVIRONMENT)] == ["later", floor["run_id"]]
@@ -78,4 +82,4 @@ def test_a_damaged_file_is_named(content):
 def test_too_few_blocks(tmp_path):
     run = experiment(tmp_path, num_blocks=1)
     with pytest.raises(ValueError, match="too few"):
-        noise_floor(judge(run), run.manifest)
+        noise_floor(judge(run), run.record)

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 from ab_samples import sides
 
-from specbench.harness.ab.plan import AbPlan
+from specbench.harness.store.ab_record import AbPlan
+from specbench.harness.store.codec import from_document, to_document
 
 PLAN = AbPlan(sides=sides())
 
@@ -42,8 +43,6 @@ def test_refused(values, words):
 
 def test_a_stored_plan_comes_back():
     whole = replace(PLAN, num_blocks=12, min_effect=0.02, in_process=True, order_seed=7)
-    assert AbPlan.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
-    with pytest.raises(ValueError, match="not written by this version"):
-        AbPlan.from_dict({**whole.to_dict(), "colour": "red"})
-    with pytest.raises(ValueError, match="not written by this version"):
-        AbPlan.from_dict({})
+    assert from_document(AbPlan, json.loads(json.dumps(to_document(whole))), "ab") == whole
+    with pytest.raises(ValueError, match="ab: .*`sides`"):
+        from_document(AbPlan, {}, "ab")

@@ -29,22 +29,22 @@ class Gpu:
         return self._num
 
 
-def watched(probe) -> dict:
+def watched(probe) -> Watch:
     with Watch(probe) as watch:
         pass  # it samples at least once
-    return watch.record()
+    return watch
 
 
 def test_a_quiet_block():
-    record = watched(Gpu())
-    assert record["reasons"] == [] and record["unchecked"] == []
-    assert len(record["load_average"]) == 2 and all(value >= 0 for value in record["load_average"])
-    assert watched(None)["reasons"] == []
+    seen = watched(Gpu())
+    assert seen.reasons == () and seen.unchecked == ()
+    assert len(seen.load_average) == 2 and all(value is not None and value >= 0 for value in seen.load_average)
+    assert watched(None).reasons == ()
 
 
 def test_throttling_and_company():
-    assert watched(Gpu({"hardware slowdown"}))["reasons"] == ["throttled: hardware slowdown"]
-    assert watched(Gpu(num_processes=3))["reasons"] == ["2 foreign processes on the GPU"]
+    assert watched(Gpu({"hardware slowdown"})).reasons == ("throttled: hardware slowdown",)
+    assert watched(Gpu(num_processes=3)).reasons == ("2 foreign processes on the GPU",)
 
 
 def test_a_passing_throttle_is_seen(monkeypatch):
@@ -52,12 +52,12 @@ def test_a_passing_throttle_is_seen(monkeypatch):
     gpu = Gpu({"hardware thermal slowdown"}, throttled_at=2)
     with Watch(gpu) as watch:
         assert gpu.sampled.wait(60)
-    assert watch.record()["reasons"] == ["throttled: hardware thermal slowdown"]
+    assert watch.reasons == ("throttled: hardware thermal slowdown",)
 
 
 def test_a_driver_that_fails_is_said_and_not_raised():
-    record = watched(Gpu(error=RuntimeError("GPU is lost")))
-    assert record["reasons"] == [] and "GPU is lost" in record["unchecked"][0]
+    seen = watched(Gpu(error=RuntimeError("GPU is lost")))
+    assert seen.reasons == () and "GPU is lost" in seen.unchecked[0]
 
 
 def fake_nvml(**changes) -> types.SimpleNamespace:

@@ -58,7 +58,7 @@ class Row:
 
     @property
     def accuracy_p(self) -> float:
-        return mcnemar(self.num_won, self.num_lost, NUM_ITEMS)["p"]
+        return mcnemar(self.num_won, self.num_lost, NUM_ITEMS).p
 
     def cells(self) -> tuple[str, ...]:
         c = self.certificate

@@ -231,7 +231,7 @@ def test_a_failed_certificate_marks_the_rows_of_its_run(tmp_path):
     (path / "certificate.json").write_text(json.dumps(stored))
     lines = [line for line in plain_comparison(view_run(path)).splitlines() if "NOT LOSSLESS" in line]
     assert len(lines) == 1 and lines[0].startswith("ngram:k=2") and "regret: planted" in lines[0]
-    assert RunDirectory.open(path).manifest["status"] == "complete"
+    assert RunDirectory.open(path).record.status == "complete"
 
 
 def test_options_beside_a_stored_run_are_refused(certify, tmp_path):

@@ -44,7 +44,7 @@ def test_a_run_and_its_tables(toy):
     assert isinstance(run.phases, pd.DataFrame)
     again = specbench.open_run(run.path)
     pd.testing.assert_frame_equal(again.table(), table)
-    assert again.record["command"].startswith("specbench run --strategy no-spec --strategy ngram:k=2 --num-repeats 2")
+    assert again.record.command.startswith("specbench run --strategy no-spec --strategy ngram:k=2 --num-repeats 2")
     assert (run.path / "report.md") in run.write_reports()
 
 
@@ -63,7 +63,7 @@ def test_an_ab(toy):
     result = specbench.ab("no-spec", {"strategy": "ngram:k=2"}, blocks=2, in_process=True, **toy)
     assert result.verdict == "exploratory" and result.table().loc["tokens per step", "num_pairs"] > 0
     assert specbench.open_ab(result.path).record == result.record
-    assert result.run.record["command"].startswith("specbench ab --a no-spec --b '--strategy ngram:k=2'")
+    assert result.run.record.command.startswith("specbench ab --a no-spec --b '--strategy ngram:k=2'")
     with pytest.raises(ValueError, match="not comparable|A and B differ in"):
         specbench.ab("no-spec", {"strategy": "no-spec", "num_prompts": 2}, blocks=1, in_process=True, **toy)
 

@@ -15,9 +15,9 @@ from specbench.harness.cli import sweep_output
 from specbench.harness.cli.main import app
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.experiments import sweep as sweep_experiment
-from specbench.harness.roofline.machine import Machine
+from specbench.harness.store.roofline_record import Machine
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.sweep.record import SweepDirectory
+from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.reports import sweep_report
 
 CHAT_VOCAB = 320

@@ -11,18 +11,18 @@ import io
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specbench.harness import registry
 from specbench.harness.ab.fresh import FreshBlocks
-from specbench.harness.ab.plan import AbPlan
 from specbench.harness.ab.sides import parse_side, side_config
 from specbench.harness.cli.main import app
 from specbench.harness.engine.engine import Engine
 from specbench.harness.run.runner import Arms
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.ab_record import AbPlan
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.text import parse_percent
 from specbench.strategies.no_spec import NoSpec
@@ -151,8 +151,8 @@ def test_equal_sides(cli, small, only_run, clock, inline):
 
 def test_the_order_is_the_plan_s_and_is_recorded(cli, small, only_run, inline):
     cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, "--order-seed", 5, *small)
-    plan = only_run().manifest["ab"]["plan"]
-    assert "".join(inline) == "".join(plan["order"]) and plan["order_seed"] == 5
+    plan = only_run().record.ab.plan
+    assert list(inline) == [label for pair in plan.order() for label in pair] and plan.order_seed == 5
     lines = [json.loads(line) for line in (only_run().path / "blocks.jsonl").read_text().splitlines()]
     assert [line["arm"] for line in lines] == list(inline) and {line["position"] for line in lines} == {0, 1}
     assert all(len(line["load_average"]) == 2 and line["wall_s"] > 0 for line in lines)
@@ -163,7 +163,7 @@ def test_few_blocks_are_exploratory_and_other_reports_read_the_run(cli, small, o
     assert result.exit_code == 4 and "B against A: exploratory" in result.stdout
     run = only_run()
     assert run.done_blocks() == {(label, n) for label in "AB" for n in range(2)}
-    assert run.manifest["workload"]["num_prompts"] == 6 and run.manifest["model"]["name"] == "toy"
+    assert run.record.workload.num_prompts == 6 and run.record.model.name == "toy"
     shown = cli("show", run.path)
     rows = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith(("A ", "B "))]
     assert shown.exit_code == 0 and rows == ["A", "B"] and "ngram:k=2" in shown.stdout
@@ -185,12 +185,12 @@ def test_ctrl_c_and_resume(cli, small, only_run, inline, monkeypatch, in_process
     result = cli("ab", *words)
     run = only_run()
     assert result.exit_code == 130 and result.stderr.splitlines()[-1].endswith(f"specbench ab --resume {run.path}")
-    assert run.manifest["status"] == "interrupted" and len(run.done_blocks()) == 3
+    assert run.record.status == "interrupted" and len(run.done_blocks()) == 3
     before = run.frames().requests
     resumed = cli("ab", "--resume", run.path, "--quiet")
     assert resumed.exit_code == 4, resumed.output
     run = only_run()
-    assert run.manifest["status"] == "complete" and len(run.done_blocks()) == 6 and len(ran) == 4 + 4
+    assert run.record.status == "complete" and len(run.done_blocks()) == 6 and len(ran) == 4 + 4
     after = run.frames().requests
     first = [frame[frame["repeat"] == 0].set_index(["arm", "request_id"])["t_last_ns"] for frame in (before, after)]
     assert first[0].equals(first[1].loc[first[0].index]), "whole blocks stay as they are"
@@ -220,7 +220,7 @@ def test_a_process_that_dies_fails_its_block_only(cli, small, only_run, inline):
     run = only_run()
     assert result.exit_code == 4 and len(inline) == 6
     ((label, block),) = run.failed_blocks()
-    assert (label, block) == (run.manifest["ab"]["plan"]["order"][1][0], 1)
+    assert (label, block) == (run.record.ab.plan.order()[1][0], 1)
     assert record_of(run)["blocks"][1]["reasons"] == [f"{label}: failed: exit code -9: the GPU is on fire"]
     assert cli("ab", "--resume", run.path, "--quiet").exit_code == 4
     assert only_run().failed_blocks() == {} and len(inline) == 8
@@ -274,9 +274,9 @@ def test_an_experiment_does_not_go_on_with_other_code(cli, small, only_run, inli
     inline.fail[3] = KeyboardInterrupt()
     assert cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, *small).exit_code == 130
     run = only_run()
-    for first in run.manifest["ab"]["first_manifests"].values():
-        first["git"]["sha"] = "0" * 40
-    (run.path / "run.json").write_text(json.dumps(run.manifest))
+    record = run.record
+    sides = {label: replace(side, git=replace(side.git, sha="0" * 40)) for label, side in record.ab.sides.items()}
+    run.put(replace(record, ab=replace(record.ab, sides=sides)))
     resumed = cli("ab", "--resume", run.path, "--quiet")
     assert resumed.exit_code == 2 and f"its first block ran the code of {'0' * 40}" in resumed.stderr
     assert len(only_run().done_blocks()) == 2, "what was measured is kept"
@@ -302,12 +302,12 @@ def test_a_side_s_configuration_is_that_of_the_run(cli, toy, only_run):
     words = [*toy[1:], "-s", "eagle:k=2,head=random", "--temperature", "0.5", "--stop-token-id", "3", "--sync", "multi"]
     words += ["--acceptance", "synthetic:1.5", "--seed", "9", "--burstiness", "2", "--request-rate", "50"]
     assert cli("run", *words, "--quiet").exit_code == 0
-    stored = RunConfig.from_dict(only_run().manifest["config"])
+    stored = only_run().record.config
     words = [w for i, w in enumerate(words) if w not in ("--num-repeats", "--output-dir")]
     words = [w for w in words if w not in ("1", str(only_run().path.parent))]
     made = side_config(parse_side("A", "", None, words))
     (arm,), (own,) = stored.arms, made.arms
-    assert made.to_dict() == {**stored.to_dict(), "arms": made.to_dict()["arms"]}
+    assert made == replace(stored, arms=made.arms)
     assert (own.label, own.strategy, own.options, own.engine) == ("A", arm.strategy, arm.options, arm.engine)
 
 
@@ -334,8 +334,8 @@ def test_an_experiment_in_one_process_does_not_go_on_with_other_code(cli, small,
     words = ["-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, "--in-process"]
     assert cli("ab", *words, *small).exit_code == 4
     run = only_run()
-    run.manifest["ab"] |= {"code_state": "another", "plan": {**run.manifest["ab"]["plan"], "num_blocks": 2}}
-    (run.path / "run.json").write_text(json.dumps(run.manifest))
+    ab = run.record.ab
+    run.put(replace(run.record, ab=replace(ab, code_state="another", plan=replace(ab.plan, num_blocks=2))))
     resumed = cli("ab", "--resume", run.path, "--quiet")
     assert resumed.exit_code == 2 and "began with other code than this" in resumed.stderr
 

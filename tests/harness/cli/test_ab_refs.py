@@ -77,8 +77,8 @@ def test_each_side_runs_its_own_revision(cli, words, checkout, only_run):
     assert said["B"] == [{0}] * 3 and {0} not in said["A"], "only B's rows say other tokens"
     a, b = record["plan"]["sides"]
     assert a["sha"] == git(checkout, "rev-parse", "first") and b["sha"] == git(checkout, "rev-parse", "other")
-    first = run.manifest["ab"]["first_manifests"]
-    assert [first[s["label"]]["git"]["sha"] for s in (a, b)] == [a["sha"], b["sha"]]
+    first = run.record.ab.sides
+    assert [first[s["label"]].git.sha for s in (a, b)] == [a["sha"], b["sha"]]
     assert not record["is_aa"] and f"at first ({a['sha'][:12]})" in result.stdout
     assert "block 1 of 1: " in result.stderr and "CI" not in result.stderr
     assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1, "worktrees are gone"
@@ -108,7 +108,7 @@ def test_ctrl_c_ends_the_process_at_work(words, checkout, only_run, runs):
     err = process.communicate(timeout=300)[1]
     assert process.returncode == 130 and "Traceback" not in err, err
     run = only_run()
-    assert run.manifest["status"] == "interrupted" and run.done_blocks() == set()
+    assert run.record.status == "interrupted" and run.done_blocks() == set()
     assert not RunDirectory.open(run.path).failed_blocks() and "specbench ab --resume" in err
     assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1
     alive = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
@@ -160,7 +160,7 @@ def test_every_edit_of_the_code_changes_its_state(checkout):
 def test_a_worktree_is_a_checkout_of_its_own(checkout):
     sha = resolve_ref(checkout, "first")
     with worktree(checkout, sha) as root:
-        assert git_state(root / "harness")["sha"] == sha and not git_state(root / "harness")["dirty"]
+        assert git_state(root / "harness").sha == sha and not git_state(root / "harness").dirty
         code = "import specbench.harness.ab.code as c; print(c.own_checkout())"
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment_of(root), capture_output=True, text=True, check=True

@@ -95,8 +95,8 @@ def test_table_rows_and_pairs(cli, words, only_run):
     run = only_run()
     table = pd.read_parquet(run.path / evaluation.TABLE)
     assert len(table) == 2 * 2 * 4  # arms, filters, items
-    pairs = run.manifest["results"]["accuracy"]["pairs"]
-    assert [p["same_output"] for p in pairs] == [1.0, 1.0] and all(p["arm"] == "ngram:k=2" for p in pairs)
+    pairs = run.record.results.accuracy.pairs
+    assert [p.items.same_output for p in pairs] == [1.0, 1.0] and all(p.arm == "ngram:k=2" for p in pairs)
     shown = cli("show", run.path)
     assert "McNemar" in shown.stdout
 
@@ -138,7 +138,7 @@ def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeyp
     resumed = cli("accuracy", "--resume", path)
     assert resumed.exit_code == 0, resumed.output
     assert "4 outputs are there already" in resumed.stderr
-    figures = [RunDirectory.open(p).manifest["results"]["accuracy"] for p in (whole, path)]
+    figures = [RunDirectory.open(p).record.results.accuracy for p in (whole, path)]
     assert figures[0] == figures[1]
     requests = RunDirectory.open(path).frames().requests
     assert requests.groupby("arm")["prompt_id"].nunique().tolist() == [6, 6] and len(requests) == 12

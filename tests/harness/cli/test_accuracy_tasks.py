@@ -155,8 +155,8 @@ def test_a_sampled_question_that_a_task_repeats_is_answered_anew(chat_model):
 def test_items_follow_a_warm_up_that_leaves_no_rows(cli, words, only_run, clock):
     result = cli(*words, "-s", "no-spec", "--limit", "2", "--warmup-max-s", "1")
     assert result.exit_code == 0 and result.stderr.index("warming up") < result.stderr.index("2 requests")
-    (arm,) = only_run().manifest["arms"]
-    assert int(re.search(r"\((\d+) rounds\)", arm["config"]["warmup"]).group(1)) > 0
+    (arm,) = only_run().record.arms
+    assert int(re.search(r"\((\d+) rounds\)", arm.warmup).group(1)) > 0
     assert len(only_run().frames().requests) == 2
     steps, requests = only_run().frames().steps, only_run().frames().requests
     assert steps["t_start_ns"].min() >= requests["t_submit_ns"].min(), "no step of the warm-up"
@@ -164,7 +164,7 @@ def test_items_follow_a_warm_up_that_leaves_no_rows(cli, words, only_run, clock)
 
 def test_cut_prompts_are_said(cli, words, only_run):
     assert cli(*words, "-s", "no-spec", "--num_fewshot", "3", "--max-model-len", "90").exit_code == 0
-    assert only_run().manifest["arms"][0]["notes"][-1] == "6 prompts cut at their beginning to fit"
+    assert only_run().record.arms[0].notes[-1] == "6 prompts cut at their beginning to fit"
 
 
 def test_a_real_interrupt_and_a_resume_give_the_same_table(cli, words, runs, tmp_path):

@@ -50,7 +50,7 @@ def test_other_models_have_no_head(model, load_format):
 
 def test_without_arms_the_default_ones_are_measured(cli, toy, only_run):
     assert cli(*toy).exit_code == 0
-    assert [arm["label"] for arm in only_run().manifest["arms"]] == ["no-spec", "ngram"]
+    assert [arm.label for arm in only_run().record.arms] == ["no-spec", "ngram"]
 
 
 def test_help_says_what_the_default_is(cli):
@@ -62,10 +62,10 @@ def test_an_arm_without_a_head_gets_the_shipped_one(cli, chat, only_run, shipped
     shipped("sharegpt")
     result = cli(*chat, "-s", "no-spec", "-s", "eagle:k=2", "-s", "naive-eagle:k=1")
     assert result.exit_code == 0, result.output
-    plain, eagle, naive = only_run().manifest["arms"]
-    assert eagle["config"]["options"]["head"] == naive["config"]["options"]["head"] == "shipped:chat"
-    assert "head" not in plain["config"]["options"] and only_run().failed_blocks() == {}
-    assert not any("head trained" in note for note in eagle["notes"])
+    plain, eagle, naive = only_run().record.arms
+    assert eagle.config.options["head"] == naive.config.options["head"] == "shipped:chat"
+    assert "head" not in plain.config.options and only_run().failed_blocks() == {}
+    assert not any("head trained" in note for note in eagle.notes)
 
 
 @pytest.mark.parametrize("arm", ["eagle:k=2", "eagle:k=2,head=shipped:chat"])
@@ -73,8 +73,8 @@ def test_the_row_says_that_the_head_saw_these_prompts(cli, chat, only_run, shipp
     shipped("sharegpt", "jsonl")
     result = cli(*chat, "-s", "no-spec", "-s", arm)
     assert result.exit_code == 0, result.output
-    plain, eagle = only_run().manifest["arms"]
-    assert FLATTERED in eagle["notes"] and FLATTERED not in plain["notes"]
+    plain, eagle = only_run().record.arms
+    assert FLATTERED in eagle.notes and FLATTERED not in plain.notes
     assert FLATTERED in " ".join(result.stdout.split())
 
 
@@ -82,8 +82,8 @@ def test_a_head_that_is_named_is_the_one_that_runs(cli, chat, only_run, shipped,
     shipped("jsonl")
     own = make_head()
     assert cli(*chat, "-s", f"eagle:k=2,head={own}").exit_code == 0
-    (arm,) = only_run().manifest["arms"]
-    assert arm["config"]["options"]["head"] == str(own) and FLATTERED not in arm["notes"]
+    (arm,) = only_run().record.arms
+    assert arm.config.options["head"] == str(own) and FLATTERED not in arm.notes
 
 
 def test_an_unknown_shipped_head_is_refused_by_name(cli, chat, runs, shipped):

@@ -82,12 +82,12 @@ def test_sigterm_is_a_ctrl_c(cli, runs, monkeypatch, name, words):
     where, function, command = COMMANDS[name]
     monkeypatch.setattr(where, function, pressing(signal.SIGTERM))
     result = cli(*words)
-    path, manifest = directory_of(runs)
+    path, raw = directory_of(runs)
     assert result.exit_code == 130, result.output
     last = result.stderr.splitlines()[-1]
     assert "specbench: interrupted; " in last and " are kept" in last
     assert name == "profile" or last.endswith(f"Go on with: {command} {path}")
-    assert manifest["status"] == "interrupted"
+    assert raw["status"] == "interrupted"
 
 
 @with_words(COMMANDS)
@@ -98,10 +98,10 @@ def test_a_second_ctrl_c_stops_at_once(cli, runs, monkeypatch, name, words):
         for closing in ("finish", "end_without_tables"):
             patch.setattr(RunDirectory, closing, pressing(signal.SIGINT))
         result = cli(*words)
-    path, manifest = directory_of(runs)
+    path, raw = directory_of(runs)
     assert result.exit_code == 130, result.output
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("specbench: stopped at once; go on with: ") and manifest["status"] == "running"
+    assert last.startswith("specbench: stopped at once; go on with: ") and raw["status"] == "running"
     if name != "profile":
         assert last.endswith(f"{command} {path}")
         assert resume(cli, name, path).exit_code in (0, 4), "as after a kill; 4: an A/B of few blocks"
@@ -128,7 +128,7 @@ def test_a_full_disk(cli, runs, monkeypatch, name, words, num_writes):
         result = cli(*words)
     if name == "profile" and num_writes == 4:
         return  # writes three times
-    path, manifest = directory_of(runs)
+    path, raw = directory_of(runs)
     last = result.stderr.splitlines()[-1]
     assert result.exit_code == 2, result.output
     assert (

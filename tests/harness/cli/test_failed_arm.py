@@ -41,7 +41,7 @@ def test_the_other_arms_go_on(cli, toy, only_run, ngram_breaks):
         ("ngram:k=2", 0),
         ("ngram:k=2", 1),
     }
-    assert run.manifest["status"] == "complete"
+    assert run.record.status == "complete"
     assert "Traceback" in (run.path / "errors.log").read_text()
 
 
@@ -64,7 +64,7 @@ def test_a_resumed_run_tries_failed_arms_again(cli, toy, only_run, ngram_breaks,
 def test_all_arms_fail(cli, toy, only_run, ngram_breaks):
     result = cli(*toy, "-s", "ngram")
     assert result.exit_code == 1 and "failed: KernelError" in result.stdout
-    assert only_run().manifest["status"] == "failed"
+    assert only_run().record.status == "failed"
 
 
 def test_an_engine_that_memory_does_not_hold_is_a_row(cli, toy, only_run, monkeypatch):

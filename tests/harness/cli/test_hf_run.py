@@ -25,9 +25,9 @@ def asked(chat, chat_model, tmp_path) -> list[str]:
 def test_a_data_set_is_measured(cli, asked, only_run):
     result = cli(*asked, "--hf-split", "b", "--hf-column", "said")
     assert result.exit_code == 0, result.output
-    workload = only_run().manifest["workload"]
-    assert "split 'b', column 'said', all 3 rows; " in workload["rule"] and workload["num_prompts"] == 2
-    assert workload["rule"] in (only_run().path / "report.md").read_text()
+    workload = only_run().record.workload
+    assert "split 'b', column 'said', all 3 rows; " in workload.rule and workload.num_prompts == 2
+    assert workload.rule in (only_run().path / "report.md").read_text()
 
 
 MISTAKES = {

@@ -23,8 +23,8 @@ def run_of(folder, n: int, **more):
 
 
 def change(run, **values) -> None:
-    manifest = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**manifest, **values}))
+    raw = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**raw, **values}))
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def assert_as_uninterrupted(cli, toy, run: RunDirectory, uninterrupted: dict, tm
         assert cli(*toy, *LONG, "--output-dir", tmp_path / "whole").exit_code == 0
         (path,) = (tmp_path / "whole").iterdir()
         uninterrupted.update(outputs(RunDirectory.open(path)))
-    assert run.manifest["status"] == "complete" and run.done_blocks() == BLOCKS
+    assert run.record.status == "complete" and run.done_blocks() == BLOCKS
     assert outputs(run) == uninterrupted and len(uninterrupted) == 4 * 8
 
 
@@ -50,7 +50,7 @@ def test_ctrl_c_keeps_what_was_measured(cli, toy, only_run, uninterrupted, tmp_p
     assert code == 130 and "Traceback" not in err, err
     run = only_run()
     assert err.splitlines()[-1].endswith(f"Go on with: specbench run --resume {run.path}")
-    assert run.manifest["status"] == "interrupted"
+    assert run.record.status == "interrupted"
     assert run.done_blocks() == {("no-spec", 0), ("ngram:k=2", 0)} and run.failed_blocks() == {}
     rows = [line.split()[:2] for line in out.splitlines() if line.startswith(("no-spec", "ngram"))]
     assert [row[0] for row in rows] == ["no-spec", "ngram:k=2"] and all(float(row[1]) > 0 for row in rows)
@@ -59,14 +59,14 @@ def test_ctrl_c_keeps_what_was_measured(cli, toy, only_run, uninterrupted, tmp_p
     assert result.exit_code == 0, result.output
     assert len(re.findall(r": repeat \d+ of \d+, ", result.stderr)) == 2, "only what is missing is measured"
     assert_as_uninterrupted(cli, toy, only_run(), uninterrupted, tmp_path)
-    (resumed,) = only_run().manifest["resumes"]
-    assert resumed["argv"][0] == "specbench"
+    (resumed,) = only_run().record.resumes
+    assert resumed.argv[0] == "specbench"
 
 
 def test_a_kill_loses_one_block(cli, toy, only_run, uninterrupted, tmp_path):
     code, out, _ = signalled([*toy, *LONG], signal.SIGKILL, block=4)
     run = only_run()
-    assert code == -signal.SIGKILL and out == "" and run.manifest["status"] == "running"
+    assert code == -signal.SIGKILL and out == "" and run.record.status == "running"
     assert run.done_blocks() == {("no-spec", 0), ("ngram:k=2", 0), ("ngram:k=2", 1)}
     shown = cli("show", run.path)
     assert shown.exit_code == 0 and "(running)" in shown.stdout
@@ -86,21 +86,21 @@ def test_nothing_to_do(cli, toy, only_run):
     result = cli("run", "--resume", only_run().path)
     assert result.exit_code == 0 and "nothing to do: all 1 blocks of" in result.stderr
     assert "loading" not in result.stderr and result.stdout.startswith(table)
-    assert only_run().manifest["resumes"] == []
+    assert only_run().record.resumes == []
 
 
 def edit(run: RunDirectory, change) -> None:
-    manifest = json.loads((run.path / "run.json").read_text())
-    change(manifest)
-    (run.path / "run.json").write_text(json.dumps(manifest))
+    raw = json.loads((run.path / "run.json").read_text())
+    change(raw)
+    (run.path / "run.json").write_text(json.dumps(raw))
 
 
 def unfinished(section: str, **changes):
     """A run with a block to go, recorded as measured on something else."""
 
-    def change(manifest: dict) -> None:
-        manifest["config"]["num_repeats"] = 2
-        manifest[section].update(changes)
+    def change(raw: dict) -> None:
+        raw["config"]["num_repeats"] = 2
+        raw[section].update(changes)
 
     return change
 

@@ -63,16 +63,16 @@ def test_the_command_is_recorded_without_the_path_of_the_program(cli, toy, only_
     words = [*toy, "-s", "no-spec"]
     monkeypatch.setattr("sys.argv", ["/somewhere/else/bin/specbench", *words])
     cli(*words)
-    assert only_run().manifest["argv"] == ["specbench", *words]
+    assert only_run().record.argv == ("specbench", *words)
 
 
 def test_everything_that_was_resolved_is_recorded(cli, toy, only_run):
     cli(*toy, "-s", "eagle:k=3,head=random", "--acceptance", "synthetic:2.5", "--seed", 7)
-    manifest = only_run().manifest
-    (arm,) = manifest["arms"]
-    assert arm["config"]["acceptance"] == "synthetic:2.5" and arm["config"]["num_drafts"] == 3
-    assert manifest["config"]["seed"] == 7
-    assert {"synthetic acceptance (2.5)", "synthetic weights"} <= set(arm["notes"])
+    record = only_run().record
+    (arm,) = record.arms
+    assert arm.config.acceptance == "synthetic:2.5" and arm.config.num_drafts == 3
+    assert record.config.seed == record.config.workload.seed == 7
+    assert {"synthetic acceptance (2.5)", "synthetic weights"} <= set(arm.notes)
 
 
 @pytest.mark.parametrize("no_color", [True, False])

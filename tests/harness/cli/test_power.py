@@ -58,11 +58,11 @@ def test_refused(cli, small, runs, words, message):
 def test_an_experiment_of_two_sides_is_refused_before_it_is_measured(cli, small, runs, monkeypatch, is_told):
     cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--in-process", *small)
     (run,) = runs.iterdir()
-    manifest = json.loads((run / "run.json").read_text())
-    manifest["ab"]["plan"]["num_blocks"] = 4  # two are missing
+    raw = json.loads((run / "run.json").read_text())
+    raw["ab"]["plan"]["num_blocks"] = 4  # two are missing
     if not is_told:
-        del manifest["ab"]["is_aa"]
-    (run / "run.json").write_text(json.dumps(manifest))
+        del raw["ab"]["is_aa"]
+    (run / "run.json").write_text(json.dumps(raw))
     monkeypatch.setattr("specbench.harness.experiments.ab.resume_experiment", None)  # must not be reached
     result = cli("power", "--resume", run)
     assert result.exit_code == 2 and "compares two different sides" in result.stderr
@@ -72,10 +72,10 @@ def test_an_experiment_of_two_sides_is_refused_before_it_is_measured(cli, small,
 def test_an_interrupted_floor_goes_on(cli, small, runs):
     cli("power", "--aa", 2, "--in-process", "-s", "ngram:k=2", *small)
     (run,) = runs.iterdir()
-    manifest = json.loads((run / "run.json").read_text())
-    manifest["ab"]["plan"]["num_blocks"] = 3
-    del manifest["ab"]["is_aa"]
-    (run / "run.json").write_text(json.dumps(manifest))
+    raw = json.loads((run / "run.json").read_text())
+    raw["ab"]["plan"]["num_blocks"] = 3
+    del raw["ab"]["is_aa"]
+    (run / "run.json").write_text(json.dumps(raw))
     assert cli("power", "--resume", run).exit_code == 0
     assert json.loads((run / "noise.json").read_text())["num_blocks"] == 3
 

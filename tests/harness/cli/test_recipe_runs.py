@@ -7,6 +7,7 @@ import json
 import pytest
 
 from specbench.harness.spec.measured_acceptance import measured_acceptances
+from specbench.harness.store.arm_record import GraphParts
 
 CPU = (
     "--model toy --device cpu --dtype float32 --num-prompts 2 --output-len 8 --max-model-len 1100 --num-repeats 1 "
@@ -41,12 +42,13 @@ def test_20078_prints_its_table_and_stores_what_it_was(toy_recipe, only_run):
         assert header in lines[1]
     assert lines[3].startswith("torch ops, multi [sync=single] (synthetic)") and "baseline" in lines[3]
     assert "* claimed: vLLM PR 20078" in result.stdout and "acceptance measured:sharegpt" in result.stdout
-    manifest = only_run().manifest
-    assert manifest["recipe"]["name"] == "vllm-pr-20078" and len(manifest["recipe"]["sha256"]) == 64
-    assert manifest["config"]["max_num_batched_tokens"] == 8192, "from the recipe"
-    assert manifest["config"]["model"] == "toy", "from the command line"
-    assert manifest["config"]["arms"][0]["engine"]["acceptance"] == forced(4)
-    assert manifest["arms"][0]["graph_parts"] == dict.fromkeys(("target", "first", "later", "mixed"), "none")
+    record = only_run().record
+    recipe, config = record.purpose.recipe, record.config
+    assert recipe.name == "vllm-pr-20078" and len(recipe.sha256) == 64
+    assert config.max_num_batched_tokens == 8192, "from the recipe"
+    assert config.model == "toy", "from the command line"
+    assert config.arms[0].engine["acceptance"] == forced(4)
+    assert record.arms[0].graph_parts == GraphParts(target="none", first="none", later="none", mixed="none")
 
 
 def test_6995_has_trees_and_requests_per_second(toy_recipe):
@@ -90,9 +92,9 @@ def test_an_arm_that_cannot_run_here_is_refused_by_name(cli, runs):
 def test_arms_typed_replace_the_recipes(toy_recipe, only_run):
     result = toy_recipe("--recipe", "vllm-pr-25196", "-s", "no-spec", "-s", "naive-eagle:k=2")
     assert result.exit_code == 0, result.output
-    manifest = only_run().manifest
-    assert [arm["label"] for arm in manifest["arms"]] == ["no-spec", "naive-eagle:k=2,head=random"]
-    assert manifest["config"]["arms"][1]["engine"]["acceptance"] == forced(2)
+    record = only_run().record
+    assert [arm.label for arm in record.arms] == ["no-spec", "naive-eagle:k=2,head=random"]
+    assert record.config.arms[1].engine["acceptance"] == forced(2)
     assert "claimed tps" not in result.stdout, "the claims are about other arms"
 
 

@@ -56,9 +56,9 @@ def test_a_resumed_run_keeps_an_infinite_rate(cli, toy, only_run):
     """JSON has no infinity."""
     cli(*toy, "-s", "no-spec")
     file = only_run().path / "run.json"
-    manifest = json.loads(file.read_text())
-    assert manifest["config"]["request_rate"] is None
-    manifest["config"]["num_repeats"] = 2
-    file.write_text(json.dumps(manifest))
+    raw = json.loads(file.read_text())
+    assert raw["config"]["request_rate"] == "inf"
+    raw["config"]["num_repeats"] = 2
+    file.write_text(json.dumps(raw))
     assert cli("run", "--resume", only_run().path).exit_code == 0
     assert only_run().done_blocks() == {("no-spec", 0), ("no-spec", 1)}

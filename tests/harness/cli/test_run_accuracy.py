@@ -49,7 +49,7 @@ def test_columns_of_the_main_table(cli, asked, only_run):
     report = (only_run().path / "report.md").read_text()
     assert "counting: paired" in report.splitlines()[2] and "Against no-spec, item by item" in report
     assert len(json.loads((only_run().path / "report.json").read_text())["accuracy"]["scores"]) == 2
-    assert only_run().manifest["files"][TABLE]["sha256"] and len(rows_of(only_run())) == 2 * 6
+    assert only_run().record.files[TABLE] and len(rows_of(only_run())) == 2 * 6
 
 
 def test_quiet_is_quiet_about_the_items_too(cli, asked, caplog):
@@ -90,7 +90,7 @@ def test_interrupted_and_resumed_ends_as_one_that_was_not(cli, asked, runs, tmp_
     assert code == 130 and "Traceback" not in stderr, stderr
     (path,) = runs.iterdir()
     assert len(rows_of(RunDirectory.open(path))) == num_scored
-    assert RunDirectory.open(path).manifest["status"] == "interrupted"
+    assert RunDirectory.open(path).record.status == "interrupted"
     resumed = cli("run", "--resume", path, "--format", "json")
     assert resumed.exit_code == 0, resumed.output
     assert ("no-spec: scored already" in resumed.stderr) == (num_scored > 0)

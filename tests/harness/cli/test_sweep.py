@@ -9,7 +9,7 @@ import pytest
 
 from specbench.harness.engines.native import engine as native
 from specbench.harness.experiments import sweep as sweep_experiment
-from specbench.harness.roofline.machine import Machine
+from specbench.harness.store.purpose import SweepPoint
 
 GRID = ("-s", "ngram", "--num-drafts", "1,2", "--max-concurrency", "1,2")
 LABELS = ["no-spec", "ngram:k=1", "ngram:k=2"]
@@ -19,18 +19,15 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
     result = cli(*toy_sweep, *GRID, "--num-repeats", 2)
     assert result.exit_code == 0, result.output
     sweep = only_sweep()
-    assert (sweep.manifest["schema"], sweep.manifest["status"]) == ("specbench.sweep/1", "complete")
-    assert sweep.manifest["argv"][0] == "specbench" and Machine.from_dict(sweep.manifest["machine"]) == machine
-    assert [p["status"] for p in sweep.manifest["points"]] == ["complete", "complete"]
+    assert (sweep.record.schema, sweep.record.status) == ("specbench.sweep/2", "complete")
+    assert sweep.record.argv[0] == "specbench" and sweep.record.machine == machine
+    assert [p.status for p in sweep.record.points] == ["complete", "complete"]
     runs = sweep.runs()
-    assert list(runs) == [1, 2] and [run.manifest["sampling"]["max_concurrency"] for run in runs.values()] == [1, 2]
+    assert list(runs) == [1, 2] and [run.record.sampling.max_concurrency for run in runs.values()] == [1, 2]
     for load, run in runs.items():
         assert run.done_blocks() == {(label, n) for label in LABELS for n in (0, 1)}
-        assert run.manifest["sweep"] == {
-            "sweep_id": sweep.path.name,
-            "max_concurrency": load,
-            "num_points": 2,
-        } and run.path.name.split("-")[2] == (f"b{load}")
+        point = SweepPoint(sweep_id=sweep.path.name, max_concurrency=load, num_points=2)
+        assert run.record.purpose.sweep == point and run.path.name.split("-")[2] == (f"b{load}")
         assert (run.path / "report.md").is_file()
     assert "point 2 of 2: 2 requests at once, 3 arms" in result.stderr and "no-spec was added" in result.stderr
     for words in (
@@ -46,8 +43,8 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
     assert record["loads"] == [1, 2] and [arm["label"] for arm in record["arms"]] == LABELS
     speedups = {arm["label"]: [p["tpot"] and p["tpot"]["ratio"] for p in arm["points"]] for arm in record["arms"]}
     for n, run in enumerate(runs.values()):
-        stored = {arm["label"]: arm["speedup"] for arm in run.manifest["results"]["arms"]}
-        assert speedups["ngram:k=2"][n] == pytest.approx(stored["ngram:k=2"]["tpot_ratio"])
+        stored = {arm.label: arm.speedup for arm in run.record.results.arms}
+        assert speedups["ngram:k=2"][n] == pytest.approx(stored["ngram:k=2"].tpot_ratio)
     assert all(point["ideal"]["ideal_speedup"] > 0 for arm in record["arms"] for point in arm["points"])
 
     shown = cli("show", sweep.path)
@@ -89,7 +86,7 @@ def test_an_arm_that_does_not_fit_at_a_load_is_a_row_and_the_sweep_goes_on(cli, 
     result = cli(*toy_sweep, *GRID)
     assert result.exit_code == 1
     sweep = only_sweep()
-    assert sweep.manifest["status"] == "complete"
+    assert sweep.record.status == "complete"
     one, two = sweep.runs().values()
     assert set(one.failed_blocks()) == {("ngram:k=2", 0)} and set(two.failed_blocks()) == {("ngram:k=1", 0)}
     rows = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from specbench.harness.experiments import run as run_experiment
 from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.run import runner
 from specbench.harness.run.run_lock import run_lock
+from specbench.harness.store.environment import Cpu, Environment, Hardware
+from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.sweep.record import SweepDirectory
+from specbench.harness.store.sweep_directory import SweepDirectory
 
 GRID = ("-s", "ngram", "--num-drafts", "1,2", "--max-concurrency", "1,2")
 SMALL = ("-s", "ngram:k=1", "--max-concurrency", "1,2", "--num-repeats", 2)  # 8 blocks, 4 of each point
@@ -93,8 +96,8 @@ def test_resume_after_a_kill(cli, toy_sweep, only_sweep, blocks, stage):
 
 
 def assert_whole(sweep: SweepDirectory) -> None:
-    assert sweep.manifest["status"] == "complete" and list(sweep.runs()) == [1, 2]
-    assert [p["status"] for p in sweep.manifest["points"]] == ["complete", "complete"]
+    assert sweep.record.status == "complete" and list(sweep.runs()) == [1, 2]
+    assert [p.status for p in sweep.record.points] == ["complete", "complete"]
     assert all(len(run.done_blocks()) == 4 for run in sweep.runs().values())
     assert all((run / "run.json").is_file() for run in sweep.runs_path.iterdir())
     record = json.loads((sweep.path / "crossover.json").read_text())
@@ -124,10 +127,10 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(cli, toy_sweep, only_swee
     assert result.exit_code == 130, result.output
     sweep = only_sweep()
     assert result.stderr.splitlines()[-1].endswith(f"Go on with: specbench sweep --resume {sweep.path}")
-    assert sweep.manifest["status"] == "interrupted" and (sweep.path / "crossover.json").is_file()
+    assert sweep.record.status == "interrupted" and (sweep.path / "crossover.json").is_file()
     assert cli("sweep", "--resume", sweep.path, "--quiet").exit_code == 0
     assert_whole(only_sweep())
-    assert len(only_sweep().manifest["resumes"]) == 1
+    assert len(only_sweep().record.resumes) == 1
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -146,14 +149,14 @@ def test_an_error_between_points_says_how_to_go_on(cli, toy_sweep, only_sweep, m
     result = cli(*toy_sweep, *GRID)
     assert result.exit_code == 2 and "the model is gone" in result.stderr.splitlines()[-1]
     assert f"go on with: specbench sweep --resume {only_sweep().path}" in result.stderr
-    assert only_sweep().manifest["status"] == "interrupted" and list(only_sweep().runs()) == [1]
+    assert only_sweep().record.status == "interrupted" and list(only_sweep().runs()) == [1]
 
 
 @pytest.mark.parametrize(
     ("stored", "words"),
     [
-        (("environment", {"hardware": {"cpu": {"model": "another"}}}), "was measured on another"),
-        (("workload", {"sha256": "0" * 64}), "was measured on prompts 000000000000"),
+        (("environment", Environment(hardware=Hardware(cpu=Cpu(model="another")))), "was measured on another"),
+        (("workload", WorkloadRecord(sha256="0" * 64)), "was measured on prompts 000000000000"),
     ],
 )
 @pytest.mark.usefixtures("no_pictures")
@@ -165,7 +168,7 @@ def test_a_curve_is_of_one_machine_and_one_set_of_prompts(cli, toy_sweep, only_s
             cli(*toy_sweep, *SMALL)
     (run,) = only_sweep().runs().values()
     key, change = stored
-    run.note(**{key: {**run.manifest[key], **change}})
+    run.put(replace(run.record, **{key: change}))
     blocks.clear()
     result = cli("sweep", "--resume", only_sweep().path)
     assert result.exit_code == 2 and words in result.stderr.splitlines()[-1], result.output

@@ -22,14 +22,14 @@ def test_an_option_reaches_every_arm_that_does_not_say_otherwise(cli, toy, only_
     arms = ("-s", "no-spec", "-s", "eagle:k=2,head=random", "-s", f"eagle:k=2,head=random,{option}={default}")
     result = cli(*toy, *arms, flag, value, "--acceptance", "synthetic:2")
     assert result.exit_code == 0, result.output
-    resolved = [arm["config"][option] for arm in only_run().manifest["arms"]]
+    resolved = [getattr(arm.config, option) for arm in only_run().record.arms]
     assert resolved == [None if option == "drafter" else value, value, default]
 
 
 def test_parts_of_a_plan_are_options(cli, toy, only_run):
     result = cli(*toy, "-s", "no-spec", *(word for part in PARTS for word in (f"--graph-{part}", "none")))
     assert result.exit_code == 0, result.output
-    assert only_run().manifest["arms"][0]["config"]["graph"] == "none"
+    assert only_run().record.arms[0].config.graph == "none"
 
 
 def test_help_has_every_switch_with_its_words(cli):

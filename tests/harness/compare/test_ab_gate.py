@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 from ab_samples import ACCEPTED, experiment
 
-from specbench.harness.ab.blocks import add_record, read_records
+from specbench.harness.ab.blocks import BlockRecord, add_record, read_records
 from specbench.harness.ab.judge import judge
 from specbench.harness.compare.comparison import compare_runs
 from specbench.harness.compare.gate import run_gates
 from specbench.harness.compare.gate_result import FAILED, NO_DATA, PASSED
 from specbench.harness.compare.policy import parse_policy
 from specbench.harness.compare.stored import read_run
+from specbench.harness.store.ab_record import SideRecord
+from specbench.harness.store.inputs_record import WorkloadRecord
 
 GATES = {"step_ms": {}, "tokens_per_step": {}, "tpot_ms": {}}
 FEWER = [max(0, j - 1) if i % 2 else j for i, j in enumerate(ACCEPTED)]
@@ -58,20 +63,20 @@ def test_unchanged_code_passes_20_of_20(tmp_path):
 
 def test_pairs_are_those_of_the_experiment(tmp_path):
     directory = experiment(tmp_path, change=0.03, reasons={("B", 4): THROTTLED}, failed=[("A", 7)])
-    record = {m["metric"]["name"]: m for m in judge(directory)["metrics"]}
+    record = {m.metric.name: m for m in judge(directory).metrics}
     run = read_run(directory.path)
     for found in (
         {r.comparison.metric.name: r.comparison for r in gated(run).results if r.comparison},
         {c.metric.name: c for c in compare_runs([run]).rows[1].comparisons.values()},
     ):
         for name in ("step time", "tokens per step", "TPOT"):
-            assert found[name].change == pytest.approx(record[name]["change"])
-            assert (found[name].low, found[name].high) == pytest.approx((record[name]["low"], record[name]["high"]))
+            assert found[name].change == pytest.approx(record[name].change)
+            assert (found[name].low, found[name].high) == pytest.approx((record[name].low, record[name].high))
             assert (found[name].num_pairs, found[name].metric.pairs) == (
-                record[name]["num_pairs"],
-                record[name]["metric"]["pairs"],
+                record[name].num_pairs,
+                record[name].metric.pairs,
             )
-            assert found[name].verdict == record[name]["verdict"]
+            assert found[name].verdict == record[name].verdict
 
 
 def test_rejected_blocks_do_not_enter_the_pairs(tmp_path):
@@ -100,11 +105,12 @@ def test_a_run_of_rejected_blocks_only_is_named(tmp_path):
         read_run(experiment(tmp_path, reasons=reasons).path)
 
 
-@pytest.mark.parametrize("entry", [None, {}, {"plan": None}, {"plan": {"sides": 3}}])
+@pytest.mark.parametrize("entry", [3, {}, {"plan": None}, {"plan": {"sides": 3}}])
 def test_a_damaged_plan_is_named(tmp_path, entry):
     run = experiment(tmp_path, num_blocks=1)
-    run.note(ab=entry)
-    with pytest.raises(ValueError, match="run.json"):
+    file = run.path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "ab": entry}))
+    with pytest.raises(ValueError, match=r"run.json: ab"):
         read_run(run.path)
 
 
@@ -112,9 +118,11 @@ def test_a_record_after_one_that_was_cut_off_is_kept(tmp_path):
     """A full disk or a kill leaves half a line; what comes next says why a block is rejected, and must not be lost."""
     with (tmp_path / "blocks.jsonl").open("w") as stream:
         stream.write('{"arm": "A", "bl')
-    add_record(tmp_path, "A", 0, 0, reasons=["throttled"])
-    add_record(tmp_path, "B", 0, 1, reasons=[])
-    assert {key: r["reasons"] for key, r in read_records(tmp_path).items()} == {("A", 0): ["throttled"], ("B", 0): []}
+    first = BlockRecord(arm="A", block=0, position=0, reasons=("throttled",))
+    second = BlockRecord(arm="B", block=0, position=1)
+    for record in (first, second):
+        add_record(tmp_path, record)
+    assert read_records(tmp_path) == {("A", 0): first, ("B", 0): second}
 
 
 def test_too_few_blocks_and_blocks_to_come(tmp_path):
@@ -157,9 +165,10 @@ def test_failed_requests_of_a_rejected_block_failed_all_the_same(tmp_path):
 
 def test_sides_that_differ_in_their_prompts_are_not_comparable(tmp_path):
     directory = experiment(tmp_path)
-    sides = {label: {"workload": {"sha256": label}, "sampling": {}, "environment": {}} for label in "AB"}
-    directory.manifest["ab"]["first_manifests"] = sides
-    directory.finish({})
+    sides = {label: SideRecord(workload=WorkloadRecord(sha256=label)) for label in "AB"}
+    assert directory.record.ab is not None
+    directory.put(replace(directory.record, ab=replace(directory.record.ab, sides=sides)))
+    directory.finish(None)
     run = read_run(directory.path)
     report = gated(run)
     assert report.exit_code == 5 and "prompts sha256: A and B" in by_gate(report)["step_ms"].reason

@@ -167,7 +167,7 @@ def test_failed_blocks_and_requests_invalidate(tmp_path, baseline):
     directory = RunDirectory.open(path)
     directory.resume([])
     directory.fail_arm("eagle:k=4", 3, "CUDA error <script>")
-    directory.finish({})
+    directory.finish(None)
     report = judged(read_run(path), baseline)
     assert report.exit_code == 4
     assert any("CUDA error" in r.reason for r in report.with_status(FAILED))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from compare_samples import Machine, make_run
 from floor_samples import floor, store
+from run_samples import begun
 
 from specbench.harness.ab.noise import between_runs, block_cvs, fitting_floor, floor_file
 from specbench.harness.compare.comparison import compare_runs
@@ -15,6 +16,8 @@ from specbench.harness.compare.policy import parse_policy
 from specbench.harness.compare.stored import read_run, read_runs
 from specbench.harness.stats.paired import Shared, paired, widened
 from specbench.harness.stats.verdict import decide
+from specbench.harness.store.environment import Cpu, Environment, Hardware
+from specbench.harness.store.inputs_record import SamplingRecord
 
 TIMES = ("step_ms", "tpot_ms", "tps", "ttft_ms")
 NUM_EXPERIMENTS, NUM_PROMPTS, NUM_BLOCKS = 2000, 24, 10
@@ -128,14 +131,14 @@ def test_a_floor_of_something_else_is_none(pair_of_runs, other):
 
 
 def test_the_floor_of_the_same_arm_comes_first():
-    manifest = {"model": {"name": "toy-model"}, "sampling": {"max_concurrency": 1}}
+    run = begun("no-spec", sampling=SamplingRecord(max_concurrency=1))
     floors = [floor(0.01, arm="ngram"), floor(0.02), floor(0.03)]
-    assert fitting_floor(floors, manifest, "eagle:k=4") is floors[1]
-    assert fitting_floor(floors, manifest, "no-spec") is floors[0]
-    assert fitting_floor(floors, {}, "no-spec") is None
+    assert fitting_floor(floors, run, "eagle:k=4") is floors[1]
+    assert fitting_floor(floors, run, "no-spec") is floors[0]
+    assert fitting_floor(floors, begun("no-spec", model=None), "no-spec") is None
     few = floor(0.001, num_blocks=2)
-    assert fitting_floor([few, *floors], manifest, "eagle:k=4") is floors[1], "two blocks say little, also of the arm"
-    assert fitting_floor([few], manifest, "eagle:k=4") is few
+    assert fitting_floor([few, *floors], run, "eagle:k=4") is floors[1], "two blocks say little, also of the arm"
+    assert fitting_floor([few], run, "eagle:k=4") is few
     assert between_runs(floors[0], "tokens per step") is None and between_runs(floors[0], "nothing") is None
 
 
@@ -151,7 +154,7 @@ def test_other_hardware_has_no_common_floor(tmp_path, pair_of_runs):
     other = make_run(tmp_path, Machine(changes=(("environment.hardware.cpu.model", "Another"),)))
     found, notes = compared([pair_of_runs[0], other])
     assert found["step_ms"].verdict == "exploratory" and any("different hardware" in note for note in notes)
-    assert floor_file({"hardware": {}}) != floor_file({"hardware": {"cpu": {"model": "Another"}}})
+    assert floor_file(Environment()) != floor_file(Environment(hardware=Hardware(cpu=Cpu(model="Another"))))
 
 
 def test_arms_of_one_run_need_no_floor(pair_of_runs):

@@ -39,7 +39,7 @@ def test_an_interrupted_block_keeps_the_requests_that_had_ended(cli, echo, only_
     result = cli(*echo, *ARMS, "--num-repeats", 1)
     assert result.exit_code == 130, result.output
     run = only_run()
-    assert run.manifest["status"] == "interrupted" and run.done_blocks() == {("no-spec", 0)}
+    assert run.record.status == "interrupted" and run.done_blocks() == {("no-spec", 0)}
     (partial,) = run.partial_blocks()
     num = len(partial.requests)
     assert 0 < num < 6 and [row.prompt_id for row in partial.requests] == [f"line-{n + 1}" for n in range(num)]

@@ -7,6 +7,8 @@ import json
 import pytest
 from toy.echo_engine import TEXT_ONLY
 
+from specbench.harness.store.facts import Fact
+
 ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
 
 
@@ -35,8 +37,8 @@ def test_what_it_does_not_know_is_a_dash_with_a_reason(cli, echo, only_run):
     assert requests["output_token_ids"].isna().all() and requests["t_first_device_ns"].isna().all()
     assert requests["num_preemptions"].isna().all() and steps.empty
     assert set(requests["output_text"]) == {f"{n} one two three four five six seven" for n in range(6)}
-    assert run.manifest["arms"][0]["unknown"]["rounds"] == TEXT_ONLY
-    assert run.manifest["arms"][0]["engine"]["version"] == "1"
+    arm = run.record.arms[0]
+    assert arm.unknown[Fact.ROUNDS] == TEXT_ONLY and arm.engine is not None and arm.engine.version == "1"
 
 
 @pytest.mark.usefixtures("no_pictures")

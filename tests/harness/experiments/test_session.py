@@ -7,7 +7,6 @@ import json
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from toy.interrupts import terminal_signals
@@ -26,7 +25,7 @@ class Log:
 
     def __init__(self, path: Path):
         self.path = path
-        self.manifest: dict[str, Any] = {"status": "running"}
+        self.status = "running"
         path.mkdir(exist_ok=True)
         self.resumed_by: Sequence[str] = ()
 
@@ -34,8 +33,8 @@ class Log:
         self.resumed_by = argv
 
     def close(self, status: str | None) -> None:
-        self.manifest["status"] = status or "complete"
-        (self.path / "status.json").write_text(json.dumps(self.manifest))
+        self.status = status or "complete"
+        (self.path / "status.json").write_text(json.dumps({"status": self.status}))
 
 
 class Lines(NullProgress):
@@ -80,13 +79,13 @@ def raises(error: BaseException) -> Callable[[], None]:
 
 def test_a_whole_measurement(log):
     assert not measure(log, lambda: None).is_interrupted
-    assert log.manifest["status"] == "complete"
+    assert log.status == "complete"
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_closes_what_was_measured(log, number):
     assert measure(log, press(number)).is_interrupted
-    assert log.manifest["status"] == "interrupted"
+    assert log.status == "interrupted"
 
 
 @pytest.mark.parametrize("second", SIGNALS)
@@ -99,7 +98,7 @@ def test_the_second_signal_stops_at_once(log, first, second):
 
     with pytest.raises(StoppedAtOnce) as stop:
         measure(log, press(first), close=close)
-    assert log.manifest["status"] == "running" and stop.value.advice == f"go on with: go on {log.path}"
+    assert log.status == "running" and stop.value.advice == f"go on with: go on {log.path}"
 
 
 def test_a_signal_waits_for_a_write_and_a_second_does_not(python_signals):
@@ -119,12 +118,12 @@ def test_sessions_within_a_session_count_signals_together(log, tmp_path):
 
     def point() -> None:
         measure(inner, press(signal.SIGINT))
-        assert inner.manifest["status"] == "interrupted"
+        assert inner.status == "interrupted"
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(StoppedAtOnce):
         measure(log, point)
-    assert log.manifest["status"] == "running"
+    assert log.status == "running"
 
 
 def test_what_is_ignored_stays_ignored(log):
@@ -134,7 +133,7 @@ def test_what_is_ignored_stays_ignored(log):
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    assert log.manifest["status"] == "complete"
+    assert log.status == "complete"
 
 
 @pytest.mark.parametrize("stage", ["measuring", "closing", "closing after Ctrl-C"])
@@ -143,7 +142,7 @@ def test_a_full_disk_says_how_to_go_on(log, stage):
     close = Log.close if stage == "measuring" else raises(FULL)
     with pytest.raises(ValueError, match="No space left on device; measured blocks are kept. Make room, then: go on "):
         measure(log, body, close=close, keeps=False)
-    assert log.path.exists() and log.manifest["status"] == "running"
+    assert log.path.exists() and log.status == "running"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path, python_signals):
@@ -159,14 +158,14 @@ def test_bad_input_leaves_only_what_is_worth_keeping(log, keeps):
         measure(log, raises(ValueError("no such thing")), keeps=keeps, progress=lines)
     assert log.path.exists() is keeps
     if keeps:
-        assert log.manifest["status"] == "interrupted" and lines.lines[-1] == f"stopped; go on with: go on {log.path}"
+        assert log.status == "interrupted" and lines.lines[-1] == f"stopped; go on with: go on {log.path}"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), ConnectionResetError(errno.ECONNRESET, "reset by peer")])
 def test_other_errors_close_the_directory_and_go_on_up(log, error):
     with pytest.raises(type(error)):
         measure(log, raises(error), keeps=False)
-    assert log.manifest["status"] == "interrupted"
+    assert log.status == "interrupted"
 
 
 def test_an_error_is_not_hidden_by_one_of_closing(log):
@@ -179,12 +178,12 @@ def test_a_stored_directory_is_not_touched_before_it_goes_on(log):
     with pytest.raises(ValueError), session as held:
         held.reopen(log)
         raise ValueError("measured on another machine")
-    assert log.path.exists() and log.manifest["status"] == "running" and log.resumed_by == ()
+    assert log.path.exists() and log.status == "running" and log.resumed_by == ()
     with pytest.raises(ValueError), Session(NullProgress(), resume_by("go on"), Log.close) as held:
         held.reopen(log)
         held.go_on(["the", "command"])
         raise ValueError("an arm is gone")
-    assert log.path.exists() and log.manifest["status"] == "interrupted" and log.resumed_by == ["the", "command"]
+    assert log.path.exists() and log.status == "interrupted" and log.resumed_by == ["the", "command"]
 
 
 def test_it_holds_its_directory_alone_and_lets_go_of_it(log):

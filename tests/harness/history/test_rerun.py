@@ -5,6 +5,7 @@ import shlex
 import pytest
 
 from specbench.harness.history.rerun import load_options, rerun_command
+from specbench.harness.store.run_record import RunRecord
 
 A, B = "a" * 40, "b" * 40
 
@@ -14,14 +15,18 @@ def test_the_load_of_the_run_without_its_arms_and_blocks():
         "specbench run -s no-spec --strategy=eagle:k=4 --num-prompts 4 --dtype=float32 --num-repeats 3 --label x "
         "--output-dir /tmp/runs --quiet --dataset-path 'my prompts.jsonl' --certify-graphs --accuracy gsm8k:10"
     )
-    assert load_options({"argv": argv}) == "--num-prompts 4 --dtype=float32 --dataset-path 'my prompts.jsonl'"
+    assert (
+        load_options(RunRecord(argv=tuple(argv), arms=()))
+        == "--num-prompts 4 --dtype=float32 --dataset-path 'my prompts.jsonl'"
+    )
 
 
 @pytest.mark.parametrize(
     "words", ["run --recipe vllm-pr-20078", "run --base=best", "run --batch-sizes 1,8", "import x.json"]
 )
 def test_what_one_pair_of_sides_cannot_repeat(words):
-    assert load_options({"argv": ["specbench", *words.split()]}) == "" and load_options({}) == ""
+    for argv in (("specbench", *words.split()), ()):
+        assert load_options(RunRecord(argv=argv, arms=())) == ""
 
 
 def test_the_command_is_one_that_ab_reads():

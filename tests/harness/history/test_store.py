@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from specbench.harness.history.accepted import Accepted, accept, accepted_commit
 from specbench.harness.history.adding import ADDED, ALREADY, add_run
 from specbench.harness.history.points import build_series
 from specbench.harness.history.store import INDEX, read_history
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.inputs_record import ModelRecord
 
 SMALL = {"num_prompts": 3, "num_rounds": 4, "num_repeats": 1}
 
@@ -51,8 +55,8 @@ def test_the_index_is_a_cache(tmp_path, monkeypatch):
 def test_another_run_of_the_same_id_is_refused_and_named(tmp_path):
     one, other = runs(tmp_path / "made", 2)
     add_run(tmp_path / "h", one)
-    manifest = json.loads((other / "run.json").read_text())
-    (other / "run.json").write_text(json.dumps({**manifest, "run_id": one.name}))
+    raw = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps({**raw, "run_id": one.name}))
     with pytest.raises(ValueError, match="its raw tables differ"):
         add_run(tmp_path / "h", other)
     shutil.copytree(one, tmp_path / "h" / "runs" / "copy")
@@ -95,9 +99,9 @@ def test_a_moved_history_names_its_runs_where_they_are(tmp_path):
 
 
 def test_other_models_of_one_name_are_other_series(tmp_path):
-    plain = {"name": "toy-model", "dtype": "bfloat16", "device": "cpu", "num_layers": 30, "synthetic": False}
+    plain = ModelRecord(name="toy-model", dtype="bfloat16", device="cpu", num_layers=30, synthetic=False)
     for n, change in enumerate(({}, {"dtype": "float32"}, {"num_layers": 2, "synthetic": True})):
-        model = (("model", {**plain, **change}),)
+        model = (("model", replace(plain, **change)),)
         add_run(tmp_path / "h", make_run(tmp_path / "made", Machine(noise_seed=n, changes=model, **SMALL)))
     series = build_series(read_history(tmp_path / "h").points)
     texts = {s.case_text.split(", ", 2)[2] for s in series}
@@ -109,11 +113,11 @@ def test_switches_that_a_label_does_not_tell_are_other_series(tmp_path):
     """`--sync multi` holds for all arms and stands in no label."""
 
     def config(**engine):
-        arms = [
-            {"label": "no-spec", "strategy": "no-spec", "options": {}, "engine": {}},
-            {"label": "eagle:k=4", "strategy": "eagle", "options": {"k": "4"}, "engine": engine},
-        ]
-        return (("config", {"arms": arms}),)
+        arms = (
+            ArmConfig(label="no-spec", strategy="no-spec"),
+            ArmConfig(label="eagle:k=4", strategy="eagle", options={"k": "4"}, engine=engine),
+        )
+        return (("config", RunConfig(arms=arms, dataset_name="random")),)
 
     for n, changes in enumerate((config(), config(), config(sync="multi"))):
         add_run(tmp_path / "h", make_run(tmp_path / "made", Machine(noise_seed=n, sha=f"{n:040x}", changes=changes)))
@@ -139,8 +143,8 @@ def test_machines_that_take_turns_have_series_of_their_own(tmp_path):
 
 
 def _dated(run: Path, n: int) -> Path:
-    manifest = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**manifest, "started_utc": f"2026-01-01T00:00:0{n}Z"}))
+    raw = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**raw, "started_utc": f"2026-01-01T00:00:0{n}Z"}))
     return run
 
 
@@ -152,7 +156,7 @@ def test_sides_of_an_experiment_are_no_series(tmp_path):
 
 
 def test_local_changes_are_another_commit(tmp_path):
-    made = [*runs(tmp_path / "made", 1), *runs(tmp_path / "made", 1, changes=(("environment.git.dirty", True),))]
+    made = [*runs(tmp_path / "made", 1), *runs(tmp_path / "made", 1, changes=(("git.dirty", True),))]
     for run in made:
         add_run(tmp_path / "h", run)
     series = build_series(read_history(tmp_path / "h").points)

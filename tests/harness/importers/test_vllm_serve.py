@@ -7,7 +7,7 @@ import pytest
 
 from specbench.harness.compare.stored import read_run
 from specbench.harness.importers.vllm_serve import import_result, read_results
-from specbench.harness.metrics.metrics import measure_blocks, summarise
+from specbench.harness.metrics.metrics import measure_blocks, results
 
 
 def result(num=6, tokens=9, chunks=4, **changes):
@@ -49,41 +49,37 @@ def imported(tmp_path, raw):
 
 def figures(run):
     ((_, block),) = measure_blocks(run.frames).items()
-    return block
+    return block.values
 
 
 def test_figures_under_our_definitions(tmp_path):
     run = imported(tmp_path, result())
     block = figures(run)
-    assert block["ttft_ms"]["mean"] == pytest.approx(100)
-    assert block["tpot_ms"]["mean"] == pytest.approx(1000 * 0.2 / 8)  # not the 50 ms between chunks
-    assert block["itl_ms"]["mean"] == pytest.approx(1000 * 0.2 / 8) and block["itl_ms"]["p99"] == pytest.approx(50)
-    assert block["icl_ms"]["mean"] == pytest.approx(50)
+    assert block["ttft_ms.mean"] == pytest.approx(100)
+    assert block["tpot_ms.mean"] == pytest.approx(1000 * 0.2 / 8)  # not the 50 ms between chunks
+    assert block["itl_ms.mean"] == pytest.approx(1000 * 0.2 / 8) and block["itl_ms.p99"] == pytest.approx(50)
+    assert block["icl_ms.mean"] == pytest.approx(50)
     assert block["tps"] == pytest.approx(9 / 0.3) and block["num_failed_requests"] == 0
 
 
 def test_what_cannot_be_had_is_absent_and_said(tmp_path):
     run = imported(tmp_path, result())
     block = figures(run)
-    assert block["round_ms"]["mean"] is None and block["syncs_per_round"] is None
-    assert block["acceptance"]["acceptance_length"] is None and block["acceptance"]["tokens_per_forward"] is None
-    (arm,) = run.manifest["arms"]
-    assert arm["notes"] == ["imported: vllm", "vLLM's counters: acceptance length 2.000, rate 25.0%"]
-    told = run.manifest["imported"]
-    assert told["source"] == "vllm" and "acceptance by request" in told["absent"]
-    assert told["reported"]["spec_decode_num_drafts"] == 24 and "ttfts" not in told["reported"]
-    assert run.manifest["environment"]["hardware"] is None and run.manifest["git"] is None
-    (summary,) = summarise(run.frames.__class__(**{**_fields(run.frames), "arms": tuple(run.manifest["arms"])}))
+    assert block["round_ms.mean"] is None and block["syncs_per_round"] is None
+    assert block["acceptance.acceptance_length"] is None and block["acceptance.tokens_per_forward"] is None
+    (arm,) = run.record.arms
+    assert arm.notes == ("imported: vllm", "vLLM's counters: acceptance length 2.000, rate 25.0%")
+    told = run.record.imported
+    assert told.source == "vllm" and "acceptance by request" in told.absent
+    assert told.reported["spec_decode_num_drafts"] == 24 and "ttfts" not in told.reported
+    assert run.record.environment.hardware is None and run.record.git is None
+    (summary,) = results(run.frames).arms
     assert "imported: vllm" in summary.marks
-
-
-def _fields(frames):
-    return {name: getattr(frames, name) for name in ("requests", "steps", "phases")}
 
 
 def test_counters_that_are_no_numbers_are_left_out(tmp_path):
     raw = result(spec_decode_acceptance_length="2.0", spec_decode_acceptance_rate=None)
-    assert imported(tmp_path, raw).manifest["arms"][0]["notes"] == ["imported: vllm"]
+    assert imported(tmp_path, raw).record.arms[0].notes == ("imported: vllm",)
 
 
 def test_older_files_without_start_times_keep_latencies_and_throughput(tmp_path):
@@ -91,10 +87,10 @@ def test_older_files_without_start_times_keep_latencies_and_throughput(tmp_path)
     ttfts = rng.uniform(0.05, 0.2, 6).tolist()
     run = imported(tmp_path, result(ttfts=ttfts, start_times=..., latencies=..., duration=2.5))
     block = figures(run)
-    assert block["ttft_ms"]["mean"] == pytest.approx(1000 * np.mean(ttfts), rel=1e-6)
-    assert block["tpot_ms"]["mean"] == pytest.approx(25)
+    assert block["ttft_ms.mean"] == pytest.approx(1000 * np.mean(ttfts), rel=1e-6)
+    assert block["tpot_ms.mean"] == pytest.approx(25)
     assert block["tps"] == pytest.approx(54 / 2.5)
-    notes = run.manifest["arms"][0]["notes"]
+    notes = run.record.arms[0].notes
     assert any("no start_times" in note for note in notes) and any("no latencies" in note for note in notes)
 
 
@@ -103,7 +99,7 @@ def test_failed_requests_are_rows(tmp_path):
     run = imported(tmp_path, raw)
     assert figures(run)["num_failed_requests"] == 1
     assert run.frames.requests["error"].tolist()[2] == "boom"
-    assert figures(run)["tpot_ms"]["mean"] == pytest.approx(25)
+    assert figures(run)["tpot_ms.mean"] == pytest.approx(25)
 
 
 def test_appended_results_become_several_runs(tmp_path):

@@ -26,57 +26,57 @@ def chain_example():
 
 def test_lengths_by_hand():
     figures = chain_example()
-    assert figures["acceptance_length"] == pytest.approx(1 + 11 / 5)
-    assert figures["acceptance_length_by_request"] == pytest.approx((4 + 2) / 2)
-    assert figures["tokens_per_forward"] == pytest.approx(16 / 7)
-    assert figures["num_forwards_without_draft"] == 2
-    assert figures["num_truncated_tokens"] == 2
+    assert figures.acceptance_length == pytest.approx(1 + 11 / 5)
+    assert figures.acceptance_length_by_request == pytest.approx((4 + 2) / 2)
+    assert figures.tokens_per_forward == pytest.approx(16 / 7)
+    assert figures.num_forwards_without_draft == 2
+    assert figures.num_truncated_tokens == 2
 
 
 def test_rates_by_position_use_only_drafts_that_reach_it():
     figures = chain_example()
-    assert figures["marginal"] == pytest.approx([4 / 5, 4 / 5, 2 / 4, 1 / 4])
-    assert figures["conditional"] == pytest.approx([4 / 5, 4 / 4, 2 / 3, 1 / 2])
-    assert figures["accepted_histogram"] == [1, 0, 2, 1, 1]
-    assert figures["draft_acceptance_rate"] == pytest.approx(11 / 18)
-    assert figures["accepted_per_verified"] == pytest.approx(16 / 23)
+    assert figures.marginal == pytest.approx([4 / 5, 4 / 5, 2 / 4, 1 / 4])
+    assert figures.conditional == pytest.approx([4 / 5, 4 / 4, 2 / 3, 1 / 2])
+    assert figures.accepted_histogram == (1, 0, 2, 1, 1)
+    assert figures.draft_acceptance_rate == pytest.approx(11 / 18)
+    assert figures.accepted_per_verified == pytest.approx(16 / 23)
 
 
 def test_vllm_and_sglang_would_print_these():
-    peers = chain_example()["peers"]
-    assert peers["vllm"]["mean_acceptance_length"] == pytest.approx(3.2)
-    assert peers["vllm"]["draft_acceptance_rate"] == pytest.approx(11 / 18)
-    assert peers["vllm"]["per_position"] == pytest.approx([4 / 5, 4 / 5, 2 / 5, 1 / 5])
-    assert peers["sglang"]["accept_length"] == pytest.approx(18 / 7)
-    assert peers["sglang"]["accept_rate"] == pytest.approx(11 / 28)
-    assert peers["sglang"]["avg_spec_accept_length"] == pytest.approx((11 / 3 + 7 / 4) / 2)
+    peers = chain_example().peers
+    assert peers.vllm.mean_acceptance_length == pytest.approx(3.2)
+    assert peers.vllm.draft_acceptance_rate == pytest.approx(11 / 18)
+    assert peers.vllm.per_position == pytest.approx([4 / 5, 4 / 5, 2 / 5, 1 / 5])
+    assert peers.sglang.accept_length == pytest.approx(18 / 7)
+    assert peers.sglang.accept_rate == pytest.approx(11 / 28)
+    assert peers.sglang.avg_spec_accept_length == pytest.approx((11 / 3 + 7 / 4) / 2)
 
 
 def test_no_draft_at_all():
     steps = [prefill(0, 0, 0, 1), step(1, 0, 1, 2), step(2, 0, 2, 3)]
     requests = [request(0, first_ms=1, last_ms=3, num_output_tokens=3)]
     figures = acceptance_metrics(frame("requests", requests), frame("steps", steps))
-    assert figures["acceptance_length"] is None
-    assert figures["tokens_per_forward"] == 1
-    assert figures["marginal"] == [] and figures["accepted_histogram"] == []
-    assert figures["peers"]["vllm"]["mean_acceptance_length"] is None
+    assert figures.acceptance_length is None
+    assert figures.tokens_per_forward == 1
+    assert figures.marginal == () and figures.accepted_histogram == ()
+    assert figures.peers.vllm.mean_acceptance_length is None
 
 
 def test_a_position_no_draft_reached_has_no_conditional_rate():
     steps = [step(0, 0, 0, 1, k=3, j=0), step(1, 0, 1, 2, k=3, j=1)]
     figures = acceptance_metrics(frame("requests", []), frame("steps", steps))
-    assert figures["marginal"] == pytest.approx([0.5, 0, 0])
-    assert figures["conditional"] == [0.5, 0.0, None]
+    assert figures.marginal == pytest.approx([0.5, 0, 0])
+    assert figures.conditional == (0.5, 0.0, None)
 
 
 def test_trees_are_counted_by_depth_and_never_as_a_chain():
     steps = [step(0, 0, 0, 1, k=8, depth=3, j=2), step(1, 0, 1, 2, k=8, depth=3, j=0)]
     figures = acceptance_metrics(frame("requests", []), frame("steps", steps))
-    assert figures["draft_acceptance_rate"] is None
-    assert figures["accepted_depth_rate"] == pytest.approx(2 / 6)
-    assert figures["accepted_per_verified"] == pytest.approx((3 + 1) / (9 + 9))
-    assert figures["marginal"] == pytest.approx([0.5, 0.5, 0])
-    assert figures["peers"]["sglang"]["accept_rate"] == pytest.approx(2 / 16)
+    assert figures.draft_acceptance_rate is None
+    assert figures.accepted_depth_rate == pytest.approx(2 / 6)
+    assert figures.accepted_per_verified == pytest.approx((3 + 1) / (9 + 9))
+    assert figures.marginal == pytest.approx([0.5, 0.5, 0])
+    assert figures.peers.sglang.accept_rate == pytest.approx(2 / 16)
 
 
 def test_interval_resamples_requests_not_steps():
@@ -85,9 +85,9 @@ def test_interval_resamples_requests_not_steps():
     few = [step(i, r, i, i + 1, k=4, j=j) for r, j in enumerate(accepted) for i in range(r * 2, r * 2 + 2)]
     many = [step(i, r, i, i + 1, k=4, j=j) for r, j in enumerate(accepted) for i in range(r * 50, r * 50 + 50)]
     intervals = [
-        acceptance_metrics(frame("requests", []), frame("steps", rows))["acceptance_length_interval"]
+        acceptance_metrics(frame("requests", []), frame("steps", rows)).acceptance_length_interval
         for rows in (few, many)
     ]
-    assert intervals[0]["num_clusters"] == 8
-    assert intervals[0]["low"] == pytest.approx(intervals[1]["low"])
-    assert 1 + 2 - 1.2 < intervals[0]["low"] < 1 + 2 < intervals[0]["high"] < 1 + 2 + 1.2
+    assert intervals[0].num_clusters == 8
+    assert intervals[0].low == pytest.approx(intervals[1].low)
+    assert 1 + 2 - 1.2 < intervals[0].low < 1 + 2 < intervals[0].high < 1 + 2 + 1.2

@@ -1,9 +1,10 @@
 import json
 
 import pytest
-from run_samples import chain_block, frame, manifest, phase, prefill, request, sample_run, step
+from run_samples import begun, chain_block, frame, phase, prefill, request, sample_run, step
 
-from specbench.harness.metrics.metrics import block_metrics, results, summarise
+from specbench.harness.metrics.metrics import block_metrics, results
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.schema import Frames
@@ -12,25 +13,26 @@ from specbench.harness.store.schema import Frames
 def test_every_figure_of_a_block_of_one_arm_by_hand():
     block = chain_block([4, 0, 2], num_requests=1, round_ms=10.0)
     figures = block_metrics(*(frame(name, rows) for name, rows in block.items()))
-    assert figures["num_output_tokens"] == 1 + 5 + 1 + 3
-    assert figures["tpot_ms"]["mean"] == pytest.approx(30 / 9)
-    assert figures["tps"] == pytest.approx(10 / 0.050)
-    assert figures["decode_tps"] == pytest.approx(9 / 0.030)
-    assert figures["phases_ms"]["plain"] == pytest.approx({"gap": 1, "verify": 6.75, "draft_first": 2.25})
-    assert figures["accounting"]["residual"] == pytest.approx(0, abs=1e-9)
-    assert figures["acceptance"]["acceptance_length"] == pytest.approx(3)
+    assert figures.values["num_output_tokens"] == 1 + 5 + 1 + 3
+    assert figures.values["tpot_ms.mean"] == pytest.approx(30 / 9)
+    assert figures.values["tps"] == pytest.approx(10 / 0.050)
+    assert figures.values["decode_tps"] == pytest.approx(9 / 0.030)
+    phases = {name: figures.values[f"phases_ms.plain.{name}"] for name in ("gap", "verify", "draft_first")}
+    assert phases == pytest.approx({"gap": 1, "verify": 6.75, "draft_first": 2.25}) and figures.phases == "plain"
+    assert figures.values["accounting.residual"] == pytest.approx(0, abs=1e-9)
+    assert figures.acceptance.acceptance_length == pytest.approx(3) == figures.values["acceptance.acceptance_length"]
 
 
 def test_summary_holds_medians_and_extremes_over_repeats(tmp_path):
-    run = RunDirectory.create(tmp_path, "x", manifest("no-spec"))
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec"))
     for repeat, round_ms in enumerate((10.0, 20.0, 12.0)):
         run.append("no-spec", repeat, **chain_block([0] * 10, k=0, round_ms=round_ms))
-    tpot = summarise(run.frames())[0].spreads["tpot_ms.mean"]
+    tpot = results(run.frames()).arms[0].spreads["tpot_ms.mean"]
     assert (tpot.median, tpot.min, tpot.max, tpot.n) == (12, 10, 20, 3)
 
 
 def test_failed_arm_is_a_row_with_its_error(tmp_path):
-    baseline, eagle, failed = summarise(sample_run(tmp_path).frames())
+    baseline, eagle, failed = results(sample_run(tmp_path).frames()).arms
     assert failed.status == "failed" and failed.num_repeats == 0 and failed.spreads == {}
     assert failed.error == "RuntimeError: graph `one` refused | no GPU"
     assert failed.marks == (f"failed: {failed.error}",)
@@ -38,17 +40,17 @@ def test_failed_arm_is_a_row_with_its_error(tmp_path):
 
 
 def test_a_repeat_that_failed_marks_the_arm_and_keeps_the_others(tmp_path):
-    run = RunDirectory.create(tmp_path, "x", manifest("no-spec"))
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec"))
     run.append("no-spec", 0, **chain_block([0] * 4, k=0))
     run.fail_arm("no-spec", 1, "out of memory")
-    (arm,) = summarise(run.frames())
+    (arm,) = results(run.frames()).arms
     assert arm.status == "partial" and arm.num_repeats == 1 and arm.num_requests == 4
     assert arm.marks == ("1 of 2 repeats failed",)
 
 
 def test_arm_that_never_ran(tmp_path):
-    run = RunDirectory.create(tmp_path, "x", manifest("no-spec", "eagle"))
-    assert [(arm.status, arm.marks) for arm in summarise(run.frames())] == [("pending", ("not run",))] * 2
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec", "eagle"))
+    assert [(arm.status, arm.marks) for arm in results(run.frames()).arms] == [("pending", ("not run",))] * 2
 
 
 def test_failed_requests_and_large_residuals_are_marked():
@@ -58,9 +60,8 @@ def test_failed_requests_and_large_residuals_are_marked():
     ]
     steps = [prefill(0, 0, 0, 10), step(1, 0, 10, 20), step(2, 0, 20, 30)]
     phases = [phase(1, "verify", 9), phase(2, "verify", 9)]
-    (arm,) = summarise(
-        Frames(requests=frame("requests", requests), steps=frame("steps", steps), phases=frame("phases", phases))
-    )
+    frames = Frames(requests=frame("requests", requests), steps=frame("steps", steps), phases=frame("phases", phases))
+    (arm,) = results(frames).arms
     assert arm.marks == ("1 of 2 requests failed", "residual +10.0%")
     assert arm.error == "boom"
 
@@ -80,7 +81,7 @@ def paired(tpots_ms, arm, repeat=0, prompt_ids=("a", "b", "c", "d"), first_id=0)
 def frames_of(*requests, arms):
     import pandas as pd
 
-    described = tuple({"label": label, "strategy": strategy} for label, strategy in arms)
+    described = tuple(ArmRecord(label=label, strategy=strategy) for label, strategy in arms)
     empty = {"steps": frame("steps", []), "phases": frame("phases", [])}
     return Frames(requests=pd.concat(requests, ignore_index=True), **empty, arms=described)
 
@@ -91,7 +92,7 @@ def test_speed_up_is_the_geometric_mean_of_paired_ratios():
         paired([8, 16, 32, 64], "base", first_id=100),
         arms=(("fast", "eagle"), ("base", "no_spec")),
     )
-    fast, base = summarise(frames)
+    fast, base = results(frames).arms
     assert base.speedup is None and fast.speedup is not None
     assert fast.speedup.baseline == "base"
     assert fast.speedup.tpot_ratio == pytest.approx((1 * 2 * 4 * 8) ** 0.25)
@@ -109,7 +110,7 @@ def test_speed_up_pairs_within_a_repeat_and_clusters_by_prompt():
         paired([5, 40], "fast", repeat=1, prompt_ids=("a", "b")),
         arms=(("base", "no-spec"), ("fast", "eagle")),
     )
-    speedup = summarise(frames)[1].speedup
+    speedup = results(frames).arms[1].speedup
     assert speedup is not None
     assert (speedup.num_prompts, speedup.num_pairs) == (2, 4)
     assert speedup.tpot_ratio == pytest.approx((2 * 8) ** 0.25)  # prompt a: sqrt(2 * 8); prompt b: 1
@@ -122,13 +123,13 @@ def test_other_prompts_do_not_pair():
         paired([5, 5], "fast", prompt_ids=("c", "d")),
         arms=(("base", "no-spec"), ("fast", "eagle")),
     )
-    speedup = summarise(frames)[1].speedup
+    speedup = results(frames).arms[1].speedup
     assert speedup is not None and speedup.tpot_ratio is None and speedup.num_pairs == 0
 
 
 def test_without_a_baseline_arm_there_is_no_speed_up():
     frames = frames_of(paired([1, 2, 3, 4], "eagle"), arms=(("eagle", "eagle"),))
-    assert summarise(frames)[0].speedup is None
+    assert results(frames).arms[0].speedup is None
 
 
 def test_results_are_plain_and_cover_every_measured_block(tmp_path):

@@ -18,8 +18,8 @@ from specbench.harness.roofline.ideal import (
     round_s,
     sampling_s,
 )
-from specbench.harness.roofline.machine import Machine
 from specbench.harness.roofline.shape import eagle3_shape, model_shape
+from specbench.harness.store.roofline_record import Machine
 
 LLAMA = published_shape("llama-3.1-8b").config
 TARGET = model_shape(LLAMA, number_bytes=2)

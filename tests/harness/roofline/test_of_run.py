@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, forwards, ideal_arms, roofline_run, rounds
-from run_samples import manifest, phase
+from run_samples import begun, phase
 
-from specbench.harness.roofline.forwards import FORWARDS
 from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, IdealArm, ideal_arms_of
+from specbench.harness.store.arm_record import ArmSetup
+from specbench.harness.store.inputs_record import SamplingRecord
 from specbench.harness.store.run_directory import RunDirectory
 
 # Logits of a row: 1,000 of 2 bytes, written and read once.
@@ -76,7 +78,7 @@ def test_an_arm_that_failed_stays_and_says_so(arms):
 
 def test_an_older_run_has_measured_figures_and_no_ideal(tmp_path):
     run = roofline_run(tmp_path)
-    older = {key: value for key, value in run.manifest.items() if key != FORWARDS}
+    older = replace(run.record, forwards={})
     arms = by_label(ideal_arms_of(older, run.frames(), MACHINE))
     assert "run.json does not record" in arms[CHAIN].unknown
     assert arms[CHAIN].ideal_ms == {} and arms[CHAIN].ideal_speedup is None and arms[CHAIN].efficiency is None
@@ -89,19 +91,18 @@ def test_limits_of_another_dtype_give_no_ideal(tmp_path):
 
 
 def test_without_a_baseline_there_is_no_speed_up(tmp_path):
-    run = RunDirectory.create(tmp_path, "alone", manifest(CHAIN))
+    run = RunDirectory.create(tmp_path, "alone", begun(CHAIN))
     run.append(CHAIN, 0, **rounds([1], k=2, round_ms=15.0, first_rows=3))
-    run.note(**{FORWARDS: {CHAIN: forwards(2, DRAFTER).to_dict()}})
+    run.put(replace(run.record, forwards={CHAIN: forwards(2, DRAFTER)}))
     (arm,) = ideal_arms(run, MACHINE)
     assert arm.efficiency and arm.ideal_speedup is None and arm.measured_speedup is None
 
 
-def one_arm(tmp_path, block, recorded, **config) -> IdealArm:
-    described = {**manifest(CHAIN), "sampling": config.pop("sampling", {})}
-    described["arms"][0]["config"] = config
-    run = RunDirectory.create(tmp_path, "one", described)
+def one_arm(tmp_path, block, recorded, drafter=None, temperature=0.0) -> IdealArm:
+    record = begun(CHAIN, sampling=SamplingRecord(temperature=temperature), forwards={CHAIN: recorded})
+    run = RunDirectory.create(tmp_path, "one", record)
+    run.describe_arm(CHAIN, config=ArmSetup(drafter=drafter))
     run.append(CHAIN, 0, **block)
-    run.note(**{FORWARDS: {CHAIN: recorded.to_dict()}})
     (arm,) = ideal_arms(run, MACHINE)
     assert arm.measured is not None
     return arm
@@ -139,8 +140,8 @@ def test_drafts_that_cost_no_pass(tmp_path):
 
 def test_sampling_moves_more_than_greedy(tmp_path):
     block = rounds([1], k=2, round_ms=15.0, first_rows=3)
-    greedy = one_arm(tmp_path, block, forwards(2, DRAFTER), sampling={"temperature": 0.0})
-    sampled = one_arm(tmp_path, block, forwards(2, DRAFTER), sampling={"temperature": 1.0})
+    greedy = one_arm(tmp_path, block, forwards(2, DRAFTER), temperature=0.0)
+    sampled = one_arm(tmp_path, block, forwards(2, DRAFTER), temperature=1.0)
     assert sampled.ideal_ms["accept"] - greedy.ideal_ms["accept"] == pytest.approx(6 * 1000 * (12 - 4) / 1e6)
 
 
@@ -155,6 +156,9 @@ def test_an_instrumented_capture_gives_shares_only(tmp_path):
 
 def test_a_damaged_record_is_refused(tmp_path):
     run = roofline_run(tmp_path)
-    run.manifest[FORWARDS][CHAIN].pop("topk")
-    with pytest.raises(ValueError, match="forwards: has .*topk"):
-        ideal_arms(run, MACHINE)
+    file = run.path / "run.json"
+    raw = json.loads(file.read_text())
+    raw["forwards"][CHAIN].pop("topk")
+    file.write_text(json.dumps(raw))
+    with pytest.raises(ValueError, match=r"run.json: forwards.*`topk`"):
+        RunDirectory.open(run.path)

@@ -22,6 +22,7 @@ from specbench.harness.spec.fields import named_values
 from specbench.harness.spec.options import GROUPS, OutputOptions, RunOptions
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.spec.spellings import RENAMED, RENAMED_FILES, SYNONYMS
+from specbench.harness.store.codec import from_document, to_document
 from specbench.harness.training.config import TrainHeadOptions
 
 KINDS = [
@@ -172,15 +173,7 @@ def test_a_configuration_has_the_conditions_of_its_options_and_comes_back_as_sto
     config = RunConfig.of_arms(options, [parse_arm("ngram:k=2")], seed=9)
     assert (config.num_prompts, config.temperature, config.stop_token_ids, config.seed) == (3, 0.5, (4,), 9)
     assert config.workload.num_prompts == 3 and config.workload.seed == 9
-    assert RunConfig.from_dict(config.to_dict()) == config
-
-
-def test_a_configuration_whose_workload_was_stored_as_a_table_is_read():
-    config = RunConfig(arms=(parse_arm("ngram"),), dataset_name="random", num_prompts=3, random_input_len=7)
-    workload = dataclasses.asdict(config.workload)
-    names = {"name": "dataset_name", "path": "dataset_path"}
-    flat = {key: value for key, value in config.to_dict().items() if key not in {names.get(n, n) for n in workload}}
-    assert RunConfig.from_dict({**flat, "seed": config.seed, "workload": workload}) == config
+    assert from_document(RunConfig, to_document(config), "config") == config
 
 
 def test_options_of_output_are_not_part_of_the_comparison():

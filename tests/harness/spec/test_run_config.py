@@ -10,6 +10,7 @@ from specbench.harness.engines.native.build import build_engine
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, WORKLOADS, lookup
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.codec import from_document, to_document
 from specbench.kernels.state_update import FusedStateUpdate
 from specbench.kernels.torch_update import TorchStateUpdate
 
@@ -90,8 +91,8 @@ def test_arms_are_checked_before_anything_is_loaded(text, message):
 
 def test_a_resolved_arm_says_what_a_reader_of_its_row_must_know():
     arm = resolve_arm(parse_arm("eagle:k=2,acceptance=synthetic:2,graph=auto", {}), "cpu", synthetic_weights=True)
-    assert arm.described()["num_drafts"] == 2 and arm.described()["acceptance"] == "synthetic:2"
-    assert arm.described()["graph"] == "none" and arm.described()["status_lag"] == 0
+    assert arm.setup().num_drafts == 2 and arm.setup().acceptance == "synthetic:2"
+    assert arm.setup().graph == "none" and arm.setup().status_lag == 0
     notes = "; ".join(arm.notes)
     assert "synthetic acceptance" in notes and "synthetic weights" in notes and "graph=auto chose none" in notes
 
@@ -114,12 +115,12 @@ def test_switches_of_a_drafter_do_not_concern_a_baseline():
     arm = resolve_arm(
         parse_arm("no-spec", {"drafter": "unpadded", "attention_drafter": "triton"}), "cpu", synthetic_weights=False
     )
-    assert arm.described()["drafter"] is None and arm.described()["attention_drafter"] is None
+    assert arm.setup().drafter is None and arm.setup().attention_drafter is None
 
 
 def test_a_baseline_stays_real_under_a_global_acceptance():
     arm = resolve_arm(parse_arm("no-spec", {"acceptance": "synthetic:3"}), "cpu", synthetic_weights=False)
-    assert arm.acceptance is None and arm.described()["acceptance"] == "real"
+    assert arm.acceptance is None and arm.setup().acceptance == "real"
 
 
 def _run_config(**changes) -> RunConfig:
@@ -150,4 +151,4 @@ def test_run_configs_that_cannot_work_are_refused(change, message):
 
 def test_a_stored_config_comes_back_equal():
     config = _run_config(arms=(parse_arm("eagle:k=2", {"graph": "none"}), parse_arm("ngram", {})), request_rate=2.5)
-    assert RunConfig.from_dict(config.to_dict()) == config
+    assert from_document(RunConfig, to_document(config), "config") == config

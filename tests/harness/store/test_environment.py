@@ -4,18 +4,21 @@ import sys
 from pathlib import Path
 
 from specbench.harness.store.environment import (
+    Cpu,
+    Environment,
+    Hardware,
     allowed_variables,
     collect_environment,
     git_state,
-    hardware_line,
     parse_gpus,
 )
+from specbench.harness.store.files import to_plain
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_environment_is_plain_and_names_what_figures_depend_on():
-    environment = json.loads(json.dumps(collect_environment(), allow_nan=False))
+    environment = json.loads(json.dumps(to_plain(collect_environment()), allow_nan=False))
     assert environment["hardware"]["cpu"]["logical_cores"] >= 1
     assert environment["software"]["packages"]["torch"] and environment["software"]["python"]
     assert environment["threads"]["torch_intra_op"] >= 1
@@ -32,15 +35,15 @@ def test_no_git_state_outside_a_checkout_nor_from_another_project(tmp_path):
     assert git_state(tmp_path) is None
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "specbench-harness"\n')
     state = git_state(tmp_path)
-    assert state is not None and state["sha"] is None and state["dirty"] is True
+    assert state is not None and state.sha is None and state.dirty is True
 
 
 def test_gpu_lines_with_unknown_values():
     gpus = parse_gpus("NVIDIA H200, 143771, 580.65.06, 1980, 700.00\nNVIDIA H200, [N/A], 580.65.06, 1980, [N/A]\n")
-    assert gpus[0]["memory_bytes"] == 143771 * 2**20 and gpus[1]["memory_bytes"] is None
-    environment = {"hardware": {"gpus": gpus, "cpu": {"model": "Xeon", "logical_cores": 16}}}
-    assert hardware_line(environment) == "2x NVIDIA H200, Xeon (16 logical cores)"
-    assert hardware_line({}) == "unknown hardware"
+    assert gpus[0].memory_bytes == 143771 * 2**20 and gpus[1].memory_bytes is None
+    environment = Environment(hardware=Hardware(gpus=gpus, cpu=Cpu(model="Xeon", logical_cores=16)))
+    assert environment.describe_hardware() == "2x NVIDIA H200, Xeon (16 logical cores)"
+    assert Environment().describe_hardware() == "unknown hardware"
 
 
 def test_measuring_modules_and_reports_do_not_import_torch():

@@ -2,43 +2,56 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from run_samples import ENVIRONMENT, chain_block, manifest, request, step
+from run_samples import GIT, begun, chain_block, request, step
 
+from specbench.harness.metrics.metrics import results
+from specbench.harness.store.arm_record import ArmRecord, ArmSetup
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.schema import RUN_SCHEMA, arrow_schema, build_table, hash_token_ids
+from specbench.harness.store.run_record import RUN_SCHEMA
+from specbench.harness.store.schema import arrow_schema, build_table, hash_token_ids
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def new_run(tmp_path, *labels):
-    return RunDirectory.create(tmp_path, "test", manifest(*(labels or ("no-spec", "eagle:k=4"))))
+    return RunDirectory.create(tmp_path, "test", begun(*(labels or ("no-spec", "eagle:k=4"))))
 
 
 def test_create_writes_a_whole_manifest(tmp_path):
-    run = RunDirectory.create(tmp_path / "deep" / "er", "my run/x", manifest("no-spec"))
+    run = RunDirectory.create(tmp_path / "deep" / "er", "my run/x", begun("no-spec"))
     assert re.fullmatch(r"\d{8}T\d{6}Z-my-run-x-[0-9a-f]{8}", run.path.name)
     stored = json.loads((run.path / "run.json").read_text())
     assert stored["schema"] == RUN_SCHEMA and stored["status"] == "running" and stored["run_id"] == run.path.name
     assert stored["command"] == "specbench run --strategy no-spec --label 'it'\"'\"'s'"
-    assert stored["git"] == ENVIRONMENT["git"] and "git" not in stored["environment"]
-    assert stored["arms"] == [
-        {"label": "no-spec", "strategy": "no-spec", "config": {}, "notes": [], "status": "pending", "error": ""}
-    ]
+    assert stored["git"] == asdict(GIT) and RunDirectory.open(run.path).record == run.record
+    assert run.record.arms == (ArmRecord(label="no-spec", strategy="no-spec"),)
 
 
-@pytest.mark.parametrize("change", [{"arms": [{"label": "a"}, {"label": "a"}]}, {"arms": [{"strategy": "x"}]}])
-def test_arms_need_labels_of_their_own(tmp_path, change):
+def test_arms_need_labels_of_their_own(tmp_path):
     with pytest.raises(ValueError, match="label"):
-        RunDirectory.create(tmp_path, "x", manifest("a") | change)
+        RunDirectory.create(tmp_path, "x", begun("a", "a"))
 
 
-def test_manifest_keys_are_required(tmp_path):
-    with pytest.raises(ValueError, match="workload"):
-        RunDirectory.create(tmp_path, "x", {"argv": [], "config": {}, "arms": []})
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"arms": None}, r"run.json: arms: Expected `array`, got `null`"),
+        ({"arms": [{"strategy": "x"}]}, r"run.json: arms\[0\]: .*`label`"),
+        ({"status": 3.5}, r"run.json: status: Expected `str`"),
+        ({"sampling": {"temperature": "warm"}}, r"run.json: sampling.temperature: "),
+    ],
+)
+def test_a_field_of_another_type_is_named(tmp_path, change, named):
+    run = new_run(tmp_path)
+    file = run.path / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ValueError, match=named):
+        RunDirectory.open(run.path)
 
 
 def test_blocks_are_readable_at_once_and_after_finishing(tmp_path):
@@ -48,51 +61,52 @@ def test_blocks_are_readable_at_once_and_after_finishing(tmp_path):
     before = RunDirectory.open(run.path)
     assert before.done_blocks() == {("no-spec", 0), ("eagle:k=4", 0)}
     frames = before.frames()
-    run.finish({"tps": float("nan")})
+    found = results(run.frames())
+    run.finish(found)
     after = RunDirectory.open(run.path)
     assert not (run.path / "parts").exists()
-    assert after.manifest["status"] == "complete" and after.manifest["results"] == {"tps": None}
+    assert after.record.status == "complete" and after.record.results == found
     assert after.done_blocks() == before.done_blocks()
     for name in ("requests", "steps", "phases"):
         assert getattr(after.frames(), name).equals(getattr(frames, name))
         path = run.path / f"{name}.parquet"
-        assert after.manifest["files"][path.name] == {"sha256": sha256_file(path)}
+        assert after.record.files[path.name] == sha256_file(path)
 
 
 def test_failed_block_is_a_row_and_is_tried_again(tmp_path):
     run = new_run(tmp_path)
     run.fail_arm("eagle:k=4", 0, ValueError("no such head"))
-    run.finish({})
+    run.finish(None)
     again = RunDirectory.open(run.path)
-    assert again.manifest["status"] == "failed"
+    assert again.record.status == "failed"
     assert again.failed_blocks() == {("eagle:k=4", 0): "ValueError: no such head"} and again.done_blocks() == set()
-    assert [(arm["status"], arm["error"]) for arm in again.manifest["arms"]] == [
+    assert [(arm.status, arm.error) for arm in again.record.arms] == [
         ("pending", ""),
         ("failed", "ValueError: no such head"),
     ]
     again.resume(["specbench", "run", "--resume", str(run.path)])
-    assert RunDirectory.open(run.path).manifest["status"] == "running"
+    assert RunDirectory.open(run.path).record.status == "running"
     again.append("eagle:k=4", 0, **chain_block([1]))
     assert again.failed_blocks() == {} and again.done_blocks() == {("eagle:k=4", 0)}
-    again.finish({})
+    again.finish(None)
     frames = RunDirectory.open(run.path).frames()
     assert len(frames.requests) == 4 and set(frames.requests["finish_reason"]) == {"length"}
-    assert len(again.manifest["resumes"]) == 1
+    assert len(again.record.resumes) == 1
 
 
 def test_interrupted_run_keeps_its_blocks_and_goes_on(tmp_path):
     run = new_run(tmp_path)
     run.append("no-spec", 0, **chain_block([0], k=0))
-    run.finish({}, status="interrupted")
+    run.finish(None, status="interrupted")
     again = RunDirectory.open(run.path)
-    assert again.manifest["status"] == "interrupted" and again.manifest["ended_utc"]
+    assert again.record.status == "interrupted" and again.record.ended_utc
     again.resume([])
     again.append("eagle:k=4", 0, **chain_block([1]))
     assert RunDirectory.open(run.path).done_blocks() == {("no-spec", 0), ("eagle:k=4", 0)}
-    again.finish({})
+    again.finish(None)
     assert len(RunDirectory.open(run.path).frames().requests) == 8
     with pytest.raises(ValueError, match="status: 'done' not allowed"):
-        again.finish({}, status="done")
+        again.finish(None, status="done")
 
 
 def test_labels_that_look_alike_in_file_names_stay_apart(tmp_path):
@@ -108,10 +122,10 @@ def test_labels_that_look_alike_in_file_names_stay_apart(tmp_path):
 KILLED = """
 import os, signal, sys
 sys.path[:0] = {paths}
-from run_samples import chain_block, manifest
+from run_samples import chain_block, begun
 from specbench.harness.store import block_store
 from specbench.harness.store import run_directory as record
-run = record.RunDirectory.create(sys.argv[1], "killed", manifest("no-spec", "eagle"))
+run = record.RunDirectory.create(sys.argv[1], "killed", begun("no-spec", "eagle"))
 run.append("no-spec", 0, **chain_block([0, 0], k=0))
 write = block_store.write_parquet
 def write_then_die(path, table):
@@ -120,7 +134,7 @@ def write_then_die(path, table):
         os.kill(os.getpid(), signal.SIGKILL)
 block_store.write_parquet = write_then_die
 run.append("eagle", 0, **chain_block([1, 1]))
-run.finish({{}})
+run.finish(None)
 """
 
 
@@ -132,11 +146,11 @@ def test_a_kill_loses_at_most_the_block_being_written(tmp_path, fatal):
     (path,) = tmp_path.iterdir()
     run = RunDirectory.open(path)
     lost = fatal in ("steps-", "phases-")
-    assert run.manifest["status"] == "running"
+    assert run.record.status == "running"
     assert run.done_blocks() == {("no-spec", 0)} | (set() if lost else {("eagle", 0)})
     assert set(run.frames().steps["arm"]) == {arm for arm, _ in run.done_blocks()}
     run.append("eagle", 0, **chain_block([1, 1]))
-    run.finish({})
+    run.finish(None)
     frames = RunDirectory.open(path).frames()
     assert len(frames.requests) == 2 * 4 and len(frames.steps) == 2 * (3 + 2 + 1 + 3)
     assert frames.steps.groupby(["arm", "step"]).size().max() == 1
@@ -149,7 +163,7 @@ def test_open_refuses_what_is_no_run(tmp_path):
 
 def test_open_refuses_another_schema(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"schema": "specbench.run/99"}))
-    with pytest.raises(ValueError, match=r"run.json: schema 'specbench.run/99'.*specbench.run/1"):
+    with pytest.raises(ValueError, match=r"run.json: schema 'specbench.run/99'.*specbench.run/2"):
         RunDirectory.open(tmp_path)
 
 
@@ -180,10 +194,10 @@ def test_unknown_arm_is_refused(tmp_path):
 
 def test_notes_and_late_configuration(tmp_path):
     run = new_run(tmp_path)
-    run.describe_arm("no-spec", config={"graph": "full"}, notes=["graph: full instead of one"])
+    run.describe_arm("no-spec", config=ArmSetup(graph="full"), notes=["graph: full instead of one"])
     run.describe_arm("no-spec", notes=["graph: full instead of one"])
-    arm = RunDirectory.open(run.path).manifest["arms"][0]
-    assert arm["config"] == {"graph": "full"} and arm["notes"] == ["graph: full instead of one"]
+    arm = RunDirectory.open(run.path).record.arms[0]
+    assert arm.config == ArmSetup(graph="full") and arm.notes == ("graph: full instead of one",)
 
 
 GOOD = request(0, first_ms=1, last_ms=2, num_output_tokens=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sweep_samples import stored_sweep
 
-from specbench.harness.sweep.record import SweepDirectory
+from specbench.harness.store.sweep_directory import SweepDirectory
 
 
 @pytest.mark.parametrize("place", ["linked", "runs/linked"])

@@ -136,7 +136,7 @@ def test_a_narrow_screen_scrolls_tables_not_the_page(opened, site, name):
 
 def test_run_pages_begin_with_the_command(opened, site):
     page = opened(run_path(site))
-    assert page.locator("main pre").first.inner_text() == site[1][0].manifest["command"]
+    assert page.locator("main pre").first.inner_text() == site[1][0].record.command
     page.locator("nav a", has_text="Overview").click()
     assert page.locator("h1").inner_text() == "Overview"
 

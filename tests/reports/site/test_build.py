@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from site_samples import (
     EAGLE,
     HOSTILE,
     add_certificate,
+    add_scores,
     broken_runs,
     copied,
     experiment_run,
@@ -25,6 +27,7 @@ from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
 from specbench.harness.store.files import write_parquet
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.site import render
 from specbench.reports.site.build import build_site
 from specbench.reports.site.find import find_runs
@@ -104,8 +107,10 @@ def test_broken_runs_are_named_with_their_reason_and_nothing_else_is_lost(made):
     assert {Path(path).name for path in reasons} == {path.name for path in broken.values()}
     by_name = {what: next(r for p, r in reasons.items() if Path(p).name == path.name) for what, path in broken.items()}
     assert "no run.json" in by_name["no manifest"] and "damaged" in by_name["half a manifest"]
-    assert "specbench.run/9" in by_name["other schema"] and "lacks arms" in by_name["no arms"]
-    assert "steps.parquet: damaged" in by_name["half a table"] and "spreads" in by_name["results of another shape"]
+    assert "specbench.run/9" in by_name["other schema"] and "`arms`" in by_name["no arms"]
+    assert (
+        "steps.parquet: damaged" in by_name["half a table"] and "results.arms[0]" in by_name["results of another shape"]
+    )
     for path in broken.values():
         assert path.name in text(made)
     assert built.num_runs == len(list(runs.iterdir())) - len(broken)
@@ -113,8 +118,8 @@ def test_broken_runs_are_named_with_their_reason_and_nothing_else_is_lost(made):
 
 def test_damaged_scores_do_not_take_the_run_with_them(run, tmp_path):
     copy = copied(run, tmp_path, 1, started=BEGAN, sha="b" * 40)
-    raw = json.loads((copy / "run.json").read_text())
-    (copy / "run.json").write_text(json.dumps({**raw, "evaluation": {"lm_eval": "0.4"}}))
+    add_scores(copy)
+    (copy / "accuracy.parquet").write_bytes(b"PAR1")
     built = build_site([copy], tmp_path / "site")
     assert built.num_runs == 1 and built.problems == ()
     assert "the scores cannot be read" in (tmp_path / "site" / "accuracy.html").read_text()
@@ -147,8 +152,8 @@ def test_a_run_id_becomes_a_file_name_and_text(run, tmp_path):
     [
         ({"run_id": '../../../evil"><script>'}, "run_id: '../../../evil\"><script>' is not allowed"),
         ({"run_id": "/tmp/evil"}, "run_id: '/tmp/evil' is not allowed"),
-        ({"files": {"../../etc/passwd": {"sha256": "0"}}}, "files: '../../etc/passwd' is not allowed"),
-        ({"files": {"/etc/shadow": {"sha256": "0"}}}, "files: '/etc/shadow' is not allowed"),
+        ({"files": {"../../etc/passwd": "0"}}, "files: '../../etc/passwd' is not allowed"),
+        ({"files": {"/etc/shadow": "0"}}, "files: '/etc/shadow' is not allowed"),
     ],
 )
 def test_a_run_that_leads_out_of_its_directory_is_named_and_left_out(run, tmp_path, entries, message):
@@ -164,7 +169,12 @@ def test_a_run_that_leads_out_of_its_directory_is_named_and_left_out(run, tmp_pa
 def test_items_of_an_evaluation_that_lie_elsewhere_are_not_read(run, tmp_path, items):
     copied(run, tmp_path, 2, started=BEGAN, sha="c" * 40).rename(tmp_path / "elsewhere")
     given = str(tmp_path / "elsewhere") if items.startswith("/") else items
-    built = build_site([edited(run, tmp_path / "runs", evaluation={"items": given})], tmp_path / "site")
+    scored = RunDirectory.open(copied(run, tmp_path / "runs", 1, started=BEGAN, sha="b" * 40))
+    add_scores(scored.path)
+    record = RunDirectory.open(scored.path).record
+    evaluation = replace(record.purpose.evaluation, items=given)
+    scored.put(replace(record, purpose=replace(record.purpose, evaluation=evaluation)))
+    built = build_site([scored.path], tmp_path / "site")
     said = (tmp_path / "site" / "accuracy.html").read_text()
     assert built.num_runs == 1 and "evaluation.items" in said and "is not allowed" in said
 
@@ -215,8 +225,8 @@ def test_stored_figures_are_those_of_the_raw_tables(run):
     (found,), _ = read_site_runs([run])
     derived = view_run(run)
     assert found.arms == derived.arms
-    assert {key: figures["tps"] for key, figures in found.blocks.items()} == {
-        key: figures["tps"] for key, figures in derived.blocks.items()
+    assert {key: figures.values["tps"] for key, figures in found.blocks.items()} == {
+        key: figures.values["tps"] for key, figures in derived.blocks.items()
     }
 
 

@@ -46,7 +46,7 @@ def test_acceptance_frames(sweep):
     positions, histogram = position_frame(sweep[0]), histogram_frame(sweep[0])
     eagle = next(arm for arm in sweep[0].arms if arm.label == EAGLE)
     solid = positions[(positions["series"] == EAGLE) & ~positions["dashed"]]
-    assert list(solid["y"]) == eagle.acceptance["marginal"] and list(solid["x"]) == [1, 2, 3, 4]
+    assert list(solid["y"]) == list(eagle.acceptance.marginal) and list(solid["x"]) == [1, 2, 3, 4]
     assert histogram.groupby("series")["y"].sum().to_list() == pytest.approx([1.0, 1.0])
 
 

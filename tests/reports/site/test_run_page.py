@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from run_samples import request, step
 from site_samples import ARMS, EAGLE, HOSTILE, copied, experiment_run, finished_run
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.site.build import build_site
@@ -41,20 +44,20 @@ def test_blocks_say_their_order_their_figures_and_why_one_is_rejected(tmp_path):
     run = read(experiment_run(tmp_path, change=0.03, reasons=REASONS, failed=[("B", 7)]))
     table = blocks_table(run)
     rows = [dict(zip(table.headers, (cell.text for cell in row), strict=True)) for row in table.rows]
-    assert [row["order"] for row in rows] == run.ab["plan"]["order"] and len(rows) == 10
+    assert [row["order"] for row in rows] == ["".join(pair) for pair in run.ab.plan.order()] and len(rows) == 10
     why = {row["block"]: row["rejected because"] for row in rows if row["counts"] == "rejected"}
     assert why["3"] == "A: load average 3.1 above 2" and why["6"] == "B: throttled: <thermal>"
     assert why["8"].startswith("B: failed: RuntimeError") and len(why) == 3
-    step = next(c for c in run.ab["metrics"] if c["metric"]["name"] == "step time")
+    step = next(c for c in run.ab.metrics if c.metric.name == "step time")
     kept = [(float(r["step ms A"]), float(r["step ms B"])) for r in rows if r["counts"] == "yes"]
-    assert np.array(kept) == pytest.approx(np.array(step["pairs"]), rel=1e-3) and len(kept) == 7
+    assert np.array(kept) == pytest.approx(np.array(step.pairs), rel=1e-3) and len(kept) == 7
     assert rows[7]["step ms A"] != "-" and rows[7]["step ms B"] == rows[7]["step change"] == "-"
     assert rows[0]["load A / B"] == "1.25 / 1.25" and rows[0]["step change"].startswith("+")
 
 
 def test_an_invalid_experiment_has_no_verdict_in_its_chart(tmp_path):
     run = read(experiment_run(tmp_path, change=0.03, reasons=REASONS, failed=[("B", 7)]))
-    assert run.ab["verdict"] == "invalid" and set(interval_frame(run.ab)["word"]) == {"invalid"}
+    assert run.ab.verdict == "invalid" and set(interval_frame(run.ab)["word"]) == {"invalid"}
     assert "is no verdict" in caution(run.ab)[0]
     assert caution(read(experiment_run(tmp_path, change=0.03)).ab) == ()
 
@@ -86,7 +89,7 @@ def chosen(folder, lengths):
         for j in accepted:
             steps.append(step(number, i, number, number + 1, k=4, j=j))
             number += 1
-    again = RunDirectory.create(folder / "chosen", "chosen", {**run.manifest, "arms": run.manifest["arms"][:1]})
+    again = RunDirectory.create(folder / "chosen", "chosen", replace(run.record, arms=run.record.arms[:1]))
     again.append("no-spec", 0, requests=requests, steps=steps, phases=[])
     return read(again.path), again.frames()
 
@@ -131,8 +134,11 @@ def test_what_differs_from_the_run_before(path, tmp_path):
     raw["environment"]["software"]["python"] = "3.12"
     raw["environment"]["load_average"] = [9.0]
     raw["workload"]["sha256"] = "c" * 64
-    raw["config"] = {"num_repeats": 5}
     (newer / "run.json").write_text(json.dumps(raw))
+    directory = RunDirectory.open(newer)
+    arms = (ArmConfig(label="no-spec", strategy="no-spec"),)
+    config = RunConfig(arms=arms, dataset_name="random", num_repeats=5)
+    directory.put(replace(directory.record, config=config))
     table = difference_table(read(newer), read(path))
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["git.sha"] == ("a" * 40, "b" * 40) and rows["software.python"] == ("3.11", "3.12")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from dataclasses import replace
 
 from site_samples import experiment_run
 
@@ -18,10 +18,8 @@ def read(path):
 
 def named(record, a, b, **more):
     """The record with other arms."""
-    changed = copy.deepcopy({**record, **more})
-    for label, name in (("A", a), ("B", b)):
-        changed["arms"][label].update(name=name)
-    return changed
+    arms = {label: replace(record.arms[label], name=name) for label, name in (("A", a), ("B", b))}
+    return replace(record, arms=arms, **more)
 
 
 def test_the_sides_are_told_by_what_they_differ_in(tmp_path):
@@ -33,9 +31,8 @@ def test_the_sides_are_told_by_what_they_differ_in(tmp_path):
     assert claim_sides(named(record, *sides)) == "state=fused against state=torch"
     assert claim_title(named(record, "eagle" + forced, "eagle")).startswith("B eagle")
     assert claim_title(named(record, "eagle:k=2", "eagle:k=2", is_aa=True)) == "A/A: eagle:k=2"
-    at = copy.deepcopy(named(record, "eagle:k=2", "eagle:k=2"))
-    for side, ref in zip(at["plan"]["sides"], ("main", "fast"), strict=True):
-        side["ref"] = ref
+    sides = tuple(replace(s, ref=ref) for s, ref in zip(record.plan.sides, ("main", "fast"), strict=True))
+    at = named(record, "eagle:k=2", "eagle:k=2", plan=replace(record.plan, sides=sides))
     assert claim_title(at) == "B at fast against A at main; both eagle:k=2"
 
 
@@ -43,12 +40,12 @@ def test_the_facts_are_change_interval_power_and_proof(tmp_path):
     run = read(experiment_run(tmp_path, change=-0.03))
     facts = {fact.name: fact for fact in claim_facts(run)}
     assert list(facts) == ["TPOT", "step time", "tokens per step", "same answers", "losslessness"]
-    tpot = next(c for c in run.ab["metrics"] if c["metric"]["name"] == "TPOT")
-    assert tpot["low"] < -0.03 < tpot["high"] or abs(tpot["change"] + 0.03) < 0.01
-    assert facts["TPOT"].value == f"{tpot['change']:+.2%}" and f"95% [{tpot['low']:+.2%}," in facts["TPOT"].note
-    assert f"least effect {tpot['least_effect']:.2%} with 10 blocks" in facts["TPOT"].note
+    tpot = next(c for c in run.ab.metrics if c.metric.name == "TPOT")
+    assert tpot.low < -0.03 < tpot.high or abs(tpot.change + 0.03) < 0.01
+    assert facts["TPOT"].value == f"{tpot.change:+.2%}" and f"95% [{tpot.low:+.2%}," in facts["TPOT"].note
+    assert f"least effect {tpot.least_effect:.2%} with 10 blocks" in facts["TPOT"].note
     assert facts["same answers"].value == "120 of 120" and facts["losslessness"].value == "not certified"
-    assert claim_words(run.ab).startswith(f"TPOT {tpot['change']:+.2%} [")
+    assert claim_words(run.ab).startswith(f"TPOT {tpot.change:+.2%} [")
 
 
 def test_without_a_verdict_there_is_no_large_figure(tmp_path):
@@ -61,17 +58,18 @@ def test_without_a_verdict_there_is_no_large_figure(tmp_path):
 
 
 def test_forced_acceptance_random_weights_and_mismatches_are_said_first(tmp_path):
-    record = copy.deepcopy(read(experiment_run(tmp_path, change=-0.03)).ab)
+    record = read(experiment_run(tmp_path, change=-0.03)).ab
     assert caution(record) == ()
-    record["mismatches"] = ["seed: 1 and 2"]
-    record["arms"]["B"]["notes"] = ["synthetic acceptance (rates=0.7/0.5)", "synthetic weights"]
+    notes = ("synthetic acceptance (rates=0.7/0.5)", "synthetic weights")
+    arms = {**record.arms, "B": replace(record.arms["B"], notes=notes)}
+    record = replace(record, mismatches=("seed: 1 and 2",), arms=arms)
     mismatch, forced, weights = caution(record)
     assert claim_words(record).endswith("(forced acceptance)")
     assert "seed: 1 and 2" in mismatch and "(B: rates=0.7/0.5)" in forced and weights.startswith("Random weights (B)")
 
 
 def test_wrong_answers_are_not_good_news(tmp_path):
-    record = copy.deepcopy(read(experiment_run(tmp_path, change=-0.03)).ab)
+    record = read(experiment_run(tmp_path, change=-0.03)).ab
     assert badges.verdict(record).tone == badges.GOOD
-    record["same_output"]["is_enough"] = False
+    record = replace(record, same_output=replace(record.same_output, is_enough=False))
     assert badges.verdict(record).tone == badges.BAD and "WRONG" in badges.verdict(record).text

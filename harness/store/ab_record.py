@@ -1,19 +1,16 @@
-"""What an A/B experiment is asked to do, fixed before its first block and stored whole in the run record."""
+"""An A/B experiment as the run record holds it: its plan, fixed before the first block, and what its sides are."""
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+
+from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.environment import Environment, GitState
+from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 
 LABELS = ("A", "B")
-MANIFEST_KEY = "ab"
-
-
-class NotComparableError(ValueError):
-    """The sides differ in what must be the same for their figures to be compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,17 +68,32 @@ class AbPlan:
             order += [first, (first[1], first[0])]
         return order[: self.num_blocks]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "order": ["".join(pair) for pair in self.order()]}
 
-    @staticmethod
-    def from_dict(raw: Mapping[str, Any]) -> AbPlan:
-        """The plan of a stored experiment; ValueError for one that this version did not write."""
-        values = {key: value for key, value in raw.items() if key != "order"}
-        try:
-            a, b = (Side(**{**side, "words": tuple(side["words"])}) for side in raw["sides"])
-            return AbPlan(**{**values, "sides": (a, b)})
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"ab: run.json was not written by this version ({error}); use the specbench that wrote it"
-            ) from error
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SideRecord:
+    """What the first process of a side said of itself. `code_state`: hash of the files it ran, where that is known."""
+
+    workload: WorkloadRecord | None = None
+    model: ModelRecord | None = None
+    sampling: SamplingRecord | None = None
+    config: RunConfig | None = None
+    environment: Environment = Environment()
+    git: GitState | None = None
+    command: str = ""
+    code_state: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AbRecord:
+    """`names`: what the sides are, by label. `unchecked`: what could not be watched. `sides`: of blocks in processes of
+    their own. `code`, `is_aa`, `mismatches`: the code of each side, whether they are the same, and what keeps them from
+    being compared; known at the end. `code_state`: of blocks in one process."""
+
+    plan: AbPlan
+    names: Mapping[str, str] = field(default_factory=dict)
+    unchecked: tuple[str, ...] = ()
+    sides: Mapping[str, SideRecord] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
+    is_aa: bool | None = None
+    mismatches: tuple[str, ...] = ()
+    code_state: str | None = None

@@ -1,20 +1,13 @@
-"""What a machine can do at most: the four figures that the ideal time of a round is made of."""
+"""What the ideal time of a round follows from: the limits of a machine, and the passes of an arm's round."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, fields
 
 from specbench.harness.text import is_number
-from specbench.workloads.json_values import Json
-
-if TYPE_CHECKING:
-    import torch
 
 MEASURED, GIVEN = "measured", "given"
 _RATES = ("read_bytes_per_s", "matmul_flops_per_s", "attention_flops_per_s")
-_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,28 +49,52 @@ class Machine:
             f"a kernel costs {self.kernel_launch_s * 1e6:.3g} us"
         )
 
-    def to_dict(self) -> dict[str, str | float]:
-        return asdict(self)
 
-    @staticmethod
-    def from_dict(raw: Json) -> Machine:
-        """What `to_dict` made. ValueError for anything else."""
-        return read_record(Machine, raw, "machine")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForwardShape:
+    """Sizes of one model's pass.
 
-
-def measure_machine(device: torch.device | str, dtype: torch.dtype) -> Machine:
-    """Measures the device, in a few seconds and a few GiB of its memory; on a CPU with torch's number of threads.
-
-    The device must be idle: what else runs there lowers the limits, and the ideal looks nearer than it is.
+    layer_params: in the matrix products of its layers, lm_head apart. first_params: more of them that only the first
+    pass of a round has. head_params: of lm_head, whose outputs are vocab_size. number_bytes: size of a weight and of a
+    cached number. num_kernels: without lm_head; num_head_kernels: with what makes a token of its logits.
     """
-    from .probe import probe  # torch, which readers of stored machines do not need
 
-    return probe(device, dtype)
+    layer_params: int
+    first_params: int
+    head_params: int
+    vocab_size: int
+    num_layers: int
+    num_q_heads: int
+    num_kv_heads: int
+    head_dim: int
+    number_bytes: int
+    num_kernels: int
+    num_head_kernels: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, least = getattr(self, field.name), 0 if field.name in ("first_params", "num_kernels") else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"shape.{field.name}: {value!r} is not allowed; must be a whole number >= {least}")
+
+    @property
+    def weight_bytes(self) -> int:
+        """What every pass reads: W of the reference formula, lm_head included."""
+        return (self.layer_params + self.head_params) * self.number_bytes
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.number_bytes
 
 
-def read_record(kind: type[_Record], raw: Json, what: str) -> _Record:
-    """A dataclass from the dict with exactly its fields. ValueError naming what is missing or unknown."""
-    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    if not isinstance(raw, Mapping) or set(raw) != set(names):
-        raise ValueError(f"{what}: has {list(raw) if isinstance(raw, Mapping) else repr(raw)}; needs exactly {names}")
-    return kind(**raw)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forwards:
+    """The passes of a round: of the target over num_drafts + 1 rows, and of a drafter (None: drafts cost no pass) over
+    `depth` levels of `topk` rows; a chain of K drafts has K levels of one."""
+
+    dtype: str
+    target: ForwardShape
+    drafter: ForwardShape | None
+    num_drafts: int
+    depth: int
+    topk: int

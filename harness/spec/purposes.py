@@ -1,0 +1,49 @@
+"""The tables that a run is made for, as the run record holds them: a recipe's, or one thing at a time of a base."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .recipe_files import Report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeRow:
+    """`label`: of the arm that was measured for it. `baseline`: rows below are compared with it."""
+
+    name: str
+    label: str
+    baseline: bool = False
+    claim: Mapping[str, str | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeRecord:
+    """`sha256`: of the recipe's file."""
+
+    name: str
+    sha256: str
+    report: Report
+    rows: tuple[RecipeRow, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AblationRow:
+    """One switch changed. `label`: of its arm, None where `refused` says why it cannot run."""
+
+    switch: str
+    value: str
+    label: str | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ablation:
+    """One thing at a time of a base arm, which has the first row."""
+
+    base: str
+    summary: str
+    rows: tuple[AblationRow, ...]
+    notes: tuple[str, ...] = ()

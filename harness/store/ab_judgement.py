@@ -1,0 +1,71 @@
+"""The judged A/B experiment, `ab.json`: blocks that count, comparisons, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specbench.harness.stats.verdict import Comparison
+from specbench.harness.store.ab_record import AbPlan
+
+AB_FILE, AB_SCHEMA = "ab.json", "specbench.ab/1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExperimentBlock:
+    """`order`: of its sides, as AB. `measured`: on both. `reasons`: to reject it. `load_average`: beside each side,
+    before and after."""
+
+    block: int
+    order: str
+    measured: bool
+    reasons: tuple[str, ...]
+    load_average: Mapping[str, tuple[float | None, ...] | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedArm:
+    name: str
+    strategy: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedMetric(Comparison):
+    """`pairs`: (A, B), what the comparison was made of."""
+
+    pairs: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SameOutput:
+    """Of `num_pairs` answers to the same prompts; `is_enough`: as many as were asked for."""
+
+    num_same: int
+    num_pairs: int
+    is_enough: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """verdict: of the whole, the worst of the gated metrics; `mixed` where one improved and another regressed, as with
+    more drafts a step: then `product`, the verdict of TPOT, decides."""
+
+    schema: str = AB_SCHEMA
+    run_id: str
+    status: str
+    plan: AbPlan
+    alpha: float
+    is_aa: bool
+    mismatches: tuple[str, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict)
+    arms: Mapping[str, JudgedArm]
+    blocks: tuple[ExperimentBlock, ...]
+    num_kept: int
+    num_rejected: int
+    unchecked: tuple[str, ...] = ()
+    metrics: tuple[JudgedMetric, ...]
+    same_output: SameOutput
+    verdict: str
+    product: str
+    exit_code: int

@@ -1,0 +1,62 @@
+"""An arm as the run record holds it: what was resolved, how far it is, and what a reader of its row must know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specbench.harness.store.facts import Fact
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmSetup:
+    """Every switch of an arm as resolved. None: not known, or without meaning for the arm. `options`: the strategy's
+    own, as given; `acceptance`: real, or how it is forced."""
+
+    graph: str | None = None
+    sync: str | None = None
+    attention: str | None = None
+    attention_drafter: str | None = None
+    drafter: str | None = None
+    state_update: str | None = None
+    status_lag: int | None = None
+    num_drafts: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    acceptance: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphParts:
+    """How each part of a round is launched: none, piecewise, full or one."""
+
+    target: str
+    first: str
+    later: str
+    mixed: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineFacts:
+    """A deployment as it turned out to be, read back and never assumed. None: it does not tell."""
+
+    version: str | None
+    graph_mode: str | None
+    backend: str | None
+    hardware: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmRecord:
+    """`status`: pending, ok, partial (some blocks failed) or failed; `error`: of the last block that failed. `warmup`:
+    how it went. `engine`: what it said of itself; `unknown`: what it cannot know, each with the reason."""
+
+    label: str
+    strategy: str = ""
+    config: ArmSetup = ArmSetup()
+    graph_parts: GraphParts | None = None
+    notes: tuple[str, ...] = ()
+    status: str = "pending"
+    error: str = ""
+    warmup: str | None = None
+    engine: EngineFacts | None = None
+    unknown: Mapping[Fact, str] = field(default_factory=dict)

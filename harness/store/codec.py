@@ -1,0 +1,59 @@
+"""Typed documents: a frozen dataclass to a JSON file and back, with errors that name the file and the field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from specbench.harness.store.files import Json, to_plain, write_json
+
+_Document = TypeVar("_Document")
+
+
+def to_document(value: object) -> Json:
+    """`value` as strict JSON that `from_document` reads back exactly: infinity and NaN stand as text."""
+    return to_plain(value, non_finite=str)
+
+
+def from_document(kind: type[_Document], raw: object, where: str) -> _Document:
+    """The dataclass from plain data. ValueError naming `where` and the field; unknown fields are left out."""
+    try:
+        return msgspec.convert(raw, kind, strict=False)  # not strict: "inf" is a float
+    except msgspec.ValidationError as error:
+        said, _, place = str(error).partition(" - at `$")
+        field = f"{place.strip('.`')}: " if place else ""
+        raise ValueError(
+            f"{where}: {field}{said}; restore it from a copy, or use the specbench that wrote it"
+        ) from error
+
+
+def write_document(file: Path, value: object) -> None:
+    """Write a dataclass as indented JSON, atomically."""
+    write_json(file, to_document(value))
+
+
+def read_document(file: Path, kind: type[_Document], schema: str) -> _Document:
+    """The document in an existing file; ValueError for one that is damaged or of another schema."""
+    return from_document(kind, checked_schema(read_object(file), schema, file), str(file))
+
+
+def checked_schema(raw: dict[str, Json], schema: str, file: Path) -> dict[str, Json]:
+    """`raw` itself; ValueError where it says another schema."""
+    if raw.get("schema") != schema:
+        found = raw.get("schema")
+        raise ValueError(f"{file}: schema {found!r}, this version reads {schema!r}; use the specbench that wrote it")
+    return raw
+
+
+def read_object(file: Path) -> dict[str, Json]:
+    """The JSON object in an existing file; ValueError, with what to do, for one that is damaged."""
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: damaged ({error}); restore it from a copy, or measure again") from error
+    if not isinstance(raw, dict):
+        raise ValueError(f"{file}: not a JSON object; restore it from a copy, or measure again")
+    return raw

@@ -1,0 +1,59 @@
+"""What a run was given: the model, the prompts, how tokens were drawn and requests came."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from specbench.harness.spec.run_config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRecord:
+    """`sha256`: of the checkpoint's original bytes, empty for random weights. `synthetic`: random weights."""
+
+    name: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    source: str | None = None
+    sha256: str | None = None
+    synthetic: bool | None = None
+    num_layers: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadRecord:
+    """`rule`: how prompts were chosen. `sha256`: of the exact prompts. `num_prompts`: in words for an evaluation, whose
+    tasks have a limit each."""
+
+    name: str | None = None
+    rule: str | None = None
+    source: str | None = None
+    sha256: str | None = None
+    num_prompts: int | str | None = None
+    synthetic: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingRecord:
+    """`request_rate`: requests per second; None: as soon as there is room, or not known."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    ignore_eos: bool | None = None
+    seed: int | None = None
+    max_concurrency: int | None = None
+    request_rate: float | None = None
+
+    @staticmethod
+    def of(config: RunConfig) -> SamplingRecord:
+        return SamplingRecord(
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            ignore_eos=config.ignore_eos,
+            seed=config.seed,
+            max_concurrency=config.max_concurrency,
+            request_rate=config.request_rate if math.isfinite(config.request_rate) else None,
+        )

@@ -1,0 +1,76 @@
+"""Records of the schema before this one, as this one says them. Nothing on disk is changed.
+
+Stored results are left out: they were derived from the tables, and are derived from them again.
+"""
+
+from __future__ import annotations
+
+from specbench.harness.store.files import Json
+
+OLD_RUN_SCHEMA, OLD_SWEEP_SCHEMA = "specbench.run/1", "specbench.sweep/1"
+_SAME = "run_id label status argv command started_utc ended_utc git sampling forwards profile imported resumes".split()
+_NESTED = {"name": "dataset_name", "path": "dataset_path"}
+_Table = dict[str, Json]
+
+
+def migrated_run(old: _Table, schema: str) -> _Table:
+    """The `run.json` of OLD_RUN_SCHEMA as one of `schema`."""
+    new: _Table = {name: old[name] for name in _SAME if old.get(name) is not None}
+    new |= {"schema": schema, **_inputs(old)}
+    if "arms" in old:
+        new["arms"] = [_arm(arm) for arm in _tables(old["arms"])]
+    new["purpose"] = {
+        "ablation": old.get("factors"),
+        "acceptance": old.get("acceptance") or "",
+        **{name: old.get(name) for name in ("recipe", "sweep", "evaluation", "certify_graphs")},
+    }
+    new["ab"] = _experiment(_table(old["ab"])) if "ab" in old else None
+    new["files"] = {name: _table(file).get("sha256") for name, file in _table(old.get("files")).items()}
+    return new
+
+
+def migrated_sweep(old: _Table, schema: str) -> _Table:
+    """The `sweep.json` of OLD_SWEEP_SCHEMA as one of `schema`."""
+    return {**old, "schema": schema, "config": _config(_table(old.get("config"))), "purpose": old.get("record") or {}}
+
+
+def _inputs(old: _Table) -> _Table:
+    """What a run and a side of an experiment say alike."""
+    model = old.get("model")
+    return {
+        "config": _config(_table(old.get("config"))),
+        "environment": _table(old.get("environment")),
+        "model": {"name": model} if isinstance(model, str) else model,
+        "workload": _table(old.get("workload")) or None,
+    }
+
+
+def _config(old: _Table) -> _Table | None:
+    """None for what another program ran, and for an experiment before its first block."""
+    if "arms" not in old:
+        return None
+    new = {name: value for name, value in old.items() if name not in ("measured_by", "workload")}
+    # The workload was a table of its own, and infinity stood as null.
+    new |= {_NESTED.get(name, name): value for name, value in _table(old.get("workload")).items()}
+    return {**new, "request_rate": "inf" if old.get("request_rate") is None else old["request_rate"]}
+
+
+def _arm(old: _Table) -> _Table:
+    config = _table(old.get("config"))
+    return {**old, "config": config, "warmup": config.get("warmup")}
+
+
+def _experiment(old: _Table) -> _Table:
+    sides: _Table = {}
+    for label, told in _table(old.get("first_manifests")).items():
+        side = _table(told)
+        sides[label] = {**side, **_inputs(side)}
+    return {**{name: value for name, value in old.items() if name != "first_manifests"}, "sides": sides}
+
+
+def _table(value: Json) -> _Table:
+    return value if isinstance(value, dict) else {}
+
+
+def _tables(value: Json) -> list[_Table]:
+    return [_table(item) for item in value] if isinstance(value, list) else []

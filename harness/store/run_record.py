@@ -1,0 +1,90 @@
+"""The run record: all that `run.json` says, typed. Frozen: a change is a new record (`dataclasses.replace`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.ab_record import AbRecord
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.environment import Environment, GitState
+from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
+from specbench.harness.store.purpose import Purpose
+from specbench.harness.store.results import Results
+from specbench.harness.store.roofline_record import Forwards
+
+RUN_SCHEMA = "specbench.run/2"
+STATUSES = ("running", "complete", "interrupted", "failed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resume:
+    resumed_utc: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileRecord:
+    """Of a run directory that holds profiles only, and no figures of speed."""
+
+    tool: str
+    num_rounds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportRecord:
+    """The result file of another benchmark. `absent`: what it does not know. `reported`: its own totals."""
+
+    source: str
+    file: str
+    sha256: str
+    date: str | None = None
+    absent: tuple[str, ...] = ()
+    reported: Mapping[str, str | int | float | bool | None | tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """`config`: as asked for; None for what another program ran, and for an experiment before its first block.
+    `forwards`: the passes of each arm's round, by label. `results`: None until the run is closed. `files`: sha256 by
+    name of the tables that they were derived from. Ids and times are filled in when the directory is made."""
+
+    schema: str = RUN_SCHEMA
+    run_id: str = ""
+    label: str = ""
+    status: str = "running"
+    argv: tuple[str, ...]
+    command: str = ""
+    started_utc: str = ""
+    ended_utc: str | None = None
+    git: GitState | None = None
+    environment: Environment = Environment()
+    config: RunConfig | None = None
+    model: ModelRecord | None = None
+    workload: WorkloadRecord | None = None
+    sampling: SamplingRecord | None = None
+    arms: tuple[ArmRecord, ...]
+    purpose: Purpose = Purpose()
+    ab: AbRecord | None = None
+    profile: ProfileRecord | None = None
+    imported: ImportRecord | None = None
+    forwards: Mapping[str, Forwards] = field(default_factory=dict)
+    resumes: tuple[Resume, ...] = ()
+    results: Results | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def arm(self, label: str) -> ArmRecord:
+        """ValueError for a label that no arm has."""
+        found = next((arm for arm in self.arms if arm.label == label), None)
+        if found is None:
+            labels = [arm.label for arm in self.arms]
+            raise ValueError(f"arm: {label!r} is not an arm of this run; allowed: {labels}")
+        return found
+
+    @property
+    def measured_config(self) -> RunConfig:
+        """ValueError for a run without one, which nothing can go on with."""
+        if self.config is None:
+            raise ValueError(f"config: {self.run_id} has none: its figures were imported, or it never began")
+        return self.config

@@ -1,0 +1,128 @@
+"""The directory of a sweep: `sweep.json`, and a run directory for each load that was begun.
+
+    runs/<UTC>-<label>-<8 hex>/
+      sweep.json                     what is swept, how far it is; always rewritten atomically
+      runs/<UTC>-<label>-b<load>-<8 hex>/     one ordinary run a load
+      crossover.json crossover.md plots/       what was made of them
+
+Which loads are measured is read from the runs themselves: a kill between two writes loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from specbench.harness.store.codec import checked_schema, from_document, read_object, write_document
+from specbench.harness.store.directories import directory_name, utc
+from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep
+from specbench.harness.store.purpose import Purpose, SweepPoint
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import STATUSES, Resume
+from specbench.harness.store.safe_paths import refuse_links
+from specbench.harness.store.sweep_record import SWEEP_SCHEMA, SweepLoad, SweepRecord
+
+FILE, RUNS = "sweep.json", "runs"
+
+
+class SweepDirectory:
+    """One sweep on disk. The process that measures is the only writer."""
+
+    def __init__(self, path: Path, record: SweepRecord) -> None:
+        """Use `create` or `open`."""
+        self.path = path
+        self._record = record
+
+    @property
+    def record(self) -> SweepRecord:
+        return self._record
+
+    @classmethod
+    def create(cls, output_dir: Path, label: str, begun: SweepRecord) -> SweepDirectory:
+        """Makes `<output_dir>/<UTC>-<label>-<8 hex>/` with its first `sweep.json`; id, command and start of `begun` are
+        filled in."""
+        now = datetime.now(timezone.utc)
+        path = output_dir.expanduser() / directory_name(label, now)
+        (path / RUNS).mkdir(parents=True)
+        made = cls(path, begun)
+        points = tuple(SweepLoad(max_concurrency=load) for load in begun.loads)
+        command = shlex.join(begun.argv)
+        made.put(replace(begun, sweep_id=path.name, label=label, command=command, started_utc=utc(now), points=points))
+        return made
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> SweepDirectory:
+        """ValueError naming the path and what to do where there is no sweep, or none that can be read."""
+        directory = Path(path).expanduser()
+        directory = directory.parent if directory.name == FILE else directory
+        file = directory / FILE
+        if not file.is_file():
+            raise ValueError(f"{directory}: not a sweep (no {FILE}); give the directory a sweep printed")
+        refuse_links(directory)
+        raw = read_object(file)
+        if raw.get("schema") == OLD_SWEEP_SCHEMA:
+            raw = migrated_sweep(raw, SWEEP_SCHEMA)
+        return cls(directory, from_document(SweepRecord, checked_schema(raw, SWEEP_SCHEMA, file), str(file)))
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        return self._record.loads
+
+    @property
+    def runs_path(self) -> Path:
+        return self.path / RUNS
+
+    def runs(self) -> dict[int, RunDirectory]:
+        """The run of each load that was begun, in the order of the loads."""
+        found: dict[int, RunDirectory] = {}
+        for child in sorted(self.runs_path.iterdir()) if self.runs_path.is_dir() else ():
+            if (child / "run.json").is_file():
+                run = RunDirectory.open(child)
+                point = run.record.purpose.sweep
+                if point is None:
+                    raise ValueError(f"{child}: not a run of this sweep; move it elsewhere")
+                found[point.max_concurrency] = run
+        return {load: found[load] for load in self.loads if load in found}
+
+    def purpose_at(self, load: int) -> Purpose:
+        """Of the run at one load."""
+        point = SweepPoint(sweep_id=self._record.sweep_id, max_concurrency=load, num_points=len(self.loads))
+        return replace(self._record.purpose, sweep=point)
+
+    def put(self, record: SweepRecord) -> None:
+        """Replaces the record, here and on disk."""
+        self._record = record
+        write_document(self.path / FILE, record)
+
+    def resume(self, argv: Iterable[str]) -> None:
+        """Back to `running`; remembers when, and by which command. Removes what a kill left of a run being made."""
+        for child in self.runs_path.iterdir() if self.runs_path.is_dir() else ():
+            if child.is_dir() and not any(child.iterdir()):
+                child.rmdir()
+        resumes = (*self._record.resumes, Resume(resumed_utc=utc(), argv=tuple(argv)))
+        self.put(replace(self._record, resumes=resumes, status="running", ended_utc=None))
+
+    def close(self, status: str | None = None) -> None:
+        """Notes how far it is. `status`: by default complete, or failed where no run measured anything."""
+        runs = self.runs()
+        if status is None:
+            status = "complete" if any(run.done_blocks() for run in runs.values()) else "failed"
+        assert status in STATUSES, status
+        ended_utc = None if status == "running" else utc()
+        self.put(replace(self._record, status=status, ended_utc=ended_utc, points=self._points(runs)))
+
+    def _points(self, runs: Mapping[int, RunDirectory]) -> tuple[SweepLoad, ...]:
+        begun = {
+            load: SweepLoad(max_concurrency=load, run=f"{RUNS}/{run.path.name}", status=run.record.status)
+            for load, run in runs.items()
+        }
+        return tuple(begun.get(load, SweepLoad(max_concurrency=load)) for load in self.loads)
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a path names a sweep rather than a run."""
+    return path.name == FILE or (path.expanduser() / FILE).is_file()

@@ -1,0 +1,32 @@
+"""The figures of a run are derived once, however many reports are made of it."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+
+from specbench.harness.metrics import metrics
+from specbench.harness.store.run_directory import RunDirectory
+
+
+def test_a_run_derives_its_figures_once_and_reads_its_tables_once(cli, toy, only_run, monkeypatch):
+    derived, read = [], []
+    measure_blocks, read_table = metrics.measure_blocks, pq.read_table
+    monkeypatch.setattr(metrics, "measure_blocks", lambda frames: derived.append(1) or measure_blocks(frames))
+    monkeypatch.setattr(pq, "read_table", lambda path, *more: read.append(path) or read_table(path, *more))
+    result = cli(*toy, "-s", "no-spec", "-s", "ngram:k=2", "--num-repeats", 2)
+    assert result.exit_code == 0, result.output
+    assert len(derived) == 1, "closed, reported and printed"
+    assert len(read) == len(set(read)) == 4 * 3, "the parts of four blocks"
+
+
+def test_what_is_shown_later_is_what_was_stored(cli, toy, only_run, monkeypatch):
+    cli(*toy, "-s", "no-spec")
+    stored = only_run().record.results
+    assert stored is not None and stored == metrics.results(only_run().frames())
+
+    def derive(frames):
+        raise AssertionError("derived again")
+
+    monkeypatch.setattr(metrics, "measure_blocks", derive)
+    assert metrics.results_of(RunDirectory.open(only_run().path)) == stored
+    assert cli("show", only_run().path).exit_code == 0
