@@ -220,13 +220,14 @@ def _software() -> Software:
     return Software(
         python=platform.python_version(),
         os=f"{platform.system()} {platform.release()}",
-        packages={name: _version(name) for name in _PACKAGES},
+        packages={name: installed_version(name) for name in _PACKAGES},
         torch_cuda=torch.version.cuda,
         torch_cuda_devices=torch.cuda.device_count(),
     )
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """None: a checkout that is run as it lies, or a package that is not there."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

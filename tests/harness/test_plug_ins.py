@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,17 @@ def test_a_run_with_a_backend_and_a_workload_of_another_package(site, tmp_path):
     assert stored["workload"]["rule"] == "two ids each" and stored["arms"][0]["config"]["attention"] == "same-as-torch"
     result = CliRunner().invoke(app, [*words, "spoken"], prog_name="specbench")
     assert result.exit_code == 2 and "dataset-name: 'spoken' needs a tokenizer" in result.stderr
+
+
+def test_a_checkout_runs_where_it_is_not_installed(tmp_path, monkeypatch):
+    def version(package):
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", version)
+    words = [*TOY_RUN.split(), "--dataset-name", "random", "--num-prompts", "2", "--random-input-len", "8"]
+    more = ["--random-output-len", "4", "--max-model-len", "64", "--output-dir", str(tmp_path)]
+    result = CliRunner().invoke(app, [*words, *more], prog_name="specbench")
+    assert result.exit_code == 0, result.output
 
 
 def test_help_looks_for_no_packages():

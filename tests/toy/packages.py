@@ -18,7 +18,7 @@ else:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch) -> Path:
     """A folder of packages, for this process and those it starts."""
-    folder = tmp_path / "site"
+    folder = tmp_path / "site-packages"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", str(folder))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import metadata
 
 import torch
 
@@ -16,6 +15,7 @@ from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.models.score import last_logits
 from specbench.harness.spec.plans import part_of
 from specbench.harness.store.arm_record import EngineFacts
+from specbench.harness.store.environment import installed_version
 from specbench.workloads.base import Tokenizer
 
 from .build import check_requests
@@ -44,7 +44,7 @@ class NativeDeployment:
     def described(self) -> EngineFacts:
         device = self.engine.target.device
         return EngineFacts(
-            version=metadata.version("specbench-harness"),
+            version=installed_version("specbench-harness"),
             graph_mode=self.engine.launcher.plan.described(),
             backend=self.engine.builder.attention.backend.name,
             hardware=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,

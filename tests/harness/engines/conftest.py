@@ -1,4 +1,4 @@
-"""`specbench ... --engine echo`, against a server of the test's own."""
+"""`specbench ... --engine echo`, from a package of its own, against a server of the test's own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from harness.cli.conftest import _wide_and_colourless, cli, only_run, runs  # noqa: F401
 from toy.echo_engine import EchoServer, echo_server
-
-from specbench.harness import registry
+from toy.packages import install
+from toy.packages import site as site
 
 
 @pytest.fixture
-def server(monkeypatch) -> EchoServer:
-    monkeypatch.setitem(registry.ENGINES, "echo", "toy.echo_engine:EchoEngine")
+def server(site: Path) -> EchoServer:
+    install(site, "echo-engine", "1", {"specbench.engines": {"echo": "toy.echo_engine:EchoEngine"}})
     with echo_server() as running:
         yield running
 
