@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,9 +54,6 @@ class EvalConfig:
             raise ValueError(
                 f"evaluation: run.json was not written by this version ({error}); use the specbench that wrote it"
             ) from error
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 def parse_tasks(text: str, limit: int | None = None) -> tuple[TaskLimit, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.workloads.asset_cache import Progress
+from specbench.workloads.json_values import Json
 
 from .eval_config import EvalConfig
 from .gsm8k_task import Gsm8kRows, find_rows, sha256_of_rows, task_folder
@@ -68,12 +69,12 @@ def stored_sources(record: Mapping[str, Any]) -> TaskSources:
     )
 
 
-def evaluation_record(asked: EvalConfig, sources: TaskSources, notes: Sequence[str], items: str) -> dict[str, Any]:
+def evaluation_record(asked: EvalConfig, sources: TaskSources, notes: Sequence[str], items: str) -> dict[str, Json]:
     """What run.json says of an evaluation. `items`: the folder of the items' raw tables, seen from run.json."""
     from importlib.metadata import version
 
     return {
-        "asked": asked.to_dict(),
+        "asked": asdict(asked),
         "gsm8k": asdict(sources.gsm8k) if sources.gsm8k else None,
         "sha256": sources.sha256,
         "notes": [*sources.notes, *notes],

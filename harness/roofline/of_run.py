@@ -17,6 +17,7 @@ import pandas as pd
 from specbench.harness.metrics.accounting import step_table
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.store.schema import Frames
+from specbench.workloads.json_values import JsonObject
 
 from .forwards import FORWARDS, Forwards
 from .ideal import PHASES, SAMPLING_BYTES, free_rows, round_s
@@ -77,7 +78,7 @@ class IdealArm:
         """Ideal over measured: 1 is the machine's limit."""
         return self.ideal_round_ms / self.measured.duration_ms if self.ideal_round_ms and self.measured else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """For a record: fields, and the figures derived from them."""
         return {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
 
