@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from specbench.harness.profiling.record import Bar
 from specbench.reports.profile_cells import microseconds
@@ -89,13 +89,9 @@ def _joinable(a: Piece, b: Piece, threshold_ns: float) -> bool:
 
 
 def _join(a: Piece, b: Piece) -> Piece:
-    return Piece(
-        row=a.row,
+    return replace(
+        a,
         name=a.name if a.name == b.name else "",
-        phase=a.phase,
-        draft_step=a.draft_step,
-        via_graph=a.via_graph,
-        t0_ns=a.t0_ns,
         t1_ns=max(a.t1_ns, b.t1_ns),
         busy_ns=a.busy_ns + b.busy_ns,
         num_bars=a.num_bars + b.num_bars,
@@ -103,14 +99,4 @@ def _join(a: Piece, b: Piece) -> Piece:
 
 
 def _piece(bar: Bar) -> Piece:
-    return Piece(
-        row=bar.row,
-        name=bar.name,
-        phase=bar.phase,
-        draft_step=bar.draft_step,
-        via_graph=bar.via_graph,
-        t0_ns=bar.t0_ns,
-        t1_ns=bar.t1_ns,
-        busy_ns=bar.t1_ns - bar.t0_ns,
-        num_bars=1,
-    )
+    return Piece(**asdict(bar), busy_ns=bar.t1_ns - bar.t0_ns, num_bars=1)

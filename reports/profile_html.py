@@ -16,15 +16,20 @@ _FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
 
 def html_page(document: Document) -> str:
     """The page's text. It opens from a file, in light and dark, on paper and on a narrow screen."""
+    return page_environment(_TEMPLATES).get_template("page.html.j2").render(document=document)
+
+
+def page_environment(*folders: Path) -> Environment:
+    """What renders pages out of the templates in `folders`."""
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,  # whatever the suffix: labels and kernel names come from traces of strangers
+        loader=FileSystemLoader(folders),
+        autoescape=True,  # whatever the suffix: labels and kernel names come from strangers' traces and runs
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["text_columns"] = text_columns
-    return environment.get_template("page.html.j2").render(document=document)
+    return environment
 
 
 def text_columns(rows: Sequence[Sequence[str]]) -> set[int]:

@@ -7,11 +7,10 @@ same side.
 from __future__ import annotations
 
 import hashlib
-import random
 
 from specbench.workloads.assets import resolve
-from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
-from specbench.workloads.sharegpt import as_prompt, rule_words
+from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
+from specbench.workloads.sharegpt import sample
 from specbench.workloads.sharegpt_file import first_exchanges
 
 ONE_IN = 20
@@ -31,17 +30,6 @@ def text_key(text: str) -> str:
 def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     """As the workload `sharegpt`, over the held-out conversations only."""
     asset = resolve(request.path or "sharegpt")
-    order = [e for e in first_exchanges(asset.path, asset.sha256) if is_held_out(e.id.partition(":")[2])]
-    random.Random(request.seed).shuffle(order)
-    prompts: list[Prompt] = []
-    for exchange in order:
-        prompt = as_prompt(exchange, request, tokenizer)
-        if prompt is not None:
-            prompts.append(prompt)
-        if len(prompts) == request.num_prompts:
-            break
-    rule = f"held out (sha256 of the conversation's name, modulo {ONE_IN}, is 0); {rule_words(request, len(order))}"
-    require_enough(request.name, wanted=request.num_prompts, available=len(prompts), rule=rule)
-    return Workload(
-        name=request.name, prompts=tuple(prompts), rule=rule, source=f"{asset.source} sha256:{asset.sha256}"
-    )
+    kept = [e for e in first_exchanges(asset.path, asset.sha256) if is_held_out(e.id.partition(":")[2])]
+    whose = f"held out (sha256 of the conversation's name, modulo {ONE_IN}, is 0); "
+    return sample(asset, kept, request, tokenizer, whose)

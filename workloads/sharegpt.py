@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets import ResolvedAsset, resolve
 from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
 from specbench.workloads.sharegpt_file import Exchange, first_exchanges
 
@@ -26,7 +26,13 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     ``request.output_len`` replaces that length (and, as in vLLM, its lower limit). Tokenised only as far as needed.
     """
     asset = resolve(request.path or "sharegpt")
-    order = first_exchanges(asset.path, asset.sha256)
+    return sample(asset, first_exchanges(asset.path, asset.sha256), request, tokenizer)
+
+
+def sample(
+    asset: ResolvedAsset, order: list[Exchange], request: WorkloadRequest, tokenizer: Tokenizer, whose: str = ""
+) -> Workload:
+    """The same out of these exchanges only, which are shuffled; `whose` says ahead of the rule which they are."""
     random.Random(request.seed).shuffle(order)
     prompts: list[Prompt] = []
     for exchange in order:
@@ -35,7 +41,7 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
             prompts.append(prompt)
         if len(prompts) == request.num_prompts:
             break
-    rule = rule_words(request, len(order))
+    rule = whose + rule_words(request, len(order))
     require_enough(request.name, wanted=request.num_prompts, available=len(prompts), rule=rule)
     source = f"{asset.source} sha256:{asset.sha256}"
     return Workload(name=request.name, prompts=tuple(prompts), rule=rule, source=source)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from specbench.harness.spec.sampling import SamplingParams
+from specbench.harness.store.codec import from_document
 from specbench.harness.store.files import to_object, write_json
+from specbench.workloads.json_values import Json, JsonObject
 
 from .certify import Certificate, Generated
 from .certify_acceptance import Round
@@ -42,20 +43,44 @@ class CertifySettings:
         check_num_seeds(self.num_seeds)
 
 
+class StoredSettings(TypedDict):
+    temperatures: list[float]
+    num_seeds: int
+
+
+class StoredTolerance(TypedDict):
+    logits: float
+    undecided: float
+    num_positions: int
+    is_exact: bool
+    method: str
+
+
+class StoredCertificate(TypedDict):
+    """`tolerances`: by temperature; `certificates`: a row an arm and temperature."""
+
+    schema: str
+    status: str
+    settings: StoredSettings
+    inputs: dict[str, Json]
+    tolerances: dict[str, StoredTolerance]
+    certificates: list[dict[str, Json]]
+
+
 class CertificateFile:
     """The file and the outputs beside it; the process that certifies is the only writer."""
 
-    def __init__(self, directory: Path, settings: CertifySettings, inputs: Mapping[str, Any]):
+    def __init__(self, directory: Path, settings: CertifySettings, inputs: JsonObject):
         """Goes on with the certificate of `directory` where there is one.
 
         `inputs`: what must not change meanwhile. ValueError where it has.
         """
         self._directory = directory
         stored = read(directory)
-        self.data: dict[str, Any] = stored or {
+        self.data: StoredCertificate = stored or {
             "schema": SCHEMA,
             "status": "running",
-            "settings": to_object(settings),
+            "settings": from_document(StoredSettings, to_object(settings), FILE),
             "inputs": to_object(inputs),
             "tolerances": {},
             "certificates": [],
@@ -80,11 +105,17 @@ class CertificateFile:
 
     def add_failure(self, arm: str, temperature: float, error: str) -> None:
         """An arm that did not run has no certificate, which is a failed one."""
-        row = {"arm": arm, "temperature": temperature, "ok": False, "error": error, "problems": [f"failed: {error}"]}
+        row: dict[str, Json] = {
+            "arm": arm,
+            "temperature": temperature,
+            "ok": False,
+            "error": error,
+            "problems": [f"failed: {error}"],
+        }
         self._put(row)
 
     def note_tolerance(self, temperature: float, tolerance: Tolerance) -> None:
-        self.data["tolerances"][str(temperature)] = to_object(tolerance)
+        self.data["tolerances"][str(temperature)] = from_document(StoredTolerance, to_object(tolerance), FILE)
         self._write()
 
     def tolerance(self, temperature: float) -> Tolerance | None:
@@ -116,7 +147,7 @@ class CertificateFile:
         name = hashlib.sha256(json.dumps([arm, temperature]).encode()).hexdigest()[:16]
         return self._directory / _OUTPUTS / f"{name}.json"
 
-    def _put(self, row: dict[str, Any]) -> None:
+    def _put(self, row: dict[str, Json]) -> None:
         kept = [
             r for r in self.data["certificates"] if (r["arm"], r["temperature"]) != (row["arm"], row["temperature"])
         ]
@@ -127,7 +158,7 @@ class CertificateFile:
         write_json(self._directory / FILE, self.data)
 
 
-def read(directory: Path) -> dict[str, Any] | None:
+def read(directory: Path) -> StoredCertificate | None:
     """The certificate of a run directory, if there is one. ValueError for one of another version."""
     path = directory / FILE
     if not path.is_file():
@@ -138,7 +169,7 @@ def read(directory: Path) -> dict[str, Any] | None:
     return data
 
 
-def settings_of(data: Mapping[str, Any]) -> CertifySettings:
+def settings_of(data: StoredCertificate) -> CertifySettings:
     """The settings that a stored certificate was made with."""
     raw = data["settings"]
     return CertifySettings(temperatures=tuple(raw["temperatures"]), num_seeds=raw["num_seeds"])

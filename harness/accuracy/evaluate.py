@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from specbench.harness.engines.base import Engine, Model, ResolvedArm
 from specbench.harness.engines.load import PromptRequest
@@ -24,10 +24,13 @@ from specbench.harness.store.files import sha256_file
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_directory import RunDirectory
 
-from .item_store import FAILURE, TABLE, RunStore, append_scores, read_accuracy, score_rows
+from .item_store import FAILURE, TABLE, Row, RunStore, append_scores, read_accuracy, score_rows
 from .serving import Serving
 from .task_sources import TaskSources, open_tasks
 from .warm_items import warm_up_on_items
+
+if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +76,7 @@ class Evaluation:
         if before is not None and before.sha256 != self.model.described.sha256:
             raise ValueError(f"resume: {self.items.path} was begun with another model; start a new evaluation")
 
-    def _score_or_record(self, arm: ResolvedArm, task_manager: Any) -> None:
+    def _score_or_record(self, arm: ResolvedArm, task_manager: TaskManager) -> None:
         label = arm.config.label
         try:
             scored = self._score(arm, task_manager)
@@ -93,7 +96,7 @@ class Evaluation:
             with (self.items.path / ERROR_LOG).open("a", encoding="utf-8") as log:
                 log.write(f"{label}, accuracy\n{''.join(traceback.format_exception(error))}\n")
 
-    def _score(self, arm: ResolvedArm, task_manager: Any) -> list[dict[str, Any]]:
+    def _score(self, arm: ResolvedArm, task_manager: TaskManager) -> list[Row]:
         from lm_eval import simple_evaluate
 
         from .lm_eval_model import EngineLM
@@ -111,7 +114,7 @@ class Evaluation:
         serving = Serving(self.model, self.engine.capabilities(), deployment)
         max_model_len = self.config.workload.max_model_len
         model = EngineLM(serving, max_model_len, seed=self.config.seed, store=store, warm_up=warm_up)
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         for task in self.asked.tasks:
             found = simple_evaluate(
                 model=model,

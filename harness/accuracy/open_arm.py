@@ -9,6 +9,7 @@ from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.spec.spellings import canonical
+from specbench.workloads.json_values import Json, JsonObject
 
 from .serving import Serving
 
@@ -16,7 +17,7 @@ _NUMBERS = ("max_num_batched_tokens", "page_size", "num_pages", "seed", "max_con
 _WORDS = ("model", "dtype", "device")
 
 
-def arm_config(strategy: str, options: dict[str, Any]) -> RunConfig:
+def arm_config(strategy: str, options: JsonObject) -> RunConfig:
     """A run of one arm. Keys of a run (model, dtype, device, max_model_len, seed, ...) are taken out of `options`; all
     others are the arm's (k, head, graph, attention, ...). Raises ValueError as `specbench run` does."""
     rest = {canonical(key, (*_NUMBERS, *_WORDS)): value for key, value in options.items() if value is not None}
@@ -27,10 +28,10 @@ def arm_config(strategy: str, options: dict[str, Any]) -> RunConfig:
     return RunConfig(arms=(arm,), dataset_name="gsm8k", **run)
 
 
-def _whole(key: str, value: Any) -> int:
+def _whole(key: str, value: Json) -> int:
     if not str(value).isdigit():
         raise ValueError(f"{key}: {value!r} is not a whole number >= 0")
-    return int(value)
+    return int(str(value))
 
 
 def open_arm(config: RunConfig) -> Serving:

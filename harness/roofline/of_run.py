@@ -20,6 +20,7 @@ from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.roofline_record import Forwards, Machine
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import Frames
+from specbench.workloads.json_values import JsonObject
 
 from .ideal import PHASES, SAMPLING_BYTES, Round, free_rows, round_s
 
@@ -78,7 +79,7 @@ class IdealArm:
         """Ideal over measured: 1 is the machine's limit."""
         return self.ideal_round_ms / self.measured.duration_ms if self.ideal_round_ms and self.measured else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """For a record: fields, and the figures derived from them."""
         return {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
 

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+from specbench.workloads.json_values import Json
+
 NonFinite = Callable[[float], Json]
 
 

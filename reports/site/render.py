@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup, escape
 
-from specbench.reports.profile_html import text_columns
+from specbench.reports.profile_html import page_environment
 from specbench.reports.result_table import ResultTable
 from specbench.workloads.json_values import Json
 
@@ -126,14 +126,7 @@ def _foldable(name: str) -> Markup:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader([_HERE / "templates", _HERE.parent / "templates"]),
-        autoescape=True,  # whatever the suffix: labels come from runs of strangers
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["text_columns"] = text_columns
+    environment = page_environment(_HERE / "templates", _HERE.parent / "templates")
     environment.filters["whole"] = kept_whole
     environment.filters["whole_rows"] = _whole_rows
     return environment.get_template("site.html.j2")
