@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from specbench.harness.ab.judge import judge
-from specbench.harness.ab.noise import noise_floor
+from specbench.harness.judge.ab_verdict import judge
+from specbench.harness.judge.noise import noise_floor
 from specbench.harness.store.files import write_json
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.crossover_table import crossover_tables, display_names

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from specbench.harness.compare.comparison import ComparedRuns, Row
-from specbench.harness.compare.figures import FIGURES, Figure
+from specbench.harness.judge.comparison import ComparedRuns, Row
+from specbench.harness.judge.figures import FIGURES, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import to_object
 from specbench.reports.cells import NOTHING, number

@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Sequence
 
-from specbench.harness.compare.gate_result import (
+from specbench.harness.exit_codes import ExitCode
+from specbench.harness.judge.gate_result import (
     ERROR,
     FAILED,
     INCONCLUSIVE,
@@ -17,7 +18,6 @@ from specbench.harness.compare.gate_result import (
     GateReport,
     GateResult,
 )
-from specbench.harness.exit_codes import ExitCode
 from specbench.harness.store.files import to_object
 from specbench.reports.cells import NOTHING, number
 from specbench.reports.compare_table import change_cell, signed

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from specbench.harness.compare.gate_result import ERROR, WARNING, GateReport, GateResult
+from specbench.harness.judge.gate_result import ERROR, WARNING, GateReport, GateResult
 from specbench.reports.compare_table import change_cell
 from specbench.reports.gate_report import comment
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specbench.harness.compare.stored import Problem
 from specbench.harness.history.points import Series
 from specbench.harness.history.rerun import rerun_command
 from specbench.harness.history.steps import MACHINE, DatedStep, Segment, Suspect
+from specbench.harness.judge.stored import Problem
 from specbench.harness.store.files import to_plain
 from specbench.reports.cells import number
 from specbench.reports.compare_table import signed

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from specbench.harness.compare.gate_result import ERROR, NO_DATA, PASSED, GateReport, GateResult
+from specbench.harness.judge.gate_result import ERROR, NO_DATA, PASSED, GateReport, GateResult
 from specbench.harness.store.files import write_atomically
 
 # Characters that XML 1.0 has no way to write.

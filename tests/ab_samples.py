@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from run_samples import begun, chain_block
 
-from specbench.harness.ab.blocks import BlockRecord, add_record
+from specbench.harness.store.ab_blocks import BlockRecord, add_record
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory

@@ -7,7 +7,7 @@ from typing import Any
 
 from run_samples import ENVIRONMENT
 
-from specbench.harness.ab.noise import store_floor
+from specbench.harness.judge.noise import store_floor
 
 NAMES = ("step time", "TPOT", "TPS", "TTFT")
 

@@ -15,7 +15,7 @@ from ab_samples import experiment
 from profile_samples import eagle_profile
 from run_samples import SAMPLING, begun, chain_block
 
-from specbench.harness.ab.judge import judge
+from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA
 from specbench.harness.metrics.metrics import results
 from specbench.harness.profiling.record import write_profile

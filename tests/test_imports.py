@@ -43,7 +43,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.stats",
         "harness.store",
         "harness.profiling.record",
-        "harness.compare",
         "harness.exit_codes",
         "harness.text",
         "harness.history",

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from specbench.harness.ab.sides import parse_side, side_config
 from specbench.harness.cli.main import app
-from specbench.harness.compare.policy import read_policy
+from specbench.harness.experiments.ab_sides import parse_side, side_config
+from specbench.harness.judge.policy import read_policy
 
 ROOT = Path(__file__).resolve().parent.parent
 _SPEC = importlib.util.spec_from_file_location("own_gate", ROOT / ".ci" / "gate.py")

@@ -134,7 +134,7 @@ class Sweep:
     @property
     def record(self) -> Mapping[str, Any]:
         """What `crossover.json` holds: every arm at every load, where it stops paying, and the best at each load."""
-        from specbench.harness.sweep.figures import sweep_record
+        from specbench.harness.judge.sweep_figures import sweep_record
 
         return sweep_record(self.directory)
 
@@ -171,7 +171,7 @@ class AbResult:
     @property
     def record(self) -> Judgement:
         """What `ab.json` holds: blocks, comparisons, verdict, exit code; judged anew."""
-        from specbench.harness.ab.judge import judge
+        from specbench.harness.judge.ab_verdict import judge
 
         return judge(self.run.directory)
 

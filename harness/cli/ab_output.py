@@ -8,11 +8,11 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from specbench.harness.ab.judge import exit_code, judge
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.ab import RESUME
 from specbench.harness.experiments.power import learn_floor
 from specbench.harness.experiments.session import INTERRUPTED
+from specbench.harness.judge.ab_verdict import exit_code, judge
 from specbench.harness.store.ab_judgement import AB_FILE, Judgement
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.files import to_object, write_atomically

@@ -14,7 +14,7 @@ from specbench.harness.text import parse_effect
 from .formats import format_option
 
 if TYPE_CHECKING:
-    from specbench.harness.compare.comparison import ComparedRuns
+    from specbench.harness.judge.comparison import ComparedRuns
 
 
 def compare(
@@ -48,8 +48,8 @@ def compare(
 
       specbench compare runs/2026*-sweep-* --baseline no-spec --format csv > sweep.csv
     """
-    from specbench.harness.compare.comparison import compare_runs
-    from specbench.harness.compare.stored import read_runs
+    from specbench.harness.judge.comparison import compare_runs
+    from specbench.harness.judge.stored import read_runs
 
     effect = parse_effect(min_effect)
     found, problems = read_runs(runs)

@@ -11,7 +11,7 @@ import typer
 from .formats import format_option
 
 if TYPE_CHECKING:
-    from specbench.harness.compare.gate_result import GateReport
+    from specbench.harness.judge.gate_result import GateReport
 
 
 def gate(
@@ -61,9 +61,9 @@ def gate(
 
       specbench gate RUN --policy ci/specbench.toml --against BASE --github --junit gate.xml --comment comment.md
     """
-    from specbench.harness.compare.gate import run_gates
-    from specbench.harness.compare.policy import read_policy
-    from specbench.harness.compare.stored import read_run
+    from specbench.harness.judge.gate import run_gates
+    from specbench.harness.judge.policy import read_policy
+    from specbench.harness.judge.stored import read_run
 
     rules = read_policy(policy)
     stored = read_run(run)

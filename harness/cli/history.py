@@ -168,9 +168,9 @@ def accept(
 
 
 def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[History, list[Series]]:
-    from specbench.harness.compare.limits import unknown
     from specbench.harness.history.points import METRICS, build_series
     from specbench.harness.history.store import read_history
+    from specbench.harness.judge.limits import unknown
 
     if metric is not None and metric not in METRICS:
         raise ValueError(f"metric: {unknown(metric, METRICS)}")

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from specbench.harness.ab.comparable import NotComparableError
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.judge.comparable import NotComparableError
 from specbench.harness.run.interrupts import StoppedAtOnce
 
 from .ab import ab

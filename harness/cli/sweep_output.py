@@ -12,10 +12,10 @@ from rich.console import Console
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.sweep import RESUME, SweepPlan, exit_code
+from specbench.harness.judge.sweep_figures import sweep_record
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
-from specbench.harness.sweep.figures import sweep_record
 from specbench.reports.crossover_table import crossover_tables, plan_table
 from specbench.reports.run_report import write_reports
 from specbench.reports.sweep_report import markdown_sweep, write_sweep_reports

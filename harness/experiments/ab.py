@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from specbench.harness.ab.code import code_identity, find_checkout, own_checkout, resolve_ref, worktree
-from specbench.harness.ab.comparable import check_same_load, differences, joined_config, same_arm
-from specbench.harness.ab.fresh import FreshBlocks
-from specbench.harness.ab.in_process import measure_in_process
-from specbench.harness.ab.noise import outlook, read_floors
-from specbench.harness.ab.sides import Configs, configs_of, parse_side, side_options
-from specbench.harness.ab.watch import GpuProbe, find_probe
+from specbench.harness.experiments.ab_code import code_identity, find_checkout, own_checkout, resolve_ref, worktree
+from specbench.harness.experiments.ab_fresh import FreshBlocks
+from specbench.harness.experiments.ab_in_process import measure_in_process
+from specbench.harness.experiments.ab_sides import Configs, configs_of, parse_side, side_options
+from specbench.harness.experiments.ab_watch import GpuProbe, find_probe
+from specbench.harness.judge.comparable import check_same_load, differences, joined_config, same_arm
+from specbench.harness.judge.noise import outlook, read_floors
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.ab.noise import noise_floor, read_floors, store_floor
+from specbench.harness.judge.noise import noise_floor, read_floors, store_floor
 from specbench.harness.judge.overall import INVALID
 from specbench.harness.store.ab_judgement import Judgement
 from specbench.harness.store.environment import collect_environment

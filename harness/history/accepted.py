@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from specbench.harness.compare.limits import key, read_table, text, unknown
+from specbench.harness.judge.limits import key, read_table, text, unknown
 from specbench.harness.store.files import write_atomically
 from specbench.harness.store.safe_paths import path_inside
 from specbench.harness.text import tomllib

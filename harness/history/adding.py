@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from specbench.harness.compare.stored import StoredRun, read_run
+from specbench.harness.judge.stored import StoredRun, read_run
 from specbench.harness.store.safe_paths import path_inside
 
 RUNS = "runs"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench.harness.compare.figures import FIGURES, Side, median
-from specbench.harness.compare.keys import comparison_keys
-from specbench.harness.compare.stored import StoredRun
+from specbench.harness.judge.figures import FIGURES, Side, median
+from specbench.harness.judge.keys import comparison_keys
+from specbench.harness.judge.stored import StoredRun
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.run_record import RunRecord
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from specbench.harness.compare.stored import Problem, read_run
+from specbench.harness.judge.stored import Problem, read_run
 from specbench.harness.store.files import write_json
 from specbench.harness.store.safe_paths import path_inside
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from specbench.harness.store.arm_record import ArmSetup
+from specbench.harness.spec.arm_setup import ArmSetup
 
 from .arm import GRAPH_PART_KEYS, STRATEGY_KEYS, ArmConfig, Switches, arm_key, own_keys, parse_arm
 

@@ -19,7 +19,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from specbench.harness.store.arm_record import ArmRecord, ArmSetup, EngineFacts
+from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.store.arm_record import ArmRecord, EngineFacts
 from specbench.harness.store.block_store import Block, BlockStore
 from specbench.harness.store.codec import checked_schema, from_document, read_object, write_document
 from specbench.harness.store.directories import directory_name, utc

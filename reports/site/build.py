@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.harness.compare.stored import Problem
 from specbench.harness.history.accepted import Accepted, read_accepted
+from specbench.harness.judge.stored import Problem
 from specbench.harness.store.safe_paths import path_inside, refuse_links
 from specbench.reports.profile_html import html_page
 from specbench.reports.profile_report import profiles_document

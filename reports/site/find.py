@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from specbench.harness.compare.stored import Problem
+from specbench.harness.judge.stored import Problem
 
 _RUN_NAME = re.compile(r"\d{8}T\d{6}Z-")  # what `RunDirectory.create` begins every name with
 _RUNS = "runs"  # where a history and a sweep keep their runs

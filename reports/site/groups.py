@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specbench.harness.compare.keys import GROUPS, comparison_keys
+from specbench.harness.judge.keys import GROUPS, comparison_keys
 from specbench.harness.store.inputs_record import SamplingRecord
 
 from .page import Section

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from specbench.harness.compare.stored import StoredRun
 from specbench.harness.history.accepted import Accepted, accepted_commits
 from specbench.harness.history.points import METRICS, Commit, Point, Series, build_series, points_of
 from specbench.harness.history.steps import (
@@ -20,6 +19,7 @@ from specbench.harness.history.steps import (
     find_segments,
     find_suspects,
 )
+from specbench.harness.judge.stored import StoredRun
 from specbench.harness.store.schema import Frames
 from specbench.reports.cells import row_name
 

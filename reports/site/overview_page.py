@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench.harness.compare.stored import Problem
+from specbench.harness.judge.stored import Problem
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.cells import NOTHING, row_name
 from specbench.reports.document import Fact

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specbench.harness.compare.keys import mismatches
+from specbench.harness.judge.keys import mismatches
 
 from .groups import Group, by_kind
 from .runs import SiteRun

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from specbench.harness.compare.keys import comparison_keys
-from specbench.harness.compare.stored import Problem
+from specbench.harness.judge.keys import comparison_keys
+from specbench.harness.judge.stored import Problem
 from specbench.harness.metrics.metrics import results_of
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.ab_judgement import AB_FILE, AB_SCHEMA, Judgement

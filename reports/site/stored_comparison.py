@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from specbench.harness.compare.comparison import ComparedRuns, compare_runs
-from specbench.harness.compare.figures import FIGURES
-from specbench.harness.compare.stored import read_run
+from specbench.harness.judge.comparison import ComparedRuns, compare_runs
+from specbench.harness.judge.figures import FIGURES
+from specbench.harness.judge.stored import read_run
 from specbench.reports.compare_table import compare_table
 from specbench.reports.document import Command
 from specbench.reports.result_table import ResultTable

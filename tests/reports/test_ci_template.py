@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import typer
 
-from specbench.harness.ab.sides import parse_side, side_config
 from specbench.harness.cli.main import app
-from specbench.harness.compare.policy import read_policy
+from specbench.harness.experiments.ab_sides import parse_side, side_config
+from specbench.harness.judge.policy import read_policy
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "reports" / "templates"
 yaml = pytest.importorskip("yaml")

@@ -8,8 +8,8 @@ import pytest
 from compare_samples import Machine, make_run
 from floor_samples import store
 
-from specbench.harness.compare.comparison import compare_runs
-from specbench.harness.compare.stored import Problem, read_runs
+from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.stored import Problem, read_runs
 from specbench.reports.compare_table import change_cell, compare_csv, compare_json, compare_table, signed
 from specbench.reports.table import markdown_result, plain_result
 

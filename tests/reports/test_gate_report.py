@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from specbench.harness.compare.gate_result import (
+from specbench.harness.judge.gate_result import (
     CORRECTNESS,
     FAILED,
     INCONCLUSIVE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ab_samples import ACCEPTED, experiment
 
-from specbench.harness.ab.judge import judge
+from specbench.harness.judge.ab_verdict import judge
 from specbench.reports.table import markdown_result, plain_result
 from specbench.reports.verdict_table import HEADERS, interval, signed, verdict_table
 

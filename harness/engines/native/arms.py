@@ -9,9 +9,10 @@ from specbench.harness.engine.strategy import Strategy
 from specbench.harness.engine.synthetic import SyntheticAcceptance, parse_acceptance
 from specbench.harness.registry import strategy_class
 from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig
+from specbench.harness.spec.arm_setup import ArmSetup
 from specbench.harness.spec.legality import ALLOWED, Choices, resolve
 from specbench.harness.spec.plans import PARTS
-from specbench.harness.store.arm_record import ArmSetup, GraphParts
+from specbench.harness.store.arm_record import GraphParts
 
 
 @dataclass(frozen=True, slots=True)

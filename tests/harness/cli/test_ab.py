@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from specbench.harness import registry
-from specbench.harness.ab.fresh import FreshBlocks
-from specbench.harness.ab.sides import parse_side, side_config
 from specbench.harness.cli.main import app
 from specbench.harness.engine.engine import Engine
+from specbench.harness.experiments.ab_fresh import FreshBlocks
+from specbench.harness.experiments.ab_sides import parse_side, side_config
 from specbench.harness.run.runner import Arms
 from specbench.harness.store.ab_record import AbPlan
 from specbench.harness.store.run_directory import RunDirectory
@@ -351,13 +351,13 @@ def test_an_experiment_in_one_process_does_not_go_on_with_other_code(cli, small,
 def test_local_edits_end_an_experiment(cli, small, inline, monkeypatch, states, message):
     """States of the checkout as they are asked for, before and after every process; A goes first in the first block."""
     asked = iter(states)
-    monkeypatch.setattr("specbench.harness.ab.fresh.code_state", lambda root: next(asked))
+    monkeypatch.setattr("specbench.harness.experiments.ab_fresh.code_state", lambda root: next(asked))
     monkeypatch.setattr(AbPlan, "order", lambda plan: [("A", "B")] * plan.num_blocks)
     result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, *small)
     assert result.exit_code == 2 and message in " ".join(result.stderr.split()), result.stderr
 
 
 def test_a_checkout_that_cannot_be_watched_is_said(cli, small, only_run, inline, monkeypatch):
-    monkeypatch.setattr("specbench.harness.ab.fresh.code_state", lambda root: None)
+    monkeypatch.setattr("specbench.harness.experiments.ab_fresh.code_state", lambda root: None)
     cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, *small)
     assert "local edits of the code between blocks (no git checkout)" in record_of(only_run())["unchecked"]

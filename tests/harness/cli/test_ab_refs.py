@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness.ab.code import code_identity, code_state, environment_of, find_checkout, resolve_ref, worktree
+from specbench.harness.experiments.ab_code import (
+    code_identity,
+    code_state,
+    environment_of,
+    find_checkout,
+    resolve_ref,
+    worktree,
+)
 from specbench.harness.store.environment import git_state
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -161,7 +168,7 @@ def test_a_worktree_is_a_checkout_of_its_own(checkout):
     sha = resolve_ref(checkout, "first")
     with worktree(checkout, sha) as root:
         assert git_state(root / "harness").sha == sha and not git_state(root / "harness").dirty
-        code = "import specbench.harness.ab.code as c; print(c.own_checkout())"
+        code = "import specbench.harness.experiments.ab_code as c; print(c.own_checkout())"
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment_of(root), capture_output=True, text=True, check=True
         )

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from specbench.harness.compare.stored import read_run
 from specbench.harness.importers.vllm_serve import import_result, read_results
+from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.metrics import measure_blocks, results
 
 

@@ -7,8 +7,8 @@ import re
 import pytest
 from site_samples import ARMS, EAGLE, HOSTILE, broken_runs, whole_sample
 
-from specbench.harness.compare.comparison import compare_runs
-from specbench.harness.compare.stored import read_run
+from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.stored import read_run
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.site.acceptance_page import histogram_frame, position_frame
 from specbench.reports.site.anatomy_page import phase_frame

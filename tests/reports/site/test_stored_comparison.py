@@ -7,8 +7,8 @@ import json
 import pytest
 from site_samples import ARMS, EAGLE, copied, dated, experiment_run, finished_run
 
-from specbench.harness.compare.comparison import compare_runs
-from specbench.harness.compare.stored import read_run
+from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.stored import read_run
 from specbench.reports.compare_table import compare_table
 from specbench.reports.site.compare_page import compare_page
 from specbench.reports.site.predecessors import followers

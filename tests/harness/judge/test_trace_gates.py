@@ -8,10 +8,10 @@ import pytest
 from compare_samples import Machine, make_run
 from profile_samples import eagle_profile
 
-from specbench.harness.compare.gate import run_gates
-from specbench.harness.compare.gate_result import FAILED, NO_DATA, PASSED, SKIPPED
-from specbench.harness.compare.policy import parse_policy
-from specbench.harness.compare.stored import read_run
+from specbench.harness.judge.gate import run_gates
+from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED, SKIPPED
+from specbench.harness.judge.policy import parse_policy
+from specbench.harness.judge.stored import read_run
 from specbench.harness.profiling.record import write_profile
 
 ARM = "eagle:k=4"

@@ -11,9 +11,9 @@ from compare_samples import Machine, make_run
 from floor_samples import store
 from run_samples import begun as made
 
-from specbench.harness.compare.comparison import compare_runs
-from specbench.harness.compare.keys import comparison_keys
-from specbench.harness.compare.stored import read_run, read_runs
+from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.keys import comparison_keys
+from specbench.harness.judge.stored import read_run, read_runs
 from specbench.harness.metrics.metrics import measure_blocks
 from specbench.harness.store.environment import Gpu
 from specbench.harness.store.run_directory import RunDirectory

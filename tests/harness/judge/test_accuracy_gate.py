@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from compare_samples import Machine, make_run
 
-from specbench.harness.compare.gate import run_gates
-from specbench.harness.compare.gate_result import FAILED, INCONCLUSIVE, NO_DATA, PASSED
-from specbench.harness.compare.policy import parse_policy
-from specbench.harness.compare.stored import read_run
+from specbench.harness.judge.gate import run_gates
+from specbench.harness.judge.gate_result import FAILED, INCONCLUSIVE, NO_DATA, PASSED
+from specbench.harness.judge.policy import parse_policy
+from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA
 
 ARMS = ("no-spec", "eagle:k=4")

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from ab_samples import ACCEPTED, experiment
 
-from specbench.harness.ab.blocks import BlockRecord, add_record, read_records
-from specbench.harness.ab.judge import judge
-from specbench.harness.compare.comparison import compare_runs
-from specbench.harness.compare.gate import run_gates
-from specbench.harness.compare.gate_result import FAILED, NO_DATA, PASSED
-from specbench.harness.compare.policy import parse_policy
-from specbench.harness.compare.stored import read_run
+from specbench.harness.judge.ab_verdict import judge
+from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.gate import run_gates
+from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED
+from specbench.harness.judge.policy import parse_policy
+from specbench.harness.judge.stored import read_run
+from specbench.harness.store.ab_blocks import BlockRecord, add_record, read_records
 from specbench.harness.store.ab_record import SideRecord
 from specbench.harness.store.inputs_record import WorkloadRecord
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ab_samples import experiment
 
-from specbench.harness.ab.judge import judge
-from specbench.harness.ab.noise import false_verdicts, floor_file, noise_floor, outlook, read_floors, store_floor
+from specbench.harness.judge.ab_verdict import judge
+from specbench.harness.judge.noise import false_verdicts, floor_file, noise_floor, outlook, read_floors, store_floor
 from specbench.harness.store.environment import Cpu, Environment, Gpu, Hardware
 
 HARDWARE = Hardware(cpu=Cpu(model="Test CPU", logical_cores=4), gpus=(Gpu(name="H200"),))

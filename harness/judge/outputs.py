@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from specbench.harness.judge.figures import Side
+from specbench.harness.judge.keys import same_prompts
 from specbench.harness.metrics.same_requests import count_same_outputs
-
-from .figures import Side
-from .keys import same_prompts
 
 
 def same_outputs(a: Side, b: Side) -> tuple[int, int] | None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ab_samples import ACCEPTED, experiment
 
-from specbench.harness.ab import judge as judge_module
-from specbench.harness.ab.judge import judge
-from specbench.harness.ab.samples import TPOT
+from specbench.harness.judge import ab_verdict as judge_module
+from specbench.harness.judge.ab_pairs import TPOT
+from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.store.ab_judgement import SameOutput
 from specbench.reports.site import badges
 from specbench.reports.site.page import Cell

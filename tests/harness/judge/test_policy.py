@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from specbench.harness.compare.policy import COUNTED_GATES, parse_policy, read_policy
-from specbench.harness.compare.timed import TIMED_GATES
+from specbench.harness.judge.policy import COUNTED_GATES, parse_policy, read_policy
+from specbench.harness.judge.timed import TIMED_GATES
 
 
 def test_a_whole_policy():

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from specbench.harness.judge.figures import FIGURES, Pairs, Side, median, pair
+from specbench.harness.judge.keys import Mismatch, mismatches, software_changes, unknown_groups
+from specbench.harness.judge.machine_noise import NoiseFloors
+from specbench.harness.judge.outputs import same_outputs
+from specbench.harness.judge.stored import Problem, StoredRun
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.verdict import (
     EXPLORATORY,
@@ -16,12 +21,6 @@ from specbench.harness.stats.verdict import (
     untested,
 )
 from specbench.harness.store.ab_record import LABELS
-
-from .figures import FIGURES, Pairs, Side, median, pair
-from .keys import Mismatch, mismatches, software_changes, unknown_groups
-from .machine_noise import NoiseFloors
-from .outputs import same_outputs
-from .stored import Problem, StoredRun
 
 FALSE_CHANGE = "both sides are the same code and configuration: a change between them is false, and the A/A invalid"
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.ab.noise import between_runs, fitting_floor, floor_file, read_floors
+from specbench.harness.judge.noise import between_runs, fitting_floor, floor_file, read_floors
+from specbench.harness.judge.stored import StoredRun
 from specbench.harness.stats.paired import Shared
-
-from .stored import StoredRun
 
 ADVICE = (
     "learn the machine's noise with specbench power --aa 10 and the options of these runs, or compare in interleaved "

@@ -14,16 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specbench.harness.ab.comparable import NotComparableError
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
+from specbench.harness.experiments.ab_watch import GpuProbe, Watch
+from specbench.harness.judge.comparable import NotComparableError, differences
+from specbench.harness.store.ab_blocks import BlockRecord, add_record, missing_blocks
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
-
-from .blocks import BlockRecord, add_record, missing_blocks
-from .code import code_state, environment_of, own_checkout
-from .comparable import differences
-from .watch import GpuProbe, Watch
 
 _ADVICE = "start a new experiment, or name revisions with --ref-a and --ref-b"
 _CHILDREN, _LOGS = "children", "log"

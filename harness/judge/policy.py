@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.judge.accuracy_gate import AccuracyGate
+from specbench.harness.judge.correctness import CertificateGate, FailedRequestsGate, SameOutputGate
+from specbench.harness.judge.limits import key, read_table, text, texts, unknown, word
+from specbench.harness.judge.structural import AcceptanceGate, GraphShareGate, LaunchesGate, SyncsGate
+from specbench.harness.judge.timed import TIMED_GATES, TimedLimit
 from specbench.harness.text import tomllib
-
-from .accuracy_gate import AccuracyGate
-from .correctness import CertificateGate, FailedRequestsGate, SameOutputGate
-from .limits import key, read_table, text, texts, unknown, word
-from .structural import AcceptanceGate, GraphShareGate, LaunchesGate, SyncsGate
-from .timed import TIMED_GATES, TimedLimit
 
 _GATE = "gate"
 COUNTED_GATES: dict[str, Any] = {

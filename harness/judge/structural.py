@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from specbench.harness.judge import gate_result as g
+from specbench.harness.judge.gate_result import Checked, GateResult
+from specbench.harness.judge.limits import by_arm, fraction, key, number, percent
+from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.acceptance import acceptance_metrics
 from specbench.harness.profiling.record import FILE, Profile, read_profile
-
-from . import gate_result as g
-from .gate_result import Checked, GateResult
-from .limits import by_arm, fraction, key, number, percent
-from .stored import StoredRun
 
 _SLACK = 0.01  # counts are means over rounds: one odd round at the edge of a block is no extra launch
 _UNPROVEN = {"void": g.FAILED, "cannot tell": g.NO_DATA}  # verdicts of a certificate that prove no claim

@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from specbench.harness.ab.experiment import Experiment
-from specbench.harness.ab.samples import METRICS, pairs_of
+from specbench.harness.judge.ab_pairs import METRICS, pairs_of
+from specbench.harness.judge.experiment import Experiment
+from specbench.harness.judge.keys import same_prompts
+from specbench.harness.judge.machine_noise import ADVICE, NoiseFloors
+from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.accounting import step_table
 from specbench.harness.metrics.latency import served, tpot_by_request_ms
 from specbench.harness.stats.paired import Shared
 from specbench.harness.stats.verdict import LEAST_PAIRS, Metric
 from specbench.harness.store.ab_record import LABELS
-
-from .keys import same_prompts
-from .machine_noise import ADVICE, NoiseFloors
-from .stored import StoredRun
 
 _NS_PER_MS = 1e6
 REPEATS, PROMPTS = "repeats", "prompts"

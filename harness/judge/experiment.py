@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from specbench.harness.judge.overall import MOST_REJECTED
 from specbench.harness.stats.verdict import LEAST_PAIRS
+from specbench.harness.store.ab_blocks import BlockRecord, read_records
 from specbench.harness.store.ab_judgement import ExperimentBlock
 from specbench.harness.store.ab_record import LABELS, AbPlan, SideRecord
 from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
-
-from .blocks import BlockRecord, read_records
 
 Block = tuple[str, int]
 

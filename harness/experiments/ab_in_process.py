@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specbench.harness.engines.base import ResolvedArm
+from specbench.harness.experiments.ab_code import code_state, own_checkout
+from specbench.harness.experiments.ab_watch import GpuProbe, Watch
 from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import Arms
+from specbench.harness.store.ab_blocks import BlockRecord, add_record, missing_blocks
 from specbench.harness.store.ab_record import AbPlan
 from specbench.harness.store.run_directory import RunDirectory
-
-from .blocks import BlockRecord, add_record, missing_blocks
-from .code import code_state, own_checkout
-from .watch import GpuProbe, Watch
 
 
 def measure_in_process(

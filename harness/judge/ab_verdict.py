@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.judge.ab_pairs import TPOT, Pairs, metric_pairs, same_outputs
+from specbench.harness.judge.experiment import Experiment, read_experiment
 from specbench.harness.judge.overall import INVALID, MIXED, UNFINISHED, decisive
 from specbench.harness.metrics.block_figures import block_figures
 from specbench.harness.stats.power import ALPHA
@@ -22,14 +24,11 @@ from specbench.harness.stats.verdict import (
     Comparison,
     compare,
 )
+from specbench.harness.store.ab_blocks import BlockRecord, read_records
 from specbench.harness.store.ab_judgement import JudgedArm, JudgedMetric, Judgement, SameOutput
 from specbench.harness.store.ab_record import AbRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
-
-from .blocks import BlockRecord, read_records
-from .experiment import Experiment, read_experiment
-from .samples import TPOT, Pairs, metric_pairs, same_outputs
 
 
 def judge(directory: RunDirectory) -> Judgement:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from specbench.harness.ab.experiment import Experiment, read_experiment
+from specbench.harness.judge.experiment import Experiment, read_experiment
 from specbench.harness.metrics.block_figures import block_figures
 from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory

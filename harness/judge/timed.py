@@ -6,6 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specbench.harness.judge import gate_result as g
+from specbench.harness.judge.figures import FIGURES, Figure, Pairs, Side, pair
+from specbench.harness.judge.gate_result import Checked, GateResult
+from specbench.harness.judge.limits import fraction, key, percent, word
+from specbench.harness.judge.machine_noise import NoiseFloors
 from specbench.harness.stats.paired import Paired, holm
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.stats.verdict import (
@@ -20,12 +25,6 @@ from specbench.harness.stats.verdict import (
 )
 from specbench.harness.stats.verdict import INCONCLUSIVE as UNDECIDED
 from specbench.harness.stats.verdict import NO_DATA as NONE
-
-from . import gate_result as g
-from .figures import FIGURES, Figure, Pairs, Side, pair
-from .gate_result import Checked, GateResult
-from .limits import fraction, key, percent, word
-from .machine_noise import NoiseFloors
 
 TIMED_GATES = {figure.key: figure for figure in FIGURES}
 

@@ -9,10 +9,10 @@ import pytest
 from compare_samples import Machine, make_run
 from floor_samples import store
 
-from specbench.harness.compare.gate import run_gates
-from specbench.harness.compare.gate_result import FAILED, INCONCLUSIVE, NO_DATA, NOT_COMPARABLE, PASSED, SKIPPED
-from specbench.harness.compare.policy import parse_policy
-from specbench.harness.compare.stored import read_run
+from specbench.harness.judge.gate import run_gates
+from specbench.harness.judge.gate_result import FAILED, INCONCLUSIVE, NO_DATA, NOT_COMPARABLE, PASSED, SKIPPED
+from specbench.harness.judge.policy import parse_policy
+from specbench.harness.judge.stored import read_run
 
 GATES = {
     "failed_requests": {},

@@ -8,12 +8,12 @@ from compare_samples import Machine, make_run
 from floor_samples import floor, store
 from run_samples import begun
 
-from specbench.harness.ab.noise import between_runs, block_cvs, fitting_floor, floor_file
-from specbench.harness.compare.comparison import compare_runs
-from specbench.harness.compare.gate import run_gates
-from specbench.harness.compare.gate_result import NO_DATA, PASSED
-from specbench.harness.compare.policy import parse_policy
-from specbench.harness.compare.stored import read_run, read_runs
+from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.gate import run_gates
+from specbench.harness.judge.gate_result import NO_DATA, PASSED
+from specbench.harness.judge.noise import between_runs, block_cvs, fitting_floor, floor_file
+from specbench.harness.judge.policy import parse_policy
+from specbench.harness.judge.stored import read_run, read_runs
 from specbench.harness.stats.paired import Shared, paired, widened
 from specbench.harness.stats.verdict import decide
 from specbench.harness.store.environment import Cpu, Environment, Hardware

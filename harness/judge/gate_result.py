@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.judge.keys import Mismatch
+from specbench.harness.judge.stored import StoredRun
 from specbench.harness.stats.verdict import Comparison
-
-from .keys import Mismatch
-from .stored import StoredRun
 
 PASSED, FAILED, INCONCLUSIVE = "passed", "FAILED", "inconclusive"
 NO_DATA, NOT_COMPARABLE, SKIPPED = "no data", "not comparable", "not applicable"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from specbench.harness.judge import gate_result as g
+from specbench.harness.judge.comparison import FALSE_CHANGE
+from specbench.harness.judge.gate_result import Checked, GateResult
+from specbench.harness.judge.limits import percent
 from specbench.harness.judge.overall import MOST_REJECTED
+from specbench.harness.judge.stored import StoredRun
 from specbench.harness.stats.verdict import IMPROVED, REGRESSED
-
-from . import gate_result as g
-from .comparison import FALSE_CHANGE
-from .gate_result import Checked, GateResult
-from .limits import percent
-from .stored import StoredRun
 
 NAME = "ab_blocks"
 _LIMIT = f"all measured, 6 or more count, at most {percent(MOST_REJECTED)} rejected, no change between equal sides"

@@ -6,8 +6,8 @@ import sys
 import threading
 import types
 
-from specbench.harness.ab import watch as module
-from specbench.harness.ab.watch import Watch, find_probe
+from specbench.harness.experiments import ab_watch as module
+from specbench.harness.experiments.ab_watch import Watch, find_probe
 
 
 class Gpu:

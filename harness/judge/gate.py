@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from specbench.harness.ab.comparable import side_mismatches
-from specbench.harness.ab.experiment import Experiment
+from specbench.harness.judge.ab_gate import blocks_results
+from specbench.harness.judge.comparable import side_mismatches
+from specbench.harness.judge.comparison import counterpart
+from specbench.harness.judge.experiment import Experiment
+from specbench.harness.judge.figures import Side
+from specbench.harness.judge.gate_result import NO_DATA, Checked, GateReport, GateResult, exit_code
+from specbench.harness.judge.keys import Mismatch, mismatches, software_changes
+from specbench.harness.judge.policy import Policy
+from specbench.harness.judge.stored import StoredRun, two_of_one_id
+from specbench.harness.judge.timed import timed_results
 from specbench.harness.store.ab_record import LABELS
 from specbench.harness.store.environment import GitState
 from specbench.harness.store.facts import Fact
 from specbench.harness.store.run_record import RunRecord
-
-from .ab_blocks import blocks_results
-from .comparison import counterpart
-from .figures import Side
-from .gate_result import NO_DATA, Checked, GateReport, GateResult, exit_code
-from .keys import Mismatch, mismatches, software_changes
-from .policy import Policy
-from .stored import StoredRun, two_of_one_id
-from .timed import timed_results
 
 # What an engine must know for the figure of a gate.
 _NEEDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from specbench.harness.compare.keys import UNKNOWN, Described, Mismatch, mismatches
+from specbench.harness.judge.keys import UNKNOWN, Described, Mismatch, mismatches
 from specbench.harness.spec.run_config import RunConfig
 from specbench.workloads.base import WorkloadRequest
 

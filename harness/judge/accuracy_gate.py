@@ -10,15 +10,14 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
+from specbench.harness.judge import gate_result as g
+from specbench.harness.judge.gate_result import Checked, GateResult
+from specbench.harness.judge.limits import fraction, key, percent
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, DIRECTION, paired, with_direction
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.paired import holm
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.store.results import ItemPairs
-
-from . import gate_result as g
-from .gate_result import Checked, GateResult
-from .limits import fraction, key, percent
 
 _FILE = "accuracy.parquet"
 _TASK_KEYS = ["task", "version", "filter", "num_fewshot", "metric"]

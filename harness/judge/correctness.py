@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from specbench.harness.judge import gate_result as g
+from specbench.harness.judge.figures import Side
+from specbench.harness.judge.gate_result import Checked, GateResult
+from specbench.harness.judge.limits import flag, fraction, key, number, percent
+from specbench.harness.judge.outputs import same_outputs
+from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.metrics import BASELINE
-
-from . import gate_result as g
-from .figures import Side
-from .gate_result import Checked, GateResult
-from .limits import flag, fraction, key, number, percent
-from .outputs import same_outputs
-from .stored import StoredRun
 
 _CERTIFICATE = "certificate.json"
 
