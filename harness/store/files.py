@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ def to_plain(value: object, non_finite: NonFinite = _unknown) -> Json:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name), non_finite) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): to_plain(item, non_finite) for key, item in value.items()}
+        return {str(to_plain(key)): to_plain(item, non_finite) for key, item in value.items()}
     if isinstance(value, np.ndarray):
         return to_plain(value.tolist(), non_finite)
     if isinstance(value, (list, tuple)):
@@ -40,9 +41,11 @@ def to_plain(value: object, non_finite: NonFinite = _unknown) -> Json:
         return to_plain(value.item(), non_finite)
     if isinstance(value, float):
         return value if math.isfinite(value) else non_finite(value)
+    if isinstance(value, Enum):
+        return str(value.value)
     if value is None or isinstance(value, (str, bool, int)):
         return value
-    return str(value)  # paths, enums, dtypes
+    return str(value)  # paths, dtypes
 
 
 def to_object(value: object) -> dict[str, Json]:

@@ -169,10 +169,10 @@ def hash_token_ids(token_ids: Value) -> str:
     return hashlib.sha256(np.asarray(token_ids, dtype="<i4").tobytes()).hexdigest()
 
 
-def _hash_output(token_ids: Sequence[int] | None, text: str | None) -> str | None:
+def _hash_output(token_ids: Value, text: Value) -> str | None:
     if token_ids is not None:
         return hash_token_ids(token_ids)
-    return None if text is None else f"text:{hashlib.sha256(text.encode()).hexdigest()}"
+    return None if text is None else f"text:{hashlib.sha256(str(text).encode()).hexdigest()}"
 
 
 def build_table(table: str, arm: str, repeat: int, rows: Rows) -> pa.Table:
@@ -222,8 +222,8 @@ def _array(table: str, column: Column, given: dict[str, Sequence[Value]], num_ro
     elif isinstance(column.default, _Same):
         values = given[column.default.column]
     elif name == "output_sha256":
-        texts = [None if text is None else str(text) for text in given.get("output_text", [None] * num_rows)]
-        values = [_hash_output(ids, text) for ids, text in zip(given["output_token_ids"], texts, strict=True)]  # type: ignore[arg-type]
+        texts = given.get("output_text", [None] * num_rows)
+        values = [_hash_output(ids, text) for ids, text in zip(given["output_token_ids"], texts, strict=True)]
     else:
         values = [column.default] * num_rows
     try:

@@ -86,9 +86,9 @@ def test_bad_options_are_value_errors(toy, options, message):
 def test_options_as_they_are_and_a_run_that_goes_on(toy):
     options = specbench.RunOptions(**{**toy, "strategy": ("no-spec",), "num_repeats": 1})
     run = specbench.run(options)
-    assert "--strategy no-spec" in run.record["command"] and "--num-prompts 3" in run.record["command"]
+    assert "--strategy no-spec" in run.record.command and "--num-prompts 3" in run.record.command
     again = specbench.run(resume=run.path)
-    assert again.path == run.path and again.record["resumes"] == [], "nothing was left to measure"
+    assert again.path == run.path and again.record.resumes == (), "nothing was left to measure"
     with pytest.raises(ValueError, match="seed: options are given as they are or by name, not both"):
         specbench.run(options, seed=1)
     with pytest.raises(ValueError, match="resume: a run goes on with its own options; drop --seed"):

@@ -169,7 +169,7 @@ def test_few_blocks_are_exploratory_and_other_reports_read_the_run(cli, small, o
     assert shown.exit_code == 0 and rows == ["A", "B"] and "ngram:k=2" in shown.stdout
     assert not (run.path / "children").exists()
     refused = cli("run", "--resume", run.path)
-    assert refused.exit_code == 2 and "measured_by" in refused.stderr
+    assert refused.exit_code == 2 and "specbench ab --resume" in refused.stderr
 
 
 @pytest.mark.parametrize("in_process", [True, False])

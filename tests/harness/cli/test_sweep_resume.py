@@ -32,7 +32,7 @@ def test_resume_of_what_is_no_sweep(cli, tmp_path):
     result = cli("sweep", "--resume", tmp_path)
     assert result.exit_code == 2 and "not a sweep (no sweep.json)" in result.stderr
     (tmp_path / "sweep.json").write_text('{"schema": "specbench.sweep/9"}')
-    assert "this version reads 'specbench.sweep/1'" in cli("sweep", "--resume", tmp_path).stderr
+    assert "this version reads 'specbench.sweep/2'" in cli("sweep", "--resume", tmp_path).stderr
     (tmp_path / "sweep.json").write_text("{")
     assert "damaged" in cli("show", tmp_path).stderr
     (tmp_path / "sweep.json").write_text('{"schema": "specbench.sweep/1"}')

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_samples import ENVIRONMENT
+from run_samples import begun
 
 from specbench.harness.store.rows import PhaseRow, RequestRow
 from specbench.harness.store.run_directory import RunDirectory
@@ -24,9 +24,7 @@ PHASE = PhaseRow(0, "verify", 5, False, "host_clock")
 
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
-    arms = [{"label": "a", "strategy": "no-spec", "config": {}}]
-    manifest = {"argv": [], "config": {}, "workload": {}, "arms": arms, "environment": ENVIRONMENT}
-    return RunDirectory.create(tmp_path, "test", manifest)
+    return RunDirectory.create(tmp_path, "test", begun("a"))
 
 
 def test_a_block_that_is_kept(directory):
