@@ -49,6 +49,7 @@ class Column:
     default: Any = ...
     allowed: tuple[str, ...] | None = None
     fact: Fact | None = None
+    is_newer: bool = False
 
 
 def _column(
@@ -58,8 +59,9 @@ def _column(
     default: Any = ...,
     allowed: tuple[str, ...] | None = None,
     fact: Fact | None = None,
+    is_newer: bool = False,
 ) -> Column:
-    return Column(name=name, type=type_, doc=doc, default=default, allowed=allowed, fact=fact)
+    return Column(name=name, type=type_, doc=doc, default=default, allowed=allowed, fact=fact, is_newer=is_newer)
 
 
 _BLOCK = (
@@ -99,7 +101,12 @@ REQUEST_COLUMNS = (
         fact=Fact.TOKEN_IDS,
     ),
     _column(
-        "output_text", pa.string(), "the text, of engines that do not tell tokens", default=None, fact=Fact.TOKEN_IDS
+        "output_text",
+        pa.string(),
+        "the text, of engines that do not tell tokens",
+        default=None,
+        fact=Fact.TOKEN_IDS,
+        is_newer=True,
     ),
     _column(
         "num_preemptions",
@@ -219,7 +226,7 @@ def _array(table: str, column: Column, given: dict[str, Sequence[Any]], num_rows
     else:
         values = [column.default] * num_rows
     try:
-        array = pa.array(values, type=column.type)
+        array = pa.array(values, type=column.type, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise ValueError(f"{table}.{name}: not {column.type}: {error}") from error
     if array.null_count and column.fact is None:

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from harness.cli.conftest import _wide_and_colourless, cli, only_run, runs  # noqa: F401
 from toy.echo_engine import EchoServer, echo_server
-
-from specbench.harness import registry
+from toy.packages import install, site  # noqa: F401
 
 
 @pytest.fixture
-def server(monkeypatch) -> EchoServer:
-    monkeypatch.setitem(registry.ENGINES, "echo", "toy.echo_engine:EchoEngine")
+def server(site) -> EchoServer:  # noqa: F811
+    install(site, "echo-engine", "1", {"specbench.engines": {"echo": "toy.echo_engine:EchoEngine"}})
     with echo_server() as running:
         yield running
 
