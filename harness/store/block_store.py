@@ -124,8 +124,15 @@ class BlockStore:
                 whole = whole.filter(pc.invert(superseded))
             tables.append(whole)
         tables += [_guarded(pq.read_table, self._part(name, arm, repeat)) for arm, repeat in parts]
-        # Files of earlier versions lack the newest columns.
-        return pa.concat_tables([table.replace_schema_metadata(None) for table in tables], promote_options="default")
+        return pa.concat_tables([_as_now(name, table).replace_schema_metadata(None) for table in tables])
+
+
+def _as_now(name: str, table: pa.Table) -> pa.Table:
+    """With the columns that files of earlier versions lack."""
+    for number, column in enumerate(TABLES[name]):
+        if column.is_newer and column.name not in table.column_names:
+            table = table.add_column(number, arrow_schema(name).field(number), pa.nulls(len(table), column.type))
+    return table
 
 
 def _file_name(arm: str, repeat: int) -> str:

@@ -57,6 +57,7 @@ class Column:
     default: Value | _Same | _Needed = _NEEDED
     allowed: tuple[str, ...] | None = None
     fact: Fact | None = None
+    is_newer: bool = False
 
 
 def _column(
@@ -66,8 +67,9 @@ def _column(
     default: Value | _Same | _Needed = _NEEDED,
     allowed: tuple[str, ...] | None = None,
     fact: Fact | None = None,
+    is_newer: bool = False,
 ) -> Column:
-    return Column(name=name, type=type_, doc=doc, default=default, allowed=allowed, fact=fact)
+    return Column(name=name, type=type_, doc=doc, default=default, allowed=allowed, fact=fact, is_newer=is_newer)
 
 
 _BLOCK = (
@@ -107,7 +109,12 @@ REQUEST_COLUMNS = (
         fact=Fact.TOKEN_IDS,
     ),
     _column(
-        "output_text", pa.string(), "the text, of engines that do not tell tokens", default=None, fact=Fact.TOKEN_IDS
+        "output_text",
+        pa.string(),
+        "the text, of engines that do not tell tokens",
+        default=None,
+        fact=Fact.TOKEN_IDS,
+        is_newer=True,
     ),
     _column(
         "num_preemptions",
@@ -227,7 +234,7 @@ def _array(table: str, column: Column, given: dict[str, Sequence[Value]], num_ro
     else:
         values = [column.default] * num_rows
     try:
-        array = pa.array(values, type=column.type)
+        array = pa.array(values, type=column.type, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise ValueError(f"{table}.{name}: not {column.type}: {error}") from error
     if array.null_count and column.fact is None:

@@ -57,7 +57,7 @@ def test_it_is_shown_and_reported(cli, echo, only_run, tmp_path):
     assert cli(*echo, *ARMS).exit_code == 0
     shown = cli("show", only_run().path)
     assert shown.exit_code == 0 and TEXT_ONLY in shown.stdout
-    pages = cli("report", only_run().path, "--output", tmp_path / "site")
+    pages = cli("report", only_run().path, "--output", tmp_path / "pages")
     assert pages.exit_code == 0, pages.output
 
 
