@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from specbench.harness.stats.crossover import (
     ratio_of,
     shares_best,
 )
+from specbench.harness.store.arm_record import ArmRecord
 
 LOADS = [1, 2, 4, 8, 16, 32]
 
@@ -157,7 +159,7 @@ def requests_of(tpot_ms: dict[str, float], num_blocks: int, num_prompts: int, rn
 
 def point(load: int, requests: pd.DataFrame, run_id: str = "") -> LoadPoint:
     labels = list(dict.fromkeys(requests["arm"]))
-    arms = [{"label": label, "strategy": label.split(":")[0], "status": "ok", "error": ""} for label in labels]
+    arms = tuple(ArmRecord(label=label, strategy=label.split(":")[0], status="ok") for label in labels)
     return LoadPoint(load=load, run_id=run_id or f"run-{load}", arms=arms, requests=requests)
 
 
@@ -216,7 +218,7 @@ def test_an_arm_that_failed_at_a_load_has_the_others():
     points = [point(load, requests_of({"no-spec": 10.0, "a": 5.0 * load}, 2, 5, rng)) for load in (1, 2, 4)]
     failed = points[1].requests
     failed = failed[failed["arm"] != "a"]
-    arms = [{**arm, "error": "out of memory" if arm["label"] == "a" else ""} for arm in points[1].arms]
+    arms = tuple(replace(arm, error="out of memory" if arm.label == "a" else "") for arm in points[1].arms)
     points[1] = LoadPoint(load=2, run_id="run-2", arms=arms, requests=failed)
     (_, arm) = crossover_record(points)["arms"]
     assert [bool(cell["tpot"]) for cell in arm["points"]] == [True, False, True]
