@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from toy.engines import decode_rows, generate, make_engine, outputs, request
+from toy.engines import decode_rows, generate, make_engine, named_strategy, outputs, request
 from toy.plans import Plan
 from toy.prompts import text_prompt
 
 from specbench.harness.engine.engine import Engine
 from specbench.harness.engine.synthetic import SyntheticAcceptance
 from specbench.kernels.state_update import FusedStateUpdate, StateUpdate, TorchStateUpdate
-from specbench.strategies.draft_model import DraftModel
-from specbench.strategies.eagle import Eagle
-from specbench.strategies.naive_eagle import NaiveEagle
-from specbench.strategies.no_spec import NoSpec
 
 STRATEGIES = {
-    "no-spec": (NoSpec, {}),
-    "eagle": (Eagle, dict(k="4", head="random")),
-    "eagle-1": (Eagle, dict(k="3", head="random-eagle1")),
-    "naive-eagle": (NaiveEagle, dict(k="2", head="random")),
-    "draft-model": (DraftModel, dict(k="4", draft="self:1")),
+    "no-spec": ("no-spec", {}),
+    "eagle": ("eagle", dict(k="4", head="random")),
+    "eagle-1": ("eagle", dict(k="3", head="random-eagle1")),
+    "naive-eagle": ("naive-eagle", dict(k="2", head="random")),
+    "draft-model": ("draft-model", dict(k="4", draft="self:1")),
 }
 
 
 def _run(plan: Plan, name: str, update: StateUpdate, forced: bool) -> Engine:
     kind, options = STRATEGIES[name]
-    strategy = kind(options)
+    strategy = named_strategy(kind, **options)
     acceptance = SyntheticAcceptance((0.8, 0.6, 0.4, 0.3)[: strategy.num_drafts], "varied") if forced else None
     return make_engine(plan, strategy, acceptance=acceptance, update=update, page_size=3, max_num_batched_tokens=9)
 
