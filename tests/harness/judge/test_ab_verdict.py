@@ -12,6 +12,7 @@ from specbench.harness.judge import ab_verdict as judge_module
 from specbench.harness.judge.ab_pairs import TPOT
 from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.store.ab_judgement import SameOutput
+from specbench.harness.store.codec import to_document
 from specbench.reports.site import badges
 from specbench.reports.site.page import Cell
 from specbench.reports.verdict_table import verdict_table
@@ -39,7 +40,7 @@ def test_a_faster_step(tmp_path):
     assert step.change == pytest.approx(-0.03, abs=0.005) and step.low < -0.03 < step.high
     assert step.b / step.a - 1 == pytest.approx(step.change) and step.a == pytest.approx(10, rel=0.03)
     assert step.num_pairs == len(step.pairs) == 10
-    json.dumps(record, allow_nan=False)
+    json.dumps(to_document(record), allow_nan=False)
 
 
 def test_a_slower_step_is_a_regression(tmp_path):
