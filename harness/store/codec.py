@@ -21,13 +21,20 @@ def to_document(value: object) -> Json:
 def from_document(kind: type[_Document], raw: object, where: str) -> _Document:
     """The dataclass from plain data. ValueError naming `where` and the field; unknown fields are left out."""
     try:
-        return msgspec.convert(raw, kind, strict=False)  # not strict: "inf" is a float
+        return msgspec.convert(raw, kind, strict=False, dec_hook=_from_text)  # not strict: "inf" is a float
     except msgspec.ValidationError as error:
         said, _, place = str(error).partition(" - at `$")
         field = f"{place.strip('.`')}: " if place else ""
         raise ValueError(
             f"{where}: {field}{said}; restore it from a copy, or use the specbench that wrote it"
         ) from error
+
+
+def _from_text(kind: type[object], value: object) -> object:
+    """Of the types that JSON does not have, a path alone, which is stored as text."""
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise ValueError(f"Expected `{kind.__name__}`, got {value!r}")
 
 
 def write_document(file: Path, value: object) -> None:

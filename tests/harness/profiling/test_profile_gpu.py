@@ -28,6 +28,7 @@ from specbench.harness.profiling.record import Profile, Subject, read_profile
 from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.profiling.subject import subject_of
 from specbench.harness.profiling.tracers import TorchTracer
+from specbench.harness.spec.arm_setup import ArmSetup
 from specbench.workloads.base import Prompt
 
 pytestmark = pytest.mark.gpu
@@ -103,8 +104,8 @@ class _Arm:
     def __init__(self, case: Case):
         self.config = type("Config", (), {"label": case.name, "strategy": case.strategy})
 
-    def described(self) -> dict:
-        return {}
+    def setup(self) -> ArmSetup:
+        return ArmSetup()
 
 
 def _profile(case: Case, path: Path) -> tuple[Profile, SteadyRounds, tuple[NodeMap, ...]]:
