@@ -111,7 +111,7 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> Ru
             runner.check_same_machine(directory)
             run = None
             if plan.in_process:
-                run = held.hold(prepare(directory.record.measured_config, progress))
+                run = held.hold(prepare(directory.config_to_go_on(), progress))
                 runner.check_same_inputs(directory, run)
             probe, _ = find_probe(_device(plan), os.environ)
             held.go_on(argv)

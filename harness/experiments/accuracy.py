@@ -90,7 +90,7 @@ def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> Ru
     record = directory.record.purpose.evaluation
     if record is None or record.items != ITEMS_HERE:
         raise ValueError(f"resume: {path} is a run, no evaluation alone; use specbench run --resume")
-    config, asked, sources = directory.record.measured_config, record.asked, stored_sources(record)
+    config, asked, sources = directory.config_to_go_on(), record.asked, stored_sources(record)
     with Session(progress, RESUME, _closing(config)) as held:
         held.reopen(directory)
         served = _load(config, asked, progress)

@@ -91,7 +91,7 @@ def resume_run(
     directory.check_has_tables()
     if directory.record.ab is not None:
         raise ValueError(f"resume: {directory.path} is an A/B run; go on with: specbench ab --resume")
-    config = directory.record.measured_config
+    config = directory.config_to_go_on()
     is_unfinished = run_accuracy.is_missing(directory, config) or run_graphs.is_missing(directory)
     close = _closing(config, progress)
     with Session(progress, resume, close) as held:

@@ -42,7 +42,7 @@ def to_plain(value: object, non_finite: NonFinite = _unknown) -> Json:
     if isinstance(value, float):
         return value if math.isfinite(value) else non_finite(value)
     if isinstance(value, Enum):
-        return str(value.value)
+        return to_plain(value.value, non_finite)
     if value is None or isinstance(value, (str, bool, int)):
         return value
     return str(value)  # paths, dtypes

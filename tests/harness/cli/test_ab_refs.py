@@ -26,7 +26,7 @@ from specbench.harness.store.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("harness", "kernels", "reports", "strategies", "workloads")
-TOKENS = "output_token_ids=request.output_ids"  # of a row, in run/drive.py
+TOKENS = "output_token_ids=request.output_ids"  # of a row, in engines/native/drive.py
 LAUNCH = "    def _launch_decode_round(self) -> None:\n"  # in engine/engine.py
 HANG = "        print('at work', file=__import__('sys').stderr, flush=True)\n        time.sleep(600)\n"
 
@@ -53,7 +53,7 @@ def checkout(tmp_path_factory) -> Path:
     git(root, "tag", "first")
     git(root, "commit", "-q", "--allow-empty", "-m", "the same files again")
     git(root, "tag", "same")
-    commit_edit(root, "other", "run/drive.py", TOKENS, "output_token_ids=[0] * len(request.output_ids)")
+    commit_edit(root, "other", "engines/native/drive.py", TOKENS, "output_token_ids=[0] * len(request.output_ids)")
     commit_edit(root, "stuck", "engine/engine.py", LAUNCH, LAUNCH + HANG)
     return root
 

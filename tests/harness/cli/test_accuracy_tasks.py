@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -107,7 +108,7 @@ def test_the_bos_of_a_template_is_not_doubled(chat_model, tmp_path):
         def encode(self, text):
             return [7, *([7] if text.startswith("<s>") else []), 1, 2]
 
-    model._tokens = AddsBos()
+    model._model = replace(model._model, tokenizer=AddsBos())
     assert model.tok_encode("<s>ab") == [7, 1, 2] == model.tok_encode("ab")
 
 

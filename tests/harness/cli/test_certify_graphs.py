@@ -12,6 +12,7 @@ from specbench.harness.experiments import run_graphs
 from specbench.harness.profiling import certify_graphs
 from specbench.harness.profiling.profile_run import arm_folder
 from specbench.harness.profiling.record import write_profile
+from specbench.harness.store.purpose import GraphCertificates
 
 ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]
 
@@ -44,7 +45,9 @@ def traced(monkeypatch):
             write_profile(profile, folder)
             return profile
 
-        monkeypatch.setattr(run_graphs, "graph_record", lambda asked, config: {run_graphs.RECORD: {}} if asked else {})
+        monkeypatch.setattr(
+            run_graphs, "graph_record", lambda asked, config: GraphCertificates(num_rounds=8) if asked else None
+        )
         monkeypatch.setattr(certify_graphs, "certify_arm", certify)
         return seen
 

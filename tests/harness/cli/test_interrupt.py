@@ -86,7 +86,7 @@ def test_nothing_to_do(cli, toy, only_run):
     result = cli("run", "--resume", only_run().path)
     assert result.exit_code == 0 and "nothing to do: all 1 blocks of" in result.stderr
     assert "loading" not in result.stderr and result.stdout.startswith(table)
-    assert only_run().record.resumes == []
+    assert only_run().record.resumes == ()
 
 
 def edit(run: RunDirectory, change) -> None:

@@ -70,7 +70,7 @@ def test_its_ab(cli, toy, only_run):
     result = cli("ab", "-A", "lookback:k=1", "-B", "lookback:k=2", "--blocks", 1, *kept)
     assert result.exit_code in (0, 4), result.output
     run = only_run()
-    sides = [arm["config"]["num_drafts"] for arm in run.manifest["arms"]]
+    sides = [arm.config.num_drafts for arm in run.record.arms]
     assert sides == [1, 2] and not run.failed_blocks()
 
 
