@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from specbench.harness.metrics.figures import (
+    ACCEPTANCE_LENGTH,
+    SYNCS_PER_ROUND,
+    TOKENS_PER_FORWARD,
+    TPOT_MS,
+    TPS,
+    TTFT_MS,
+)
+from specbench.harness.metrics.metrics import foreign_figures
 from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.accuracy_columns import accuracy_columns
 from specbench.reports.certificate_marks import NOT_LOSSLESS
@@ -16,27 +25,37 @@ if TYPE_CHECKING:
 NOTHING = "-"
 HEADERS = (
     "strategy",
-    "TPS (x)",
-    "TPOT ms",
-    "TTFT ms",
+    f"{TPS.name} (x)",
+    TPOT_MS.heading,
+    TTFT_MS.heading,
     "spread",
-    "AL [95% CI]",
-    "tokens/forward",
+    f"{ACCEPTANCE_LENGTH.name} [95% CI]",
+    TOKENS_PER_FORWARD.heading,
     "accepted by position",
-    "syncs/round",
+    SYNCS_PER_ROUND.heading,
     "marks",
 )
 
 
 def comparison(view: RunView) -> tuple[tuple[str, ...], list[dict[str, str]]]:
-    """Headers and rows of the comparison table: HEADERS, with the columns of traces and of an evaluation before
-    the marks."""
-    columns = graph_columns(view.graphs) | accuracy_columns(view.accuracy)
+    """Headers and rows of the comparison table: HEADERS, with the columns of traces, of an evaluation and of other
+    packages' figures before the marks."""
+    columns = graph_columns(view.graphs) | accuracy_columns(view.accuracy) | _foreign_columns(view.arms)
     rows = [
         comparison_cells(arm) | {header: cells.get(arm.label, NOTHING) for header, cells in columns.items()}
         for arm in view.arms
     ]
     return (*HEADERS[:-1], *columns, HEADERS[-1]), rows
+
+
+def _foreign_columns(arms: Sequence[ArmSummary]) -> dict[str, dict[str, str]]:
+    """Cells by header and arm label, of figures that an arm has."""
+    known = {figure: {a.label: a.median(figure.block) for a in arms} for figure in foreign_figures()}
+    return {
+        figure.heading: {label: number(value) for label, value in values.items()}
+        for figure, values in known.items()
+        if any(value is not None for value in values.values())
+    }
 
 
 def comparison_cells(arm: ArmSummary) -> dict[str, str]:
@@ -45,13 +64,13 @@ def comparison_cells(arm: ArmSummary) -> dict[str, str]:
     values = (
         arm.label,
         _tps(arm),
-        milliseconds(arm.median("tpot_ms.mean")),
-        milliseconds(arm.median("ttft_ms.mean")),
+        milliseconds(arm.median(TPOT_MS.block)),
+        milliseconds(arm.median(TTFT_MS.block)),
         tps_spread(arm),
         acceptance_length(accepted),
         number(accepted.tokens_per_forward if accepted else None),
         rates(accepted.marginal if accepted else ()),
-        number(arm.median("syncs_per_round")),
+        number(arm.median(SYNCS_PER_ROUND.block)),
         "; ".join(arm.marks) or NOTHING,
     )
     return dict(zip(HEADERS, values, strict=True))
@@ -98,7 +117,7 @@ def acceptance_length(found: Acceptance | None) -> str:
 
 
 def _tps(arm: ArmSummary) -> str:
-    text = number(arm.median("tps"))
+    text = number(arm.median(TPS.block))
     if arm.speedup is None or arm.speedup.tps_ratio is None:
         return text
     return f"{text} ({arm.speedup.tps_ratio:.2f}x)"
@@ -106,7 +125,7 @@ def _tps(arm: ArmSummary) -> str:
 
 def tps_spread(arm: ArmSummary) -> str:
     """Half of max - min of TPS over repeats, as a fraction of the median."""
-    tps = arm.spreads.get("tps")
+    tps = arm.spreads.get(TPS.block)
     if tps is None:
         return NOTHING
     return f"±{tps.half_range_fraction:.1%} (n={tps.n})" if tps.n > 1 else "n=1"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specbench.harness.judge.comparison import ComparedRuns, Row
-from specbench.harness.judge.figures import FIGURES, Figure
+from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import to_object
 from specbench.reports.cells import NOTHING, number
@@ -70,7 +70,7 @@ def compare_csv(compared: ComparedRuns) -> str:
     writer = csv.DictWriter(stream, fieldnames=[*_CSV, *_CSV_TEST], lineterminator="\n")
     writer.writeheader()
     for row in compared.rows:
-        for figure in FIGURES:
+        for figure in COMPARED:
             writer.writerow({name: _defused(value) for name, value in _csv_row(row, figure).items()})
     return stream.getvalue()
 
@@ -104,18 +104,17 @@ def verdict_cell(found: Comparison) -> str:
 
 
 def _rows(row: Row) -> Iterable[tuple[str, ...]]:
-    for figure in FIGURES:
+    for figure in COMPARED:
         value, found = row.values[figure.key], row.comparisons.get(figure.key)
         if value is None and found is None:
             continue
-        name = f"{figure.name} {figure.unit}".strip()
         if found is None or found.a is None:
-            yield (row.run, row.arm, name, NOTHING, number(value), NOTHING, NOTHING, _word(row), NOTHING)
+            yield (row.run, row.arm, figure.heading, NOTHING, number(value), NOTHING, NOTHING, _word(row), NOTHING)
             continue
         yield (
             row.run,
             row.arm,
-            name,
+            figure.heading,
             number(found.a),
             number(found.b),
             change_cell(found),
@@ -126,7 +125,7 @@ def _rows(row: Row) -> Iterable[tuple[str, ...]]:
     if row.same_output is not None:
         same, pairs = row.same_output
         share = f"{same / pairs:.1%}"
-        yield (row.run, row.arm, "same output", NOTHING, share, NOTHING, NOTHING, NOTHING, f"{pairs} requests")
+        yield (row.run, row.arm, SAME_OUTPUT.name, NOTHING, share, NOTHING, NOTHING, NOTHING, f"{pairs} requests")
 
 
 def _word(row: Row) -> str:

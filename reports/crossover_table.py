@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specbench.harness.judge.crossover_record import FIGURES
 from specbench.reports.cells import NOTHING, marked_name, milliseconds, number
 from specbench.reports.result_table import ResultTable
 
-FIGURE_NAMES = {"tpot": "TPOT", "tps": "TPS"}
+FIGURE_NAMES = {word: figure.name for word, figure in FIGURES.items()}
 STOPS, INTERVAL = "stops paying at", "95% interval"
 HOW_CROSSED = (
     "Stops paying at: requests at once at which the speed-up falls below 1 for good, by a straight line over log2 "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specbench.harness.metrics.figures import STEP_MS, SYNCS_PER_ROUND, TPOT_MS, TPS
 from specbench.harness.spec.purposes import Ablation, AblationRow
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, tps_spread
@@ -18,14 +19,14 @@ _HEADERS = (
     "switch",
     "value",
     "batch",
-    "TPOT ms",
+    TPOT_MS.heading,
     "TPOT change [95% CI]",
     "round p50 ms",
     "round change",
-    "TPS",
+    TPS.name,
     "factor",
     "spread",
-    "syncs/round",
+    SYNCS_PER_ROUND.name,
     "graph",
     "rows",
     "drafter rows",
@@ -65,19 +66,19 @@ def _row(view: RunView, row: AblationRow, ablation: Ablation) -> tuple[str, ...]
     arms = {arm.label: arm for arm in view.arms}
     arm, base = arms[row.label or ""], arms[ablation.rows[0].label or ""]
     is_base, sampling = arm.label == base.label, view.record.sampling
-    round_change = block_ratio(view, "round_ms.p50", arm, base)
+    round_change = block_ratio(view, STEP_MS.block, arm, base)
     return (
         row.switch,
         row.value,
         NOTHING if sampling is None or sampling.max_concurrency is None else str(sampling.max_concurrency),
-        milliseconds(arm.median("tpot_ms.mean")),
+        milliseconds(arm.median(TPOT_MS.block)),
         NOTHING if is_base else tpot_delta(against(view, arm, base)),
-        milliseconds(arm.median("round_ms.p50")),
+        milliseconds(arm.median(STEP_MS.block)),
         NOTHING if is_base else change(round_change),
-        number(arm.median("tps")),
-        factor(block_ratio(view, "tps", arm, base), is_base),
+        number(arm.median(TPS.block)),
+        factor(block_ratio(view, TPS.block, arm, base), is_base),
         tps_spread(arm),
-        number(arm.median("syncs_per_round")),
+        number(arm.median(SYNCS_PER_ROUND.block)),
         _graph(view, arm),
         number(arm.median("rows_per_round")),
         number(arm.median("draft_rows_per_round")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, SAME_OUTPUT, SYNCS_PER_ROUND, TPOT_MS, TPS
 from specbench.harness.spec.purposes import RecipeRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import ArmSummary, Speedup
@@ -84,20 +85,20 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "graph_first": ("first drafter pass", _graph_part("first")),
     "graph_later": ("later passes", _graph_part("later")),
     "graph_mixed": ("mixed steps", _graph_part("mixed")),
-    "tps": ("TPS", _median("tps")),
-    "factor": ("factor", _ratio("tps")),
+    "tps": (TPS.name, _median(TPS.block)),
+    "factor": ("factor", _ratio(TPS.block)),
     "requests_per_s": ("requests/s", _median("requests_per_s")),
     "factor_requests": ("factor", _ratio("requests_per_s")),
     "spread": ("spread", lambda row: tps_spread(row.arm) if row.arm else NOTHING),
-    "tpot_ms": ("TPOT ms", _ms("tpot_ms.mean")),
+    "tpot_ms": (TPOT_MS.heading, _ms(TPOT_MS.block)),
     "tpot_delta": ("TPOT change [95% CI]", lambda row: "baseline" if row.is_baseline else tpot_delta(row.compared)),
     "round_ms": ("round p50 ms", _ms("round_ms.p50")),
     "gap_ms": ("gap mean ms", _ms("gap_ms.mean")),
-    "syncs": ("syncs/round", _median("syncs_per_round")),
+    "syncs": (SYNCS_PER_ROUND.name, _median(SYNCS_PER_ROUND.block)),
     "rows": ("target rows/round", _median("rows_per_round")),
     "draft_rows": ("drafter rows/round", _median("draft_rows_per_round")),
-    "acceptance_length": ("AL [95% CI]", _acceptance),
-    "same_output": ("same output", _same_output),
+    "acceptance_length": (f"{ACCEPTANCE_LENGTH.name} [95% CI]", _acceptance),
+    "same_output": (SAME_OUTPUT.name, _same_output),
 }
 DEFAULT_COLUMNS = ("tps", "factor", "spread", "tpot_ms", "tpot_delta", "syncs", "acceptance_length")
 

@@ -1,4 +1,4 @@
-"""`specbench list`: strategies, backends, workloads, recipes; what works on this machine and why the rest does not."""
+"""`specbench list`: strategies, backends, workloads, recipes, figures; what works on this machine, and why not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS, plug_ins
+from specbench.harness.metrics.figures import OWN
+from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS, foreign_figures, plug_ins
 from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, Refused, allowed, resolve
 from specbench.harness.spec.plans import PARTS, PLANS
 from specbench.harness.spec.recipe_files import base_summaries, recipe_summaries
@@ -45,7 +46,7 @@ def list_choices(
     format: Annotated[str, format_option("table", "json")] = "table",
     device: Annotated[str, typer.Option(help="Answer for cpu or cuda; auto: this machine.")] = "auto",
 ) -> None:
-    """List strategies, workloads, recipes and switches, and what can be combined on this machine.
+    """List strategies, workloads, recipes, switches and figures, and what can be combined on this machine.
 
     Examples:
 
@@ -69,6 +70,10 @@ def list_choices(
         "graph_plans": {name: {part: getattr(plan, part) for part in PARTS} for name, plan in PLANS.items()},
         "graph_parts": PART_MODES,
         "refused": {rule.choice: rule.reason for rule in RULES},
+        "figures": {
+            f.key: {"unit": f.unit, "better": f.better, "definition": f.definition, "source": f.source}
+            for f in (*OWN, *foreign_figures())
+        },
         "packages": {
             name: bool(importlib.util.find_spec(name)) for name in ("triton", "flashinfer", "nvtx", "lm_eval")
         },
@@ -114,3 +119,9 @@ def _print_tables(content: dict) -> None:
     for choice, reason in content["refused"].items():
         refused.add_row(choice, reason)
     console.print(refused)
+    figures = Table(title="figures", title_justify="left")
+    for column in ("figure", "unit", "better", "definition"):
+        figures.add_column(column, overflow="fold")
+    for key, about in content["figures"].items():
+        figures.add_row(key, about["unit"], about["better"], about["definition"])
+    console.print(figures)

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench.harness.judge.figures import FIGURES, Side, median
+from specbench.harness.judge.figures import Side, median
 from specbench.harness.judge.keys import comparison_keys
 from specbench.harness.judge.stored import StoredRun
+from specbench.harness.metrics.figures import COMPARED, SYNCS_PER_ROUND, Figure
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.run_record import RunRecord
 
 from .rerun import load_options
 
-SYNCS = "syncs_per_round"
-METRICS: Mapping[str, str] = {**{figure.key: figure.better for figure in FIGURES}, SYNCS: "lower"}
-"""Metrics of a history, and which way is better."""
+METRICS: Mapping[str, Figure] = {figure.key: figure for figure in (*COMPARED, SYNCS_PER_ROUND)}
+"""Metrics of a history."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +84,8 @@ def points_of(run: StoredRun) -> list[Point]:
     full_names, options = _full_names(run.record), load_options(run.record)
     found = []
     for arm in run.arms:
-        values = {figure.key: median(figure, Side(run=run, arm=arm)) for figure in FIGURES}
-        values[SYNCS] = _mean(block[SYNCS] for block in run.blocks(arm).values())
+        values = {figure.key: median(figure, Side(run=run, arm=arm)) for figure in COMPARED}
+        values[SYNCS_PER_ROUND.key] = _mean(block[SYNCS_PER_ROUND.block] for block in run.blocks(arm).values())
         for metric, value in values.items():
             if value is None or not math.isfinite(value):
                 continue

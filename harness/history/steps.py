@@ -185,4 +185,4 @@ def _change(before: float, after: float) -> float:
 
 
 def _verdict(metric: str, change: float) -> str:
-    return IMPROVED if (change > 0) == (METRICS[metric] == "higher") else REGRESSED
+    return IMPROVED if (change > 0) == (METRICS[metric].better == "higher") else REGRESSED

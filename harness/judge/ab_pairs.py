@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pandas as pd
 
+from specbench.harness.metrics.figures import COMPARED, TOKENS_PER_STEP, TPOT_MS, Figure
 from specbench.harness.metrics.same_requests import count_same_outputs
 from specbench.harness.stats.verdict import Metric
 from specbench.harness.store.ab_record import LABELS
@@ -13,43 +14,39 @@ from specbench.harness.store.results import Figures
 from specbench.harness.store.schema import Frames
 
 Pairs = list[tuple[float, float]]
+OF_PROMPTS = (TOKENS_PER_STEP,)
+"""Properties of the prompts, not of the machine's hour."""
 
-STEP_TIME = Metric(name="step time", unit="ms", better="lower", pairs="blocks")
-TOKENS_PER_STEP = Metric(name="tokens per step", better="higher", pairs="prompts")
-TPOT = Metric(name="TPOT", unit="ms", better="lower", pairs="blocks")
-TPS = Metric(name="TPS", unit="tokens/s", better="higher", pairs="blocks", gated=False)
-TTFT = Metric(name="TTFT", unit="ms", better="lower", pairs="blocks", gated=False)
 
-METRICS = (STEP_TIME, TOKENS_PER_STEP, TPOT, TPS, TTFT)
+def metric_of(figure: Figure, pairs: str) -> Metric:
+    return Metric(name=figure.name, better=figure.better, pairs=pairs, unit=figure.unit, gated=figure.gated)
 
-# Where a metric paired by block stands among the figures of `block_figures`.
-_BY_BLOCK = {
-    STEP_TIME: "round_ms.p50",
-    TPOT: "tpot_ms.mean",
-    TPS: "tps",
-    TTFT: "ttft_ms.mean",
-}
+
+def metric_in_ab(figure: Figure) -> Metric:
+    return metric_of(figure, "prompts" if figure in OF_PROMPTS else "blocks")
+
+
+TPOT = metric_in_ab(TPOT_MS)
 
 
 def metric_pairs(
     frames: Frames, figures: Mapping[tuple[str, int], Figures], blocks: Collection[int]
 ) -> dict[Metric, Pairs]:
     """Pairs (A, B) of every metric over `blocks`. `figures`: `block_figures` of the run. Gated metrics first."""
-    return {metric: pairs_of(metric, frames, figures, blocks) for metric in METRICS}
+    return {metric_in_ab(figure): pairs_of(figure, frames, figures, blocks) for figure in COMPARED}
 
 
 def pairs_of(
-    metric: Metric, frames: Frames, figures: Mapping[tuple[str, int], Figures], blocks: Collection[int]
+    figure: Figure, frames: Frames, figures: Mapping[tuple[str, int], Figures], blocks: Collection[int]
 ) -> Pairs:
-    """Pairs (A, B) of one metric.
+    """Pairs (A, B) of one figure.
 
     step time: median duration of the decode rounds of a block, gaps in front included. TPOT, TTFT: mean over the
     requests of a block. tokens per step: of a prompt, tokens kept / forwards, all its blocks pooled.
     """
-    if metric not in _BY_BLOCK:
+    if figure in OF_PROMPTS:
         return _by_prompt(frames, blocks)
-    name = _BY_BLOCK[metric]
-    both = ((figures["A", n].get(name), figures["B", n].get(name)) for n in blocks)
+    both = ((figures["A", n].get(figure.block), figures["B", n].get(figure.block)) for n in blocks)
     return [(a, b) for a, b in both if a and b]
 
 

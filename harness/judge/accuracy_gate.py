@@ -14,6 +14,7 @@ from specbench.harness.judge import gate_result as g
 from specbench.harness.judge.gate_result import Checked, GateResult
 from specbench.harness.judge.limits import fraction, key, percent
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, DIRECTION, paired, with_direction
+from specbench.harness.metrics.figures import ACCURACY
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.paired import holm
 from specbench.harness.stats.power import ALPHA
@@ -47,7 +48,7 @@ class AccuracyGate:
     worse is what lm-eval says of the metric. `alpha`: chance of a false loss over all arms, tasks, filters and metrics
     together (Holm)."""
 
-    name: ClassVar[str] = "accuracy"
+    name: ClassVar[str] = ACCURACY.key
     max_drop: float = key(fraction, 0.01)
     alpha: float = key(fraction, ALPHA)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from specbench.harness.judge.figures import FIGURES, Pairs, Side, median, pair
+from specbench.harness.judge.figures import Pairs, Side, median, pair
 from specbench.harness.judge.keys import Mismatch, mismatches, software_changes, unknown_groups
 from specbench.harness.judge.machine_noise import NoiseFloors
 from specbench.harness.judge.outputs import same_outputs
 from specbench.harness.judge.stored import Problem, StoredRun
+from specbench.harness.metrics.figures import COMPARED
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.verdict import (
     EXPLORATORY,
@@ -140,7 +141,7 @@ def judged(pairs: Mapping[str, Pairs], min_effect: float) -> dict[str, Compariso
 def _row(
     side: Side, partner: Side | None, floors: NoiseFloors, min_effect: float, is_baseline: bool
 ) -> tuple[Row, list[str]]:
-    values = {figure.key: median(figure, side) for figure in FIGURES}
+    values = {figure.key: median(figure, side) for figure in COMPARED}
     row = Row(
         run=side.run.name,
         arm=side.arm,
@@ -152,7 +153,7 @@ def _row(
     )
     if partner is None:
         return row, []
-    pairs = {figure.key: pair(figure, partner, side, floors) for figure in FIGURES}
+    pairs = {figure.key: pair(figure, partner, side, floors) for figure in COMPARED}
     found = judged(pairs, min_effect)
     notes = [note for p in pairs.values() for note in _said(side, p)]
     if side.run is partner.run and _is_false_change(side.run, found.values()):

@@ -14,6 +14,7 @@ from specbench.harness.judge.gate_result import Checked, GateResult
 from specbench.harness.judge.limits import flag, fraction, key, number, percent
 from specbench.harness.judge.outputs import same_outputs
 from specbench.harness.judge.stored import StoredRun
+from specbench.harness.metrics.figures import FAILED_REQUESTS, SAME_OUTPUT
 from specbench.harness.metrics.metrics import BASELINE
 
 _CERTIFICATE = "certificate.json"
@@ -23,7 +24,7 @@ _CERTIFICATE = "certificate.json"
 class FailedRequestsGate:
     """At most `max` failed requests, no failed block, and no arm of the baseline missing. Always checked."""
 
-    name: ClassVar[str] = "failed_requests"
+    name: ClassVar[str] = FAILED_REQUESTS.key
     max: float = key(number, 0.0)
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
@@ -62,7 +63,7 @@ class SameOutputGate:
     """At least `min` of the requests give the tokens that the same arm gave in the baseline (B of an A/B run: that A
     gave); without a baseline, those that the arm `no-spec` of the same run gave."""
 
-    name: ClassVar[str] = "same_output"
+    name: ClassVar[str] = SAME_OUTPUT.key
     min: float = key(fraction, 1.0)
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
@@ -131,7 +132,7 @@ def _is_reference(checked: Checked, arm: str, base: str | None) -> bool:
 def _num_failed(run: StoredRun, arm: str) -> int:
     """Failed requests of all measured blocks: those of a block that is left out for them failed all the same."""
     measured = {**run.figures, **run.rejected}
-    return sum(int(block["num_failed_requests"] or 0) for (label, _), block in measured.items() if label == arm)
+    return sum(int(block[FAILED_REQUESTS.block] or 0) for (label, _), block in measured.items() if label == arm)
 
 
 def _first(run: StoredRun, arm: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from specbench.harness.judge.crossover_samples import LoadPoint, PointBlocks, measured, paired_blocks, point_blocks
+from specbench.harness.metrics.figures import TPOT_MS, TPS
 from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.stats.crossover import (
     Array,
@@ -30,7 +31,7 @@ from specbench.harness.store.files import to_object
 
 SCHEMA = "specbench.crossover/1"
 RECORD_FILE = "crossover.json"  # where a sweep stores it
-FIGURES = ("tpot", "tps")
+FIGURES = {"tpot": TPOT_MS, "tps": TPS}
 FEW_BLOCKS = 6
 
 _Curve = dict[int, tuple[float, Array]]  # by load: ln of the speed-up, and of its resamples [R]

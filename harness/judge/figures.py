@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from specbench.harness.judge.ab_pairs import METRICS, pairs_of
+from specbench.harness.judge.ab_pairs import OF_PROMPTS, metric_in_ab, metric_of, pairs_of
 from specbench.harness.judge.experiment import Experiment
 from specbench.harness.judge.keys import same_prompts
 from specbench.harness.judge.machine_noise import ADVICE, NoiseFloors
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.accounting import step_table
+from specbench.harness.metrics.figures import STEP_MS, TOKENS_PER_STEP, TPOT_MS, TTFT_MS, Figure
 from specbench.harness.metrics.latency import served, tpot_by_request_ms
 from specbench.harness.stats.paired import Shared
 from specbench.harness.stats.verdict import LEAST_PAIRS, Metric
@@ -34,25 +35,6 @@ class Side:
     @property
     def name(self) -> str:
         return f"{self.run.name}: {self.arm}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
-    """A figure that arms are compared by.
-
-    key: its word in policies. block: its name in the figures of a block. by_prompt: its values (index: prompt id) for
-    an arm, all repeats pooled, None where a prompt has none of its own. by_prompt_only: a property of the prompts, not
-    of the machine's hour.
-    """
-
-    key: str
-    name: str
-    better: str
-    block: str
-    unit: str = ""
-    by_prompt: Callable[[Side], pd.Series] | None = None
-    by_prompt_only: bool = False
-    gated: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,29 +100,13 @@ def _geometric_mean(values: pd.Series, prompts: pd.Series) -> pd.Series:
     return pd.Series(np.exp(means.to_numpy()), index=means.index)
 
 
-STEP_MS = Figure(
-    key="step_ms", name="step time", unit="ms", better="lower", block="round_ms.p50", by_prompt=_step_ms_by_prompt
-)
-TOKENS_PER_STEP = Figure(
-    key="tokens_per_step",
-    name="tokens per step",
-    better="higher",
-    block="acceptance.tokens_per_forward",
-    by_prompt=_tokens_per_step_by_prompt,
-    by_prompt_only=True,
-)
-TPOT_MS = Figure(key="tpot_ms", name="TPOT", unit="ms", better="lower", block="tpot_ms.mean", by_prompt=_tpot_by_prompt)
-TPS = Figure(key="tps", name="TPS", unit="tokens/s", better="higher", block="tps", gated=False)
-TTFT_MS = Figure(
-    key="ttft_ms",
-    name="TTFT",
-    unit="ms",
-    better="lower",
-    block="ttft_ms.mean",
-    by_prompt=_ttft_by_prompt,
-    gated=False,
-)
-FIGURES = (STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS)
+_BY_PROMPT: Mapping[Figure, Callable[[Side], pd.Series]] = {
+    STEP_MS: _step_ms_by_prompt,
+    TOKENS_PER_STEP: _tokens_per_step_by_prompt,
+    TPOT_MS: _tpot_by_prompt,
+    TTFT_MS: _ttft_by_prompt,
+}
+"""Values of an arm by prompt id, all repeats pooled; none of a prompt that has none of its own."""
 
 
 def block_values(figure: Figure, side: Side) -> dict[int, float]:
@@ -169,7 +135,7 @@ def pair(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
             return _of_experiment(figure, experiment, a)
         return _own_pairs(figure, a, b, lambda x, y: [(x[n], y[n]) for n in x if n in y])
     found = _own_pairs(figure, a, b, lambda x, y: list(zip(x.values(), y.values(), strict=False)))
-    if figure.by_prompt_only:
+    if figure in OF_PROMPTS:
         return (
             found
             if found.kind == PROMPTS
@@ -185,22 +151,19 @@ def _own_pairs(
     figure: Figure, a: Side, b: Side, match: Callable[[dict[int, float], dict[int, float]], list[tuple[float, float]]]
 ) -> Pairs:
     repeats = match(block_values(figure, a), block_values(figure, b))
-    can_pair = figure.by_prompt is not None and same_prompts(a.run.record, b.run.record)
-    if can_pair and (figure.by_prompt_only or len(repeats) < LEAST_PAIRS):
-        assert figure.by_prompt is not None
-        both = pd.concat([figure.by_prompt(a), figure.by_prompt(b)], axis=1, join="inner").to_numpy()
+    by_prompt = _BY_PROMPT.get(figure) if same_prompts(a.run.record, b.run.record) else None
+    if by_prompt is not None and (figure in OF_PROMPTS or len(repeats) < LEAST_PAIRS):
+        both = pd.concat([by_prompt(a), by_prompt(b)], axis=1, join="inner").to_numpy()
         return _pairs(figure, PROMPTS, [(float(x), float(y)) for x, y in both])
     return _pairs(figure, REPEATS, repeats)
 
 
 def _of_experiment(figure: Figure, experiment: Experiment, a: Side) -> Pairs:
-    metric = next(m for m in METRICS if m.name == figure.name)
-    found = pairs_of(metric, a.run.frames, a.run.figures, experiment.kept)
+    found = pairs_of(figure, a.run.frames, a.run.figures, experiment.kept)
     values = found if a.arm == LABELS[0] else [(y, x) for x, y in found]
-    return replace(_pairs(figure, metric.pairs, values), no_verdict=experiment.no_verdict())
+    return replace(_pairs(figure, metric_in_ab(figure).pairs, values), no_verdict=experiment.no_verdict())
 
 
 def _pairs(figure: Figure, kind: str, values: list[tuple[float, float]]) -> Pairs:
-    metric = Metric(name=figure.name, better=figure.better, pairs=kind, unit=figure.unit, gated=figure.gated)
     good = tuple(p for p in values if all(math.isfinite(x) and x > 0 for x in p))
-    return Pairs(metric=metric, kind=kind, values=good, num_dropped=len(values) - len(good))
+    return Pairs(metric=metric_of(figure, kind), kind=kind, values=good, num_dropped=len(values) - len(good))

@@ -15,20 +15,12 @@ from specbench.harness.judge.keys import Mismatch, mismatches, software_changes
 from specbench.harness.judge.policy import Policy
 from specbench.harness.judge.stored import StoredRun, two_of_one_id
 from specbench.harness.judge.timed import timed_results
+from specbench.harness.metrics.figures import OWN
 from specbench.harness.store.ab_record import LABELS
 from specbench.harness.store.environment import GitState
-from specbench.harness.store.facts import Fact
 from specbench.harness.store.run_record import RunRecord
 
-# What an engine must know for the figure of a gate.
-_NEEDS = {
-    "graph_share": Fact.GRAPHS,
-    "launches_per_round": Fact.GRAPHS,
-    "syncs_per_round": Fact.SYNCS,
-    "acceptance_length": Fact.ACCEPTANCE,
-    "step_ms": Fact.ROUNDS,
-    "tokens_per_step": Fact.ACCEPTANCE,
-}
+_FACTS = {figure.key: figure.fact for figure in OWN}
 
 
 def run_gates(
@@ -65,7 +57,7 @@ def run_gates(
 
 def _or_unknown(run: StoredRun, result: GateResult) -> GateResult:
     """A figure that the arm's engine cannot know is no data, with the engine's own reason."""
-    fact = _NEEDS.get(result.gate)
+    fact = _FACTS.get(result.gate)
     if fact is None or result.value is not None or not result.arm:
         return result
     reason = run.record.arm(result.arm).unknown.get(fact)

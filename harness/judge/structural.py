@@ -16,6 +16,7 @@ from specbench.harness.judge.gate_result import Checked, GateResult
 from specbench.harness.judge.limits import by_arm, fraction, key, number, percent
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.acceptance import acceptance_metrics
+from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, GRAPH_SHARE, LAUNCHES_PER_ROUND, SYNCS_PER_ROUND
 from specbench.harness.profiling.record import FILE, Profile, read_profile
 
 _SLACK = 0.01  # counts are means over rounds: one odd round at the edge of a block is no extra launch
@@ -95,7 +96,7 @@ def _judged(
 class SyncsGate(CountLimit):
     """Blocking host synchronisations a decode round: the engine's own count, and the trace's where there is one."""
 
-    name: ClassVar[str] = "syncs_per_round"
+    name: ClassVar[str] = SYNCS_PER_ROUND.key
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
         for arm, base in checked.arms.items():
@@ -112,7 +113,7 @@ class SyncsGate(CountLimit):
 class LaunchesGate(CountLimit):
     """Launches a round, eager calls and graphs together, from the trace."""
 
-    name: ClassVar[str] = "launches_per_round"
+    name: ClassVar[str] = LAUNCHES_PER_ROUND.key
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
         for arm, base in checked.arms.items():
@@ -127,7 +128,7 @@ class GraphShareGate(ShareLimit):
     """Share of decode rounds whose target ran from a graph; from the trace, share of kernels of each drafter pass, and
     whether the parts that the arm claims to run as graphs did."""
 
-    name: ClassVar[str] = "graph_share"
+    name: ClassVar[str] = GRAPH_SHARE.key
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
         for arm, base in checked.arms.items():
@@ -158,7 +159,7 @@ class AcceptanceGate:
     """Acceptance length: at least `min`, and at least `min_of_reference` of `reference` (a number, or one by arm) or
     else of the baseline's."""
 
-    name: ClassVar[str] = "acceptance_length"
+    name: ClassVar[str] = ACCEPTANCE_LENGTH.key
     min: float | None = key(number)
     reference: float | dict[str, float] | None = key(by_arm)
     min_of_reference: float = key(fraction, 0.95)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specbench.harness.judge import gate_result as g
-from specbench.harness.judge.figures import FIGURES, Figure, Pairs, Side, pair
+from specbench.harness.judge.figures import Pairs, Side, pair
 from specbench.harness.judge.gate_result import Checked, GateResult
 from specbench.harness.judge.limits import fraction, key, percent, word
 from specbench.harness.judge.machine_noise import NoiseFloors
+from specbench.harness.metrics.figures import COMPARED, Figure
 from specbench.harness.stats.paired import Paired, holm
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.stats.verdict import (
@@ -26,7 +27,7 @@ from specbench.harness.stats.verdict import (
 from specbench.harness.stats.verdict import INCONCLUSIVE as UNDECIDED
 from specbench.harness.stats.verdict import NO_DATA as NONE
 
-TIMED_GATES = {figure.key: figure for figure in FIGURES}
+TIMED_GATES = {figure.key: figure for figure in COMPARED}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,6 +22,7 @@ from specbench.harness.metrics.accounting import (
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.speedup import speedup
 from specbench.harness.registry import BASELINE as BASELINE
+from specbench.harness.registry import foreign_figures as foreign_figures
 from specbench.harness.stats.spread import Spread, spread, under
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import sha256_file
@@ -63,6 +64,7 @@ def block_metrics(requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFr
             **under("phases_ms", phase_metrics(phases, table)),
             **under("accounting", accounting),
             **under("acceptance", _numbers(acceptance)),
+            **{own.block: own.of_block(requests, steps, phases) for own in foreign_figures() if own.of_block},
         },
         acceptance=acceptance,
         phases=source,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench.harness.judge.figures import STEP_MS, TPOT_MS, Figure
+from specbench.harness.metrics.figures import STEP_MS, TPOT_MS, Figure
 from specbench.harness.store.ab_judgement import ExperimentBlock
 from specbench.reports.cells import NOTHING, milliseconds
 from specbench.reports.verdict_table import signed

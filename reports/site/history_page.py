@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from specbench.harness.history.accepted import Accepted
-from specbench.harness.history.points import Commit
+from specbench.harness.history.points import METRICS, Commit
 from specbench.reports.compare_table import signed
 from specbench.reports.history_table import suspects_table
 
@@ -22,14 +22,6 @@ MAX_WORKLOADS, MAX_MARKS = 4, 6
 _MOST_COMMITS = 12  # that the page names and leads to
 _PAGE_POINTS = 12_000  # drawn on the page, so that it stays far below 5 MB
 _SERIES_POINTS = 120  # in one line: more cannot be told apart, and take time to draw
-_TITLES = {
-    "step_ms": "Step time, ms",
-    "tokens_per_step": "Tokens per step",
-    "tpot_ms": "TPOT, ms",
-    "tps": "Tokens per second",
-    "ttft_ms": "TTFT, ms",
-    "syncs_per_round": "Synchronisations a round",
-}
 
 
 def history_page(runs: Sequence[SiteRun], accepted: Sequence[Accepted], styles: Styles) -> Page:
@@ -64,7 +56,7 @@ def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> LinkTable:
         (
             _commit(step.after, pages),
             Cell(text=step.after.utc),
-            Cell(text=_TITLES.get(series.metric, series.metric)),
+            Cell(text=METRICS[series.metric].title),
             Cell(text=series.arm),
             Cell(text=signed(step.change)),
             Cell(text=f"{step.verdict}{', accepted' * step.accepted}"),
@@ -108,12 +100,12 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
         charts.append(
             Lines(
                 name=f"history-{n + 1}-{metric}".replace("_", "-"),
-                title=_TITLES.get(metric, metric),
+                title=METRICS[metric].title,
                 description="A point a commit, medians over its runs. Upright dashes: a step, or another machine."
                 + " Where lines lie on each other only the last is seen." * _coincide(frame),
                 frame=frame,
                 x_title="commit, the oldest 1",
-                y_title=_TITLES.get(metric, metric),
+                y_title=METRICS[metric].title,
                 styles=styles.of(frame["series"]),
                 marks=event_marks(mine, MAX_MARKS),
             )

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pandas as pd
 
 from specbench.harness.judge.comparison import ComparedRuns, compare_runs
-from specbench.harness.judge.figures import FIGURES
 from specbench.harness.judge.stored import read_run
+from specbench.harness.metrics.figures import COMPARED
 from specbench.reports.compare_table import compare_table
 from specbench.reports.document import Command
 from specbench.reports.result_table import ResultTable
@@ -60,7 +60,7 @@ def change_frame(compared: ComparedRuns) -> pd.DataFrame:
             "word": signed_word(c.verdict),
         }
         for row in compared.rows
-        for figure in FIGURES
+        for figure in COMPARED
         if (c := row.comparisons.get(figure.key)) and figure.gated and c.change is not None and math.isfinite(c.change)
     ]
     return pd.DataFrame(rows[:_MOST_DRAWN])

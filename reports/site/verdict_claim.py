@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.reports.cells import milliseconds, number
 from specbench.reports.document import Fact
@@ -10,7 +11,7 @@ from specbench.reports.verdict_table import FORCED, NO_VERDICT, RANDOM_WEIGHTS, 
 from . import badges
 from .runs import SiteRun
 
-_PRODUCT = "TPOT"  # what the user waits for, of which step time and tokens per step are the factors
+_PRODUCT = TPOT_MS.name  # what the user waits for, of which step time and tokens per step are the factors
 
 
 def claim_title(record: Judgement) -> str:

@@ -42,12 +42,20 @@ def load(request, tokenizer=None):
 def spoken(request, tokenizer):
     raise AssertionError
 """
+FIGURE = """
+from specbench.harness.metrics.figures import Figure
+def longest(requests, steps, phases):
+    return float(requests["num_output_tokens"].max())
+LONGEST = Figure(key="longest", name="longest", unit="tokens", definition="most tokens", source="us", of_block=longest)
+BARE = Figure(key="bare", name="bare", definition="not computed", source="us")
+"""
 TOY_RUN = "run -s no-spec --load-format dummy --model toy --dtype float32 --num-repeats 1 --warmup-max-s 0.02 --quiet"
 
 
 def test_groups():
     assert [table.group for table in TABLES] == [
-        f"specbench.{kind}" for kind in ("engines", "strategies", "attention_backends", "state_updates", "workloads")
+        f"specbench.{kind}"
+        for kind in ("engines", "strategies", "attention_backends", "state_updates", "workloads", "figures")
     ]
 
 
@@ -129,6 +137,28 @@ def test_a_run_with_a_backend_and_a_workload_of_another_package(site, tmp_path):
     assert stored["workload"]["rule"] == "two ids each" and stored["arms"][0]["config"]["attention"] == "same-as-torch"
     result = CliRunner().invoke(app, [*words, "spoken"], prog_name="specbench")
     assert result.exit_code == 2 and "dataset-name: 'spoken' needs a tokenizer" in result.stderr
+
+
+def test_a_figure_of_another_package(site, tmp_path):
+    (site / "other_figures.py").write_text(FIGURE)
+    targets = {"longest": "other_figures:LONGEST", "bare": "other_figures:BARE", "tps": "other_figures:LONGEST"}
+    install(site, "other-figures", "1", {"specbench.figures": targets})
+    listed = json.loads(CliRunner().invoke(app, ["list", "--format", "json"], prog_name="specbench").stdout)
+    assert listed["plug_ins"] == [
+        "figures: longest of other-figures 1",
+        "figure: 'bare' of other-figures 1: other_figures:BARE is not a figure of that key with an of_block",
+        "figure: 'tps' is registered by specbench-harness and by other-figures 1; uninstall all but one",
+    ]
+    assert listed["figures"]["longest"]["definition"] == "most tokens" and listed["figures"]["tps"]["unit"] == "tokens/s"
+    words = [*TOY_RUN.split(), "--output-dir", str(tmp_path), "--dataset-name", "random", "--num-prompts", "2"]
+    words += ["--random-input-len", "8", "--random-output-len", "4", "--ignore-eos", "--max-model-len", "64"]
+    result = CliRunner().invoke(app, words, prog_name="specbench")
+    assert result.exit_code == 0, result.output
+    (run,) = tmp_path.glob("*/run.json")
+    (arm,) = json.loads(run.read_text())["results"]["arms"]
+    assert arm["spreads"]["figures.longest"]["median"] == 4.0
+    shown = CliRunner().invoke(app, ["show", str(run.parent)], prog_name="specbench").stdout
+    assert "longest tokens" in shown, shown
 
 
 def test_a_checkout_runs_where_it_is_not_installed(tmp_path, monkeypatch):
