@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specbench.harness.metrics.figures import (
-    ACCEPTANCE_LENGTH,
-    SYNCS_PER_ROUND,
-    TOKENS_PER_FORWARD,
-    TPOT_MS,
-    TPS,
-    TTFT_MS,
-)
+from specbench.harness.metrics import figures
 from specbench.harness.metrics.metrics import foreign_figures
 from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.accuracy_columns import accuracy_columns
@@ -25,14 +18,14 @@ if TYPE_CHECKING:
 NOTHING = "-"
 HEADERS = (
     "strategy",
-    f"{TPS.name} (x)",
-    TPOT_MS.heading,
-    TTFT_MS.heading,
+    f"{figures.TPS.name} (x)",
+    figures.TPOT_MS.heading,
+    figures.TTFT_MS.heading,
     "spread",
-    f"{ACCEPTANCE_LENGTH.name} [95% CI]",
-    TOKENS_PER_FORWARD.heading,
+    f"{figures.ACCEPTANCE_LENGTH.name} [95% CI]",
+    figures.TOKENS_PER_FORWARD.heading,
     "accepted by position",
-    SYNCS_PER_ROUND.heading,
+    figures.SYNCS_PER_ROUND.heading,
     "marks",
 )
 
@@ -64,13 +57,13 @@ def comparison_cells(arm: ArmSummary) -> dict[str, str]:
     values = (
         arm.label,
         _tps(arm),
-        milliseconds(arm.median(TPOT_MS.block)),
-        milliseconds(arm.median(TTFT_MS.block)),
+        milliseconds(arm.median(figures.TPOT_MS.block)),
+        milliseconds(arm.median(figures.TTFT_MS.block)),
         tps_spread(arm),
         acceptance_length(accepted),
         number(accepted.tokens_per_forward if accepted else None),
         rates(accepted.marginal if accepted else ()),
-        number(arm.median(SYNCS_PER_ROUND.block)),
+        number(arm.median(figures.SYNCS_PER_ROUND.block)),
         "; ".join(arm.marks) or NOTHING,
     )
     return dict(zip(HEADERS, values, strict=True))
@@ -117,7 +110,7 @@ def acceptance_length(found: Acceptance | None) -> str:
 
 
 def _tps(arm: ArmSummary) -> str:
-    text = number(arm.median(TPS.block))
+    text = number(arm.median(figures.TPS.block))
     if arm.speedup is None or arm.speedup.tps_ratio is None:
         return text
     return f"{text} ({arm.speedup.tps_ratio:.2f}x)"
@@ -125,7 +118,7 @@ def _tps(arm: ArmSummary) -> str:
 
 def tps_spread(arm: ArmSummary) -> str:
     """Half of max - min of TPS over repeats, as a fraction of the median."""
-    tps = arm.spreads.get(TPS.block)
+    tps = arm.spreads.get(figures.TPS.block)
     if tps is None:
         return NOTHING
     return f"±{tps.half_range_fraction:.1%} (n={tps.n})" if tps.n > 1 else "n=1"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +17,9 @@ from specbench.harness.spec.plans import PARTS, PLANS
 from specbench.harness.spec.recipe_files import base_summaries, recipe_summaries
 
 from .formats import format_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def _has_gpu() -> bool:
@@ -71,7 +75,7 @@ def list_choices(
         "graph_parts": PART_MODES,
         "refused": {rule.choice: rule.reason for rule in RULES},
         "figures": {
-            f.key: {"unit": f.unit, "better": f.better, "definition": f.definition, "source": f.source}
+            f.key: {name: getattr(f, name) for name in ("unit", "better", "definition", "source")}
             for f in (*OWN, *foreign_figures())
         },
         "packages": {
@@ -86,7 +90,6 @@ def list_choices(
 
 def _print_tables(content: dict) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     console.print(f"device: [bold]{content['device']}[/]")
@@ -94,34 +97,25 @@ def _print_tables(content: dict) -> None:
     console.print(f"workloads: {', '.join(content['workloads'])}")
     for line in content["plug_ins"]:
         console.print(f"plug-in, {line}")
-    for title, key in (("recipes (--recipe NAME)", "recipes"), ("bases (--base NAME)", "bases")):
-        files = Table(title=title, title_justify="left", show_header=False)
-        for name, summary in content[key].items():
-            files.add_row(name, summary)
-        console.print(files)
-    switches = Table(title="switches (strategy:switch=value, or --switch for all arms)", title_justify="left")
-    for column in ("switch", "value", "here"):
-        switches.add_column(column, overflow="fold")
-    for switch, values in content["switches"].items():
-        for value, here in values.items():
-            switches.add_row(switch, value, here)
-    console.print(switches)
-    plans = Table(title="graph plans (graph=PLAN; graph_PART=MODE replaces one part)", title_justify="left")
-    for column in ("plan", *PARTS):
-        plans.add_column(column)
-    for name, modes in content["graph_plans"].items():
-        plans.add_row(name, *modes.values())
-    plans.add_row("modes of a part", *("\n".join(modes) for modes in content["graph_parts"].values()))
-    console.print(plans)
-    refused = Table(title="refused combinations", title_justify="left")
-    for column in ("choice", "because"):
-        refused.add_column(column, overflow="fold")
-    for choice, reason in content["refused"].items():
-        refused.add_row(choice, reason)
-    console.print(refused)
-    figures = Table(title="figures", title_justify="left")
-    for column in ("figure", "unit", "better", "definition"):
-        figures.add_column(column, overflow="fold")
-    for key, about in content["figures"].items():
-        figures.add_row(key, about["unit"], about["better"], about["definition"])
-    console.print(figures)
+    _print_table(console, "recipes (--recipe NAME)", (), content["recipes"].items())
+    _print_table(console, "bases (--base NAME)", (), content["bases"].items())
+    switches = [(switch, *row) for switch, values in content["switches"].items() for row in values.items()]
+    title = "switches (strategy:switch=value, or --switch for all arms)"
+    _print_table(console, title, ("switch", "value", "here"), switches)
+    plans = [(name, *modes.values()) for name, modes in content["graph_plans"].items()]
+    plans.append(("modes of a part", *("\n".join(modes) for modes in content["graph_parts"].values())))
+    _print_table(console, "graph plans (graph=PLAN; graph_PART=MODE replaces one part)", ("plan", *PARTS), plans)
+    _print_table(console, "refused combinations", ("choice", "because"), content["refused"].items())
+    figures = [(key, own["unit"], own["better"], own["definition"]) for key, own in content["figures"].items()]
+    _print_table(console, "figures", ("figure", "unit", "better", "definition"), figures)
+
+
+def _print_table(console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=bool(columns))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

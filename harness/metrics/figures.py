@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 LOWER, HIGHER = "lower", "higher"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
-    """key: in policies, records and CSV. name: in tables. better: lower or higher. source: where it is defined or
-    computed. block: its name in the figures of a block, empty for what is known of an arm or of two only. fact: what an
-    engine must know for it. gated: A/B and comparisons give it a verdict, not its change alone. title: of charts.
-    of_block: another package's figure from the requests, steps and phases of a block; None without data."""
+    """key: in policies, records and CSV. name: in tables. source: where it is computed. better: lower or higher. block:
+    its name in the figures of a block, empty for what is known of an arm or of two only. fact: what an engine must know
+    for it. gated: A/B and comparisons give it a verdict, not its change alone. of_block: another package's figure from
+    the requests, steps and phases of a block; None without data."""
 
     key: str
     name: str
@@ -35,7 +35,6 @@ class Figure:
     block: str = ""
     fact: Fact | None = None
     gated: bool = True
-    title: str = ""
     of_block: Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], float | None] | None = None
 
     @property
@@ -44,125 +43,63 @@ class Figure:
         return f"{self.name} {self.unit}".strip()
 
 
-_latency = partial(Figure, source="harness/metrics/latency.py")
-_accounting = partial(Figure, source="harness/metrics/accounting.py")
+_latency = partial(Figure, source="harness/metrics/latency.py", unit="ms")
+_rounds = partial(Figure, source="harness/metrics/accounting.py")
 _acceptance = partial(Figure, source="harness/metrics/acceptance.py", better=HIGHER, fact=Fact.ACCEPTANCE)
-_trace = partial(Figure, source="profile.json of the run", fact=Fact.GRAPHS)
+_per_forward = partial(_acceptance, block="acceptance.tokens_per_forward")
+_trace = partial(Figure, source="profile.json of the arm", fact=Fact.GRAPHS)
 
-STEP_MS = _accounting(
-    key="step_ms",
-    name="step time",
-    title="Step time, ms",
-    unit="ms",
-    block="round_ms.p50",
-    fact=Fact.ROUNDS,
-    definition="median duration of the decode rounds of a block, gaps in front included",
+STEP_MS = _rounds(
+    "step_ms", "step time", "median decode round, gap included", unit="ms", block="round_ms.p50", fact=Fact.ROUNDS
 )
-TOKENS_PER_STEP = _acceptance(
-    key="tokens_per_step",
-    name="tokens per step",
-    title="Tokens per step",
-    block="acceptance.tokens_per_forward",
-    definition="tokens kept / forwards of requests, those without drafts included; paired by prompt",
-)
-TPOT_MS = _latency(
-    key="tpot_ms",
-    name="TPOT",
-    title="TPOT, ms",
-    unit="ms",
-    block="tpot_ms.mean",
-    definition="(last - first token) / (tokens - 1) of a request, mean over requests",
-)
+TOKENS_PER_STEP = _per_forward("tokens_per_step", "tokens per step", "tokens/forward; two sides are paired by prompt")
+TPOT_MS = _latency("tpot_ms", "TPOT", "(last - first token) / (tokens - 1), mean over requests", block="tpot_ms.mean")
 TPS = _latency(
-    key="tps",
-    name="TPS",
-    title="Tokens per second",
-    unit="tokens/s",
-    better=HIGHER,
-    block="tps",
-    gated=False,
-    definition="output tokens of all requests / time from the first submit to the last token",
+    "tps", "TPS", "tokens / (first submit to last token)", better=HIGHER, unit="tokens/s", block="tps", gated=False
 )
-TTFT_MS = _latency(
-    key="ttft_ms",
-    name="TTFT",
-    title="TTFT, ms",
-    unit="ms",
-    block="ttft_ms.mean",
-    gated=False,
-    definition="first token - submit, mean over requests",
-)
-ITL_MS = _latency(
-    key="itl_ms",
-    name="ITL",
-    unit="ms",
-    block="itl_ms.mean",
-    definition="gap between tokens; of m tokens that come at once, one gap and m - 1 zeros",
-)
+TTFT_MS = _latency("ttft_ms", "TTFT", "first token - submit, mean over requests", block="ttft_ms.mean", gated=False)
+ITL_MS = _latency("itl_ms", "ITL", "gap between tokens; m at once are one gap and m - 1 zeros", block="itl_ms.mean")
 ACCEPTANCE_LENGTH = _acceptance(
-    key="acceptance_length",
-    name="AL",
+    "acceptance_length",
+    "AL",
+    "1 + accepted drafts / verifications with drafts, as vLLM's mean acceptance length",
     block="acceptance.acceptance_length",
-    definition="1 + accepted drafts / verifications that had drafts (vLLM's mean acceptance length)",
 )
-TOKENS_PER_FORWARD = _acceptance(
-    key="tokens_per_forward",
-    name="tokens/forward",
-    block="acceptance.tokens_per_forward",
-    definition="tokens kept / forwards of requests, those without drafts included; all repeats pooled",
+TOKENS_PER_FORWARD = _per_forward("tokens_per_forward", "tokens/forward", "tokens kept / forwards, with drafts or not")
+SYNCS_PER_ROUND = _rounds(
+    "syncs_per_round", "syncs/round", "blocking host synchronisations", block="syncs_per_round", fact=Fact.SYNCS
 )
-SYNCS_PER_ROUND = _accounting(
-    key="syncs_per_round",
-    name="syncs/round",
-    title="Synchronisations a round",
-    block="syncs_per_round",
-    fact=Fact.SYNCS,
-    definition="host synchronisations that block, mean over decode rounds",
-)
-LAUNCHES_PER_ROUND = _trace(
-    key="launches_per_round",
-    name="launches/round",
-    definition="eager kernel launches and graph launches in a decode round",
-)
+LAUNCHES_PER_ROUND = _trace("launches_per_round", "launches/round", "kernel launches and graph launches of a round")
 GRAPH_SHARE = _trace(
-    key="graph_share",
-    name="graph share",
+    "graph_share",
+    "graph share",
+    "share of decode rounds whose target ran from a graph; of a drafter pass, of its kernels",
     better=HIGHER,
-    definition="share of decode rounds whose target ran from a graph; of a drafter pass, share of its kernels",
 )
 SAME_OUTPUT = Figure(
-    key="same_output",
-    name="same output",
-    source="harness/metrics/same_requests.py",
+    "same_output",
+    "same output",
+    "share of requests to which two arms gave the same tokens",
+    "harness/metrics/same_requests.py",
     better=HIGHER,
-    definition="share of the requests of two arms that gave the same tokens",
 )
 FAILED_REQUESTS = Figure(
-    key="failed_requests",
-    name="failed requests",
-    source="harness/metrics/metrics.py",
+    "failed_requests",
+    "failed requests",
+    "that ended in an error or were aborted",
+    "harness/metrics/metrics.py",
     block="num_failed_requests",
-    definition="requests that ended in an error or were aborted",
 )
 ACCURACY = Figure(
-    key="accuracy",
-    name="accuracy",
-    source="lm-eval; harness/metrics/accuracy.py",
+    "accuracy",
+    "accuracy",
+    "score of a task, paired item by item; lower is better where lm-eval says so",
+    "harness/metrics/accuracy.py",
     better=HIGHER,
-    definition="score of a task's metric, paired item by item; the other way round where lm-eval says so",
 )
 
 COMPARED = (STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS)
 """What two sides are compared by: A/B, stored runs, timed gates; a history follows them too."""
-OWN = (
-    *COMPARED,
-    ITL_MS,
-    ACCEPTANCE_LENGTH,
-    TOKENS_PER_FORWARD,
-    SYNCS_PER_ROUND,
-    LAUNCHES_PER_ROUND,
-    GRAPH_SHARE,
-    SAME_OUTPUT,
-    FAILED_REQUESTS,
-    ACCURACY,
-)
+COUNTED = (ACCEPTANCE_LENGTH, SYNCS_PER_ROUND, LAUNCHES_PER_ROUND, GRAPH_SHARE, SAME_OUTPUT, FAILED_REQUESTS, ACCURACY)
+"""What gates hold by rules of their own."""
+OWN = (*COMPARED, *COUNTED, ITL_MS, TOKENS_PER_FORWARD)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from specbench.harness.history.accepted import Accepted
 from specbench.harness.history.points import METRICS, Commit
+from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
 from specbench.reports.compare_table import signed
 from specbench.reports.history_table import suspects_table
 
@@ -48,6 +49,13 @@ def history_page(runs: Sequence[SiteRun], accepted: Sequence[Accepted], styles: 
     )
 
 
+def _title(metric: str) -> str:
+    """`Step time, ms`; in words where the name is short for them."""
+    figure = METRICS[metric]
+    spelt = {TPS: "Tokens per second", SYNCS_PER_ROUND: "Synchronisations a round"}
+    return spelt.get(figure) or ", ".join(filter(None, [figure.name[0].upper() + figure.name[1:], figure.unit]))
+
+
 def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> LinkTable:
     """Dated steps of a workload, the newest first; commits lead to their first run. `pages`: by run id."""
     steps = [(story.series, step) for story in own for step in story.steps]
@@ -56,7 +64,7 @@ def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> LinkTable:
         (
             _commit(step.after, pages),
             Cell(text=step.after.utc),
-            Cell(text=METRICS[series.metric].title),
+            Cell(text=_title(series.metric)),
             Cell(text=series.arm),
             Cell(text=signed(step.change)),
             Cell(text=f"{step.verdict}{', accepted' * step.accepted}"),
@@ -100,12 +108,12 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
         charts.append(
             Lines(
                 name=f"history-{n + 1}-{metric}".replace("_", "-"),
-                title=METRICS[metric].title,
+                title=_title(metric),
                 description="A point a commit, medians over its runs. Upright dashes: a step, or another machine."
                 + " Where lines lie on each other only the last is seen." * _coincide(frame),
                 frame=frame,
                 x_title="commit, the oldest 1",
-                y_title=METRICS[metric].title,
+                y_title=_title(metric),
                 styles=styles.of(frame["series"]),
                 marks=event_marks(mine, MAX_MARKS),
             )

@@ -149,7 +149,9 @@ def test_a_figure_of_another_package(site, tmp_path):
         "figure: 'bare' of other-figures 1: other_figures:BARE is not a figure of that key with an of_block",
         "figure: 'tps' is registered by specbench-harness and by other-figures 1; uninstall all but one",
     ]
-    assert listed["figures"]["longest"]["definition"] == "most tokens" and listed["figures"]["tps"]["unit"] == "tokens/s"
+    assert (
+        listed["figures"]["longest"]["definition"] == "most tokens" and listed["figures"]["tps"]["unit"] == "tokens/s"
+    )
     words = [*TOY_RUN.split(), "--output-dir", str(tmp_path), "--dataset-name", "random", "--num-prompts", "2"]
     words += ["--random-input-len", "8", "--random-output-len", "4", "--ignore-eos", "--max-model-len", "64"]
     result = CliRunner().invoke(app, words, prog_name="specbench")

@@ -1,10 +1,36 @@
-"""Every figure of the registry: complete, found by its key, and there where it says."""
+"""Every figure of the registry: complete, found by its key, and in the place that it names."""
 
 from __future__ import annotations
 
-from toy.frames import frame
+from run_samples import chain_block, frame
 
+from specbench.harness.history.points import METRICS
 from specbench.harness.judge.policy import COUNTED_GATES
-from specbench.harness.metrics.figures import HIGHER, LOWER, OWN, TPOT_MS
+from specbench.harness.judge.timed import TIMED_GATES
+from specbench.harness.metrics.block_figures import block_figures
+from specbench.harness.metrics.figures import COMPARED, COUNTED, HIGHER, LOWER, OWN
 from specbench.harness.metrics.metrics import block_metrics
 from specbench.harness.registry import FIGURES, figure
+from specbench.harness.store.schema import Frames
+
+
+def test_each_is_complete_and_found_by_its_key():
+    assert [figure(key) for key in FIGURES.own] == list(OWN)
+    for own in OWN:
+        assert own.name and own.definition and own.source and own.better in (LOWER, HIGHER), own.key
+        assert own.key.endswith("_ms") == (own.unit == "ms"), own.key
+
+
+def test_each_stands_where_it_says_among_the_figures_of_a_block():
+    tables = {name: frame(name, rows) for name, rows in chain_block([4, 0, 2], num_requests=1).items()}
+    of_block = block_metrics(**tables).values
+    assert [own.key for own in OWN if own.block and of_block[own.block] is None] == []
+    ((_, of_comparison),) = block_figures(Frames(**tables)).items()
+    for own in COMPARED:
+        assert of_comparison[own.block] == of_block[own.block] is not None, own.key
+
+
+def test_gates_and_histories_are_of_figures_of_the_registry():
+    assert set(COUNTED_GATES) == {"certificate", *(own.key for own in COUNTED)}
+    assert list(TIMED_GATES) == [own.key for own in COMPARED]
+    assert set(METRICS) < set(FIGURES.own)
