@@ -14,3 +14,7 @@ class ExitCode(IntEnum):
     NOT_COMPARABLE = 5
     WRONG = 6  # outputs that must not differ do
     INTERRUPTED = 130
+
+
+class NotComparableError(ValueError):
+    """Ends with ExitCode.NOT_COMPARABLE: the sides differ in what must be the same for their figures to be compared."""

@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from specbench.harness.exit_codes import ExitCode
-from specbench.harness.judge.comparable import NotComparableError
+from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.run.interrupts import StoppedAtOnce
 
 from .ab import ab

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specbench.harness.exit_codes import ExitCode
+from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
 from specbench.harness.experiments.ab_watch import GpuProbe, Watch
-from specbench.harness.judge.comparable import NotComparableError, differences
+from specbench.harness.judge.comparable import differences
 from specbench.harness.store.ab_blocks import BlockRecord, add_record, missing_blocks
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
 from specbench.harness.store.run_directory import RunDirectory

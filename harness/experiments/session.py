@@ -11,15 +11,17 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeGuard, TypeVar
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.interrupts import StoppedAtOnce, interruptible
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.run_lock import run_lock
 from specbench.harness.spec.options import OutputOptions
-from specbench.harness.store.run_record import RunRecord
-from specbench.harness.store.sweep_record import SweepRecord
+
+if TYPE_CHECKING:
+    from specbench.harness.store.run_record import RunRecord
+    from specbench.harness.store.sweep_record import SweepRecord
 
 INTERRUPTED = "interrupted"
 _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)

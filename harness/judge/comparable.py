@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+from specbench.harness.exit_codes import NotComparableError
 from specbench.harness.judge.keys import UNKNOWN, Described, Mismatch, mismatches
 from specbench.harness.spec.run_config import RunConfig
 from specbench.workloads.base import WorkloadRequest
@@ -20,10 +21,6 @@ _LOAD = (
     "seed",
 )
 _PROMPTS = fields(WorkloadRequest)
-
-
-class NotComparableError(ValueError):
-    """The sides differ in what must be the same for their figures to be compared."""
 
 
 def differences(a: Described, b: Described) -> list[str]:
