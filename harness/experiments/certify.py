@@ -43,7 +43,7 @@ def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress
         if options.given & _SETTINGS:
             raise ValueError("run: a certificate goes on with its own settings; drop --temperature and --num-seeds")
         settings = settings_of(stored)
-    return certify(directory.record.measured_config, settings, directory, progress)
+    return certify(directory.config_to_go_on(), settings, directory, progress)
 
 
 def certify(

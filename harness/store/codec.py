@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +36,14 @@ def _from_text(kind: type[object], value: object) -> object:
     if kind is Path and isinstance(value, str):
         return Path(value)
     raise ValueError(f"Expected `{kind.__name__}`, got {value!r}")
+
+
+def check_known(kind: type, raw: object, where: str) -> None:
+    """ValueError where plain data has fields that `kind` lacks: something else was asked for than is understood."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    unknown = sorted(raw.keys() - names) if isinstance(raw, dict) else []
+    if unknown:
+        raise ValueError(f"{where}: {', '.join(unknown)}: not known to this version; use the specbench that wrote it")
 
 
 def write_document(file: Path, value: object) -> None:

@@ -51,7 +51,8 @@ def _config(old: _Table) -> _Table | None:
         return None
     new = {name: value for name, value in old.items() if name not in ("measured_by", "workload")}
     # The workload was a table of its own, and infinity stood as null.
-    new |= {_NESTED.get(name, name): value for name, value in _table(old.get("workload")).items()}
+    workload = _table(old.get("workload"))  # its vocab_size is the model's
+    new |= {_NESTED.get(name, name): value for name, value in workload.items() if name != "vocab_size"}
     return {**new, "request_rate": "inf" if old.get("request_rate") is None else old["request_rate"]}
 
 

@@ -23,10 +23,10 @@ from specbench.harness.spec.arm_setup import ArmSetup
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts
 from specbench.harness.store.block_store import Block, BlockStore
-from specbench.harness.store.codec import checked_schema, from_document, read_object, write_document
+from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object, write_document
 from specbench.harness.store.directories import directory_name, utc
 from specbench.harness.store.environment import Environment, collect_environment, git_state
-from specbench.harness.store.files import sha256_file
+from specbench.harness.store.files import Json, sha256_file
 from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run
 from specbench.harness.store.results import Results
@@ -113,6 +113,12 @@ class RunDirectory:
         self._store.write(arm, repeat, tables, error=None)
         self._store.drop_journal(arm, repeat)
         self._update_arms()
+
+    def config_to_go_on(self) -> RunConfig:
+        """To measure more of a stored run. ValueError for one without, or with options that are not known here."""
+        file = self.path / FILE
+        check_known(RunConfig, _stored(file).get("config"), f"{file}: config")
+        return self._record.measured_config
 
     def begin_block(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
         """A block whose rows come one by one and are on disk at once; `finish_block` stores it whole."""
@@ -244,15 +250,18 @@ class RunDirectory:
 
 def read_run_record(file: Path) -> RunRecord:
     """ValueError naming file and field for a record that is damaged or of a schema that nothing here reads."""
-    raw = read_object(file)
-    if raw.get("schema") == OLD_RUN_SCHEMA:
-        raw = migrated_run(raw, RUN_SCHEMA)
-    record = from_document(RunRecord, checked_schema(raw, RUN_SCHEMA, file), str(file))
+    record = from_document(RunRecord, _stored(file), str(file))
     # What leads out of the directory: others copy it by these names and read them.
     check_name(record.run_id, f"{file}: run_id")
     for name in record.files:
         path_inside(file.parent, name, f"{file}: files")
     return record
+
+
+def _stored(file: Path) -> dict[str, Json]:
+    raw = read_object(file)
+    raw = migrated_run(raw, RUN_SCHEMA) if raw.get("schema") == OLD_RUN_SCHEMA else raw
+    return checked_schema(raw, RUN_SCHEMA, file)
 
 
 def _arm_status(num_blocks: int, num_failed: int) -> str:

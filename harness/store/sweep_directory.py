@@ -17,7 +17,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from specbench.harness.store.codec import checked_schema, from_document, read_object, write_document
+from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object, write_document
 from specbench.harness.store.directories import directory_name, utc
 from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep
 from specbench.harness.store.purpose import Purpose, SweepPoint
@@ -66,6 +67,7 @@ class SweepDirectory:
         raw = read_object(file)
         if raw.get("schema") == OLD_SWEEP_SCHEMA:
             raw = migrated_sweep(raw, SWEEP_SCHEMA)
+        check_known(RunConfig, raw.get("config"), f"{file}: config")
         return cls(directory, from_document(SweepRecord, checked_schema(raw, SWEEP_SCHEMA, file), str(file)))
 
     @property

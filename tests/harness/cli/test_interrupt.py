@@ -106,7 +106,7 @@ def unfinished(section: str, **changes):
 
 
 REFUSED = {
-    "another version's config": (lambda m: m["config"].update(colour=1), "was not written by this version"),
+    "another version's config": (lambda m: m["config"].update(colour=1), "config: colour: not known to this version"),
     "other prompts": (unfinished("workload", sha256="f" * 64), "was measured on prompts ffffffffffff"),
     "another model": (unfinished("model", dtype="bfloat16"), "the model's dtype 'bfloat16', it is now 'float32'"),
     "another machine": (unfinished("environment", hardware={"cpu": {"model": "Z80"}}), "was measured on Z80"),

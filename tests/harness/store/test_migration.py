@@ -40,6 +40,7 @@ def test_what_a_run_was_is_kept(run):
     assert [arm.warmup for arm in record.arms] == [arm["config"]["warmup"] for arm in raw["arms"]]
     assert [arm.config.num_drafts for arm in record.arms] == [arm["config"]["num_drafts"] for arm in raw["arms"]]
     assert record.config is not None and record.config.request_rate == math.inf
+    assert RunDirectory.open(run).config_to_go_on() == record.config
     assert record.config.arms[-1].options == raw["config"]["arms"][-1]["options"]
     assert list(record.files) == list(raw["files"])
     assert set(record.forwards) == set(raw.get("forwards", {}))
