@@ -7,7 +7,6 @@ checkout must know them by its own files, whatever version is installed beside i
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib
@@ -16,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, TypeVar
 
-from specbench.harness.metrics import figures
 from specbench.harness.text import nearest
 
 T = TypeVar("T", bound="StrategyKind")
@@ -171,7 +169,11 @@ WORKLOADS = Table(
     },
 )
 
-FIGURES = Table("specbench.figures", {own.key: f"{figures.__name__}:{own.key.upper()}" for own in figures.OWN})
+_OWN_FIGURES = """step_ms tokens_per_step tpot_ms tps ttft_ms acceptance_length syncs_per_round launches_per_round
+graph_share same_output failed_requests accuracy itl_ms tokens_per_forward"""
+FIGURES = Table(
+    "specbench.figures", {key: f"specbench.harness.metrics.figures:{key.upper()}" for key in _OWN_FIGURES.split()}
+)
 
 TABLES = (ENGINES, STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS, FIGURES)
 
@@ -194,13 +196,13 @@ def lookup(table: Table, name: str, kind: str) -> Any:
         raise ValueError(f"{kind}: {name!r} of {owners[0]} cannot be imported: {reason}") from error
 
 
-def plug_ins() -> list[str]:
-    """One line for each name of another package: where it is from, or why it cannot be used. Imports all of them."""
+def plug_ins(checks: Mapping[str, Callable[[str], object]]) -> list[str]:
+    """One line for each name of another package: where it is from, or why it cannot be used. Imports all of them.
+    `checks`: by group, what loads a name where more than its import can be wrong."""
     lines = []
-    own_checks: dict[str, Callable[[str], object]] = {STRATEGIES.group: strategy_class, FIGURES.group: figure}
     for table in TABLES:
         kind = table.group.removeprefix("specbench.")
-        load = own_checks.get(table.group) or functools.partial(lookup, table, kind=kind)
+        load = checks.get(table.group) or functools.partial(lookup, table, kind=kind)
         for name in table.foreign:
             try:
                 load(name)
@@ -229,25 +231,6 @@ def declared_strategies() -> list[type[StrategyKind]]:
             if name in STRATEGIES.own:
                 raise
     return sorted(found, key=lambda kind: kind.takes_head)
-
-
-def figure(key: str) -> figures.Figure:
-    """ValueError as from `lookup`, and for what is not a figure of that key; another package's has an `of_block`."""
-    found = lookup(FIGURES, key, "figure")
-    if not (isinstance(found, figures.Figure) and found.key == key and (key in FIGURES.own or found.of_block)):
-        owner = FIGURES.owners(key)[0]
-        raise ValueError(f"figure: {key!r} of {owner}: {FIGURES[key]} is not a figure of that key with an of_block")
-    return found
-
-
-def foreign_figures() -> list[figures.Figure]:
-    """Those of other packages that can be used, under a name of their own among the figures of a block; `plug_ins` says
-    why the rest cannot."""
-    found = []
-    for key in FIGURES.foreign:
-        with contextlib.suppress(ValueError):
-            found.append(dataclasses.replace(figure(key), block=f"figures.{key}"))
-    return found
 
 
 def head_strategy() -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specbench.harness.metrics.figures import OWN
-from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS, foreign_figures, plug_ins
+from specbench.harness.metrics.registered import figure, foreign_figures
+from specbench.harness.registry import ATTENTION_BACKENDS, FIGURES, STRATEGIES, WORKLOADS, plug_ins, strategy_class
 from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, Refused, allowed, resolve
 from specbench.harness.spec.plans import PARTS, PLANS
 from specbench.harness.spec.recipe_files import base_summaries, recipe_summaries
@@ -66,7 +67,7 @@ def list_choices(
         "device": device,
         "strategies": list(STRATEGIES),
         "workloads": list(WORKLOADS),
-        "plug_ins": plug_ins(),
+        "plug_ins": plug_ins({STRATEGIES.group: strategy_class, FIGURES.group: figure}),
         "recipes": recipe_summaries(),
         "bases": base_summaries(),
         "attention_backends": list(ATTENTION_BACKENDS),

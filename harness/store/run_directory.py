@@ -15,7 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -191,19 +191,6 @@ class RunDirectory:
         """ValueError for a run of profiles, before anything reads it as measured or begins to measure in it."""
         if self._record.profile is not None:
             raise ValueError(f"{self.path}: holds profiles and no figures; see them with specbench profile show")
-
-    def config_to_go_on(self) -> RunConfig:
-        """What the run was asked to measure. ValueError where it was asked for something that this version does not
-        know: the rest of the run would be measured without it."""
-        raw = read_object(self.path / FILE)
-        config = raw.get("config")
-        unknown = sorted(set(config) - {field.name for field in fields(RunConfig)}) if isinstance(config, dict) else []
-        if raw.get("schema") == RUN_SCHEMA and unknown:
-            raise ValueError(
-                f"resume: {self.path / FILE} was not written by this version, its config has {', '.join(unknown)}; use "
-                "the specbench that wrote it"
-            )
-        return self._record.measured_config
 
     def done_blocks(self) -> set[Block]:
         """Blocks that were measured; failed ones are not among them, so that a resumed run tries them again."""

@@ -63,7 +63,9 @@ def test_an_engine_is_found_in_its_group(site):
     install(site, "other-engine", "3", {"specbench.engines": {"abacus": "collections:Counter"}})
     from collections import Counter
 
-    assert lookup(ENGINES, "abacus", "engine") is Counter and plug_ins() == ["engines: abacus of other-engine 3"]
+    assert lookup(ENGINES, "abacus", "engine") is Counter and plug_ins({STRATEGIES.group: strategy_class}) == [
+        "engines: abacus of other-engine 3"
+    ]
 
 
 def test_ours_come_first_and_what_is_gone_is_gone(site, monkeypatch):
@@ -86,7 +88,7 @@ def test_a_name_of_two_packages_is_refused_with_both(site):
         strategy_class("twin")
     with pytest.raises(ValueError, match="'ngram' is registered by specbench-harness and by one 1; uninstall"):
         strategy_class("ngram")
-    assert len(plug_ins()) == 2 and strategy_class("eagle").name == "eagle"
+    assert len(plug_ins({STRATEGIES.group: strategy_class})) == 2 and strategy_class("eagle").name == "eagle"
 
 
 def test_what_cannot_be_imported_is_a_line_and_an_error_when_it_is_used(site):

@@ -10,7 +10,8 @@ from specbench.harness.judge.timed import TIMED_GATES
 from specbench.harness.metrics.block_figures import block_figures
 from specbench.harness.metrics.figures import COMPARED, COUNTED, HIGHER, LOWER, OWN
 from specbench.harness.metrics.metrics import block_metrics
-from specbench.harness.registry import FIGURES, figure
+from specbench.harness.metrics.registered import figure
+from specbench.harness.registry import FIGURES
 from specbench.harness.store.schema import Frames
 
 

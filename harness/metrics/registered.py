@@ -1,0 +1,28 @@
+"""Figures by their keys, other packages' too."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from specbench.harness.metrics.figures import Figure
+from specbench.harness.registry import FIGURES, lookup
+
+
+def figure(key: str) -> Figure:
+    """ValueError as from `lookup`, and for what is not a figure of that key; another package's has an `of_block`."""
+    found = lookup(FIGURES, key, "figure")
+    if not (isinstance(found, Figure) and found.key == key and (key in FIGURES.own or found.of_block)):
+        owner = FIGURES.owners(key)[0]
+        raise ValueError(f"figure: {key!r} of {owner}: {FIGURES[key]} is not a figure of that key with an of_block")
+    return found
+
+
+def foreign_figures() -> list[Figure]:
+    """Those of other packages that can be used, under a name of their own among the figures of a block; `plug_ins` says
+    why the rest cannot."""
+    found = []
+    for key in FIGURES.foreign:
+        with contextlib.suppress(ValueError):
+            found.append(replace(figure(key), block=f"figures.{key}"))
+    return found
