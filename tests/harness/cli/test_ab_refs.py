@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from specbench.harness.experiments.ab_code import (
     resolve_ref,
     worktree,
 )
-from specbench.harness.store.environment import git_state
+from specbench.harness.store.environment import GitState, git_state
 from specbench.harness.store.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
@@ -124,10 +125,10 @@ def test_ctrl_c_ends_the_process_at_work(words, checkout, only_run, runs):
 
 def test_revisions_of_the_same_files_are_the_same_code(checkout):
     first, same, other = (
-        {"sha": resolve_ref(checkout, ref), "dirty": False, "branch": ""} for ref in ("first", "same", "other")
+        GitState(sha=resolve_ref(checkout, ref), dirty=False, branch="") for ref in ("first", "same", "other")
     )
     assert code_identity(first, checkout) == code_identity(same, checkout) != code_identity(other, checkout)
-    assert code_identity({**first, "dirty": True}, checkout) not in (code_identity(first, checkout), "installed")
+    assert code_identity(replace(first, dirty=True), checkout) not in (code_identity(first, checkout), "installed")
     assert code_identity(None, checkout) == "installed"
 
 
