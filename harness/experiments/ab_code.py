@@ -51,6 +51,9 @@ def worktree(checkout: Path, sha: str) -> Iterator[Path]:
             except subprocess.CalledProcessError as error:
                 said = " ".join(error.stderr.split())
                 raise ValueError(f"ref: {sha} cannot be checked out beside {checkout}: {said}") from error
+            # A revision in which `specbench` was a namespace: whatever package of that name is installed would hide it.
+            if (path / NAMESPACE / "specbench").is_dir():
+                (path / NAMESPACE / "specbench" / "__init__.py").touch()
             yield path
         finally:  # not `worktree remove`, whose own failure would hide what happened above
             shutil.rmtree(path, ignore_errors=True)
