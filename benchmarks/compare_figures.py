@@ -39,7 +39,7 @@ ADDED: tuple[str, ...] = (
     r"/run/(results|profile|imported|ab)$",  # null: nothing of the kind
     r"/run/purpose/\w+$",
     r"/run/arms/\d+/(graph_parts|engine)$",
-    r"/config/(hf_\w+|dataset_path)$",
+    r"/config/(hf_\w+|dataset_path|engine)$",
     "/code_state$",
 )
 """Regular expressions of new paths that are added on purpose."""
