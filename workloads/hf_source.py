@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -69,14 +70,16 @@ def load_splits(where: str, subset: str | None, **which: str) -> Mapping[str, Da
     from datasets import get_dataset_config_names, load_dataset
 
     # Before 4.0 of `datasets`, which dropped scripts, it asks on the terminal where this is not said.
-    says_trust = "trust_remote_code" in inspect.signature(load_dataset).parameters
-    trust: dict[str, bool] = {"trust_remote_code": False} if says_trust else {}
+    load, names_of = load_dataset, get_dataset_config_names
+    if "trust_remote_code" in inspect.signature(load_dataset).parameters:
+        load = functools.partial(load_dataset, trust_remote_code=False)
+        names_of = functools.partial(get_dataset_config_names, trust_remote_code=False)
     with readable(where):
         try:
             locks = str(cache_root() / "derived")  # all that streaming keeps there
-            return load_dataset(where, subset, streaming=True, cache_dir=locks, **which, **trust)
+            return load(where, subset, streaming=True, cache_dir=locks, **which)
         except ValueError:
-            names = get_dataset_config_names(where, **which, **trust)
+            names = names_of(where, **which)
             if subset in names or (subset is None and len(names) == 1):
                 raise
             wrong = f"hf_subset {subset!r} does not exist" if subset else "hf_subset must be given"
