@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specbench.harness.metrics import figures
-from specbench.harness.metrics.metrics import foreign_figures
+from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.accuracy_columns import accuracy_columns
 from specbench.reports.certificate_marks import NOT_LOSSLESS

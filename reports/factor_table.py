@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.harness.metrics.figures import STEP_MS, SYNCS_PER_ROUND, TPOT_MS, TPS
-from specbench.harness.spec.purposes import Ablation, AblationRow
+from specbench.harness.spec.table_records import Ablation, AblationRow
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, tps_spread
 from specbench.reports.result_table import ResultTable, against, block_ratio, change, factor, tpot_delta

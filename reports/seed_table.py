@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, SAME_OUTPUT, SYNCS_PER_ROUND, TPOT_MS, TPS
-from specbench.harness.spec.purposes import RecipeRecord
+from specbench.harness.spec.table_records import RecipeRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import ArmSummary, Speedup
 from specbench.harness.text import nearest

@@ -47,7 +47,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.text",
         "harness.history",
         "harness.roofline.of_run",
-        "harness.spec.purposes",
+        "harness.spec.table_records",
         "workloads.json_values",
     ),
 }

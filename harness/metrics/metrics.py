@@ -20,7 +20,7 @@ from specbench.harness.metrics.accounting import (
     step_table,
 )
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
-from specbench.harness.metrics.registered import foreign_figures as foreign_figures
+from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.metrics.speedup import speedup
 from specbench.harness.registry import BASELINE as BASELINE
 from specbench.harness.stats.spread import Spread, spread, under

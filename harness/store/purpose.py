@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.harness.spec.purposes import Ablation, RecipeRecord
+from specbench.harness.spec.table_records import Ablation, RecipeRecord
 from specbench.harness.store.evaluation_record import EvaluationRecord
 
 

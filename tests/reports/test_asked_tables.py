@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from run_samples import SAMPLING, begun, chain_block
 
-from specbench.harness.spec.purposes import Ablation, AblationRow, RecipeRecord, RecipeRow
 from specbench.harness.spec.recipe_files import Report
+from specbench.harness.spec.table_records import Ablation, AblationRow, RecipeRecord, RecipeRow
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.factor_table import factor_table
