@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from specbench.harness.checkpoints.shipped_heads import shipped_names
 from specbench.harness.registry import default_arms
-from specbench.harness.spec.table_records import Ablation, AblationRow, RecipeRecord, RecipeRow
 
 from .ablation import factor_notes, factor_rows, parse_factors
 from .arm import STRATEGY_KEYS, ArmConfig, parse_arm, with_own_keys
@@ -15,6 +14,7 @@ from .measured_acceptance import find_measured, with_measured_rates
 from .options import Conditions, RunOptions
 from .recipe_files import Base, Recipe
 from .run_config import RunConfig
+from .table_records import Ablation, AblationRow, RecipeRecord, RecipeRow
 from .variant import CheckArm, Variant, measured_once, with_switches
 
 

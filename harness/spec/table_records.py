@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specbench.harness.spec.recipe_files import Report
+from .recipe_files import Report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
