@@ -1,8 +1,8 @@
 """Names to lazily imported things: nothing is imported until its name is used, so `--help` and `list` stay fast.
 
-A new strategy, attention backend, workload or engine is one file and one line here, or an entry point of another
-package, in the group `specbench.strategies`, `specbench.attention_backends` and so on. Our own are not entry points: a
-checkout must know them by its own files, whatever version is installed beside it.
+A new strategy, attention backend, workload or engine is one file and one line of built_in.toml, or an entry point of
+another package, in the group `specbench.strategies`, `specbench.attention_backends` and so on. Our own are not entry
+points: a checkout must know them by its own files, whatever version is installed beside it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import importlib
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from specbench.harness.text import nearest
+from specbench.harness.text import nearest, tomllib
 
 T = TypeVar("T", bound="StrategyKind")
 
@@ -116,66 +117,14 @@ class StrategyKind:
         return cls(**values)
 
 
-ENGINES = Table("specbench.engines", {"specbench": "specbench.harness.engines.native.engine:NativeEngine"})
-
-STRATEGIES = Table(
-    "specbench.strategies",
-    {
-        "no-spec": "specbench.strategies.no_spec:NoSpec",
-        "eagle": "specbench.strategies.eagle:Eagle",
-        "eagle-topk": "specbench.strategies.eagle_topk:EagleTopk",
-        "naive-eagle": "specbench.strategies.naive_eagle:NaiveEagle",
-        "ngram": "specbench.strategies.ngram:Ngram",
-        "draft-model": "specbench.strategies.draft_model:DraftModel",
-    },
-)
+_BUILT_IN = tomllib.loads(Path(__file__).with_name("built_in.toml").read_text(encoding="utf-8"))
+ENGINES, STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS, FIGURES = TABLES = [
+    Table(f"specbench.{kind}", _BUILT_IN[kind])
+    for kind in ("engines", "strategies", "attention_backends", "state_updates", "workloads", "figures")
+]
 BASELINE = next(iter(STRATEGIES.own))
 """The first of the table: every speed-up is measured against the first arm that runs it, in the same run. Readers of
 stored runs know it without an import."""
-
-ATTENTION_BACKENDS = Table(
-    "specbench.attention_backends",
-    {
-        "torch": "specbench.kernels.attention.torch_attention:TorchAttention",
-        "triton": "specbench.kernels.attention.triton_attention:TritonAttention",
-        "flash-attention": "specbench.kernels.attention.flash_attention:FlashAttention",
-        "flashinfer": "specbench.kernels.attention.flashinfer_attention:FlashInferAttention",
-        "flashinfer-xqa": "specbench.kernels.attention.flashinfer_xqa:FlashInferXqa",
-    },
-)
-
-STATE_UPDATES = Table(
-    "specbench.state_updates",
-    {
-        "fused": "specbench.kernels.state_update:FusedStateUpdate",
-        "torch": "specbench.kernels.torch_update:TorchStateUpdate",
-    },
-)
-
-WORKLOADS = Table(
-    "specbench.workloads",
-    {
-        "sharegpt": "specbench.workloads.sharegpt:load",
-        "sharegpt-held-out": "specbench.workloads.held_out:load",
-        "gsm8k": "specbench.workloads.gsm8k:load",
-        "gsm8k-train": "specbench.workloads.gsm8k:load",
-        "gsm-symbolic": "specbench.workloads.gsm_symbolic:load",
-        "random": "specbench.workloads.random_lengths:load",
-        "sharegpt-lengths": "specbench.workloads.sharegpt_lengths:load",
-        "jsonl": "specbench.workloads.jsonl:load",
-        "hf": "specbench.workloads.hf:load",
-        "mt-bench": "specbench.workloads.questions:load_mt_bench",
-        "humaneval": "specbench.workloads.questions:load_humaneval",
-    },
-)
-
-_OWN_FIGURES = """step_ms tokens_per_step tpot_ms tps ttft_ms acceptance_length syncs_per_round launches_per_round
-graph_share same_output failed_requests accuracy itl_ms tokens_per_forward"""
-FIGURES = Table(
-    "specbench.figures", {key: f"specbench.harness.metrics.figures:{key.upper()}" for key in _OWN_FIGURES.split()}
-)
-
-TABLES = (ENGINES, STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS, FIGURES)
 
 
 def lookup(table: Table, name: str, kind: str) -> Any:

@@ -10,9 +10,9 @@ from collections.abc import Collection
 from typing import TypeGuard
 
 if sys.version_info >= (3, 11):
-    import tomllib as tomllib
+    import tomllib
 else:
-    pass
+    import tomli as tomllib  # noqa: F401  its users import it from here
 
 
 def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
