@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -210,3 +212,11 @@ def test_light_modules_do_not_load_heavy_ones(module, heavy):
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / ".ns"), "PATH": "/usr/bin"}, check=False
     )
     assert done.returncode == 0
+
+
+def test_toml_is_read_on_the_oldest_python_too(monkeypatch):
+    """Python 3.10 has no tomllib; the package tomli is required there."""
+    tomli = ModuleType("tomli")
+    monkeypatch.setitem(sys.modules, "tomli", tomli)
+    monkeypatch.setattr(sys, "version_info", (3, 10))
+    assert runpy.run_path(str(ROOT / "harness" / "text.py"))["tomllib"] is tomli
