@@ -12,7 +12,7 @@ import pandas as pd
 from specbench.harness.metrics.acceptance import acceptance_metrics
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, accuracy_figures
 from specbench.harness.metrics.latency import tpot_by_request_ms
-from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.registry import BASELINE
 from specbench.harness.stats.spread import mean_interval
 from specbench.harness.store.evaluation_record import EvaluationRecord
 from specbench.harness.store.results import Acceptance, Score, ScorePair

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.registry import BASELINE
 from specbench.harness.spec.arm import ArmConfig
 
 _PLAIN = {"graph": "none", "sync": "single", "state_update": "torch"}

@@ -13,8 +13,8 @@ import torch
 
 from specbench.harness.engines.base import Deployment
 from specbench.harness.engines.load import PromptRequest
-from specbench.harness.metrics.metrics import BASELINE
 from specbench.harness.models.llama import LlamaModel
+from specbench.harness.registry import BASELINE
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.sampling import SamplingParams

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from specbench.harness.engines.base import Engine, Model, ResolvedArm
 from specbench.harness.engines.load import PromptRequest
 from specbench.harness.metrics.accuracy import accuracy_figures
-from specbench.harness.metrics.metrics import BASELINE, results
+from specbench.harness.metrics.metrics import results
+from specbench.harness.registry import BASELINE
 from specbench.harness.run.deployments import Deployments
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.prepare import first_line

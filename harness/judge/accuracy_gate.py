@@ -15,7 +15,7 @@ from specbench.harness.judge.gate_result import Checked, GateResult
 from specbench.harness.judge.limits import fraction, key, percent
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, DIRECTION, paired, with_direction
 from specbench.harness.metrics.figures import ACCURACY
-from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.registry import BASELINE
 from specbench.harness.stats.paired import holm
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.store.results import ItemPairs

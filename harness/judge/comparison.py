@@ -11,7 +11,7 @@ from specbench.harness.judge.machine_noise import NoiseFloors
 from specbench.harness.judge.outputs import same_outputs
 from specbench.harness.judge.stored import Problem, StoredRun
 from specbench.harness.metrics.figures import COMPARED
-from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.registry import BASELINE
 from specbench.harness.stats.verdict import (
     EXPLORATORY,
     IMPROVED,

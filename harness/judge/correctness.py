@@ -15,7 +15,7 @@ from specbench.harness.judge.limits import flag, fraction, key, number, percent
 from specbench.harness.judge.outputs import same_outputs
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.figures import FAILED_REQUESTS, SAME_OUTPUT
-from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.registry import BASELINE
 
 _CERTIFICATE = "certificate.json"
 

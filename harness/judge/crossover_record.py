@@ -13,7 +13,7 @@ import numpy as np
 
 from specbench.harness.judge.crossover_samples import LoadPoint, PointBlocks, measured, paired_blocks, point_blocks
 from specbench.harness.metrics.figures import TPOT_MS, TPS
-from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.registry import BASELINE
 from specbench.harness.stats.crossover import (
     Array,
     Draws,

@@ -22,7 +22,7 @@ from specbench.harness.metrics.accounting import (
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.metrics.speedup import speedup
-from specbench.harness.registry import BASELINE as BASELINE
+from specbench.harness.registry import BASELINE
 from specbench.harness.stats.spread import Spread, spread, under
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import sha256_file

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.harness.metrics.accounting import step_table
-from specbench.harness.metrics.metrics import BASELINE
+from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.roofline_record import Forwards, Machine
 from specbench.harness.store.run_record import RunRecord

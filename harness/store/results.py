@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from specbench.harness.stats.spread import Spread
 
@@ -190,7 +190,7 @@ class Results:
     """Derived once, when a run is closed. `accuracy`: of a run whose arms were scored."""
 
     arms: tuple[ArmSummary, ...] = ()
-    blocks: tuple[StoredBlock, ...] = field(default=())
+    blocks: tuple[StoredBlock, ...] = ()
     accuracy: AccuracyFigures | None = None
 
     def by_block(self) -> dict[tuple[str, int], BlockFigures]:

@@ -78,11 +78,6 @@ class ForwardShape:
                 raise ValueError(f"shape.{field.name}: {value!r} is not allowed; must be a whole number >= {least}")
 
     @property
-    def weight_bytes(self) -> int:
-        """What every pass reads: W of the reference formula, lm_head included."""
-        return (self.layer_params + self.head_params) * self.number_bytes
-
-    @property
     def kv_bytes_per_token(self) -> int:
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.number_bytes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -46,10 +46,10 @@ class _Same:
 _NEEDED = _Needed()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `default` is used for rows that leave it out; a column without one must be given. `fact`: what an
-    engine must know to fill it; null without."""
+    """`default`: for rows that leave the column out; without one they must give it. `fact`: what an engine must know to
+    fill it; null without. `is_newer`: files of earlier versions lack it."""
 
     name: str
     type: pa.DataType
@@ -60,55 +60,43 @@ class Column:
     is_newer: bool = False
 
 
-def _column(
-    name: str,
-    type_: pa.DataType,
-    doc: str,
-    default: Value | _Same | _Needed = _NEEDED,
-    allowed: tuple[str, ...] | None = None,
-    fact: Fact | None = None,
-    is_newer: bool = False,
-) -> Column:
-    return Column(name=name, type=type_, doc=doc, default=default, allowed=allowed, fact=fact, is_newer=is_newer)
-
-
 _BLOCK = (
-    _column("arm", pa.string(), "label of the arm"),
-    _column("repeat", pa.int32(), "which repeat of the arm, from 0"),
+    Column("arm", pa.string(), "label of the arm"),
+    Column("repeat", pa.int32(), "which repeat of the arm, from 0"),
 )
 
 REQUEST_COLUMNS = (
     *_BLOCK,
-    _column("request_id", pa.int64(), "unique within arm and repeat; -1 marks a block that failed as a whole"),
-    _column("prompt_id", pa.string(), "the workload's id of the prompt: pairs requests across arms"),
-    _column("num_prompt_tokens", pa.int32(), "prompt length in tokens"),
-    _column("num_output_tokens", pa.int32(), "tokens kept, the first token and a stop token included"),
-    _column("finish_reason", pa.string(), "stop, length, abort or error", allowed=FINISH_REASONS),
-    _column("error", pa.string(), "message of the error, else empty", default=""),
-    _column("t_submit_ns", pa.int64(), "host clock when the request was handed to the engine"),
-    _column("t_first_ns", pa.int64(), "host clock when the first token was visible to the host"),
-    _column("t_last_ns", pa.int64(), "host clock when the last token was visible to the host"),
-    _column(
+    Column("request_id", pa.int64(), "unique within arm and repeat; -1 marks a block that failed as a whole"),
+    Column("prompt_id", pa.string(), "the workload's id of the prompt: pairs requests across arms"),
+    Column("num_prompt_tokens", pa.int32(), "prompt length in tokens"),
+    Column("num_output_tokens", pa.int32(), "tokens kept, the first token and a stop token included"),
+    Column("finish_reason", pa.string(), "stop, length, abort or error", allowed=FINISH_REASONS),
+    Column("error", pa.string(), "message of the error, else empty", default=""),
+    Column("t_submit_ns", pa.int64(), "host clock when the request was handed to the engine"),
+    Column("t_first_ns", pa.int64(), "host clock when the first token was visible to the host"),
+    Column("t_last_ns", pa.int64(), "host clock when the last token was visible to the host"),
+    Column(
         "t_first_device_ns",
         pa.int64(),
         "completion on the device of the first token, on the host's time line",
         fact=Fact.DEVICE_TIMES,
     ),
-    _column(
+    Column(
         "t_last_device_ns",
         pa.int64(),
         "completion on the device of the last token, on the host's time line",
         fact=Fact.DEVICE_TIMES,
     ),
-    _column("output_token_ids", pa.list_(pa.int32()), "the kept tokens", fact=Fact.TOKEN_IDS),
-    _column(
+    Column("output_token_ids", pa.list_(pa.int32()), "the kept tokens", fact=Fact.TOKEN_IDS),
+    Column(
         "output_sha256",
         pa.string(),
         "hash of the kept tokens, of the text without them",
         default=None,
         fact=Fact.TOKEN_IDS,
     ),
-    _column(
+    Column(
         "output_text",
         pa.string(),
         "the text, of engines that do not tell tokens",
@@ -116,7 +104,7 @@ REQUEST_COLUMNS = (
         fact=Fact.TOKEN_IDS,
         is_newer=True,
     ),
-    _column(
+    Column(
         "num_preemptions",
         pa.int32(),
         "how often the request lost its KV pages and was recomputed",
@@ -127,36 +115,36 @@ REQUEST_COLUMNS = (
 
 STEP_COLUMNS = (
     *_BLOCK,
-    _column("step", pa.int64(), "number of the engine step; all rows of a step share its times and sizes"),
-    _column("request_id", pa.int64(), "the request this row is about"),
-    _column("kind", pa.string(), "decode: uniform round; mixed: holds prefill chunks", allowed=STEP_KINDS),
-    _column("is_prefill", pa.bool_(), "this request was in prefill in this step"),
-    _column("t_start_ns", pa.int64(), "host clock at the launch of the step"),
-    _column("t_host_ns", pa.int64(), "host clock when the host saw the step's result"),
-    _column("t_device_ns", pa.int64(), "completion on the device, on the host's time line; the host's own on CPU"),
-    _column("batch_size", pa.int32(), "requests in the step"),
-    _column("num_rows", pa.int32(), "rows of the target forward, padding excluded"),
-    _column("num_padded_rows", pa.int32(), "rows of the target forward, padding included", default=_Same("num_rows")),
-    _column("num_draft_rows", pa.int32(), "rows of the step's first drafter pass; 0 where there is none", default=0),
-    _column("num_proposed", pa.int32(), "drafts offered to verification for this request (tree: nodes without root)"),
-    _column(
+    Column("step", pa.int64(), "number of the engine step; all rows of a step share its times and sizes"),
+    Column("request_id", pa.int64(), "the request this row is about"),
+    Column("kind", pa.string(), "decode: uniform round; mixed: holds prefill chunks", allowed=STEP_KINDS),
+    Column("is_prefill", pa.bool_(), "this request was in prefill in this step"),
+    Column("t_start_ns", pa.int64(), "host clock at the launch of the step"),
+    Column("t_host_ns", pa.int64(), "host clock when the host saw the step's result"),
+    Column("t_device_ns", pa.int64(), "completion on the device, on the host's time line; the host's own on CPU"),
+    Column("batch_size", pa.int32(), "requests in the step"),
+    Column("num_rows", pa.int32(), "rows of the target forward, padding excluded"),
+    Column("num_padded_rows", pa.int32(), "rows of the target forward, padding included", default=_Same("num_rows")),
+    Column("num_draft_rows", pa.int32(), "rows of the step's first drafter pass; 0 where there is none", default=0),
+    Column("num_proposed", pa.int32(), "drafts offered to verification for this request (tree: nodes without root)"),
+    Column(
         "draft_depth", pa.int32(), "longest draft path offered; for a chain all drafts", default=_Same("num_proposed")
     ),
-    _column("num_accepted", pa.int32(), "drafts accepted, before truncation at a stop token or limit"),
-    _column("num_emitted", pa.int32(), "tokens kept for this request from this step"),
-    _column("truncated", pa.bool_(), "fewer tokens kept than accepted + 1"),
-    _column("graph", pa.string(), "how the target forward ran: none, piecewise, full or one", default="none"),
-    _column("num_syncs", pa.int32(), "blocking host synchronisations of the whole step", default=0),
-    _column("syncs", pa.string(), "their names in order, separated by commas", default=""),
+    Column("num_accepted", pa.int32(), "drafts accepted, before truncation at a stop token or limit"),
+    Column("num_emitted", pa.int32(), "tokens kept for this request from this step"),
+    Column("truncated", pa.bool_(), "fewer tokens kept than accepted + 1"),
+    Column("graph", pa.string(), "how the target forward ran: none, piecewise, full or one", default="none"),
+    Column("num_syncs", pa.int32(), "blocking host synchronisations of the whole step", default=0),
+    Column("syncs", pa.string(), "their names in order, separated by commas", default=""),
 )
 
 PHASE_COLUMNS = (
     *_BLOCK,
-    _column("step", pa.int64(), "the engine step"),
-    _column("phase", pa.string(), "verify, accept, draft_first, draft_next, advance, gap, ..."),
-    _column("duration_ns", pa.int64(), "duration of this occurrence; occurrences in one step add up"),
-    _column("instrumented", pa.bool_(), "measured in a separately instrumented capture: shares, never speed"),
-    _column("source", pa.string(), "host_clock, cuda_event or external_event"),
+    Column("step", pa.int64(), "the engine step"),
+    Column("phase", pa.string(), "verify, accept, draft_first, draft_next, advance, gap, ..."),
+    Column("duration_ns", pa.int64(), "duration of this occurrence; occurrences in one step add up"),
+    Column("instrumented", pa.bool_(), "measured in a separately instrumented capture: shares, never speed"),
+    Column("source", pa.string(), "host_clock, cuda_event or external_event"),
 )
 
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -254,5 +242,5 @@ class Frames:
     requests: pd.DataFrame
     steps: pd.DataFrame
     phases: pd.DataFrame
-    arms: tuple[ArmRecord, ...] = field(default=())
+    arms: tuple[ArmRecord, ...] = ()
     partial: tuple[PartialBlock, ...] = ()
