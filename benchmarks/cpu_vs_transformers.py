@@ -15,13 +15,13 @@ from pathlib import Path
 
 import torch
 
-from specbench.harness.checkpoints.source import resolve_model
-from specbench.harness.engine.config import EngineConfig
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.models.loader import load_target
+from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request, SamplingParams
+from specbench.harness.engines.native.models.loader import load_target
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.strategies.no_spec import NoSpec
+from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.base import WorkloadRequest
 from specbench.workloads.sharegpt import load
 from specbench.workloads.tokenizer import load_tokenizer

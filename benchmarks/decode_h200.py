@@ -20,14 +20,14 @@ from pathlib import Path
 
 import torch
 
-from specbench.harness.engine.config import EngineConfig
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.engine.synthetic import parse_acceptance
-from specbench.harness.models.llama import LlamaModel
-from specbench.harness.models.loader import dummy_target
-from specbench.harness.models.score import next_token_logits
+from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request, SamplingParams
+from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.core.synthetic import parse_acceptance
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.loader import dummy_target
+from specbench.harness.engines.native.models.score import next_token_logits
 from specbench.harness.spec.plans import PLANS
 from specbench.kernels.attention.triton_attention import TritonAttention
 from specbench.strategies.naive_eagle import NaiveEagle

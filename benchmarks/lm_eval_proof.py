@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.checkpoints.source import resolve_model
+from specbench.workloads.assets.model_source import resolve_model
 
 FILTERS = ("strict-match", "flexible-extract")
 SIDES = {
@@ -99,7 +99,9 @@ def main() -> int:
     commands = [command(side, asked.items, asked.prompt, source.path, asked.work) for side in SIDES]
     for side, words in zip(SIDES, commands, strict=True):
         if not list((asked.work / side).rglob("samples_gsm8k_*.jsonl")):
-            subprocess.run([sys.executable, "-m", "specbench.harness.accuracy.lm_eval_cli", *words], check=True)
+            subprocess.run(
+                [sys.executable, "-m", "specbench.harness.quality.lm_evaluation.lm_eval_cli", *words], check=True
+            )
     ours, theirs = (read_samples(asked.work / side) for side in SIDES)
     text, ok = report(ours, theirs, commands, f"{source.source}, sha256 {source.sha256[:12]}")
     asked.out.write_text(text.replace(str(Path.home()), "~"), encoding="utf-8")

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import torch
 
-from specbench.harness.checkpoints.shipped_heads import shipped_head_for
-from specbench.harness.checkpoints.source import resolve_model
-from specbench.harness.engine.config import EngineConfig
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.models.loader import load_target
-from specbench.harness.models.score import next_token_logits
+from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request, SamplingParams
+from specbench.harness.engines.native.models.loader import load_target
+from specbench.harness.engines.native.models.score import next_token_logits
 from specbench.harness.registry import strategy_class
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import uniform
 from specbench.kernels.sample import gumbel_ref
+from specbench.workloads.assets.model_source import resolve_model
+from specbench.workloads.assets.shipped_heads import shipped_head_for
 from specbench.workloads.base import Workload, WorkloadRequest
 from specbench.workloads.held_out import load
 from specbench.workloads.tokenizer import load_tokenizer

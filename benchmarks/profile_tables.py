@@ -10,8 +10,8 @@ from typing import Any
 
 import vllm_profiles
 
-from specbench.reports.profile_cells import count, kernel_name, microseconds, phase_name, share
-from specbench.reports.profile_labels import arm_titles
+from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, share
+from specbench.reports.profile.labels import arm_titles
 
 RESULTS = Path(__file__).parent / "results" / "profiles-h200"
 CAUSES = ("host-late", "launch-latency-or-dependency", "back-to-back")

@@ -15,12 +15,12 @@ from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.judge.noise import noise_floor
 from specbench.harness.store.files import write_json
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.crossover_table import crossover_tables, display_names
-from specbench.reports.noise_table import noise_table
-from specbench.reports.result_table import ResultTable
-from specbench.reports.roofline_table import roofline_tables
+from specbench.reports.experiments.crossover_table import crossover_tables, display_names
+from specbench.reports.experiments.noise_table import noise_table
+from specbench.reports.experiments.verdict_table import verdict_table
+from specbench.reports.run.result_table import ResultTable
+from specbench.reports.run.roofline_table import roofline_tables
 from specbench.reports.table import markdown_result
-from specbench.reports.verdict_table import verdict_table
 
 RUNS = Path(__file__).parent / "runs"
 TITLES = {"h200": "One NVIDIA H200", "cpu": "Two cores of a CPU"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.record import Profile
 from specbench.harness.profiling.rules import PhaseRules
-from specbench.reports.profile_cells import count, microseconds, share
+from specbench.reports.profile.cells import count, microseconds, share
 
 TRACES = Path(__file__).parents[1] / "tests" / "harness" / "profiling" / "golden" / "vllm"
 FILES = {

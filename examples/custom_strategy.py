@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import specbench
 from specbench.harness import registry
-from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.strategy import Drafter, EngineResources, Phase, Strategy
-from specbench.harness.models.features import Features
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase, Strategy
+from specbench.harness.engines.native.models.features import Features
 
 OPTIONS = {"dataset_name": "sharegpt", "num_prompts": 20}
 

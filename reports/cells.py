@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from specbench.harness.metrics import figures
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.store.results import Acceptance, ArmSummary
-from specbench.reports.accuracy_columns import accuracy_columns
-from specbench.reports.certificate_marks import NOT_LOSSLESS
-from specbench.reports.graph_columns import VOID, graph_columns
+from specbench.reports.experiments.certificate_marks import NOT_LOSSLESS
+from specbench.reports.run.accuracy_columns import accuracy_columns
+from specbench.reports.run.graph_columns import VOID, graph_columns
 
 if TYPE_CHECKING:
-    from specbench.reports.view import RunView
+    from specbench.reports.run.view import RunView
 
 NOTHING = "-"
 HEADERS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.reports.profile_timeline import Timeline
-from specbench.reports.result_table import ResultTable
+from specbench.reports.profile.timeline import Timeline
+from specbench.reports.run.result_table import ResultTable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

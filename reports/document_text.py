@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from specbench.reports.document import Document, Section
-from specbench.reports.result_table import ResultTable
+from specbench.reports.run.result_table import ResultTable
 from specbench.reports.table import escape_markdown, markdown_table, plain_result, print_result
 
 

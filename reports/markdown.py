@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.cells import milliseconds, number, percent, rates, row_name
+from specbench.reports.run.view import RunView
 from specbench.reports.table import (
     asked_tables,
     escape_markdown,
@@ -13,7 +14,6 @@ from specbench.reports.table import (
     markdown_result,
     markdown_table,
 )
-from specbench.reports.view import RunView
 
 
 def markdown_report(view: RunView, plots: Sequence[str] = ()) -> str:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import row_name
-from specbench.reports.view import RunView
+from specbench.reports.run.view import RunView
 
 # Okabe & Ito (2008); yellow last, it is faint on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#F0E442")

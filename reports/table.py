@@ -10,12 +10,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from specbench.reports.accuracy_table import accuracy_tables
 from specbench.reports.cells import HEADERS, NOTHING, comparison
-from specbench.reports.factor_table import factor_table
-from specbench.reports.result_table import ResultTable
-from specbench.reports.seed_table import seed_table
-from specbench.reports.view import RunView, conventions, footnotes
+from specbench.reports.run.accuracy_table import accuracy_tables
+from specbench.reports.run.factor_table import factor_table
+from specbench.reports.run.result_table import ResultTable
+from specbench.reports.run.seed_table import seed_table
+from specbench.reports.run.view import RunView, conventions, footnotes
 
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 

@@ -12,11 +12,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.host_view import HostView
-from specbench.harness.engine.planning import plan_pass
-from specbench.harness.engine.strategy import DraftHead, EngineResources, Phase
-from specbench.harness.models.features import Features
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.planning import plan_pass
+from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
+from specbench.harness.engines.native.models.features import Features
 
 from .draft_layout import UnpaddedRows, unpadded_rows
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.host_view import HostView
-from specbench.harness.engine.state import send
-from specbench.harness.engine.sync_policy import LaunchSizes
-from specbench.harness.models.forward import AttentionPart, ForwardBatch
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.state import send
+from specbench.harness.engines.native.core.sync_policy import LaunchSizes
+from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata, HostLengths
 
 _ALIGN_BYTES = 16

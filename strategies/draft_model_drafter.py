@@ -16,13 +16,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.host_view import HostView
-from specbench.harness.engine.planning import plan_pass
-from specbench.harness.engine.strategy import EngineResources, Phase
-from specbench.harness.models.features import Features
-from specbench.harness.models.forward import AttentionPart, ForwardBatch
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.planning import plan_pass
+from specbench.harness.engines.native.core.strategy import EngineResources, Phase
+from specbench.harness.engines.native.models.features import Features
+from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.buffers import PassRows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Strategy
 
 from .chain_drafter import ChainDrafter
 

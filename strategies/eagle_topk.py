@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
-from specbench.harness.engine.tree import TreeShape
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Strategy
+from specbench.harness.engines.native.core.tree import TreeShape
 from specbench.kernels.tree_expand import num_candidates
 
 from .tree_drafter import TreeDrafter

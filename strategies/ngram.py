@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.strategy import Drafter, EngineResources, Phase, Strategy
-from specbench.harness.models.features import Features
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase, Strategy
+from specbench.harness.engines.native.models.features import Features
 from specbench.kernels.ngram import ngram_propose
 
 

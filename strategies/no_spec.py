@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.harness.engine.strategy import Drafter, EngineResources, Strategy
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,14 +12,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.host_view import HostView
-from specbench.harness.engine.planning import plan_pass
-from specbench.harness.engine.state import RoundState
-from specbench.harness.engine.strategy import DraftHead, EngineResources, Phase
-from specbench.harness.engine.tree import TreeShape
-from specbench.harness.models.features import Features
-from specbench.harness.models.forward import AttentionPart, ForwardBatch
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.planning import plan_pass
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
+from specbench.harness.engines.native.core.tree import TreeShape
+from specbench.harness.engines.native.models.features import Features
+from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.buffers import PassRows
 from specbench.kernels.tree_build import build_tree

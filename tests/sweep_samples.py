@@ -21,7 +21,7 @@ from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.harness.store.sweep_record import SweepArm, SweepRecord
-from specbench.reports.sweep_report import write_sweep_reports
+from specbench.reports.experiments.sweep_report import write_sweep_reports
 
 LOADS = (1, 8, 64)
 REFUSED = "eagle:k=9"

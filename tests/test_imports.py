@@ -27,16 +27,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "strategies": (
         "kernels",
         # The engine's protocol: what a strategy is given, and the layouts that its passes run over.
-        "harness.engine.strategy",
-        "harness.engine.batch",
-        "harness.engine.host_view",
-        "harness.engine.planning",
-        "harness.engine.state",
-        "harness.engine.sync_policy",
-        "harness.engine.tree",
-        "harness.models.features",
-        "harness.models.forward",
-        "harness.models.llama",
+        *(f"harness.engines.native.core.{n}" for n in ("strategy", "batch", "host_view", "planning", "state")),
+        *(f"harness.engines.native.core.{n}" for n in ("sync_policy", "tree")),
+        *(f"harness.engines.native.models.{n}" for n in ("features", "forward", "llama")),
     ),
     # What was measured, and what was made of it: never what measures.
     "reports": (
@@ -45,9 +38,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.stats",
         "harness.store",
         "harness.profiling.record",
+        "harness.registry",
         "harness.exit_codes",
         "harness.text",
-        "harness.history",
         "harness.roofline.of_run",
         "harness.spec.table_records",
         "workloads.json_values",
@@ -56,20 +49,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 
 # Our own engine, behind the interface of harness/engines/base.py; and the files that may look behind it.
-NATIVE = ("harness.engine", "harness.models", "harness.engines.native")
+NATIVE = ("harness.engines.native",)
 BEHIND_THE_INTERFACE = (
-    "harness/engine/",
-    "harness/models/",
     "harness/engines/native/",
     "harness/training/",
     "harness/roofline/",
     # The certificate's fp32 reference: the target's own weights, multiplied without the engine.
-    "harness/accuracy/certify.py",
-    "harness/accuracy/certify_distribution.py",
-    "harness/accuracy/certify_scores.py",
-    "harness/accuracy/certify_session.py",
-    "harness/accuracy/certify_texts.py",
-    "harness/accuracy/certify_tolerance.py",
+    *(f"harness/quality/certificate/{n}.py" for n in ("certify", "distribution", "scores", "session", "texts")),
+    "harness/quality/certificate/tolerance.py",
 )
 
 
@@ -87,7 +74,7 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = list(package[: len(package) - node.level + 1]) if node.level else []
             module = ".".join([*(["specbench", *base] if node.level else []), *([node.module] if node.module else [])])
-            # `from specbench.harness.engine import engine` names a module by its alias.
+            # `from specbench.harness.engines.native.core import engine` names a module by its alias.
             names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
         else:
             continue
@@ -133,13 +120,21 @@ def test_our_own_engine_is_one_of_several():
 @pytest.mark.parametrize(
     ("where", "code", "bad"),
     [
-        ("harness/run/x.py", "from specbench.harness.engine.request import Request", True),
-        ("harness/experiments/x.py", "def f():\n    from specbench.harness.models.llama import LlamaModel", True),
-        ("harness/cli/x.py", "import specbench.harness.engines.native.engine", True),
-        ("harness/judge/x.py", "from ..engine import batch", True),
+        ("harness/run/x.py", "from specbench.harness.engines.native.core.request import Request", True),
+        (
+            "harness/experiments/x.py",
+            "def f():\n    from specbench.harness.engines.native.models.llama import LlamaModel",
+            True,
+        ),
+        ("harness/cli/x.py", "import specbench.harness.engines.native.adapter", True),
+        ("harness/judge/x.py", "from ..engines.native.core import batch", True),
         ("harness/run/x.py", "from specbench.harness.engines.base import Engine", False),
-        ("harness/training/x.py", "from specbench.harness.engine.request import Request", False),
-        ("harness/accuracy/certify_scores.py", "from specbench.harness.models.llama import LlamaModel", False),
+        ("harness/training/x.py", "from specbench.harness.engines.native.core.request import Request", False),
+        (
+            "harness/quality/certificate/scores.py",
+            "from specbench.harness.engines.native.models.llama import LlamaModel",
+            False,
+        ),
     ],
 )
 def test_that_check_itself(tmp_path, monkeypatch, where, code, bad):
@@ -168,20 +163,20 @@ def test_what_measures_prints_nothing(folder):
 @pytest.mark.parametrize(
     ("where", "code", "bad"),
     [
-        ("kernels/x.py", "from specbench.harness.engine import batch", True),
+        ("kernels/x.py", "from specbench.harness.engines.native.core import batch", True),
         ("kernels/x.py", "from specbench.kernels.philox import uniform", False),
         ("kernels/attention/x.py", "from .base import A\nfrom ..philox import uniform", False),
-        ("harness/engine/x.py", "from specbench.strategies.eagle import Eagle", True),
-        ("harness/engine/x.py", "def f():\n    import specbench.reports.table", True),
+        ("harness/engines/native/core/x.py", "from specbench.strategies.eagle import Eagle", True),
+        ("harness/engines/native/core/x.py", "def f():\n    import specbench.reports.table", True),
         ("harness/cli/x.py", "from specbench.reports.table import f", False),
         ("harness/metrics/x.py", "from ...reports import table", True),
-        ("strategies/x.py", "from specbench.harness.engine.engine import Engine", True),
-        ("strategies/x.py", "from specbench.harness.engine.state import RoundState", False),
-        ("strategies/x.py", "from specbench.harness.engine import engine", True),
+        ("strategies/x.py", "from specbench.harness.engines.native.core.engine import Engine", True),
+        ("strategies/x.py", "from specbench.harness.engines.native.core.state import RoundState", False),
+        ("strategies/x.py", "from specbench.harness.engines.native.core import engine", True),
         ("reports/x.py", "from specbench.harness.metrics.metrics import f", False),
         ("reports/x.py", "from specbench.harness.profiling.record import Profile", False),
         ("reports/x.py", "from specbench.harness.profiling.rules import Rule", True),
-        ("reports/x.py", "from specbench.harness.engine.request import R", True),
+        ("reports/x.py", "from specbench.harness.engines.native.core.request import R", True),
         ("workloads/x.py", "import specbench.kernels.sample", True),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.questions import Question, QuestionSet, ask_all
 from specbench.workloads.records import question_record, read_records, text_field

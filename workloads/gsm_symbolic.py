@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.questions import Question, QuestionSet, ask_all
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.sharegpt import sample
 from specbench.workloads.sharegpt_file import first_exchanges

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from specbench.workloads.asset_errors import AssetError
+from specbench.workloads.assets.errors import AssetError
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.hf_source import Source, open_source, quiet, readable
 from specbench.workloads.json_values import Json

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.workloads.asset_cache import cache_root, file_sha256
-from specbench.workloads.asset_errors import AssetError
-from specbench.workloads.asset_hub import Hub
-from specbench.workloads.assets import HUB_NAME, looks_like_file
+from specbench.workloads.assets.cache import cache_root, file_sha256
+from specbench.workloads.assets.errors import AssetError
+from specbench.workloads.assets.hub import Hub
+from specbench.workloads.assets.resolve import HUB_NAME, looks_like_file
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset

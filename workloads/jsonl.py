@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeGuard
 
-from specbench.workloads.asset_cache import file_sha256
+from specbench.workloads.assets.cache import file_sha256
 from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
 from specbench.workloads.json_values import Json, JsonObject
 from specbench.workloads.records import read_records

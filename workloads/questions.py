@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
 from specbench.workloads.records import read_records, text_field
 

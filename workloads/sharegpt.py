@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 
-from specbench.workloads.assets import ResolvedAsset, resolve
+from specbench.workloads.assets.resolve import ResolvedAsset, resolve
 from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
 from specbench.workloads.sharegpt_file import Exchange, first_exchanges
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.workloads.asset_cache import atomic_file, cache_root, require_free_disk
+from specbench.workloads.assets.cache import atomic_file, cache_root, require_free_disk
 from specbench.workloads.json_values import JsonObject
 from specbench.workloads.records import objects_field, read_records
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from specbench.harness.engine.strategy import Phase, Strategy
-from specbench.harness.models.features import Features
+from specbench.harness.engines.native.core.strategy import Phase, Strategy
+from specbench.harness.engines.native.models.features import Features
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,11 @@ from specbench.harness.store.ab_judgement import AB_FILE, Judgement
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.files import to_object, write_atomically
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.noise_table import noise_table
-from specbench.reports.result_table import ResultTable
-from specbench.reports.run_report import write_reports
+from specbench.reports.experiments.noise_table import noise_table
+from specbench.reports.experiments.verdict_table import verdict_table
+from specbench.reports.run.result_table import ResultTable
+from specbench.reports.run.run_report import write_reports
 from specbench.reports.table import markdown_result, print_result
-from specbench.reports.verdict_table import verdict_table
 
 from .ending import say_if_interrupted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specbench.harness.accuracy.extra import require_lm_eval
+from specbench.harness.quality.lm_evaluation.extra import require_lm_eval
 from specbench.harness.spec.commands import AccuracyOptions
 
 from .derived import takes_options, typed_command

@@ -8,10 +8,10 @@ from rich.console import Console
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.accuracy import RESUME, exit_code
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.accuracy_table import accuracy_tables
-from specbench.reports.run_report import write_reports
+from specbench.reports.run.accuracy_table import accuracy_tables
+from specbench.reports.run.run_report import write_reports
+from specbench.reports.run.view import view_run
 from specbench.reports.table import print_result
-from specbench.reports.view import view_run
 
 from .ending import say_if_interrupted
 

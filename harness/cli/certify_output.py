@@ -10,8 +10,8 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.certify import RESUME
 from specbench.harness.store.files import write_atomically
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.certificate import certificate_table
-from specbench.reports.certificate_marks import all_passed, read_certificate
+from specbench.reports.experiments.certificate import certificate_table
+from specbench.reports.experiments.certificate_marks import all_passed, read_certificate
 from specbench.reports.table import markdown_result, plain_result
 
 

@@ -71,7 +71,7 @@ def compare(
 def _print(compared: ComparedRuns, format: str) -> None:
     from rich.console import Console
 
-    from specbench.reports.compare_table import compare_csv, compare_json, compare_table
+    from specbench.reports.experiments.compare_table import compare_csv, compare_json, compare_table
     from specbench.reports.table import markdown_result, print_result
 
     if format == "json":

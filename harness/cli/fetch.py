@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from specbench.workloads.asset_cache import cache_root
-from specbench.workloads.asset_hub import Hub
-from specbench.workloads.asset_table import ASSETS, Asset, find_asset
-from specbench.workloads.assets import AssetError, is_cached, resolve
+from specbench.workloads.assets.cache import cache_root
+from specbench.workloads.assets.hub import Hub
+from specbench.workloads.assets.resolve import AssetError, is_cached, resolve
+from specbench.workloads.assets.table import ASSETS, Asset, find_asset
 
 from .progress import RunProgress
 
@@ -44,7 +44,7 @@ def fetch(
     with RunProgress(quiet=False) as progress:
         for name in names:
             if is_model(name):
-                from specbench.harness.checkpoints.source import resolve_model  # imports the converter
+                from specbench.workloads.assets.model_source import resolve_model  # imports the converter
 
                 model = resolve_model(name, progress=progress.asset, hub=hub)
                 typer.echo(f"{model.name}: {model.path} ({model.source}, sha256 {model.sha256})")

@@ -70,18 +70,18 @@ def gate(
     report = run_gates(rules, stored, read_run(against) if against is not None else None, allow_mismatch)
     _write(report, junit, comment)
     if format == "json":
-        from specbench.reports.gate_report import gate_json
+        from specbench.reports.experiments.gate_report import gate_json
 
         sys.stdout.write(gate_json(report))
     else:
         from rich.console import Console
 
-        from specbench.reports.gate_report import gate_table
+        from specbench.reports.experiments.gate_report import gate_table
         from specbench.reports.table import print_result
 
         print_result(gate_table(report), Console())
     if github:
-        from specbench.reports.github import workflow_commands, write_summary
+        from specbench.reports.experiments.github import workflow_commands, write_summary
 
         (sys.stderr if format == "json" else sys.stdout).write(workflow_commands(report) + write_summary(report))
     raise typer.Exit(report.exit_code)
@@ -90,13 +90,13 @@ def gate(
 def _write(report: GateReport, junit: Path | None, comment: Path | None) -> None:
     """Files first: whatever stdout is, they are there."""
     if junit is not None:
-        from specbench.reports.junit import write_junit
+        from specbench.reports.experiments.junit import write_junit
 
         junit.parent.mkdir(parents=True, exist_ok=True)
         write_junit(report, junit)
     if comment is not None:
         from specbench.harness.store.files import write_atomically
-        from specbench.reports.gate_report import comment as comment_text
+        from specbench.reports.experiments.gate_report import comment as comment_text
 
         comment.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(comment, lambda path: path.write_text(comment_text(report), encoding="utf-8"))

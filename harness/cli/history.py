@@ -15,9 +15,9 @@ from .derived import Command
 from .formats import format_option
 
 if TYPE_CHECKING:
-    from specbench.harness.history.points import Series
-    from specbench.harness.history.steps import Suspect
-    from specbench.harness.history.store import History
+    from specbench.harness.judge.history.points import Series
+    from specbench.harness.judge.history.steps import Suspect
+    from specbench.harness.judge.history.store import History
 
 history = typer.Typer(
     help="Figures by commit: add runs, show dated steps, name suspects, accept known steps.", no_args_is_help=True
@@ -43,7 +43,7 @@ def add(
 
       specbench history add history/ runs/20260102T030405Z-nightly-0a1b2c3d
     """
-    from specbench.harness.history.adding import add_run
+    from specbench.harness.judge.history.adding import add_run
 
     errors = []
     for run in runs:
@@ -76,8 +76,8 @@ def show(
 
       specbench history show history/ --metric step_ms --arm eagle:k=4
     """
-    from specbench.harness.history.accepted import accepted_commits, read_accepted
-    from specbench.harness.history.steps import dated_steps, find_segments
+    from specbench.harness.judge.history.accepted import accepted_commits, read_accepted
+    from specbench.harness.judge.history.steps import dated_steps, find_segments
 
     effect = parse_effect(min_effect)
     found, series = _chosen(directory, metric, arm)
@@ -87,14 +87,14 @@ def show(
         segments = find_segments(one, accepted_commits(accepted, one.arm, one.metric), effect)
         parts.append((one, segments, dated_steps(one, segments)))
     if format == "json":
-        from specbench.reports.history_table import history_json
+        from specbench.reports.experiments.history_table import history_json
 
         entries = [{"series": s, "segments": segments, "steps": steps} for s, segments, steps in parts]
         sys.stdout.write(history_json(entries, found.problems))
         return
     from rich.console import Console
 
-    from specbench.reports.history_table import problem_notes, series_table
+    from specbench.reports.experiments.history_table import problem_notes, series_table
     from specbench.reports.table import print_result
 
     console = Console()
@@ -119,8 +119,8 @@ def suspects(
 
       specbench history suspects history/
     """
-    from specbench.harness.history.accepted import accepted_commits, read_accepted
-    from specbench.harness.history.steps import find_suspects
+    from specbench.harness.judge.history.accepted import accepted_commits, read_accepted
+    from specbench.harness.judge.history.steps import find_suspects
 
     effect = parse_effect(min_effect)
     history_, series = _chosen(directory, metric, arm)
@@ -131,14 +131,14 @@ def suspects(
         for suspect in find_suspects(one, accepted_commits(accepted, one.arm, one.metric), effect)
     ]
     if format == "json":
-        from specbench.reports.history_table import history_json
+        from specbench.reports.experiments.history_table import history_json
 
         entries = [{"arm": s.series.arm, "metric": s.series.metric, "suspect": _plain(s)} for s in found]
         sys.stdout.write(history_json(entries, history_.problems))
         return
     from rich.console import Console
 
-    from specbench.reports.history_table import suspects_table
+    from specbench.reports.experiments.history_table import suspects_table
     from specbench.reports.table import print_result
 
     print_result(suspects_table(found, history_.problems), Console())
@@ -158,9 +158,9 @@ def accept(
 
       specbench history accept history/ 3f21af49e86c --metric step_ms --note "the head is larger"
     """
-    from specbench.harness.history.accepted import Accepted
-    from specbench.harness.history.accepted import accept as add_accepted
-    from specbench.harness.history.store import read_history
+    from specbench.harness.judge.history.accepted import Accepted
+    from specbench.harness.judge.history.accepted import accept as add_accepted
+    from specbench.harness.judge.history.store import read_history
 
     entry = Accepted(commit=commit, metric=metric or "", arm=arm or "", note=note)
     path = add_accepted(directory, entry, read_history(directory).points)
@@ -168,8 +168,8 @@ def accept(
 
 
 def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[History, list[Series]]:
-    from specbench.harness.history.points import METRICS, build_series
-    from specbench.harness.history.store import read_history
+    from specbench.harness.judge.history.points import METRICS, build_series
+    from specbench.harness.judge.history.store import read_history
     from specbench.harness.judge.limits import unknown
 
     if metric is not None and metric not in METRICS:
@@ -184,6 +184,6 @@ def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[Histo
 
 def _plain(suspect: Suspect) -> JsonObject:
     from specbench.harness.store.files import to_object
-    from specbench.reports.history_table import decide_by
+    from specbench.reports.experiments.history_table import decide_by
 
     return {k: v for k, v in to_object(suspect).items() if k != "series"} | {"decide_by": decide_by(suspect)}

@@ -52,7 +52,7 @@ def import_trace(
       specbench profile import rank0.json.gz --rules my-names.toml -o imported
     """
     from specbench.harness.experiments.import_trace import analyse, check_empty, keep
-    from specbench.reports.profile_files import write_profile_reports
+    from specbench.reports.profile.files import write_profile_reports
 
     from .profile_output import print_stored
 
@@ -87,7 +87,7 @@ def show(
 
       specbench profile show runs/20260102T030405Z-profile-0a1b2c3d -o page.html
     """
-    from specbench.reports.profile_files import read_profiles
+    from specbench.reports.profile.files import read_profiles
 
     from .profile_output import print_stored
 
@@ -110,7 +110,7 @@ def diff(
 
       specbench profile diff before/profile.json after/profile.json -o page.html
     """
-    from specbench.reports.profile_files import read_one_profile
+    from specbench.reports.profile.files import read_one_profile
 
     from .profile_output import print_difference
 

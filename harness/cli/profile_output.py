@@ -16,11 +16,11 @@ from specbench.harness.profiling.profile_run import NO_GPU, ArmProfile
 from specbench.harness.profiling.record import Profile, SlowDown
 from specbench.reports.document import Document
 from specbench.reports.document_text import markdown_document, plain_document, print_document
-from specbench.reports.profile_diff_report import diff_document, diff_json
-from specbench.reports.profile_files import profiles_json, write_profile_reports
-from specbench.reports.profile_html import html_page
-from specbench.reports.profile_report import profiles_document
-from specbench.reports.result_table import ResultTable
+from specbench.reports.profile.diff_report import diff_document, diff_json
+from specbench.reports.profile.files import profiles_json, write_profile_reports
+from specbench.reports.profile.html import html_page
+from specbench.reports.profile.report import profiles_document
+from specbench.reports.run.result_table import ResultTable
 from specbench.reports.table import print_result
 
 _SUFFIXES = {".md": "md", ".json": "json", ".html": "html", ".htm": "html"}

@@ -56,7 +56,7 @@ def run(options: RunOptions) -> None:
 def check_recipe(options: RunOptions) -> None:
     """ValueError for columns that no report has, before hours are measured for them."""
     from specbench.harness.spec.recipe_files import Recipe
-    from specbench.reports.seed_table import check_columns
+    from specbench.reports.run.seed_table import check_columns
 
     if isinstance(options.file, Recipe):
         check_columns(options.file.report.columns)

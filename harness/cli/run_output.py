@@ -11,10 +11,10 @@ from rich.console import Console
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.run import RESUME, exit_code
-from specbench.reports.json_report import json_text
-from specbench.reports.run_report import write_reports
+from specbench.reports.run.json_report import json_text
+from specbench.reports.run.run_report import write_reports
+from specbench.reports.run.view import view_run
 from specbench.reports.table import print_comparison, print_joined
-from specbench.reports.view import view_run
 
 from .ending import say_if_interrupted
 

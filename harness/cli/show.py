@@ -32,7 +32,7 @@ def show(
     """
     from specbench.harness.store.run_directory import RunDirectory
     from specbench.harness.store.sweep_directory import is_sweep
-    from specbench.reports.view import view_run
+    from specbench.reports.run.view import view_run
 
     if is_sweep(run):
         from .sweep_output import show_sweep
@@ -42,7 +42,7 @@ def show(
     directory = RunDirectory.open(run)
     view = view_run(directory)
     if format == "json":
-        from specbench.reports.json_report import json_text
+        from specbench.reports.run.json_report import json_text
 
         sys.stdout.write(json_text(view))
     elif format == "md":
@@ -57,7 +57,7 @@ def show(
 
         print_comparison(view, Console())
     if write:
-        from specbench.reports.run_report import write_reports
+        from specbench.reports.run.run_report import write_reports
 
         for path in write_reports(directory):
             typer.echo(f"wrote {path}", err=True)

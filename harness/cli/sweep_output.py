@@ -16,9 +16,9 @@ from specbench.harness.judge.sweep_figures import sweep_record
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
-from specbench.reports.crossover_table import crossover_tables, plan_table
-from specbench.reports.run_report import write_reports
-from specbench.reports.sweep_report import markdown_sweep, write_sweep_reports
+from specbench.reports.experiments.crossover_table import crossover_tables, plan_table
+from specbench.reports.experiments.sweep_report import markdown_sweep, write_sweep_reports
+from specbench.reports.run.run_report import write_reports
 from specbench.reports.table import print_result
 
 from .ending import say_if_interrupted

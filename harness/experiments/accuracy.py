@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specbench.harness.accuracy.eval_config import check_real_text, parse_tasks
-from specbench.harness.accuracy.evaluate import Evaluation, close_items, close_scores
-from specbench.harness.accuracy.gen_kwargs import check_gen_kwargs
-from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
-from specbench.harness.accuracy.task_sources import (
+from specbench.harness.engines.base import Engine, Model, ResolvedArm
+from specbench.harness.engines.table import open_engine
+from specbench.harness.exit_codes import ExitCode
+from specbench.harness.quality.lm_evaluation.eval_config import check_real_text, parse_tasks
+from specbench.harness.quality.lm_evaluation.evaluate import Evaluation, close_items, close_scores
+from specbench.harness.quality.lm_evaluation.gen_kwargs import check_gen_kwargs
+from specbench.harness.quality.lm_evaluation.lm_eval_noise import lm_eval_noise
+from specbench.harness.quality.lm_evaluation.task_sources import (
     TaskSources,
     check_tasks,
     evaluation_record,
     find_sources,
     stored_sources,
 )
-from specbench.harness.engines.base import Engine, Model, ResolvedArm
-from specbench.harness.engines.table import open_engine
-from specbench.harness.exit_codes import ExitCode
 from specbench.harness.registry import default_arms
 from specbench.harness.run.deployments import Deployments
 from specbench.harness.run.progress import Progress

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specbench.harness.accuracy.certify_plain import with_references
-from specbench.harness.accuracy.certify_record import CertificateFile, CertifySettings, read, settings_of
-from specbench.harness.accuracy.certify_session import Certifier
 from specbench.harness.engines.table import open_engine
+from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings, read, settings_of
+from specbench.harness.quality.certificate.plain import with_references
+from specbench.harness.quality.certificate.session import Certifier
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from specbench.harness.checkpoints.shipped_heads import PREFIX, shipped_folder
 from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import CheckHeadOptions
@@ -14,8 +13,9 @@ from specbench.harness.training.evaluate import HeadEvaluation, evaluate_head
 from specbench.harness.training.load import load_for_training
 from specbench.harness.training.model_card import ACCEPTANCE, write_json, write_model_card
 from specbench.harness.training.pipeline import LoadedTarget
-from specbench.workloads.asset_table import asset_of_workload
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets.resolve import resolve
+from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder
+from specbench.workloads.assets.table import asset_of_workload
 from specbench.workloads.base import WorkloadRequest
 
 _PROMPTS = (

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specbench.harness.accuracy.eval_config import check_real_text, parse_tasks
-from specbench.harness.accuracy.extra import require_lm_eval
+from specbench.harness.quality.lm_evaluation.eval_config import check_real_text, parse_tasks
+from specbench.harness.quality.lm_evaluation.extra import require_lm_eval
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def parse_accuracy(options: RunOptions, arms: Sequence[ArmConfig]) -> EvalConfig
 
 def find_items(asked: EvalConfig, config: RunConfig, progress: Progress) -> EvaluationRecord:
     """Finds the tasks and their rows before anything is measured; what run.json says of them. Or ValueError."""
-    from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
-    from specbench.harness.accuracy.task_sources import check_tasks, evaluation_record, find_sources
+    from specbench.harness.quality.lm_evaluation.lm_eval_noise import lm_eval_noise
+    from specbench.harness.quality.lm_evaluation.task_sources import check_tasks, evaluation_record, find_sources
 
     progress.say(f"loading {', '.join(asked.names)}")
     with lm_eval_noise(is_heard=not progress.is_quiet):
@@ -58,7 +58,7 @@ def is_missing(directory: RunDirectory, config: RunConfig) -> bool:
         return False
     if record.items != FOLDER:
         raise ValueError(f"resume: {directory.path} is an evaluation; use specbench accuracy --resume")
-    from specbench.harness.accuracy.evaluate import scored_arms
+    from specbench.harness.quality.lm_evaluation.evaluate import scored_arms
 
     return not scored_arms(directory.path).issuperset(arm.label for arm in config.arms)
 
@@ -67,9 +67,9 @@ def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None
     """Scores the arms that have no scores yet, by the engines that were timed where they are still there."""
     if not is_missing(directory, run.config):
         return
-    from specbench.harness.accuracy.evaluate import Evaluation, close_items
-    from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise
-    from specbench.harness.accuracy.task_sources import stored_sources
+    from specbench.harness.quality.lm_evaluation.evaluate import Evaluation, close_items
+    from specbench.harness.quality.lm_evaluation.lm_eval_noise import lm_eval_noise
+    from specbench.harness.quality.lm_evaluation.task_sources import stored_sources
 
     record = directory.record.purpose.evaluation
     assert record is not None
@@ -98,7 +98,7 @@ def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None
 def close(directory: RunDirectory, config: RunConfig) -> None:
     """After the run's own close: its scores and the hash of their file, where there are any."""
     if directory.record.purpose.evaluation is not None:
-        from specbench.harness.accuracy.evaluate import close_scores
+        from specbench.harness.quality.lm_evaluation.evaluate import close_scores
 
         close_scores(directory, config.arms)
 

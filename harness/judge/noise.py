@@ -18,7 +18,7 @@ from specbench.harness.store.environment import Cpu, Environment, Hardware
 from specbench.harness.store.files import write_json
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.run_record import RunRecord
-from specbench.workloads.asset_cache import cache_root
+from specbench.workloads.assets.cache import cache_root
 
 NOISE_SCHEMA = "specbench.noise/1"
 BLOCKS = (6, 10, 20)

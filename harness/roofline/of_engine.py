@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from specbench.harness.engine.strategy import DraftHead
 from specbench.harness.engines.base import Deployment
+from specbench.harness.engines.native.core.strategy import DraftHead
 from specbench.harness.engines.native.deployment import NativeDeployment
-from specbench.harness.models.eagle1 import Eagle1Head
-from specbench.harness.models.eagle3 import Eagle3Head
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.models.eagle1 import Eagle1Head
+from specbench.harness.engines.native.models.eagle3 import Eagle3Head
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.store.roofline_record import Forwards, ForwardShape
 
 from .shape import eagle1_shape, eagle3_shape, model_shape

@@ -15,7 +15,7 @@ import psutil
 import torch
 import torch.nn.functional as F
 
-from specbench.harness.models.linear import Linear
+from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.store.roofline_record import MEASURED, Machine
 
 _REPEATS = 7

@@ -6,7 +6,7 @@ norms and biases (thousands of numbers beside millions). Kernels are counted as 
 
 from __future__ import annotations
 
-from specbench.harness.models.config import ModelConfig
+from specbench.harness.engines.native.models.config import ModelConfig
 from specbench.harness.store.roofline_record import ForwardShape
 
 # Of a layer: qkv, rope and KV write, attention, o, norm, gate and up, their product, down, norm. Before the layers: the

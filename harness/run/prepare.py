@@ -24,8 +24,8 @@ from specbench.harness.store.inputs_record import SamplingRecord, WorkloadRecord
 from specbench.harness.store.purpose import NO_PURPOSE, Purpose
 from specbench.harness.store.run_record import RunRecord
 from specbench.workloads.arrivals import arrival_times
-from specbench.workloads.asset_table import asset_of_workload
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets.resolve import resolve
+from specbench.workloads.assets.table import asset_of_workload
 from specbench.workloads.base import Workload
 
 Block = tuple[str, int]  # arm, repeat

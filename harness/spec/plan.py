@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench.harness.checkpoints.shipped_heads import shipped_names
 from specbench.harness.registry import default_arms
+from specbench.workloads.assets.shipped_heads import shipped_names
 
 from .ablation import factor_notes, factor_rows, parse_factors
 from .arm import STRATEGY_KEYS, ArmConfig, parse_arm, with_own_keys

@@ -14,12 +14,12 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from specbench.harness.models.config import ModelConfig, read_config, size_of
-from specbench.harness.models.eagle3 import Eagle3Head
-from specbench.harness.models.eagle3_loader import load_eagle3
-from specbench.harness.models.forward import run_pieces
-from specbench.harness.models.llama import LlamaModel
-from specbench.harness.models.rope import rope_table
+from specbench.harness.engines.native.models.config import ModelConfig, read_config, size_of
+from specbench.harness.engines.native.models.eagle3 import Eagle3Head
+from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
+from specbench.harness.engines.native.models.forward import run_pieces
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.rope import rope_table
 
 from .evaluate import Acceptance, acceptance_of, generate_with_head
 from .target_pass import DenseAttention, Teacher

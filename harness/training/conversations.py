@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.workloads.asset_cache import Progress
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets.cache import Progress
+from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.held_out import is_held_out, text_key
 from specbench.workloads.json_values import JsonObject
 from specbench.workloads.records import objects_field, question_record

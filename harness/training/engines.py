@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from specbench.harness.engine.engine import Engine
 from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.engines.native.build import build_engine
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.run_config import RunConfig
 

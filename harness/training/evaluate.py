@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.core.request import Request, SamplingParams
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import head_strategy
 from specbench.harness.stats.spread import ratio_interval
 from specbench.workloads.base import Workload

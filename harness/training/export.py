@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specbench.workloads.asset_cache import atomic_file
+from specbench.workloads.assets.cache import atomic_file
 from specbench.workloads.json_values import JsonObject
 
 from .draft_vocab import DraftVocab

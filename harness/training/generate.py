@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request, SamplingParams
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request, SamplingParams
 
 from .config import GenerateConfig
 from .conversations import Conversation

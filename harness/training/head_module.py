@@ -1,7 +1,7 @@
 """The EAGLE-3 layer as a trainable module: fp32 master weights, arithmetic in the target's dtype.
 
-Conventions are those of harness/models/eagle3.py, which runs the exported result; here whole sequences go through at
-once, unrolled on the head's own outputs.
+Conventions are those of harness/engines/native/models/eagle3.py, which runs the exported result; here whole sequences
+go through at once, unrolled on the head's own outputs.
 
 Legend: B sequences, T padded length, N = B * T flat rows, H hidden, F = 3H, X = (Hq + 2 Hkv) * D outputs of qkv, I
 intermediate size, Vd draft vocabulary, D head size, M longest position.
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specbench.harness.models.config import ModelConfig
+from specbench.harness.engines.native.models.config import ModelConfig
 
 from .unrolled_attention import unrolled_attention
 

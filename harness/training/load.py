@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from specbench.harness.checkpoints.source import resolve_model
+from specbench.harness.engines.native.models.config import read_config
+from specbench.harness.engines.native.models.loader import load_target
 from specbench.harness.engines.native.target import check_memory
-from specbench.harness.models.config import read_config
-from specbench.harness.models.loader import load_target
 from specbench.harness.spec.devices import pick_device, pick_dtype
-from specbench.workloads.asset_cache import Progress
-from specbench.workloads.asset_table import find_asset
+from specbench.workloads.assets.cache import Progress
+from specbench.workloads.assets.model_source import resolve_model
+from specbench.workloads.assets.table import find_asset
 from specbench.workloads.tokenizer import load_tokenizer
 
 from .pipeline import LoadedTarget

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from specbench.workloads.asset_cache import atomic_file
+from specbench.workloads.assets.cache import atomic_file
 from specbench.workloads.json_values import Json
 
 from .evaluate import Acceptance, HeadEvaluation

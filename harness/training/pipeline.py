@@ -18,10 +18,10 @@ from typing import Protocol
 
 import torch
 
-from specbench.harness.models.config import read_config
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.models.config import read_config
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import BASELINE
-from specbench.workloads.asset_cache import Progress
+from specbench.workloads.assets.cache import Progress
 from specbench.workloads.json_values import Json, JsonObject
 
 from .batches import Batches

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 
-from specbench.workloads.asset_cache import atomic_file
+from specbench.workloads.assets.cache import atomic_file
 
 from .dialogue import ResponseSequence
 

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specbench.harness.models.config import ModelConfig
-from specbench.harness.models.forward import run_pieces
-from specbench.harness.models.llama import LlamaModel
-from specbench.harness.models.rope import rope_table
+from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.forward import run_pieces
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.rope_store_kv import rope_store_kv
 
 _LOGIT_ROWS = 8192  # full-vocabulary logits exist for this many rows at a time

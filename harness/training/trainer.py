@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specbench.harness.models.rope import rope_table
-from specbench.workloads.asset_cache import atomic_file
+from specbench.harness.engines.native.models.rope import rope_table
+from specbench.workloads.assets.cache import atomic_file
 
 from .batches import Batch, Batches, num_steps
 from .config import TrainConfig

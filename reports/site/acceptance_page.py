@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from specbench.reports.cells import acceptance_length, number, rates, row_name
-from specbench.reports.result_table import ResultTable
+from specbench.reports.run.result_table import ResultTable
 
 from .groups import Group, by_case, left_out
 from .page import Cell, Page, Section

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from specbench.harness.stats.verdict import MIN_EFFECT
-from specbench.reports.accuracy_table import accuracy_tables
-from specbench.reports.certificate import certificate_table
+from specbench.reports.experiments.certificate import certificate_table
+from specbench.reports.run.accuracy_table import accuracy_tables
 
 from . import badges
 from .groups import by_case

@@ -9,10 +9,10 @@ import pandas as pd
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, row_name
-from specbench.reports.profile_cells import count, microseconds, phase_name, share
-from specbench.reports.profile_sentences import SHARES_NOT_SPEED
-from specbench.reports.profile_timeline import timeline, timeline_span_ns
-from specbench.reports.result_table import ResultTable
+from specbench.reports.profile.cells import count, microseconds, phase_name, share
+from specbench.reports.profile.sentences import SHARES_NOT_SPEED
+from specbench.reports.profile.timeline import timeline, timeline_span_ns
+from specbench.reports.run.result_table import ResultTable
 
 from .groups import Group, by_case, left_out
 from .page import Cell, Page, Section

@@ -8,8 +8,8 @@ from specbench.harness.judge.overall import INVALID, decisive
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.harness.store.ab_judgement import Judgement
 from specbench.reports.cells import NOTHING
-from specbench.reports.certificate_marks import all_passed
-from specbench.reports.verdict_table import verdict_words
+from specbench.reports.experiments.certificate_marks import all_passed
+from specbench.reports.experiments.verdict_table import verdict_words
 
 from .page import Cell
 from .runs import SiteRun

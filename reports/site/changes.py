@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from specbench.harness.store.files import Json, to_object, to_plain
 from specbench.harness.store.run_record import RunRecord
-from specbench.reports.result_table import ResultTable
+from specbench.reports.run.result_table import ResultTable
 
 from .groups import by_kind
 from .runs import SiteRun

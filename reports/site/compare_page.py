@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, comparison, number, row_name
 from specbench.reports.document import Command
-from specbench.reports.result_table import ResultTable
-from specbench.reports.verdict_table import verdict_table
+from specbench.reports.experiments.verdict_table import verdict_table
+from specbench.reports.run.result_table import ResultTable
 
 from . import badges
 from .groups import Group, by_case, by_load, left_out

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.reports.crossover_table import FIGURE_NAMES, display_names
+from specbench.reports.experiments.crossover_table import FIGURE_NAMES, display_names
 
 from .plots import Lines, Style, Styles
 

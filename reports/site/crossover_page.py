@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.reports.cells import row_name
-from specbench.reports.crossover_table import crossover_tables
 from specbench.reports.document import Command
-from specbench.reports.result_table import ResultTable
-from specbench.reports.roofline_table import roofline_tables
+from specbench.reports.experiments.crossover_table import crossover_tables
+from specbench.reports.run.result_table import ResultTable
+from specbench.reports.run.roofline_table import roofline_tables
 
 from .crossover_chart import crossover_lines
 from .crossover_records import StoredSweep, group_record, loads_of, stored_sweeps

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specbench.harness.metrics.figures import STEP_MS, TPOT_MS, Figure
 from specbench.harness.store.ab_judgement import ExperimentBlock
 from specbench.reports.cells import NOTHING, milliseconds
-from specbench.reports.verdict_table import signed
+from specbench.reports.experiments.verdict_table import signed
 
 from .badges import BAD, OPEN
 from .page import Cell, LinkTable, plain_cells

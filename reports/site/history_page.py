@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from specbench.harness.history.accepted import Accepted
-from specbench.harness.history.points import METRICS, Commit
+from specbench.harness.judge.history.accepted import Accepted
+from specbench.harness.judge.history.points import METRICS, Commit
 from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
-from specbench.reports.compare_table import signed
-from specbench.reports.history_table import suspects_table
+from specbench.reports.experiments.compare_table import signed
+from specbench.reports.experiments.history_table import suspects_table
 
 from .changes import changes_table
 from .history_series import Story, commit_name, commit_places, event_marks, history_frame, points, stories

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from specbench.harness.history.accepted import Accepted, accepted_commits
-from specbench.harness.history.points import METRICS, Commit, Point, Series, build_series, points_of
-from specbench.harness.history.steps import (
+from specbench.harness.judge.history.accepted import Accepted, accepted_commits
+from specbench.harness.judge.history.points import METRICS, Commit, Point, Series, build_series, points_of
+from specbench.harness.judge.history.steps import (
     MACHINE,
     DatedStep,
     Segment,

@@ -8,7 +8,7 @@ from specbench.harness.judge.stored import Problem
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.cells import NOTHING, row_name
 from specbench.reports.document import Fact
-from specbench.reports.result_table import ResultTable
+from specbench.reports.run.result_table import ResultTable
 
 from . import badges
 from .page import Cell, LinkTable, Page, Section

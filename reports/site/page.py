@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specbench.reports.document import Command, Fact
-from specbench.reports.profile_timeline import Timeline
-from specbench.reports.result_table import ResultTable
+from specbench.reports.profile.timeline import Timeline
+from specbench.reports.run.result_table import ResultTable
 
 from .plots import Plot
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from specbench.reports.cells import NOTHING, number
-from specbench.reports.result_table import ResultTable
+from specbench.reports.run.result_table import ResultTable
 
 from .plots import Intervals, Plot, Slopes, Stacks
 

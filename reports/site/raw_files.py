@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specbench.harness.store.files import sha256_file
-from specbench.reports.result_table import ResultTable
+from specbench.reports.run.result_table import ResultTable
 
 from .runs import SiteRun
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from jinja2 import Template
 from markupsafe import Markup, escape
 
-from specbench.reports.profile_html import page_environment
-from specbench.reports.result_table import ResultTable
+from specbench.reports.profile.html import page_environment
+from specbench.reports.run.result_table import ResultTable
 from specbench.workloads.json_values import Json
 
 from .page import Page

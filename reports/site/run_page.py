@@ -5,16 +5,16 @@ from __future__ import annotations
 import shlex
 
 from specbench.harness.store.environment import GitState
-from specbench.reports.accuracy_table import accuracy_tables
 from specbench.reports.cells import comparison
-from specbench.reports.certificate import certificate_table
 from specbench.reports.document import Command
-from specbench.reports.factor_table import factor_table
-from specbench.reports.profile_report import commands as profile_commands
-from specbench.reports.result_table import ResultTable
-from specbench.reports.seed_table import seed_table
-from specbench.reports.verdict_table import verdict_table
-from specbench.reports.view import conventions, footnotes
+from specbench.reports.experiments.certificate import certificate_table
+from specbench.reports.experiments.verdict_table import verdict_table
+from specbench.reports.profile.report import commands as profile_commands
+from specbench.reports.run.accuracy_table import accuracy_tables
+from specbench.reports.run.factor_table import factor_table
+from specbench.reports.run.result_table import ResultTable
+from specbench.reports.run.seed_table import seed_table
+from specbench.reports.run.view import conventions, footnotes
 
 from . import badges
 from .changes import difference_table, environment_rows

@@ -21,14 +21,14 @@ from specbench.harness.store.results import ArmSummary, BlockFigures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import slug
-from specbench.reports.accuracy_view import AccuracyView, view_accuracy
 from specbench.reports.cells import comparison
-from specbench.reports.certificate import certificate_table
-from specbench.reports.certificate_marks import failed_marks, read_certificate
-from specbench.reports.graph_columns import GraphsView, graph_marks, view_graphs
-from specbench.reports.profile_files import read_profiles
-from specbench.reports.verdict_table import verdict_table
-from specbench.reports.view import RunView, footnotes
+from specbench.reports.experiments.certificate import certificate_table
+from specbench.reports.experiments.certificate_marks import failed_marks, read_certificate
+from specbench.reports.experiments.verdict_table import verdict_table
+from specbench.reports.profile.files import read_profiles
+from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
+from specbench.reports.run.graph_columns import GraphsView, graph_marks, view_graphs
+from specbench.reports.run.view import RunView, footnotes
 
 Blocks = Mapping[tuple[str, int], BlockFigures]
 WRONG_SHAPE = (AssertionError, AttributeError, IndexError, KeyError, TypeError, pa.ArrowException, OSError)

@@ -12,9 +12,9 @@ import pandas as pd
 from specbench.harness.judge.comparison import ComparedRuns, compare_runs
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.figures import COMPARED
-from specbench.reports.compare_table import compare_table
 from specbench.reports.document import Command
-from specbench.reports.result_table import ResultTable
+from specbench.reports.experiments.compare_table import compare_table
+from specbench.reports.run.result_table import ResultTable
 
 from .groups import Group, by_case
 from .page import Cell, LinkTable, Section

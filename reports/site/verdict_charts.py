@@ -6,7 +6,7 @@ import pandas as pd
 
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, REGRESSED
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
-from specbench.reports.verdict_table import NO_VERDICT
+from specbench.reports.experiments.verdict_table import NO_VERDICT
 
 from .plots import Intervals, Plot, Slopes
 

@@ -6,7 +6,7 @@ from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.reports.cells import milliseconds, number
 from specbench.reports.document import Fact
-from specbench.reports.verdict_table import FORCED, NO_VERDICT, RANDOM_WEIGHTS, arm_marks, interval, signed
+from specbench.reports.experiments.verdict_table import FORCED, NO_VERDICT, RANDOM_WEIGHTS, arm_marks, interval, signed
 
 from . import badges
 from .runs import SiteRun

@@ -23,13 +23,13 @@ from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 from toy.scripted_tree import ScriptedTree
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request
-from specbench.harness.engine.step_log import StepRow
-from specbench.harness.engine.strategy import Strategy
-from specbench.harness.engine.synthetic import SyntheticAcceptance
-from specbench.harness.engine.tree import TreeShape
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.native.core.step_log import StepRow
+from specbench.harness.engines.native.core.strategy import Strategy
+from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
+from specbench.harness.engines.native.core.tree import TreeShape
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
 from specbench.kernels.attention.base import AttentionBackend
 

@@ -11,13 +11,13 @@ from specbench.harness.spec.recipe_files import Report
 from specbench.harness.spec.table_records import Ablation, AblationRow, RecipeRecord, RecipeRow
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.factor_table import factor_table
-from specbench.reports.json_report import json_report
 from specbench.reports.markdown import markdown_report
-from specbench.reports.result_table import change, factor
-from specbench.reports.seed_table import seed_table
+from specbench.reports.run.factor_table import factor_table
+from specbench.reports.run.json_report import json_report
+from specbench.reports.run.result_table import change, factor
+from specbench.reports.run.seed_table import seed_table
+from specbench.reports.run.view import RunView, view_run
 from specbench.reports.table import plain_comparison
-from specbench.reports.view import RunView, view_run
 
 ACCEPTED = [4, 0, 2, 1, 3, 0]
 ROUND_MS = {"slow": 10.0, "fast": 8.0, "other slow": 20.0, "other fast": 10.0}

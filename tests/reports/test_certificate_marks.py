@@ -11,13 +11,13 @@ from reports.test_asked_tables import ROWS, recipe, row, run_of
 from rich.console import Console
 from run_samples import SAMPLING
 
-from specbench.reports.certificate_marks import FILE
-from specbench.reports.factor_table import factor_table
-from specbench.reports.json_report import json_report
+from specbench.reports.experiments.certificate_marks import FILE
 from specbench.reports.markdown import markdown_report
-from specbench.reports.seed_table import seed_table
+from specbench.reports.run.factor_table import factor_table
+from specbench.reports.run.json_report import json_report
+from specbench.reports.run.seed_table import seed_table
+from specbench.reports.run.view import view_run
 from specbench.reports.table import plain_comparison, print_joined, rich_comparison
-from specbench.reports.view import view_run
 
 MARK = "NOT LOSSLESS"
 ROUND_MS = {"slow": 10.0, "fast": 8.0}

@@ -10,7 +10,7 @@ from floor_samples import store
 
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.stored import Problem, read_runs
-from specbench.reports.compare_table import change_cell, compare_csv, compare_json, compare_table, signed
+from specbench.reports.experiments.compare_table import change_cell, compare_csv, compare_json, compare_table, signed
 from specbench.reports.table import markdown_result, plain_result
 
 EVIL = "eagle:k=4,</script><img src=x onerror=alert(1)>|`x`"
@@ -52,7 +52,7 @@ def test_csv(compared):
 
 
 def test_csv_runs_no_formula():
-    from specbench.reports.compare_table import _defused
+    from specbench.reports.experiments.compare_table import _defused
 
     assert _defused("=cmd()") == "'=cmd()" and _defused(-1.5) == -1.5 and _defused("eagle") == "eagle"
 

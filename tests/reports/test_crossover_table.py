@@ -8,8 +8,8 @@ import pytest
 from sweep_samples import sample_record, stored_sweep
 
 from specbench.harness.stats.crossover import Crossing
-from specbench.reports.crossover_table import crossing_text, crossover_tables, interval_text, ratio_text
-from specbench.reports.sweep_report import markdown_sweep, write_sweep_reports
+from specbench.reports.experiments.crossover_table import crossing_text, crossover_tables, interval_text, ratio_text
+from specbench.reports.experiments.sweep_report import markdown_sweep, write_sweep_reports
 
 
 def crossing(value, low, high, below=0.0, beyond=0.0):

@@ -25,9 +25,9 @@ from specbench.harness.judge.gate_result import (
     exit_code,
 )
 from specbench.harness.stats.verdict import Metric, compare
-from specbench.reports.gate_report import MOST_CHARACTERS, comment, gate_json, gate_table, marker
-from specbench.reports.github import escape_data, escape_property, workflow_commands, write_summary
-from specbench.reports.junit import junit_xml, write_junit
+from specbench.reports.experiments.gate_report import MOST_CHARACTERS, comment, gate_json, gate_table, marker
+from specbench.reports.experiments.github import escape_data, escape_property, workflow_commands, write_summary
+from specbench.reports.experiments.junit import junit_xml, write_junit
 
 EVIL = "</script><img src=x onerror=alert(1)> | --> `x` \x00\r\n::error::100%"
 

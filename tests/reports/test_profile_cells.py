@@ -1,6 +1,6 @@
 import pytest
 
-from specbench.reports.profile_cells import count, counted, kernel_name, microseconds, phase_name, points, share
+from specbench.reports.profile.cells import count, counted, kernel_name, microseconds, phase_name, points, share
 
 
 @pytest.mark.parametrize(

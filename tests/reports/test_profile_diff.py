@@ -5,9 +5,9 @@ import pytest
 from profile_samples import eagle_profile, foreign_profile, fused_profile
 
 from specbench.reports.document_text import markdown_document, plain_document
-from specbench.reports.profile_diff import SCHEMA, diff_profiles
-from specbench.reports.profile_diff_report import changes, diff_document, diff_json
-from specbench.reports.profile_html import html_page
+from specbench.reports.profile.diff import SCHEMA, diff_profiles
+from specbench.reports.profile.diff_report import changes, diff_document, diff_json
+from specbench.reports.profile.html import html_page
 
 NAMES = ("old", "new")
 

@@ -3,9 +3,9 @@
 import pytest
 from profile_samples import eagle_profile, fused_profile
 
-from specbench.reports.profile_html import html_page
-from specbench.reports.profile_labels import arm_titles
-from specbench.reports.profile_report import profiles_document
+from specbench.reports.profile.html import html_page
+from specbench.reports.profile.labels import arm_titles
+from specbench.reports.profile.report import profiles_document
 
 
 def test_what_all_arms_share_is_said_once():

@@ -3,9 +3,9 @@
 import pytest
 from profile_samples import eagle_profile, foreign_profile, fused_profile, hostile_profile
 
-from specbench.reports.profile_diff_report import diff_document
-from specbench.reports.profile_html import html_page
-from specbench.reports.profile_report import profile_document, profiles_document
+from specbench.reports.profile.diff_report import diff_document
+from specbench.reports.profile.html import html_page
+from specbench.reports.profile.report import profile_document, profiles_document
 
 PAGES = {
     "one": lambda: profile_document(eagle_profile()),

@@ -9,10 +9,10 @@ from profile_samples import HOSTILE, eagle_profile, foreign_profile, fused_profi
 from rich.console import Console
 
 from specbench.reports.document_text import markdown_document, plain_document, print_document
-from specbench.reports.profile_html import html_page, text_columns
-from specbench.reports.profile_report import profile_document, profiles_document
-from specbench.reports.profile_sentences import SHARES_NOT_SPEED
-from specbench.reports.profile_tables import claims_table, kernel_table, merged_steps, overview_table, phase_table
+from specbench.reports.profile.html import html_page, text_columns
+from specbench.reports.profile.report import profile_document, profiles_document
+from specbench.reports.profile.sentences import SHARES_NOT_SPEED
+from specbench.reports.profile.tables import claims_table, kernel_table, merged_steps, overview_table, phase_table
 
 SECTIONS = [
     "Command",

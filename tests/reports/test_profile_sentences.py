@@ -6,7 +6,7 @@ import pytest
 from profile_samples import eagle_profile, foreign_profile, fused_profile
 
 from specbench.harness.profiling.record import LATE, SyncFigures
-from specbench.reports.profile_sentences import (
+from specbench.reports.profile.sentences import (
     certificate,
     drafter_graphs,
     evidence,

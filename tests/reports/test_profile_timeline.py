@@ -8,9 +8,9 @@ import pytest
 from profile_samples import eagle_profile, fused_profile
 
 from specbench.harness.profiling.record import Bar
-from specbench.reports.profile_bars import MAX_RECTS, fitted
-from specbench.reports.profile_timeline import GUTTER_PX, MAX_RUNS, WIDTH_PX, timeline
-from specbench.reports.profile_trace import trace_events, trace_json
+from specbench.reports.profile.bars import MAX_RECTS, fitted
+from specbench.reports.profile.timeline import GUTTER_PX, MAX_RUNS, WIDTH_PX, timeline
+from specbench.reports.profile.trace import trace_events, trace_json
 
 
 def bar(t0_ns, t1_ns, phase="verify", row="gpu:7", step=None, via_graph=True, name="k"):

@@ -9,12 +9,12 @@ from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RUN_SCHEMA
 from specbench.reports.cells import HEADERS, milliseconds, number, percent, rates
-from specbench.reports.json_report import json_report, json_text
 from specbench.reports.markdown import markdown_report
 from specbench.reports.plots import wrapped
-from specbench.reports.run_report import write_reports
+from specbench.reports.run.json_report import json_report, json_text
+from specbench.reports.run.run_report import write_reports
+from specbench.reports.run.view import compact, view_run
 from specbench.reports.table import escape_markdown, markdown_comparison, plain_comparison, print_comparison
-from specbench.reports.view import compact, view_run
 
 ODD = "eagle:k=4,note=<b>x|y</b>"
 

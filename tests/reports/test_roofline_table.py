@@ -11,7 +11,7 @@ from site_samples import EAGLE
 from sweep_samples import LOADS, sample_record, stored_sweep
 
 from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms_of
-from specbench.reports.roofline_table import HEADERS, roofline_table, roofline_tables
+from specbench.reports.run.roofline_table import HEADERS, roofline_table, roofline_tables
 from specbench.reports.table import markdown_result, plain_result
 
 

@@ -6,8 +6,8 @@ import pytest
 from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.judge.ab_verdict import judge
+from specbench.reports.experiments.verdict_table import HEADERS, interval, signed, verdict_table
 from specbench.reports.table import markdown_result, plain_result
-from specbench.reports.verdict_table import HEADERS, interval, signed, verdict_table
 
 
 def card(*args, **kwargs):

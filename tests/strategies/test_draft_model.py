@@ -15,10 +15,10 @@ from toy.oracle import assert_as_oracle, continuations
 from toy.plans import CPU, Plan
 from toy.prompts import text_prompt
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.synthetic import SyntheticAcceptance
-from specbench.harness.models.draft_models import make_draft_model
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
+from specbench.harness.engines.native.models.draft_models import make_draft_model
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.strategies.draft_model import DraftModel
 
 SHAPES = [

@@ -14,7 +14,7 @@ from toy.plans import Plan, spread
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
-from specbench.harness.models.loader import dummy_target
+from specbench.harness.engines.native.models.loader import dummy_target
 
 STRATEGIES = ["no-spec", "eagle", "naive-eagle", "ngram", *PATTERNS]
 

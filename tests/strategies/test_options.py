@@ -8,7 +8,7 @@ import pytest
 from toy.engines import make_engine, named_strategy
 from toy.plans import CPU
 
-from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.registry import BASELINE, STRATEGIES, strategy_class
 from specbench.harness.spec.arm import parse_arm
 

@@ -7,8 +7,8 @@ from toy.engines import decode_rows, generate, make_engine, named_strategy, outp
 from toy.plans import Plan
 from toy.prompts import text_prompt
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.synthetic import SyntheticAcceptance
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.kernels.state_update import FusedStateUpdate, StateUpdate, TorchStateUpdate
 
 STRATEGIES = {

@@ -20,8 +20,8 @@ from toy.plans import Plan
 from toy.prompts import text_prompt
 from transformers import LlamaForCausalLM
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.synthetic import SyntheticAcceptance
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 
 TARGET = llama_config(num_hidden_layers=8)
 NEAR_TIE = 1e-4

@@ -13,8 +13,8 @@ from toy.prompts import text_prompt
 from toy.scripted import Script, cycling, random_right
 from toy.scripted_tree import ScriptedTree
 
-from specbench.harness.engine.synthetic import SyntheticAcceptance
-from specbench.harness.engine.tree import TreeShape
+from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
+from specbench.harness.engines.native.core.tree import TreeShape
 
 
 def requests_of(num: int, max_tokens: int = 20, **sampling) -> list:

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specbench.harness.models.llama import LlamaModel
-from specbench.harness.models.loader import load_target
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.loader import load_target
 
 Tensors = dict[str, Tensor]
 Change = Callable[[Tensors], None]

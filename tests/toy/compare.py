@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specbench.harness.engine.request import SamplingParams
-from specbench.harness.models.forward import ForwardBatch, KVCache
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.core.request import SamplingParams
+from specbench.harness.engines.native.models.forward import ForwardBatch, KVCache
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import PURPOSE_SAMPLE, uniform
 from specbench.kernels.sample import filter_top_k_top_p, gumbel_ref

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from specbench.harness.engine.config import EngineConfig
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.layouts import MixedEntry
-from specbench.harness.engine.request import Request, SamplingParams
-from specbench.harness.engine.strategy import AcceptanceOverride, Strategy
 from specbench.harness.engines.load import PromptRequest
+from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.layouts import MixedEntry
+from specbench.harness.engines.native.core.request import Request, SamplingParams
+from specbench.harness.engines.native.core.strategy import AcceptanceOverride, Strategy
 from specbench.harness.engines.native.deployment import NativeDeployment
-from specbench.harness.models.llama import LlamaModel
-from specbench.harness.models.loader import dummy_target
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.loader import dummy_target
 from specbench.harness.registry import ATTENTION_BACKENDS, lookup, strategy_class
 from specbench.harness.spec.plans import parse_plan
 from specbench.kernels.attention.base import AttentionBackend

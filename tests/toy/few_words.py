@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request
-from specbench.harness.models.llama import LlamaModel
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.native.models.llama import LlamaModel
 
 from .checkpoints import Tensors, eagle3_config, llama_config, load_written, write_eagle3, write_llama
 from .engines import generate, make_engine, named_strategy

@@ -31,7 +31,7 @@ class Watched:
         return self.inner.write(text)
 
 sys.stderr = Watched(sys.stderr)
-from specbench.harness.engine.engine import Engine
+from specbench.harness.engines.native.core.engine import Engine
 step = Engine.step
 
 def watched_step(engine):

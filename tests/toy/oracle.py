@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import FinishReason, Request, SamplingParams
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import FinishReason, Request, SamplingParams
 
 from .compare import assert_same_output
 from .engines import generate, make_engine

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.request import Request
-from specbench.harness.engine.state import RoundState
-from specbench.harness.engine.strategy import EngineResources, Phase
-from specbench.harness.models.features import Features
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.strategy import EngineResources, Phase
+from specbench.harness.engines.native.models.features import Features
 
 from .prompts import VOCAB
 

@@ -11,11 +11,11 @@ import torch
 from kernels.trees import random_trees
 from torch import Tensor
 
-from specbench.harness.engine.batch import StepBatch
-from specbench.harness.engine.state import RoundState
-from specbench.harness.engine.strategy import EngineResources, Phase
-from specbench.harness.engine.tree import TreeShape
-from specbench.harness.models.features import Features
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.strategy import EngineResources, Phase
+from specbench.harness.engines.native.core.tree import TreeShape
+from specbench.harness.engines.native.models.features import Features
 
 from .prompts import VOCAB
 from .scripted import Script

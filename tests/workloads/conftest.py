@@ -41,7 +41,7 @@ def elsewhere(hub, tmp_path):
 
     With time to answer: the hub of a busy machine is slow.
     """
-    patience = "from specbench.workloads import asset_hub as a; a.PROBE_TIMEOUT_S = a.ANSWER_TIMEOUT_S = 120\n"
+    patience = "from specbench.workloads.assets import hub as a; a.PROBE_TIMEOUT_S = a.ANSWER_TIMEOUT_S = 120\n"
     environment = {
         **{key: value for key, value in os.environ.items() if "proxy" not in key.lower() and key != "HF_HUB_OFFLINE"},
         "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",

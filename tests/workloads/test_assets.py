@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from specbench.workloads import asset_cache, asset_hub, asset_pypi, assets
-from specbench.workloads.asset_table import ASSETS, Asset, HubSource, PackageSource, find_asset
-from specbench.workloads.assets import AssetError, resolve
+from specbench.workloads.assets import cache as asset_cache
+from specbench.workloads.assets import hub as asset_hub
+from specbench.workloads.assets import pypi as asset_pypi
+from specbench.workloads.assets import resolve as assets
+from specbench.workloads.assets.resolve import AssetError, resolve
+from specbench.workloads.assets.table import ASSETS, Asset, HubSource, PackageSource, find_asset
 
 PAYLOADS = (b"first piece, " * 1000, b"second piece")
 WHOLE = b"".join(PAYLOADS)

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from specbench.harness.cli.fetch import fetch
-from specbench.workloads.asset_table import ASSETS
+from specbench.workloads.assets.table import ASSETS
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from workloads.fakes import CharTokenizer, conversation
 
 from specbench.harness.registry import WORKLOADS
 from specbench.workloads import held_out, sharegpt
-from specbench.workloads.asset_table import asset_of_workload
+from specbench.workloads.assets.table import asset_of_workload
 from specbench.workloads.base import WorkloadRequest
 from specbench.workloads.held_out import is_held_out
 

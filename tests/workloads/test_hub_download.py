@@ -9,7 +9,7 @@ import pytest
 from workloads.fake_hub import COMMIT, GSM8K, MODEL
 
 CODE = (
-    "import sys, json\nfrom specbench.workloads.assets import AssetError, resolve\n"
+    "import sys, json\nfrom specbench.workloads.assets.resolve import AssetError, resolve\n"
     "try:\n    a = resolve(sys.argv[1])\n    print(json.dumps([str(a.path), a.source, a.sha256]))\n"
     "except AssetError as error:\n    print(json.dumps(str(error)))\n"
 )

@@ -9,7 +9,7 @@ import pytest
 from workloads.fakes import BOS, HEADER, CharTokenizer, conversation
 
 from specbench.workloads import sharegpt
-from specbench.workloads.assets import resolve
+from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import WorkloadRequest
 from specbench.workloads.sharegpt_file import first_exchanges, iter_conversations
 

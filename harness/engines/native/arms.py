@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specbench.harness.engine.lookahead import Lookahead
-from specbench.harness.engine.strategy import Strategy
-from specbench.harness.engine.synthetic import SyntheticAcceptance, parse_acceptance
+from specbench.harness.engines.native.core.lookahead import Lookahead
+from specbench.harness.engines.native.core.strategy import Strategy
+from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance, parse_acceptance
 from specbench.harness.registry import strategy_class
 from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig
 from specbench.harness.spec.arm_setup import ArmSetup

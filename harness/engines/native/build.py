@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import torch
 
-from specbench.harness.engine.config import EngineConfig
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request
-from specbench.harness.engine.target_cache import CacheMemory
+from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.native.core.target_cache import CacheMemory
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.ranges import ranges_named
-from specbench.harness.models.llama import LlamaModel
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
 from specbench.harness.spec.run_config import RunConfig
 

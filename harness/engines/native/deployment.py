@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engines.base import RowSink, Scored
 from specbench.harness.engines.load import Load, PromptRequest
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.models.score import last_logits
 from specbench.harness.engines.traced import NodeMap, Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
-from specbench.harness.models.score import last_logits
 from specbench.harness.spec.plans import part_of
 from specbench.harness.store.arm_record import EngineFacts
 from specbench.harness.store.environment import installed_version

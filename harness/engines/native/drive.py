@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request
 from specbench.harness.engines.base import RowSink
 from specbench.harness.engines.load import Load, PromptRequest
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.store.rows import PhaseRow, RequestRow
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request
 from specbench.harness.engines.base import RowSink
 from specbench.harness.engines.load import PromptRequest, cut_at_stop
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request
 from specbench.harness.store.rows import RequestRow
 
 from .drive import clear, empty, native_request, request_row

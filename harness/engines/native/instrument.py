@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import torch
 
-from specbench.harness.engine.clock import GAP, EventClock, NullClock
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.graphs import DecodeRound
-from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engines.load import Load
+from specbench.harness.engines.native.core.clock import GAP, EventClock, NullClock
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.graphs import DecodeRound
+from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.store.rows import PhaseRow
 
 from .drive import empty, native_request

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specbench.harness.engine.clock import END, GAP
-from specbench.harness.engine.launcher import Launcher
-from specbench.harness.engine.sampler import SamplingMode
+from specbench.harness.engines.native.core.clock import END, GAP
+from specbench.harness.engines.native.core.launcher import Launcher
+from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.traced import NodeMap
 from specbench.harness.spec.plans import part_of
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from specbench.harness.engine.engine import Engine
-from specbench.harness.engine.request import Request
 from specbench.harness.engines.load import Load
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.traced import SteadyRounds, Tracer
 
 from .drive import clear, empty

@@ -9,10 +9,10 @@ from typing import Any
 import psutil
 import torch
 
-from specbench.harness.models.config import ModelConfig, read_config
-from specbench.harness.models.llama import LlamaModel
-from specbench.harness.models.loader import dummy_target, load_target
-from specbench.harness.models.shapes import published_shape
+from specbench.harness.engines.native.models.config import ModelConfig, read_config
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.loader import dummy_target, load_target
+from specbench.harness.engines.native.models.shapes import published_shape
 from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.inputs_record import ModelRecord
@@ -72,7 +72,7 @@ def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = N
             described, source=source_text, sha256="", synthetic=True, num_layers=model.config.num_layers
         )
         return Target(model, None, (), described)
-    from specbench.harness.checkpoints.source import (
+    from specbench.workloads.assets.model_source import (
         resolve_model,  # the GGUF reader and the hub client, which random weights do not need
     )
     from specbench.workloads.tokenizer import load_tokenizer

@@ -11,7 +11,7 @@ from toy.interrupts import terminal_signals
 import specbench
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.run.progress import NullProgress
-from specbench.reports.view import view_run
+from specbench.reports.run.view import view_run
 
 TOY = dict(
     load_format="dummy",

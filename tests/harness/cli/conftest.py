@@ -18,7 +18,7 @@ from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.store.roofline_record import Machine
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
-from specbench.reports import sweep_report
+from specbench.reports.experiments import sweep_report
 
 CHAT_VOCAB = 320
 HEAD = eagle3_config(vocab_size=CHAT_VOCAB)

@@ -18,7 +18,7 @@ import pytest
 
 from specbench.harness import registry
 from specbench.harness.cli.main import app
-from specbench.harness.engine.engine import Engine
+from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.experiments.ab_fresh import FreshBlocks
 from specbench.harness.experiments.ab_sides import parse_side, side_config
 from specbench.harness.run.runner import Arms
@@ -96,7 +96,7 @@ def inline(monkeypatch):
         return code
 
     monkeypatch.setattr(FreshBlocks, "_run", run)
-    monkeypatch.setattr("specbench.reports.run_report.write_plots", lambda view, folder: [])
+    monkeypatch.setattr("specbench.reports.run.run_report.write_plots", lambda view, folder: [])
     return ran
 
 

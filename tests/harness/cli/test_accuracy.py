@@ -14,12 +14,12 @@ pytest.importorskip("lm_eval")
 from lm_eval import evaluator  # noqa: E402
 from lm_eval.api.instance import Instance  # noqa: E402
 
-from specbench.harness.accuracy import evaluate as evaluation  # noqa: E402
-from specbench.harness.accuracy.gsm8k_task import EXEMPLARS, find_rows, read_rows  # noqa: E402
-from specbench.harness.accuracy.lm_eval_cli import register  # noqa: E402
-from specbench.harness.accuracy.lm_eval_model import SpecbenchLM  # noqa: E402
-from specbench.harness.accuracy.lm_eval_noise import lm_eval_noise  # noqa: E402
-from specbench.harness.engines.native import engine as native  # noqa: E402
+from specbench.harness.engines.native import adapter as native  # noqa: E402
+from specbench.harness.quality.lm_evaluation import evaluate as evaluation  # noqa: E402
+from specbench.harness.quality.lm_evaluation.gsm8k_task import EXEMPLARS, find_rows, read_rows  # noqa: E402
+from specbench.harness.quality.lm_evaluation.lm_eval_cli import register  # noqa: E402
+from specbench.harness.quality.lm_evaluation.lm_eval_model import SpecbenchLM  # noqa: E402
+from specbench.harness.quality.lm_evaluation.lm_eval_noise import lm_eval_noise  # noqa: E402
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 WARM = ["--warmup-max-s", "0.02"]
@@ -197,6 +197,6 @@ def test_options_beside_resume_are_refused(cli, words, only_run):
 
 
 def test_without_lm_eval_the_command_says_how_to_get_it(cli, words, monkeypatch):
-    monkeypatch.setattr("specbench.harness.accuracy.extra.find_spec", lambda name: None)
+    monkeypatch.setattr("specbench.harness.quality.lm_evaluation.extra.find_spec", lambda name: None)
     result = cli(*words)
     assert result.exit_code == 2 and "pip install 'specbench-harness[accuracy]'" in result.stderr

@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from specbench.harness.checkpoints import shipped_heads
 from specbench.harness.spec.options import Conditions
 from specbench.harness.spec.plan import default_strategies
-from specbench.workloads.asset_cache import directory_sha256
+from specbench.workloads.assets import shipped_heads
+from specbench.workloads.assets.cache import directory_sha256
 
 FLATTERED = "head trained on jsonl: acceptance is flattered; sharegpt-held-out was left out of it"
 

@@ -13,10 +13,10 @@ import pytest
 from toy.eval_tasks import write_tasks
 from toy.interrupts import terminal_signals
 
-from specbench.harness.accuracy import certify_session
-from specbench.harness.accuracy import evaluate as evaluation
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.experiments import profile as profile_experiment
+from specbench.harness.quality.certificate import session as certify_session
+from specbench.harness.quality.lm_evaluation import evaluate as evaluation
 from specbench.harness.store.run_directory import RunDirectory
 
 # Where the first signal arrives, and how to go on.

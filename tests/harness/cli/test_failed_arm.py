@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from specbench.harness.engines.native import adapter as native
 from specbench.harness.engines.native import build
-from specbench.harness.engines.native import engine as native
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.store.run_directory import RunDirectory
 

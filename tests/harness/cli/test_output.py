@@ -11,7 +11,7 @@ from rich.console import Console
 
 from specbench.harness.cli.progress import RunProgress
 from specbench.harness.store.rows import RequestRow
-from specbench.workloads.assets import AssetError
+from specbench.workloads.assets.resolve import AssetError
 
 ARMS = ("-s", "no-spec", "-s", "ngram:k=2")
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7])[;m]")

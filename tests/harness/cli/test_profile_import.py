@@ -135,7 +135,7 @@ def test_bad_input_is_one_line(cli, tmp_path):
 
 
 def test_a_folder_of_a_failed_import_does_not_stay(cli, tmp_path, monkeypatch):
-    import specbench.reports.profile_files as files
+    import specbench.reports.profile.files as files
 
     def fail(*_):
         raise OSError(28, "No space left on device", "x")

@@ -12,7 +12,7 @@ from toy.interrupts import interrupted
 
 pytest.importorskip("lm_eval")
 
-from specbench.harness.accuracy.item_store import TABLE, read_accuracy  # noqa: E402
+from specbench.harness.quality.lm_evaluation.item_store import TABLE, read_accuracy  # noqa: E402
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]
@@ -117,7 +117,7 @@ def _without_times(text: str) -> list[list[str]]:
 
 
 def test_an_arm_that_cannot_be_scored_is_a_row_and_is_tried_again(cli, asked, only_run, monkeypatch):
-    from specbench.harness.accuracy import evaluate
+    from specbench.harness.quality.lm_evaluation import evaluate
 
     warm_up = evaluate.warm_up_on_items
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from specbench.harness.engines.native import engine as native
+from specbench.harness.engines.native import adapter as native
 from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.store.purpose import SweepPoint
 

@@ -13,9 +13,9 @@ from specbench.harness.judge.ab_pairs import TPOT
 from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.store.ab_judgement import SameOutput
 from specbench.harness.store.codec import to_document
+from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.site import badges
 from specbench.reports.site.page import Cell
-from specbench.reports.verdict_table import verdict_table
 
 
 def by_name(record: dict) -> dict[str, dict]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from run_samples import chain_block, frame
 
-from specbench.harness.history.points import METRICS
+from specbench.harness.judge.history.points import METRICS
 from specbench.harness.judge.policy import COUNTED_GATES
 from specbench.harness.judge.timed import TIMED_GATES
 from specbench.harness.metrics.block_figures import block_figures

@@ -9,7 +9,7 @@ import pytest
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.rules import PhaseRules
-from specbench.reports.profile_sentences import warnings
+from specbench.reports.profile.sentences import warnings
 
 GOLDEN = Path(__file__).parent / "golden" / "vllm"
 RULES = PhaseRules.shipped()

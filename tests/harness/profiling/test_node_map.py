@@ -11,11 +11,11 @@ import torch
 from toy.engines import make_engine, named_strategy
 from toy.plans import CPU, Plan
 
-from specbench.harness.engine.clock import END, GAP
-from specbench.harness.engine.graphs import Segment
-from specbench.harness.engine.sampler import SamplingMode
-from specbench.harness.engine.strategy import Phase
 from specbench.harness.engines.native import graph_nodes
+from specbench.harness.engines.native.core.clock import END, GAP
+from specbench.harness.engines.native.core.graphs import Segment
+from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.core.strategy import Phase
 from specbench.harness.engines.native.graph_nodes import GraphOperations
 from specbench.harness.engines.native.nodes import NodeCounter, record_node_maps
 from specbench.harness.engines.traced import NodeMap

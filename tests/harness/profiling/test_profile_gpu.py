@@ -16,9 +16,9 @@ from toy.engines import deployed, make_engine, named_strategy
 from toy.plans import Plan, late
 from toy.prompts import text_prompt
 
-from specbench.harness.engine.sampler import SamplingMode
 from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.engines.load import Load
+from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.graph_nodes import GraphOperations
 from specbench.harness.engines.native.nodes import record_node_maps
 from specbench.harness.engines.traced import NodeMap, SteadyRounds

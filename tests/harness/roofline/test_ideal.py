@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench.harness.models.shapes import published_shape
+from specbench.harness.engines.native.models.shapes import published_shape
 from specbench.harness.roofline.ideal import (
     PHASES,
     Round,

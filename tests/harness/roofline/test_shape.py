@@ -17,10 +17,10 @@ from toy.checkpoints import (
 from toy.engines import deployed, make_engine, named_strategy, toy_target
 from toy.plans import CPU_PLANS
 
-from specbench.harness.models.draft_models import make_draft_model
-from specbench.harness.models.heads import load_head, make_head
-from specbench.harness.models.linear import Linear
-from specbench.harness.models.shapes import published_shape
+from specbench.harness.engines.native.models.draft_models import make_draft_model
+from specbench.harness.engines.native.models.heads import load_head, make_head
+from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.shapes import published_shape
 from specbench.harness.roofline.of_engine import forwards_of, shape_of
 from specbench.harness.roofline.shape import model_shape
 from specbench.harness.store.codec import from_document, to_document

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from specbench.harness.engine.config import EngineConfig
+from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.spec import legality
 from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, resolve
 from specbench.harness.spec.plans import PARTS, PLANS, GraphPlan, parse_plan

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from toy.checkpoints import llama_config, load_written, write_llama
 from toy.eagle3_reference import Eagle3Reference
 
-from specbench.harness.models.rope import rope_table
+from specbench.harness.engines.native.models.rope import rope_table
 from specbench.harness.training.draft_vocab import DraftVocab
 from specbench.harness.training.export import write_head
 from specbench.harness.training.head_module import HeadModule, HeadShape, Unroller, norm_rows
@@ -69,7 +69,7 @@ def test_unrolled_steps_are_the_drafts_of_the_exported_head(target, tmp_path):
 
 
 def test_features_are_the_states_entering_the_three_layers(target):
-    from specbench.harness.models.score import next_token_logits
+    from specbench.harness.engines.native.models.score import next_token_logits
 
     ids = torch.randint(0, 128, (2, 9), generator=torch.Generator().manual_seed(0))
     teacher = Teacher(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)

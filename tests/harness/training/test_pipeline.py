@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from toy.checkpoints import llama_config, load_written, write_llama
 
-from specbench.harness.models.eagle3_loader import load_eagle3
+from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
 from specbench.harness.training.check import check_files, check_head
 from specbench.harness.training.config import GenerateConfig, TrainConfig
 from specbench.harness.training.evaluate import evaluate_head
@@ -114,7 +114,7 @@ def test_what_the_command_leaves(head, target):
 
 
 def test_responses_are_the_targets_own_and_leave_out_what_is_held_out(head, target):
-    from specbench.harness.models.score import next_token_logits
+    from specbench.harness.engines.native.models.score import next_token_logits
     from specbench.workloads.held_out import is_held_out
 
     out, _ = head

@@ -28,12 +28,12 @@ from typer.testing import CliRunner
 from specbench.harness.cli.main import app
 from specbench.harness.store.files import write_parquet
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.reports.run.view import view_run
 from specbench.reports.site import render
 from specbench.reports.site.build import build_site
 from specbench.reports.site.find import find_runs
 from specbench.reports.site.render import MAX_PAGE_BYTES, inline_json
 from specbench.reports.site.runs import read_site_runs
-from specbench.reports.view import view_run
 
 VENDOR = Path(render.__file__).parent / "vendor"
 BEGAN = "2026-02-01T00:00:00Z"

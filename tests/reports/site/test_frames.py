@@ -10,7 +10,7 @@ import pytest
 from profile_samples import eagle_profile
 from site_samples import ARMS, EAGLE, add_trace, copied, experiment_run, finished_run
 
-from specbench.harness.history.accepted import Accepted
+from specbench.harness.judge.history.accepted import Accepted
 from specbench.reports.site.acceptance_page import histogram_frame, position_frame
 from specbench.reports.site.anatomy_page import phase_frame, trace_frame
 from specbench.reports.site.changes import changes_table

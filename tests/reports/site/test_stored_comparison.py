@@ -9,7 +9,7 @@ from site_samples import ARMS, EAGLE, copied, dated, experiment_run, finished_ru
 
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.stored import read_run
-from specbench.reports.compare_table import compare_table
+from specbench.reports.experiments.compare_table import compare_table
 from specbench.reports.site.compare_page import compare_page
 from specbench.reports.site.predecessors import followers
 from specbench.reports.site.runs import read_site_runs

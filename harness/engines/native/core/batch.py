@@ -1,0 +1,125 @@
+"""The layout of one step: which rows belong to which request.
+
+Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all.
+
+Every phase works on a StepBatch, whatever the step; layouts.py makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from specbench.harness.engines.native.core.forward import EAGER, Runners
+from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
+from specbench.kernels.attention.base import AttentionMetadata
+from specbench.kernels.buffers import Outcome, PassRows, Rows
+
+
+@dataclass(slots=True)
+class Work:
+    """Results that one phase leaves for the next.
+
+    What crosses from the target's part to the drafter's, or from the first pass to the later ones, lies in tensors that
+    persist with a decode layout: those parts may be launched differently (one captured, the other not).
+    """
+
+    features_TF: Tensor | None = None  # persistent in decode layouts
+    hidden_TH: Tensor | None = None
+    draft_state_BH: Tensor | None = None  # persistent in decode layouts
+    next_state_BH: Tensor | None = None
+    num_draft_rows: int = 0  # rows of the drafter's first pass
+
+
+@dataclass(slots=True, kw_only=True)
+class StepBatch:
+    """One step's rows, what acceptance says of them, and how they go through each pass."""
+
+    num_requests: int
+    num_rows: int
+    rows: Rows
+    outcome: Outcome
+    next_rows: PassRows  # one row a request: the drafter's later passes
+    next_cu_q_B1: Tensor
+    cu_q_B1: Tensor  # int32
+    logit_row_R: Tensor | None  # int64 [B*Q], None: every row
+    advance_B: Tensor | None  # int32: prompt tokens that become computed before acceptance; None in decode rounds
+    num_decodes: int  # requests that bring decode_q rows each; they come first
+    decode_q: int
+    max_chunk: int  # rows of the longest prompt chunk
+    max_kv: int
+    q_lens: tuple[int, ...]  # rows of each request, padding included
+    chunk_cu_q_B1: Tensor | None = None  # int32: first rows of the chunks, counted from the first chunk's
+    runners: Runners = EAGER
+    slots: tuple[int, ...] = ()  # of the real requests, in order
+    work: Work = field(default_factory=Work)
+    _forwards: dict[tuple[str, int], ForwardBatch] = field(default_factory=dict)
+    _bounds: dict[str, int] = field(default_factory=dict)  # by drafter part: most keys, where the host has read it
+
+    def target_forward(self) -> ForwardBatch:
+        """The rows of the target's pass: decodes stand first and are uniform, prompt chunks follow and are ragged."""
+        return self._kept("target", 0, lambda: self._step_rows(self.max_kv))
+
+    def drafter_forward(self) -> ForwardBatch:
+        """The same rows for the drafter, with metadata of its own: backends plan for one model's heads."""
+        return self._kept("first", 0, lambda: self._step_rows(self.bound_of("first")))
+
+    def draft_step_forward(self, step: int) -> ForwardBatch:
+        """One row a request: the later pass number `step` of a chain drafter."""
+        return self._kept("later", step, self._one_row_each)
+
+    def _kept(self, kind: str, step: int, make: Callable[[], ForwardBatch]) -> ForwardBatch:
+        """One ForwardBatch for each pass of the layout: what a backend planned or captured over it stays valid."""
+        if (kind, step) not in self._forwards:
+            self._forwards[kind, step] = make()
+        return self._forwards[kind, step]
+
+    def bound_drafter(self, parts: Set[str], longest: int) -> None:
+        """Tells the launches of these drafter parts that no request has more than `longest` tokens with KV.
+
+        A part that is captured must not be among them: its graph would keep the bound of the round it was made in.
+        """
+        most = min(longest + 2 * self.decode_q, self.max_kv)
+        self._bounds = dict.fromkeys(parts, most)
+        for (kind, _), forward in self._forwards.items():
+            if kind in parts:
+                for part in forward.parts:
+                    part.meta.max_kv = most
+
+    def bound_of(self, part: str) -> int:
+        """Most keys of a request in a drafter part (first or later)."""
+        return self._bounds.get(part, self.max_kv)
+
+    def _step_rows(self, max_kv: int) -> ForwardBatch:
+        decodes, num_decode_rows, rows = self.num_decodes, self.num_decodes * self.decode_q, self.rows
+        kv_len_B, table_BP = rows.kv_len_B, rows.block_table_BP
+        parts = []
+        if decodes:
+            meta = AttentionMetadata.uniform(
+                self.cu_q_B1[: decodes + 1],
+                kv_len_B[:decodes],
+                table_BP[:decodes],
+                q=self.decode_q,
+                max_kv=max_kv,
+                mask_BQM=rows.tree_mask_BDD,
+            )
+            parts.append(AttentionPart(0, num_decode_rows, meta))
+        if decodes < self.num_requests:
+            assert self.chunk_cu_q_B1 is not None
+            meta = AttentionMetadata.ragged(
+                self.chunk_cu_q_B1, kv_len_B[decodes:], table_BP[decodes:], max_q=self.max_chunk, max_kv=max_kv
+            )
+            parts.append(AttentionPart(num_decode_rows, self.num_rows - num_decode_rows, meta))
+        return ForwardBatch.over(rows, *parts)
+
+    def _one_row_each(self) -> ForwardBatch:
+        meta = AttentionMetadata.uniform(
+            self.next_cu_q_B1,
+            self.next_rows.kv_len_B,
+            self.rows.block_table_BP,
+            q=1,
+            max_kv=self.bound_of("later"),
+        )
+        return ForwardBatch.over(self.next_rows, AttentionPart(0, self.num_requests, meta))

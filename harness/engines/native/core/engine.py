@@ -1,0 +1,253 @@
+"""The engine: owns the loop, the KV pages, the round state and the graphs.
+
+    engine = Engine(config, target, strategy, backend)
+    engine.add(request)
+    while engine.has_work: finished = engine.step()
+
+`step` launches a decode round or a mixed step and reads the status of earlier ones, up to `status_lag` rounds late.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.clock import HostClock, NullClock, PhaseClock
+from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.launcher import Launcher
+from specbench.harness.engines.native.core.layouts import MixedEntry
+from specbench.harness.engines.native.core.pages import PageAllocator
+from specbench.harness.engines.native.core.parts import RoundParts
+from specbench.harness.engines.native.core.readback import InFlight, Readback
+from specbench.harness.engines.native.core.request import FinishReason, Request
+from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.core.scheduler import Scheduler
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.status import StatusReader
+from specbench.harness.engines.native.core.step_log import StepLog
+from specbench.harness.engines.native.core.strategy import AcceptanceOverride, Strategy
+from specbench.harness.engines.native.core.target_cache import CacheMemory, OwnMemory
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
+from specbench.kernels.attention.base import AttentionBackend
+from specbench.kernels.state_update import FusedStateUpdate, StateUpdate
+
+
+class Engine:
+    def __init__(
+        self,
+        config: EngineConfig,
+        target: LlamaModel,
+        strategy: Strategy,
+        attention_backend: AttentionBackend,
+        acceptance: AcceptanceOverride | None = None,
+        ranges: Ranges | None = None,
+        *,
+        drafter_backend: AttentionBackend | None = None,
+        update: StateUpdate | None = None,
+        cache_memory: CacheMemory | None = None,
+    ):
+        """`drafter_backend`: attention of the drafter where it differs from the target's; `update`: how state advances
+        between passes (kernels/state_update.py), fused kernels where nothing is given; `cache_memory`: where KV caches
+        lie, the engine's own memory where nothing is given."""
+        self.config = config
+        self.target = target
+        self.strategy = strategy
+        self.ranges: Ranges = ranges or NullRanges()
+        self.clock: PhaseClock = HostClock() if target.device.type == "cpu" else NullClock()
+        self.state = RoundState(
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=config.max_model_len,
+            num_drafts=strategy.num_drafts,
+            page_size=config.page_size,
+            device=target.device,
+            tree=strategy.tree,
+        )
+        self._num_pages = config.num_pages or config.pages_for_all(self.state.lookahead.overhang)
+        self.allocator = PageAllocator(self._num_pages, config.page_size)
+        self.scheduler = Scheduler(
+            self.allocator,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_model_len=config.max_model_len,
+            num_drafts=strategy.num_drafts,
+            lookahead=self.state.lookahead,
+        )
+        self._acceptance = acceptance
+        self._forced_SL = torch.zeros_like(self.state.tokens_SL, dtype=torch.int32) if acceptance else None
+        parts = RoundParts(
+            config=config,
+            target=target,
+            state=self.state,
+            update=update or FusedStateUpdate(),
+            num_pages=self._num_pages,
+            memory=cache_memory or OwnMemory(),
+        )
+        cache = parts.target_cache()
+        self.drafter = parts.make_drafter(strategy, drafter_backend or attention_backend)
+        self.builder = parts.make_builder(attention_backend, cache, self.drafter, self._forced_SL)
+        self.launcher = Launcher(config, self.builder, lambda b: self.view(b, []))
+        self.log = StepLog()
+        self.phase_log: list[tuple[int, str, int]] = []  # step, phase, ns; empty without a clock
+        self._status = StatusReader(target.device)
+        self.readback = Readback(self.log, self._finish)
+        self._aborts: list[int] = []
+        self._next_step = 0
+        self._finished: list[Request] = []
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.waiting or self.scheduler.running or self.readback)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps launched so far; the next one has this number."""
+        return self._next_step
+
+    def add(self, request: Request) -> None:
+        """Queues a request. ValueError if it can never fit."""
+        request.check_prompt(self.config.max_model_len, self.target.config.vocab_size)
+        self.scheduler.add(request)
+        request.t_submit_ns = time.perf_counter_ns()
+
+    def abort(self, request_id: int) -> None:
+        """Ends a request at the next step; it keeps the tokens that the host has seen by then."""
+        # An id that is unknown, or has left, must not wait here for a later request of the same name.
+        if any(r.id == request_id for r in [*self.scheduler.running, *self.scheduler.waiting]):
+            self._aborts.append(request_id)
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[Request]:
+        """One unit of progress; returns the requests that finished."""
+        if self._aborts:
+            self._apply_aborts()
+        if self.scheduler.wants_mixed_step():
+            self._collect(0)
+            self._launch_mixed_step()
+        elif self.scheduler.can_progress():
+            self._launch_decode_round()
+            self._collect(self._lag())
+        else:
+            self._collect(0, at_most=1)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _collect(self, lag: int, at_most: int | None = None) -> None:
+        # Behind the newest step the device has more to do: such a wait holds the host back and leaves no gap.
+        with self.ranges.range(LATE_STATUS if lag else STATUS):
+            self.readback.collect(lag, at_most)
+
+    def _lag(self) -> int:
+        return min(self.config.status_lag, 1) if self.scheduler.waiting else self.config.status_lag
+
+    def _apply_aborts(self) -> None:
+        self.readback.collect(0)
+        doomed, self._aborts = set(self._aborts), []
+        for request in [r for r in [*self.scheduler.running, *self.scheduler.waiting] if r.id in doomed]:
+            if request.slot is not None:
+                self.state.release(request.slot)
+            self._finish(request, FinishReason.ABORT)
+
+    def _launch_decode_round(self) -> None:
+        running = self.scheduler.running
+        while not self.scheduler.reserve(running):
+            if self.readback:
+                self.readback.collect(0)  # a finished request may free what is missing
+                if not running:
+                    return
+                continue
+            self._preempt_last()
+        with self.ranges.range(f"step {self._next_step}"):
+            with self.ranges.range(PREPARE):
+                self.write_grants()
+                start = time.perf_counter_ns()
+                decode_round = self.launcher.round_for(len(running), SamplingMode.of([r.sampling for r in running]))
+                decode_round.assign(tuple(r.slot for r in running if r.slot is not None), self.state)
+            batch = decode_round.batch
+            host = self.view(batch, running)
+            decode_round.launch(self.ranges, self.clock, host)
+        self.phase_log += [(self._next_step, name, ns) for name, ns in self.clock.read()]
+        num_rows = len(running) * batch.decode_q
+        self._queue("decode", list(running), batch, host, start, num_rows, decode_round.graph)
+
+    def _preempt_last(self) -> Request:
+        slot = self.scheduler.running[-1].slot
+        assert slot is not None
+        self.state.release(slot)
+        return self.scheduler.preempt_last()
+
+    def _launch_mixed_step(self) -> None:
+        decoding = [r for r in self.scheduler.running if not r.is_prefilling]
+        while not self.scheduler.reserve(decoding):
+            preempted = self._preempt_last()
+            decoding = [r for r in decoding if r is not preempted]
+        rows = self.scheduler.plan_mixed_step()
+        for request in self.scheduler.admitted:
+            self._assign(request)
+        self.scheduler.admitted.clear()
+        self.write_grants()
+        if not rows:
+            return
+        start = time.perf_counter_ns()
+        requests = [row.request for row in rows]
+        mode = SamplingMode.of([r.sampling for r in requests])
+        with self.ranges.range(f"step {self._next_step}"), self.ranges.range("prefill"):
+            batch, host, graph = self.launcher.launch_mixed(
+                [MixedEntry.of(row) for row in rows], mode, self.ranges, lambda b: self.view(b, requests)
+            )
+        for row in rows:
+            if row.is_prefill and row.request.num_computed + row.num_rows < row.request.num_prefill:
+                row.request.num_computed += row.num_rows
+        self._queue("mixed", requests, batch, host, start, sum(row.num_rows for row in rows), graph)
+        self._collect(0)
+
+    def _assign(self, request: Request) -> None:
+        self.state.assign(request, request.limit(self.config.max_model_len))
+        if self._acceptance is not None and self._forced_SL is not None:
+            row_L = self._acceptance.table_row(request.sampling.seed, self._forced_SL.shape[1])
+            self._forced_SL[request.slot].copy_(row_L)
+
+    def write_grants(self) -> None:
+        for grant in self.scheduler.grants:
+            assert grant.request.slot is not None
+            self.state.add_pages(grant.request.slot, grant.first, grant.pages)
+        self.scheduler.grants.clear()
+        self.state.flush_block_table()
+
+    def view(self, batch: StepBatch, requests: list[Request]) -> HostView:
+        """What the host knows of a step's requests as it is launched; without requests, of its padding rows."""
+        num_padding = batch.num_requests - len(requests)
+        slots = [self.state.dummy_slot if r.slot is None else r.slot for r in requests]
+        slots += [self.state.dummy_slot] * num_padding
+        return HostView(
+            [*(r.num_computed for r in requests), *[0] * num_padding],
+            lambda: self.state.host_block_table(slots),
+            lambda: self._status.queue(batch.outcome.status_BX),
+        )
+
+    def _queue(
+        self,
+        kind: str,
+        requests: list[Request],
+        batch: StepBatch,
+        host: HostView,
+        start_ns: int,
+        num_rows: int,
+        graph: str,
+    ) -> None:
+        step, self._next_step = self._next_step, self._next_step + 1
+        num_draft_rows = batch.work.num_draft_rows
+        self.readback.add(
+            InFlight(step, kind, requests, host, start_ns, num_rows, batch.num_rows, num_draft_rows, graph)
+        )
+
+    def _finish(self, request: Request, reason: FinishReason) -> None:
+        request.finish_reason = reason
+        self.scheduler.remove(request)
+        self._finished.append(request)

@@ -1,0 +1,231 @@
+"""Finds or makes the launches of a step: decode rounds by batch size, mixed steps by their number of rows."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.clock import EventClock, NullClock, PhaseClock
+from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.forward import (
+    NUM_CAPTURE_WARM_UPS,
+    EagerForward,
+    GraphPool,
+    PiecewiseForward,
+    Runners,
+)
+from specbench.harness.engines.native.core.graphs import DecodeRound, GraphLaunch, Segment, split_round
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
+from specbench.harness.engines.native.core.round import RoundBuilder
+from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.ranges import NullRanges, Ranges
+from specbench.harness.spec.plans import PLANS
+
+_PADDING_CHUNK = 8  # rows of a dummy request
+MAX_CAPTURED_ROWS = 512  # of a mixed step, as in vLLM: beyond it the launches are hidden behind the work
+
+Capture = Callable[[int, int], None] | None
+
+
+def capture_sizes(max_num_seqs: int) -> list[int]:
+    """Batch sizes (requests) worth a graph: 1, 2, 4, then multiples of 8 (of 16 beyond 64) up to the largest batch.
+
+    Requests, not rows: each brings its K+1 rows, so that no K can meet a size that is not a multiple of it.
+    """
+    sizes = {1, 2, 4, *range(8, 65, 8), *range(80, max_num_seqs + 1, 16), max_num_seqs}
+    return sorted(size for size in sizes if size <= max_num_seqs)
+
+
+def row_sizes(most: int) -> list[int]:
+    """Row counts worth a set of graphs in mixed steps: 1, 2, 4, 8, then multiples of 16 (of 32 beyond 256)."""
+    most = min(most, MAX_CAPTURED_ROWS)
+    return sorted({size for size in (1, 2, 4, 8, *range(16, 257, 16), *range(288, most + 1, 32), most) if size <= most})
+
+
+def q_of(state: RoundState) -> int:
+    """Rows of a request in a decode round."""
+    return state.drafts_SK.shape[1] + 1
+
+
+def _lengths_to_meet(most: int) -> list[int]:
+    """Powers of two up to `most`, and `most`: launches differ by how many blocks of keys the longest request has."""
+    return sorted({most, *(1 << bit for bit in range(4, most.bit_length()))})
+
+
+class Launcher:
+    """Owns the graphs of one engine. All share one memory pool: they never run at the same time."""
+
+    def __init__(self, config: EngineConfig, builder: RoundBuilder, capture_host: Callable[[StepBatch], HostView]):
+        plan, state, max_num_seqs = config.graph, builder.state, config.max_num_seqs
+        assert state.tree is None or plan.mixed != "full", "a tree mask needs uniform rows (legality.py)"
+        self.plan = plan
+        self._builder = builder
+        self._state = state
+        self._capture_host = capture_host
+        # With sync=multi the host reads lengths in mid-round and bounds launches by them.
+        self._lengths = _lengths_to_meet(state.max_kv - 2 * q_of(state)) if config.sync == "multi" else []
+        self._max_num_seqs = max_num_seqs
+        self._sizes = capture_sizes(max_num_seqs) if plan.pads else []
+        self._pool: GraphPool = torch.cuda.graph_pool_handle() if plan != PLANS["none"] else None
+        q = q_of(state)
+        decode_rows = [size * q for size in capture_sizes(max_num_seqs)]
+        later_rows = [size * (state.tree.shape.topk if state.tree else 1) for size in capture_sizes(max_num_seqs)]
+        self._mixed_sizes = row_sizes(config.max_num_batched_tokens + max_num_seqs * q)
+        self._decode_runners = Runners(
+            self._forward(plan.target, decode_rows),
+            self._forward(plan.first, decode_rows),
+            self._forward(plan.later, later_rows),
+        )
+        mixed = self._forward(plan.mixed, self._mixed_sizes)
+        self._mixed_runners = Runners(mixed, mixed, mixed)
+        self._rounds: dict[tuple[int, SamplingMode], DecodeRound] = {}
+        self._mixed_graphs: dict[tuple[int, SamplingMode], _MixedGraph] = {}
+
+    def _forward(self, mode: str, sizes: Sequence[int]) -> EagerForward | PiecewiseForward:
+        return PiecewiseForward(sizes, self._pool) if mode == "piecewise" else EagerForward()
+
+    # -- decode rounds -----------------------------------------------------------------------------------------------
+
+    def capture(self, modes: list[SamplingMode], progress: Capture = None) -> None:
+        """Captures every size for the given modes, largest first so that the smaller ones reuse its memory."""
+        todo = [(size, mode) for size in reversed(self._sizes) for mode in modes]
+        for index, (size, mode) in enumerate(todo):
+            self.round_for(size, mode)
+            if progress:
+                progress(index + 1, len(todo))
+        if self.plan.mixed == "full":
+            for size in reversed(self._mixed_sizes):
+                for mode in modes:
+                    self._mixed_graph(size, mode)
+
+        self._meet_rows(modes[0])
+
+    def _meet_rows(self, mode: SamplingMode) -> None:
+        """Launches every row count once, and every length where lengths choose the launch, over dummy requests: so that
+        no set of graphs is captured, and no kernel compiled, inside a measured block."""
+        if "piecewise" in self.plan.decode_modes or self._lengths:
+            for size in reversed(capture_sizes(self._max_num_seqs)):
+                self._launch_dummies(self.round_for(size, mode))
+        if self.plan.mixed == "piecewise":
+            for size in reversed(self._mixed_sizes):
+                chunks = [_PADDING_CHUNK] * (size // _PADDING_CHUNK) + [size % _PADDING_CHUNK]
+                entries = [MixedEntry(self._state.dummy_slot, c, True, False, c, is_padding=True) for c in chunks if c]
+                self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
+
+    def _launch_dummies(self, decode_round: DecodeRound) -> None:
+        n_S, dummy = self._state.n_S, self._state.dummy_slot
+        before = n_S[dummy].clone()
+        for length in self._lengths or [int(before)]:
+            n_S[dummy] = length
+            decode_round.launch(NullRanges(), NullClock(), self._capture_host(decode_round.batch))
+        n_S[dummy] = before
+
+    def round_for(self, num_requests: int, mode: SamplingMode) -> DecodeRound:
+        key = (self._padded(num_requests), mode)
+        if key not in self._rounds:
+            self._rounds[key] = self._make(*key)
+        return self._rounds[key]
+
+    def _padded(self, num_requests: int) -> int:
+        return self._sizes[bisect.bisect_left(self._sizes, num_requests)] if self._sizes else num_requests
+
+    def instrumented(self, num_requests: int, mode: SamplingMode) -> DecodeRound:
+        """A second capture of the round with events at its phase boundaries."""
+        return self._make(num_requests, mode, EventClock(external=True))
+
+    def probe(self, num_requests: int, mode: SamplingMode, inner_clock: PhaseClock) -> DecodeRound:
+        """A second capture of the very round that `round_for` gives, for `inner_clock` to look at. Not for replay."""
+        return self._make(self._padded(num_requests), mode, inner_clock)
+
+    def _make(self, size: int, mode: SamplingMode, inner_clock: PhaseClock | None = None) -> DecodeRound:
+        batch = decode_batch(self._state, size)
+        batch.runners = self._decode_runners
+        phases = self._builder.phases(batch, mode)
+        return DecodeRound(self.plan, batch, phases, self._pool, self._capture_host, inner_clock or NullClock())
+
+    # -- mixed steps -------------------------------------------------------------------------------------------------
+
+    def launch_mixed(
+        self, entries: list[MixedEntry], mode: SamplingMode, ranges: Ranges, host_of: Callable[[StepBatch], HostView]
+    ) -> tuple[StepBatch, HostView, str]:
+        """Launches one mixed step; returns its layout, the host's view of it and how the target ran."""
+        num_rows = sum(entry.num_rows for entry in entries)
+        if self.plan.mixed == "full" and num_rows <= self._mixed_sizes[-1]:
+            size = self._mixed_sizes[bisect.bisect_left(self._mixed_sizes, num_rows)]
+            graph = self._mixed_graph(size, mode)
+            graph.load(self._filled(entries, size))
+            graph.batch.slots = tuple(entry.slot for entry in entries)
+            host = host_of(graph.batch)
+            graph.launch(ranges)
+            host.acceptance_launched()
+            return graph.batch, host, "full"
+        batch = mixed_batch(self._state, entries)
+        batch.runners = self._mixed_runners
+        host = host_of(batch)
+        for segment in split_round(PLANS["none"], self._builder.phases(batch, mode)):
+            segment.prepare(batch, host)
+            with ranges.range(segment.name):
+                segment.run(batch, NullClock())
+            if segment.holds_acceptance:
+                host.acceptance_launched()
+        in_pieces = self.plan.mixed == "piecewise" and num_rows <= self._mixed_sizes[-1]
+        return batch, host, "piecewise" if in_pieces else "none"
+
+    def _filled(self, entries: list[MixedEntry], size: int) -> StepBatch:
+        """The step on a captured layout: as many requests as there are slots, the dummy slot taking the spare rows.
+
+        All rows go through attention as ragged ones, since how many of them are decodes must not shape the launch.
+        """
+        dummy = self._state.dummy_slot
+        spare = size - sum(entry.num_rows for entry in entries)
+        counts = [spare] + [0] * (self._max_num_seqs - len(entries))
+        padding = [MixedEntry(dummy, count, True, False, count, is_padding=True) for count in counts]
+        batch = mixed_batch(self._state, [*entries, *padding])
+        batch.num_decodes, batch.max_chunk, batch.max_kv = 0, size, self._state.max_kv
+        batch.chunk_cu_q_B1 = batch.cu_q_B1
+        return batch
+
+    def _mixed_graph(self, size: int, mode: SamplingMode) -> _MixedGraph:
+        key = (size, mode)
+        if key not in self._mixed_graphs:
+            batch = self._filled([], size)
+            segment = Segment("mixed", "full", tuple(self._builder.phases(batch, mode)))
+            self._mixed_graphs[key] = _MixedGraph(segment, batch, self._pool)
+        return self._mixed_graphs[key]
+
+
+class _MixedGraph:
+    """A mixed step as one graph over a layout that is overwritten before each replay."""
+
+    def __init__(self, segment: Segment, batch: StepBatch, pool: GraphPool):
+        self.batch = batch
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(NUM_CAPTURE_WARM_UPS):
+                segment.run(batch, NullClock())
+        torch.cuda.current_stream().wait_stream(side)
+        self._launch = GraphLaunch(segment, batch, pool, NullClock(), "end")
+
+    def load(self, filled: StepBatch) -> None:
+        for mine, new in zip(_layout(self.batch), _layout(filled), strict=True):
+            mine.copy_(new)
+        self.batch.q_lens = filled.q_lens
+
+    def launch(self, ranges: Ranges, clock: PhaseClock = NullClock()) -> None:  # noqa: B008
+        with ranges.range("mixed"):
+            self._launch(clock)
+
+
+def _layout(batch: StepBatch) -> list[Tensor]:
+    """What the host writes of a mixed step."""
+    rows = batch.rows
+    assert batch.logit_row_R is not None and batch.advance_B is not None
+    layout = [rows.slot_B, rows.row_req_T, rows.row_off_T, rows.num_drafts_B, rows.q_len_B, rows.base_row_B]
+    return [*layout, batch.cu_q_B1, batch.logit_row_R, batch.advance_B]

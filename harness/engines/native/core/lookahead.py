@@ -1,0 +1,23 @@
+"""How far a round may write beyond what a request has: what pages and buffers must cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specbench.harness.engines.native.core.tree import TreeShape
+
+
+@dataclass(frozen=True, slots=True)
+class Lookahead:
+    """Positions, counted from n, the tokens with KV before the round."""
+
+    emitted: int  # most tokens a round adds
+    reach: int  # positions n .. n+reach-1 may be written by verification and drafting
+    overhang: int  # most positions written beyond a request's own limit
+
+    @staticmethod
+    def of(num_drafts: int, tree: TreeShape | None) -> Lookahead:
+        """A chain verifies up to n+K and drafts up to K-1 beyond the new n, which is at most n+K+1."""
+        if tree is None:
+            return Lookahead(num_drafts + 1, 2 * num_drafts + 1, num_drafts)
+        return Lookahead(tree.depth + 1, tree.reach, tree.reach)

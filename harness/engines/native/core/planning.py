@@ -1,0 +1,24 @@
+"""Planning a pass, for attention backends whose launches are planned on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache
+
+
+def plan_pass(
+    forward: ForwardBatch,
+    host: HostView,
+    attention: Attention,
+    cache: KVCache,
+    kv_lens: Sequence[int],
+    q_lens: Sequence[int],
+) -> None:
+    """Plans each part of a pass: `kv_lens` keys and `q_lens` rows of its requests, as the host knows them."""
+    first = 0
+    for part in forward.parts:
+        end = first + part.meta.kv_len_B.shape[0]
+        attention.plan(part.meta, host.lengths(kv_lens[first:end], q_lens[first:end], first), cache)
+        first = end

@@ -1,0 +1,110 @@
+"""Steps in flight, and what becomes of a request when the host reads one: tokens, times, the step log."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specbench.harness.engines.native.core.host_view import SAMPLED_IDS, HostView
+from specbench.harness.engines.native.core.request import FinishReason, Request
+from specbench.harness.engines.native.core.step_log import StepLog
+from specbench.harness.store.rows import StepRow
+from specbench.kernels.commit import NUM_STATUS_COLUMNS
+
+_DONE_REASONS = {1: FinishReason.STOP, 2: FinishReason.LENGTH}
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A launched step whose status the host has not taken over."""
+
+    step: int
+    kind: str
+    requests: list[Request]  # in the order of the status rows
+    host: HostView
+    t_start_ns: int
+    num_rows: int
+    num_padded_rows: int
+    num_draft_rows: int
+    graph: str
+
+
+class Readback:
+    """Reads launched steps in order, up to so many steps late."""
+
+    def __init__(self, log: StepLog, finish: Callable[[Request, FinishReason], None]):
+        self._log = log
+        self._finish = finish
+        self._steps: deque[InFlight] = deque()
+        self._last_device_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def add(self, step: InFlight) -> None:
+        self._steps.append(step)
+        for request in step.requests:
+            request.num_inflight += 1
+
+    def collect(self, lag: int, at_most: int | None = None) -> None:
+        """Reads steps until at most `lag` are unread."""
+        while len(self._steps) > lag and at_most != 0:
+            step = self._steps.popleft()
+            assert step.host.pending is not None
+            # Waiting for the newest step blocks the host on work just queued; an older one is (nearly) done by now.
+            if not self._steps and not step.host.pending.is_read:
+                step.host.syncs.append(SAMPLED_IDS)
+            self._read(step)
+            at_most = None if at_most is None else at_most - 1
+
+    def _read(self, step: InFlight) -> None:
+        assert step.host.pending is not None
+        rows, device_ns = step.host.pending.wait()
+        host_ns = time.perf_counter_ns()
+        if self._log.on_step:
+            self._log.on_step(step.kind, device_ns - max(self._last_device_ns, step.t_start_ns))
+        self._last_device_ns = device_ns
+        for request, row in zip(step.requests, rows, strict=False):  # padding rows follow
+            self._apply(request, row, step, host_ns, device_ns)
+
+    def _apply(self, request: Request, row: list[int], step: InFlight, host_ns: int, device_ns: int) -> None:
+        accepted, committed, done, n, num_proposed, depth = row[:NUM_STATUS_COLUMNS]
+        request.num_inflight -= 1
+        if request.finish_reason is not None:
+            return  # a frozen row of a request that an earlier status ended
+        is_prefill = request.is_prefilling
+        if committed or not is_prefill:
+            request.num_computed = n
+        tokens = row[NUM_STATUS_COLUMNS : NUM_STATUS_COLUMNS + committed]
+        request.output_ids += tokens
+        if tokens:
+            request.t_first_ns = request.t_first_ns or host_ns
+            request.t_first_device_ns = request.t_first_device_ns or device_ns
+            request.t_last_ns, request.t_last_device_ns = host_ns, device_ns
+        self._log.rows.append(
+            StepRow(
+                step=step.step,
+                request_id=request.id,
+                kind=step.kind,
+                is_prefill=is_prefill,
+                t_start_ns=step.t_start_ns,
+                t_host_ns=host_ns,
+                t_device_ns=device_ns,
+                batch_size=len(step.requests),
+                num_rows=step.num_rows,
+                num_padded_rows=step.num_padded_rows,
+                num_draft_rows=step.num_draft_rows,
+                num_proposed=num_proposed,
+                draft_depth=depth,
+                num_accepted=accepted,
+                num_emitted=committed,
+                truncated=committed < accepted + 1 and not is_prefill,
+                graph=step.graph,
+                num_syncs=len(step.host.syncs),
+                syncs=",".join(step.host.syncs),
+            )
+        )
+        if done:
+            self._finish(request, _DONE_REASONS[done])

@@ -1,0 +1,130 @@
+"""The phases of one step: prepare rows, verify, accept, then the drafter's.
+
+A round is a list of phases over persistent device buffers; a graph plan (plans.py) says which neighbouring phases are
+captured together. The same phases run a mixed step, on a ragged layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.planning import plan_pass
+from specbench.harness.engines.native.core.sampler import SamplingMode, sample_rows
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.strategy import Drafter, Phase
+from specbench.harness.engines.native.core.sync_policy import DRAFT_IDS, MultiSync
+from specbench.harness.engines.native.core.target_cache import TargetCache
+from specbench.harness.engines.native.models.features import Features
+from specbench.harness.engines.native.models.forward import Attention
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.kernels.compact_kv import compact_kv
+from specbench.kernels.state_update import StateUpdate
+
+
+class RoundBuilder:
+    """Makes the phases of a step for any layout. Owns nothing; the engine owns what it is given."""
+
+    def __init__(
+        self,
+        target: LlamaModel,
+        attention: Attention,
+        cache: TargetCache,
+        state: RoundState,
+        update: StateUpdate,
+        drafter: Drafter | None,
+        forced_SL: Tensor | None,
+        multi_sync: MultiSync | None,
+    ):
+        self.target = target
+        self.attention = attention
+        self.cache = cache
+        self.state = state
+        self.update = update
+        self.drafter = drafter
+        self.forced_SL = forced_SL  # synthetic acceptance: accepted drafts by slot and position of the pending token
+        self.multi_sync = multi_sync
+
+    def phases(self, batch: StepBatch, mode: SamplingMode) -> list[Phase]:
+        phases = [
+            Phase("advance", self._advance),
+            Phase("verify", self._verify, self._plan if self.attention.is_planned else None),
+            Phase("accept", lambda b: self._accept(b, mode)),
+        ]
+        if self.state.tree is not None:
+            phases.append(Phase("compact", self._compact))
+        drafting = self.drafter.phases(batch) if self.drafter else []
+        return phases + drafting if self.multi_sync is None else self._with_reads(phases, drafting, self.multi_sync)
+
+    def _with_reads(self, target: list[Phase], drafting: list[Phase], multi: MultiSync) -> list[Phase]:
+        """The round with the host between target and drafter, and after the drafter."""
+        if not drafting:
+            return [*target, Phase("sampled_ids", _nothing, _wait)]
+        return [
+            replace(target[0], prepare=multi.send_drafts),
+            *target[1:],
+            Phase("next_tokens", _nothing, multi.after_accept),
+            *drafting,
+            Phase(DRAFT_IDS, _nothing, multi.read_drafts),
+        ]
+
+    def _advance(self, b: StepBatch) -> None:
+        """State to rows: ids, positions, KV slots, lengths and block tables of the target's pass."""
+        prepare = self.update.prepare_rows if self.state.tree is None else self.update.prepare_tree_rows
+        prepare(b.rows, self.state)
+
+    def _plan(self, b: StepBatch, host: HostView) -> None:
+        plan_pass(b.target_forward(), host, self.attention, self.cache.layers[0], host.kv_lens(b.q_lens), b.q_lens)
+
+    def _verify(self, b: StepBatch) -> None:
+        kind = self.drafter.features if self.drafter is not None else Features.NONE
+        if kind is Features.AUX and b.work.features_TF is None:
+            size = 3 * self.target.config.hidden_size
+            b.work.features_TF = torch.empty(b.num_rows, size, dtype=self.target.dtype, device=self.state.device)
+        features_TF = b.work.features_TF if kind is Features.AUX else None
+        hidden_TH = b.runners.target(
+            self.target, b.target_forward(), self.attention, self.cache.layers, features_TF=features_TF
+        )
+        b.work.hidden_TH = hidden_TH
+        if kind is Features.FINAL:
+            if b.work.features_TF is None:
+                b.work.features_TF = torch.empty_like(hidden_TH)
+            b.work.features_TF.copy_(hidden_TH)
+
+    def _accept(self, b: StepBatch, mode: SamplingMode) -> None:
+        s, rows, hidden_TH = self.state, b.rows, b.work.hidden_TH
+        assert hidden_TH is not None
+        position_R, request_R = rows.position_T, rows.row_req_T
+        if b.logit_row_R is not None:  # mixed: only rows whose prediction counts
+            hidden_TH = hidden_TH.index_select(0, b.logit_row_R)
+            position_R = position_R.index_select(0, b.logit_row_R)
+            request_R = request_R.index_select(0, b.logit_row_R)
+        logits_RV = self.target.logits(hidden_TH)
+        slot_R = rows.slot_B.index_select(0, request_R) if mode is not SamplingMode.GREEDY else rows.slot_B
+        sampled_R = sample_rows(logits_RV, slot_R, position_R + 1, s, mode)
+        if b.advance_B is not None:
+            s.n_S.index_add_(0, rows.slot_B, b.advance_B)
+        forced_B = None
+        if self.forced_SL is not None:
+            n_B = s.n_S.index_select(0, rows.slot_B).to(torch.int64)
+            forced_B = self.forced_SL[rows.slot_B, n_B]
+        accept = self.update.accept_chain if s.tree is None else self.update.accept_tree
+        accept(sampled_R.view(b.num_requests, -1), rows, s, b.outcome, forced_B)
+
+    def _compact(self, b: StepBatch) -> None:
+        """Keys and values of the accepted path go where a chain would have put them."""
+        path_BW, status_BX = b.outcome.path_BW, b.outcome.status_BX
+        assert path_BW is not None
+        compact_kv(self.cache.k_LPNHD, self.cache.v_LPNHD, path_BW, status_BX, b.rows.block_table_BP)
+
+
+def _wait(b: StepBatch, host: HostView) -> None:
+    host.status()
+
+
+def _nothing(b: StepBatch) -> None:
+    """A phase of the host alone."""

@@ -1,0 +1,120 @@
+"""What a strategy module gives the engine. A strategy fills device buffers; it never times or loops itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.sync_policy import LaunchSizes
+from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.features import Features
+from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.registry import StrategyKind
+from specbench.kernels.attention.base import AttentionBackend
+from specbench.kernels.state_update import StateUpdate
+
+if TYPE_CHECKING:
+    from specbench.harness.engines.native.core.tree import TreeShape
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A named part of a step.
+
+    `run` launches device work on the step's buffers and reads nothing back. `prepare` is the host's work before the
+    launch that holds the phase, outside any graph; what it must wait for it asks of the HostView, which counts it.
+    """
+
+    name: str
+    run: Callable[[StepBatch], None]
+    prepare: Callable[[StepBatch, HostView], None] | None = None
+
+
+class DraftHead(Protocol):
+    """A drafter layer that continues the target's features (see models/eagle3.py and eagle1.py for the shapes)."""
+
+    config: ModelConfig
+    features: Features
+
+    @property
+    def d2t(self) -> Tensor | None: ...
+
+    def attention(self, backend: AttentionBackend, num_positions: int) -> Attention: ...
+
+    def project(self, features_TF: Tensor) -> Tensor: ...
+
+    def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces: ...
+
+    def forward(self, batch: ForwardBatch, hidden_TH: Tensor, attention: Attention, cache: KVCache) -> Tensor: ...
+
+    def logits_and_state(self, output_RH: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(slots=True)
+class EngineResources:
+    """What an engine lends its drafter: the target, the round state, and KV caches over the same pages."""
+
+    target: LlamaModel
+    state: RoundState
+    update: StateUpdate
+    load_head: Callable[[str, str], DraftHead]  # (directory or "random", strategy name)
+    load_draft_model: Callable[[str], LlamaModel]
+    new_kv_cache: Callable[[int, int], KVCache]  # (num_kv_heads, head_dim) -> one layer's cache
+    new_attention: Callable[[object], Attention]  # a model with .attention(backend, num_positions)
+    drafter_rows: str  # "padded": K+1 rows a request in the first pass; "unpadded": the accepted ones only
+    sizes: LaunchSizes  # where the host gets the bounds of ragged launches from
+
+
+class Drafter(Protocol):
+    """The drafting half of a round, bound to one engine's buffers."""
+
+    num_drafts: int
+
+    @property
+    def model(self) -> LlamaModel | DraftHead | None:
+        """What it runs passes of."""
+        ...
+
+    @property
+    def features(self) -> Features:
+        """What the target's pass must leave in `batch.features_TF`."""
+        ...
+
+    @property
+    def bounded_parts(self) -> frozenset[str]:
+        """Parts (first, later) that run over the layout's own forwards, whose launches a read length may bound."""
+        ...
+
+    def phases(self, batch: StepBatch) -> list[Phase]:
+        """Phases after acceptance that leave `num_drafts` drafts of every request in `state.drafts_SK`.
+
+        Called once for each layout; in a mixed step the layout is ragged and the phases also ingest prompt rows.
+        """
+        ...
+
+
+class Strategy(StrategyKind):
+    """One way of speculating, as named on the command line, with its options resolved."""
+
+    @property
+    def tree(self) -> TreeShape | None:
+        """None: drafts are a chain."""
+        return None
+
+    def make_drafter(self, resources: EngineResources) -> Drafter | None:
+        raise NotImplementedError
+
+
+class AcceptanceOverride(Protocol):
+    """Forces the number of accepted drafts (synthetic acceptance); None at its place means real acceptance."""
+
+    def table_row(self, seed: int, num_positions: int) -> Tensor:
+        """int32 [num_positions]: drafts accepted by a round whose pending token stands at that position."""
+        ...

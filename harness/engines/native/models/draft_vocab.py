@@ -1,0 +1,25 @@
+"""The reduced vocabulary of a head: `d2t`, what to add to a draft id to get the target's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specbench.harness.engines.native.models.weights import CheckpointWeights
+
+
+def read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir: Path) -> Tensor | None:
+    """int64 [Vd]; None where draft ids are the target's. ValueError if the map is missing or wrong."""
+    if not source.has("d2t"):
+        if draft_vocab == vocab:
+            return None
+        raise ValueError(f"head: {head_dir} has draft_vocab_size {draft_vocab} < vocab_size {vocab} but no tensor d2t")
+    d2t = source.raw("d2t").to(torch.int64)
+    ids = d2t + torch.arange(d2t.numel())
+    if d2t.numel() != draft_vocab or int(ids.min()) < 0 or int(ids.max()) >= vocab:
+        raise ValueError(f"head: d2t of {head_dir} must map {draft_vocab} draft ids into 0..{vocab - 1}")
+    if draft_vocab == vocab and not d2t.any():
+        return None
+    return d2t.to(source.device)

@@ -1,0 +1,105 @@
+"""EAGLE-3 heads (Li et al. 2025, arXiv 2503.01840) in the published checkpoint format.
+
+Shapes: T rows, H the head's hidden size, F = 3 * target hidden, Vd draft vocabulary.
+Layer and conventions as in SafeAILab/EAGLE cnets.py and vLLM's llama_eagle3.py: the attention input is the
+concatenation of the normed embedding and the normed hidden state; the state fed back is the layer's output before the
+final norm (after it with `norm_output`, EAGLE-3.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.features import Features
+from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
+from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.rope import rope_table
+from specbench.kernels.attention.base import AttentionBackend
+from specbench.kernels.rms_norm import add_rms_norm, rms_norm
+from specbench.kernels.silu_and_mul import silu_and_mul
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Eagle3Options:
+    """Variants that published heads use; the defaults are the original EAGLE-3."""
+
+    norm_before_residual: bool = False  # residual is the normed hidden state
+    norm_output: bool = False  # the fed-back state is the final-normed one (EAGLE-3.1)
+
+
+@dataclass(slots=True)
+class Eagle3Weights:
+    """Tensors of one head, fused for the forward pass."""
+
+    fc: Linear  # [H, F]
+    fc_norms: tuple[Tensor, ...]  # empty, one over F (`input_norm`), or one for each chunk (`fc_norm.i`)
+    embed_norm_H: Tensor
+    hidden_norm_H: Tensor
+    qkv: Linear  # [.., 2H]
+    o: Linear
+    post_norm_H: Tensor
+    gate_up: Linear
+    down: Linear
+    norm_H: Tensor
+    lm_head: Linear  # [Vd, H]
+    embed_VH: Tensor
+    d2t_Vd: Tensor | None  # int64 offsets: target id = draft id + d2t[draft id]
+
+
+class Eagle3Head:
+    """One drafter layer over its own KV cache; positions are those of the target features."""
+
+    features = Features.AUX
+
+    def __init__(self, config: ModelConfig, weights: Eagle3Weights, options: Eagle3Options, feature_size: int):
+        self.config = config
+        self.weights = weights
+        self.options = options
+        self.feature_size = feature_size
+
+    @property
+    def d2t(self) -> Tensor | None:
+        return self.weights.d2t_Vd
+
+    def attention(self, backend: AttentionBackend, num_positions: int) -> Attention:
+        return Attention(self.config, backend, rope_table(self.config, num_positions, self.weights.embed_VH.device))
+
+    def project(self, features_TF: Tensor) -> Tensor:
+        """Target features [T, 3H_target] to the head's hidden state [T, H]: `fc`, applied to target features only."""
+        norms = self.weights.fc_norms
+        eps = self.config.rms_norm_eps
+        if len(norms) == 1:
+            features_TF = rms_norm(features_TF, norms[0], eps)
+        elif norms:
+            chunks = features_TF.chunk(len(norms), dim=-1)
+            normed = [rms_norm(x.contiguous(), w, eps) for x, w in zip(chunks, norms, strict=True)]
+            features_TF = torch.cat(normed, dim=-1)
+        return self.weights.fc(features_TF)
+
+    def forward(self, batch: ForwardBatch, hidden_TH: Tensor, attention: Attention, cache: KVCache) -> Tensor:
+        """The layer's output [T, H] before the final norm; see `pieces`."""
+        return run_pieces(self.pieces(batch.ids_T, hidden_TH), lambda layer, qkv_TX: attention(qkv_TX, batch, cache))
+
+    def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces:
+        """Row p takes the hidden state of position p and the embedding of token p+1 (`ids_T`).
+
+        Returns the layer's output [T, H] before the final norm. `hidden_TH` is overwritten (it holds the residual).
+        """
+        w, eps, h = self.weights, self.config.rms_norm_eps, self.config.hidden_size
+        x_T2H = torch.empty(hidden_TH.shape[0], 2 * h, dtype=hidden_TH.dtype, device=hidden_TH.device)
+        rms_norm(F.embedding(ids_T, w.embed_VH), w.embed_norm_H, eps, out=x_T2H[:, :h])
+        rms_norm(hidden_TH, w.hidden_norm_H, eps, out=x_T2H[:, h:])
+        residual = x_T2H[:, h:].clone() if self.options.norm_before_residual else hidden_TH
+        attn = yield 0, w.qkv(x_T2H)
+        x = add_rms_norm(w.o(attn), residual, w.post_norm_H, eps)
+        return w.down(silu_and_mul(w.gate_up(x))).add_(residual)
+
+    def logits_and_state(self, output_RH: Tensor) -> tuple[Tensor, Tensor]:
+        """Draft logits [R, Vd] and the state [R, H] that the next draft step takes as its hidden."""
+        normed = rms_norm(output_RH, self.weights.norm_H, self.config.rms_norm_eps)
+        return self.weights.lm_head(normed), normed if self.options.norm_output else output_RH

@@ -1,0 +1,29 @@
+"""Logits of a plain forward over a whole sequence: the yardstick for near-ties between two tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specbench.harness.engines.native.models.forward import ForwardBatch, KVCache
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.kernels.attention.torch_attention import TorchAttention
+
+
+def next_token_logits(target: LlamaModel, ids: Sequence[int]) -> Tensor:
+    """fp32 [V]: the target's logits after `ids`, by one pass of the torch attention backend over a cache of its own."""
+    return last_logits(target, ids, 1)[0]
+
+
+def last_logits(target: LlamaModel, ids: Sequence[int], num_last: int) -> Tensor:
+    """fp32 [num_last, V]: the logits at the last positions of `ids`, by one such pass."""
+    c, device, num_tokens = target.config, target.device, len(ids)
+    shape = (1, num_tokens, c.num_kv_heads, c.head_dim)
+    caches = [
+        KVCache(*(torch.zeros(shape, dtype=target.dtype, device=device) for _ in range(2))) for _ in target.layers
+    ]
+    batch = ForwardBatch.of_one_request(ids, 0, device)
+    hidden_TH = target.forward(batch, target.attention(TorchAttention(), num_tokens), caches)
+    return target.logits(hidden_TH[-num_last:]).float()

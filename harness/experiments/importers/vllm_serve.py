@@ -1,0 +1,247 @@
+"""Results of `vllm bench serve --save-result --save-detailed` as a run directory of ours.
+
+Read from vllm/benchmarks/serve.py: `input_lens`, `output_lens`, `ttfts`, `itls` (seconds between streamed chunks),
+`errors`, `generated_texts`; newer ones also `start_times` (client clock, s) and `latencies`. TTFT, TPOT =
+(e2e - ttft) / (n_out - 1), burst ITL and throughput follow from them under our definitions. Rounds, their times,
+synchronisations and acceptance by request are not in such a file; vLLM's own counters of acceptance are kept beside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from specbench.harness.experiments.importers.fields import counts, optional, seconds
+from specbench.harness.metrics.metrics import results
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.codec import from_document
+from specbench.harness.store.directories import utc
+from specbench.harness.store.files import sha256_file
+from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import ImportRecord, RunRecord
+from specbench.harness.text import is_number
+from specbench.workloads.json_values import Json, JsonObject
+
+SOURCE = "vllm"
+_DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
+_SPEC = "spec_decode_"
+_NS_PER_S = 1e9
+_ABSENT = ("steps of the engine", "acceptance by request", "synchronisations", "output tokens", "hardware", "sampling")
+
+Row = dict[str, str | int | list[int]]  # of a table of the run directory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServeResult:
+    """One result object, checked. Times in seconds, a row a request; `start_s` and `e2e_s` are measured or laid out."""
+
+    raw: JsonObject
+    num_prompt_tokens: tuple[int, ...]
+    num_output_tokens: tuple[int, ...]
+    ttft_s: tuple[float, ...]
+    e2e_s: tuple[float, ...]
+    gaps_s: tuple[tuple[float, ...], ...]
+    start_s: tuple[float, ...]
+    errors: tuple[str, ...]
+    texts: tuple[str, ...] | None
+    notes: tuple[str, ...]
+
+
+def read_results(path: Path) -> list[ServeResult]:
+    """The results of a file: one object, or one a line as --append-result writes them. ValueError naming the file and
+    the field for everything else."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: no text file: {error}") from error
+    try:
+        objects = [json.loads(text)]
+    except json.JSONDecodeError as whole:
+        lines = [line for line in text.splitlines() if line.strip()]
+        try:
+            objects = [json.loads(line) for line in lines]
+        except json.JSONDecodeError:
+            raise ValueError(f"{path}: no JSON: {whole}") from whole
+        if not objects:
+            raise ValueError(f"{path}: the file is empty") from whole
+    return [
+        _checked(raw, f"{path}" + (f", result {n + 1}" if len(objects) > 1 else "")) for n, raw in enumerate(objects)
+    ]
+
+
+def import_result(found: ServeResult, source: Path, output_dir: Path, argv: Sequence[str], label: str = "") -> Path:
+    """Writes the run directory and returns its path; the arm is named after the file's own label or backend."""
+    raw = found.raw
+    arm = label or str(raw.get("label") or raw.get("backend") or SOURCE)
+    notes = [f"imported: {SOURCE}", *found.notes, *_counters(raw)]
+    directory = RunDirectory.create(output_dir, f"vllm-{arm}", _begun(found, source, arm, argv, notes))
+    directory.append(arm, 0, requests=_requests(found), steps=_chunks(found))
+    directory.finish(results(directory.frames()))
+    return directory.path
+
+
+def _checked(raw: Json, where: str) -> ServeResult:
+    if not isinstance(raw, Mapping) or "duration" not in raw or "completed" not in raw:
+        raise ValueError(f"{where}: no result of `vllm bench serve`: the fields duration and completed are missing")
+    columns = {name: value for name in _DETAILED if isinstance(value := raw.get(name), list)}
+    missing = [name for name in _DETAILED if name not in columns]
+    if missing:
+        raise ValueError(f"{where}: {', '.join(missing)} missing; make it with --save-result --save-detailed")
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) != 1 or not lengths["ttfts"]:
+        raise ValueError(f"{where}: requests do not match: {lengths}")
+    (duration,) = seconds([raw["duration"]], f"{where}: duration")
+    n = lengths["ttfts"]
+    ttft = seconds(raw["ttfts"], f"{where}: ttfts")
+    gaps = tuple(seconds([] if one is None else one, f"{where}: itls") for one in columns["itls"])
+    errors = tuple(str(e or "") for e in optional(raw, "errors", n, where) or [""] * n)
+    latencies = optional(raw, "latencies", n, where)
+    streamed = tuple(t + sum(g) for t, g in zip(ttft, gaps, strict=True))
+    e2e = streamed if latencies is None else seconds(latencies, f"{where}: latencies")
+    e2e = tuple(max(a, b) for a, b in zip(e2e, ttft, strict=True))
+    starts = optional(raw, "start_times", n, where)
+    texts = optional(raw, "generated_texts", n, where)
+    notes = [] if starts is not None else ["submit times laid out to fill the reported duration: no start_times"]
+    notes += [] if latencies is not None else ["end of a request: ttft + sum of itls, no latencies"]
+    start = _laid_out(e2e, duration) if starts is None else seconds(starts, f"{where}: start_times")
+    return ServeResult(
+        raw=raw,
+        num_prompt_tokens=counts(columns["input_lens"], f"{where}: input_lens"),
+        num_output_tokens=counts(columns["output_lens"], f"{where}: output_lens"),
+        ttft_s=ttft,
+        e2e_s=e2e,
+        gaps_s=gaps,
+        start_s=start,
+        errors=errors,
+        texts=None if texts is None else tuple(map(str, texts)),
+        notes=tuple(notes),
+    )
+
+
+def _laid_out(e2e_s: Sequence[float], duration_s: float) -> tuple[float, ...]:
+    """Starts in order, evenly spread, so that the first request starts at 0 and the last to end does so at `duration`:
+    throughput and every latency are then as they were, how requests overlapped is not."""
+    slack = [max(duration_s - one, 0.0) for one in e2e_s]
+    last = max(len(e2e_s) - 1, 1)
+    starts = [n / last * free for n, free in enumerate(slack)]
+    if len(starts) > 1:
+        starts[-1] = slack[-1]
+    return tuple(starts)
+
+
+def _begun(found: ServeResult, source: Path, arm: str, argv: Sequence[str], notes: list[str]) -> RunRecord:
+    raw = found.raw
+    rate = raw.get("request_rate")
+    sampling = {
+        "max_concurrency": raw.get("max_concurrency"),
+        "request_rate": None if rate in (None, "inf") else rate,
+    }
+    imported = {
+        "source": SOURCE,
+        "file": source.name,
+        "sha256": sha256_file(source),
+        "date": raw.get("date"),
+        "absent": [*_ABSENT, *([] if found.texts else ["generated texts"])],
+        "reported": {k: v for k, v in raw.items() if not isinstance(v, (list, dict)) or k.startswith(_SPEC)},
+    }
+    return RunRecord(
+        argv=tuple(argv),
+        model=from_document(ModelRecord, {"name": raw.get("model_id")}, source.name),
+        workload=WorkloadRecord(
+            name="vllm bench serve",
+            rule="as the client was told; prompts are not in its file",
+            source=source.name,
+            num_prompts=len(found.ttft_s),
+        ),
+        sampling=from_document(SamplingRecord, sampling, source.name),
+        started_utc=_started(raw),
+        arms=(ArmRecord(label=arm, strategy=SOURCE, notes=tuple(notes)),),
+        imported=from_document(ImportRecord, imported, source.name),
+    )
+
+
+def _started(raw: JsonObject) -> str:
+    """When the client began, by its own clock without a zone; empty (the time of the import) where it does not say."""
+    try:
+        return utc(datetime.strptime(str(raw.get("date")), "%Y%m%d-%H%M%S"))
+    except ValueError:
+        return ""
+
+
+def _counters(raw: JsonObject) -> list[str]:
+    """vLLM's own counters over the whole run, as they are: rates of a percentage, the length with the bonus token."""
+    length, rate = raw.get(f"{_SPEC}acceptance_length"), raw.get(f"{_SPEC}acceptance_rate")
+    if not is_number(length):
+        return []
+    said = f"vLLM's counters: acceptance length {length:.3f}"
+    return [said + (f", rate {rate:.1f}%" if is_number(rate) else "")]
+
+
+def _requests(found: ServeResult) -> list[Row]:
+    origin = min(found.start_s)
+    rows: list[Row] = []
+    for n, start in enumerate(found.start_s):
+        failed = bool(found.errors[n]) or found.num_output_tokens[n] == 0
+        submit = round((start - origin) * _NS_PER_S)
+        first = 0 if failed else submit + round(found.ttft_s[n] * _NS_PER_S)
+        last = 0 if failed else submit + round(found.e2e_s[n] * _NS_PER_S)
+        text = found.texts[n] if found.texts else f"not known: request {n} of {found.raw.get('date')}"
+        rows.append(
+            {
+                "request_id": n,
+                "prompt_id": f"{SOURCE}-{n}",
+                "num_prompt_tokens": found.num_prompt_tokens[n],
+                "num_output_tokens": 0 if failed else found.num_output_tokens[n],
+                "finish_reason": "error" if failed else "stop",
+                "error": (found.errors[n] or "no output") if failed else "",
+                "t_submit_ns": submit,
+                "t_first_ns": first,
+                "t_last_ns": last,
+                "t_first_device_ns": first,
+                "t_last_device_ns": last,
+                "output_token_ids": [],
+                "output_sha256": hashlib.sha256(text.encode()).hexdigest(),
+            }
+        )
+    return rows
+
+
+def _chunks(found: ServeResult) -> list[Row]:
+    """One row a streamed chunk, for ITL. They are not rounds of the engine: kind `mixed` keeps them out of decode
+    figures, `is_prefill` out of acceptance. How many tokens a chunk held is not known; burst ITL needs their sum only,
+    which the last chunk makes up. A request with more chunks than tokens has none, since its times are not tokens'."""
+    origin = min(found.start_s)
+    rows: list[Row] = []
+    for n, gaps in enumerate(found.gaps_s):
+        num_tokens, num_chunks = found.num_output_tokens[n], len(gaps) + 1
+        if found.errors[n] or num_tokens < num_chunks:
+            continue
+        begin = found.start_s[n] - origin
+        seen = begin + found.ttft_s[n] + np.concatenate([[0.0], np.cumsum(gaps)])
+        for i, moment in enumerate(seen):
+            now = round(float(moment) * _NS_PER_S)
+            rows.append(
+                {
+                    "step": len(rows),
+                    "request_id": n,
+                    "kind": "mixed",
+                    "is_prefill": True,
+                    "t_start_ns": round(begin * _NS_PER_S) if i == 0 else rows[-1]["t_host_ns"],
+                    "t_host_ns": now,
+                    "t_device_ns": now,
+                    "batch_size": 1,
+                    "num_rows": 0,
+                    "num_proposed": 0,
+                    "num_accepted": 0,
+                    "num_emitted": 1 if i < num_chunks - 1 else num_tokens - num_chunks + 1,
+                    "truncated": False,
+                }
+            )
+    return rows

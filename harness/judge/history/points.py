@@ -1,0 +1,199 @@
+"""From runs to series: one point a commit for each arm and metric of one workload."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from specbench.harness.judge.figures import Side, median
+from specbench.harness.judge.history.rerun import load_options
+from specbench.harness.judge.keys import comparison_keys
+from specbench.harness.judge.stored import StoredRun
+from specbench.harness.metrics.figures import COMPARED, SYNCS_PER_ROUND, Figure
+from specbench.harness.store.inputs_record import ModelRecord
+from specbench.harness.store.run_record import RunRecord
+
+METRICS: Mapping[str, Figure] = {figure.key: figure for figure in (*COMPARED, SYNCS_PER_ROUND)}
+"""Metrics of a history."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One metric of one arm in one run. `value`: median over the repeats. case: hash of model, workload and sampling.
+    arm, full_arm: its label, and all that was asked for, whether the label tells it or not. fingerprint: hash of
+    the hardware, with its text beside it. commit: as in git, `+` for local changes; the run id where the code
+    came from no checkout. options: of the run's command, what a paired rerun needs too."""
+
+    run_id: str
+    path: str
+    utc: str
+    commit: str
+    case: str
+    case_text: str
+    fingerprint: str
+    fingerprint_text: str
+    arm: str
+    full_arm: str
+    metric: str
+    value: float
+    options: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """All runs of one commit on one kind of machine, one after another: `value` is the median over them."""
+
+    commit: str
+    utc: str
+    value: float
+    num_runs: int
+    fingerprint: str
+    fingerprint_text: str
+    run_ids: tuple[str, ...]
+    options: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """One metric of one arm and workload through time, in the order in which commits were first measured."""
+
+    case: str
+    case_text: str
+    arm: str
+    metric: str
+    commits: tuple[Commit, ...]
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.array([c.value for c in self.commits])
+
+
+def points_of(run: StoredRun) -> list[Point]:
+    """Every metric that is a number, of every arm with figures; none of an A/B run, whose sides are no series."""
+    if run.record.ab is not None:
+        return []
+    keys = comparison_keys(run.record)
+    model = _model(run.record)
+    case = {"workload": keys["workload"], "sampling": keys["sampling"], "model": model}
+    full_names, options = _full_names(run.record), load_options(run.record)
+    found = []
+    for arm in run.arms:
+        values = {figure.key: median(figure, Side(run=run, arm=arm)) for figure in COMPARED}
+        values[SYNCS_PER_ROUND.key] = _mean(block[SYNCS_PER_ROUND.block] for block in run.blocks(arm).values())
+        for metric, value in values.items():
+            if value is None or not math.isfinite(value):
+                continue
+            found.append(
+                Point(
+                    run_id=run.run_id,
+                    path=str(run.path),
+                    utc=run.record.started_utc,
+                    commit=_commit(run),
+                    case=_hash(case),
+                    case_text=", ".join([keys["workload"]["model"], keys["workload"]["name"], *model.values()]),
+                    fingerprint=_hash(keys["hardware"]),
+                    fingerprint_text=_machine_text(keys["hardware"]),
+                    arm=arm,
+                    full_arm=full_names.get(arm, arm),
+                    metric=metric,
+                    value=value,
+                    options=options,
+                )
+            )
+    return found
+
+
+def build_series(points: Iterable[Point]) -> list[Series]:
+    """Points by workload, arm and metric; a commit that was measured again keeps its first place.
+
+    An arm has the name of its label, and its full one where runs mean different things by one label. Where machines
+    take turns each has series of its own; one that replaces another goes on in the same series, in a new segment.
+    """
+    ordered = sorted(points, key=lambda p: (p.utc, p.run_id))
+    meant: dict[tuple[str, str], set[str]] = {}
+    for point in ordered:
+        meant.setdefault((point.case, point.arm), set()).add(point.full_arm)
+    groups: dict[tuple[str, str, str], list[Point]] = {}
+    for point in ordered:
+        name = point.arm if len(meant[point.case, point.arm]) == 1 else point.full_arm
+        groups.setdefault((point.case, name, point.metric), []).append(point)
+    taken_turns = {key[0] for key, own in groups.items() if _take_turns(_commits(own))}
+    series = []
+    for (case, arm, metric), own in groups.items():
+        for machine, of_machine in _by_machine(own).items() if case in taken_turns else [("", own)]:
+            text = ", on ".join(filter(None, [own[0].case_text, of_machine[0].fingerprint_text if machine else ""]))
+            commits = tuple(_commits(of_machine))
+            series.append(Series(case=case + machine, case_text=text, arm=arm, metric=metric, commits=commits))
+    return series
+
+
+def _take_turns(commits: list[Commit]) -> bool:
+    """Whether a machine comes back after another one: two kinds of runners, not one that was replaced."""
+    machines = [c.fingerprint for n, c in enumerate(commits) if n == 0 or c.fingerprint != commits[n - 1].fingerprint]
+    return len(set(machines)) < len(machines)
+
+
+def _by_machine(points: list[Point]) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.fingerprint, []).append(point)
+    return found
+
+
+def _commits(points: list[Point]) -> list[Commit]:
+    by_commit: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        by_commit.setdefault((point.commit, point.fingerprint), []).append(point)
+    return [
+        Commit(
+            commit=commit,
+            utc=own[0].utc,
+            value=float(np.median([p.value for p in own])),
+            num_runs=len(own),
+            fingerprint=fingerprint,
+            fingerprint_text=own[0].fingerprint_text,
+            run_ids=tuple(p.run_id for p in own),
+            options=own[-1].options,
+        )
+        for (commit, fingerprint), own in by_commit.items()
+    ]
+
+
+def _commit(run: StoredRun) -> str:
+    git = run.record.git
+    return f"{git.sha}{'+' if git.dirty else ''}" if git and git.sha else run.run_id
+
+
+def _model(record: RunRecord) -> dict[str, str]:
+    """What another model of the same name differs in, as far as the run says."""
+    model = record.model or ModelRecord()
+    found = {
+        "dtype": model.dtype,
+        "device": model.device,
+        "num_layers": f"{model.num_layers} layers" if model.num_layers else None,
+        "synthetic": "random weights" if model.synthetic else None,
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def _full_names(record: RunRecord) -> dict[str, str]:
+    """By label, the arm with every switch that was asked for; empty for a run that another program made."""
+    return {arm.label: arm.text for arm in record.config.arms} if record.config else {}
+
+
+def _machine_text(hardware: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in hardware.items() if value not in ("none", "unknown"))
+
+
+def _hash(value: Mapping[str, Mapping[str, str] | str]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

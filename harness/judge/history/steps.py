@@ -1,0 +1,187 @@
+"""Where a series changed (dated steps) and whether its newest points stand out (suspects).
+
+Dated steps: PELT with an absolute-deviation cost (ruptures, model l1, min_size 4, penalty 3 ln n; Killick, Fearnhead
+and Eckley 2012) over log values in units of the noise, which is 1.4826 MAD of the differences of neighbours / sqrt(2).
+Suspects: newest points outside the robust prediction interval of the segment they follow, before there are enough of
+them for a step. Only a paired rerun of both commits may call a suspect a regression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from specbench.harness.judge.history.points import METRICS, Commit, Series
+from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, REGRESSED
+
+MIN_SIZE = 4
+LEVEL = 0.99  # of the prediction interval
+_LEAST_NOISE = 2e-4  # of log values: counts that never change have none of their own
+_MAD_TO_SD = 1.4826
+
+STEP, MACHINE, ACCEPTED = "step", "machine changed", "accepted"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """Points [start, end) of a series between two boundaries. `begins`: why it starts: step, machine changed, accepted,
+    or empty for the first."""
+
+    start: int
+    end: int
+    median: float
+    begins: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatedStep:
+    """A change between two neighbouring commits. `change`: of the segments' medians, a fraction; infinite from 0."""
+
+    before: Commit
+    after: Commit
+    change: float
+    verdict: str
+    accepted: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspect:
+    """A newest point that its segment did not lead to expect. low, high: the prediction interval; `reference`: the last
+    commit before it that did not stand out."""
+
+    series: Series
+    commit: Commit
+    reference: Commit
+    expected: float
+    low: float
+    high: float
+    change: float
+    verdict: str
+
+
+def find_segments(series: Series, accepted: Collection[str] = (), min_effect: float = MIN_EFFECT) -> list[Segment]:
+    """The series cut at changes of the machine, at accepted commits, and at steps of `min_effect` or more."""
+    commits = series.commits
+    forced = {
+        n: MACHINE if commits[n].fingerprint != commits[n - 1].fingerprint else ACCEPTED
+        for n in range(1, len(commits))
+        if commits[n].fingerprint != commits[n - 1].fingerprint or is_named(commits[n].commit, accepted)
+    }
+    edges = [0, *sorted(forced), len(commits)]
+    begins = {0: "", **forced}
+    for start, end in zip(edges, edges[1:], strict=False):
+        begins |= {n: STEP for n in _steps(series.values[start:end], start, min_effect)}
+    starts = sorted(begins)
+    return [
+        Segment(start=start, end=end, median=float(np.median(series.values[start:end])), begins=begins[start])
+        for start, end in zip(starts, [*starts[1:], len(commits)], strict=True)
+        if end > start
+    ]
+
+
+def dated_steps(series: Series, segments: Sequence[Segment]) -> list[DatedStep]:
+    """Changes between neighbouring segments of one machine, known or found."""
+    found = []
+    for before, after in zip(segments, segments[1:], strict=False):
+        if after.begins == MACHINE:
+            continue
+        change = _change(before.median, after.median)
+        found.append(
+            DatedStep(
+                before=series.commits[after.start - 1],
+                after=series.commits[after.start],
+                change=change,
+                verdict=_verdict(series.metric, change),
+                accepted=after.begins == ACCEPTED,
+            )
+        )
+    return found
+
+
+def find_suspects(series: Series, accepted: Collection[str] = (), min_effect: float = MIN_EFFECT) -> list[Suspect]:
+    """The newest points, fewer than a step needs, that lie outside the interval of those before them."""
+    segments = find_segments(series, accepted, min_effect)
+    last = segments[-1]
+    first_new = max(last.start + MIN_SIZE, last.end - (MIN_SIZE - 1))
+    if first_new >= last.end:
+        return []
+    expected, low, high = _interval(series.values[last.start : first_new])
+    reference = series.commits[first_new - 1]
+    found = []
+    for n in range(first_new, last.end):
+        value = series.commits[n].value
+        change = _change(expected, value)
+        if low <= value <= high or abs(change) < min_effect:
+            reference = series.commits[n]
+            continue
+        found.append(
+            Suspect(
+                series=series,
+                commit=series.commits[n],
+                reference=reference,
+                expected=expected,
+                low=low,
+                high=high,
+                change=change,
+                verdict=_verdict(series.metric, change),
+            )
+        )
+    return found
+
+
+def is_named(commit: str, accepted: Collection[str]) -> bool:
+    """Whether one of `accepted` is this commit, in full or by its first characters."""
+    return any(commit.startswith(name) for name in accepted)
+
+
+def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
+    """Where steps start, as positions in the whole series; smaller ones are joined with their neighbours, smallest
+    first."""
+    if len(values) < 2 * MIN_SIZE or not values.any():
+        return []
+    from ruptures import Pelt
+
+    # A count that can be 0 has no log: its changes are told as shares of the largest.
+    logs = np.log(values) if (values > 0).all() else values / values.max()
+    scaled = (logs - np.median(logs)) / noise(logs)
+    cuts = Pelt(model="l1", min_size=MIN_SIZE, jump=1).fit(scaled).predict(pen=3 * math.log(len(values)))[:-1]
+    margin = math.log1p(min_effect)
+    while cuts:
+        edges = [0, *cuts, len(logs)]
+        medians = [np.median(logs[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+        sizes = np.abs(np.diff(medians))
+        smallest = int(sizes.argmin())
+        if sizes[smallest] >= margin:
+            break
+        del cuts[smallest]
+    return [offset + cut for cut in cuts]
+
+
+def noise(logs: np.ndarray) -> float:
+    """Standard deviation of one point about its segment, whatever steps there are."""
+    differences = np.diff(logs)
+    mad = float(np.median(np.abs(differences - np.median(differences))))
+    return max(_MAD_TO_SD * mad / math.sqrt(2), _LEAST_NOISE)
+
+
+def _interval(values: np.ndarray) -> tuple[float, float, float]:
+    """Median of a segment and the interval in which its next point is expected."""
+    middle = float(np.median(values))
+    spread = _MAD_TO_SD * float(np.median(np.abs(values - middle)))
+    half = float(stats.t.ppf((1 + LEVEL) / 2, max(len(values) - 1, 1))) * spread * math.sqrt(1 + 1 / len(values))
+    return middle, middle - half, middle + half
+
+
+def _change(before: float, after: float) -> float:
+    """A fraction; infinite from 0 to anything else."""
+    if before:
+        return after / before - 1
+    return math.inf if after else 0.0
+
+
+def _verdict(metric: str, change: float) -> str:
+    return IMPROVED if (change > 0) == (METRICS[metric].better == "higher") else REGRESSED

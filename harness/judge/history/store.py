@@ -1,0 +1,110 @@
+"""A directory of runs that many jobs add to: one directory a run, nothing shared (adding.py).
+
+HISTORY/runs/<run id>/        the run as it was made, without logs and traces
+HISTORY/history.toml          steps that a maintainer has accepted
+HISTORY/.index.json           a cache of every run's points; delete it at any time
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from specbench.harness.judge.history.adding import RUNS
+from specbench.harness.judge.history.points import Point, points_of
+from specbench.harness.judge.stored import Problem, read_run
+from specbench.harness.store.files import write_json
+from specbench.harness.store.safe_paths import path_inside
+
+INDEX = ".index.json"
+_INDEX_SCHEMA = "specbench.history-index/2"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """The points of all runs that could be read, and the runs that could not."""
+
+    path: Path
+    points: tuple[Point, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_history(history: Path) -> History:
+    """All runs below `history`, through the cache; a run whose files have changed is read again."""
+    if not history.is_dir():
+        raise ValueError(f"history: {history} does not exist; make it with `specbench history add {history} RUN`")
+    directories, problems = _directories(history)
+    cache, kept, points = _read_index(history), {}, []
+    for directory in directories:
+        signature = _signature(directory)
+        entry = cache.get(str(directory.relative_to(history)))
+        if entry is None or entry["signature"] != signature:
+            try:
+                found = points_of(read_run(directory))
+            except ValueError as error:
+                problems.append(Problem(path=str(directory), reason=str(error)))
+                continue
+            entry = {"signature": signature, "points": [asdict(p) for p in found]}
+        kept[str(directory.relative_to(history))] = entry
+        points += [Point(**{**p, "path": str(directory)}) for p in entry["points"]]  # a history may be moved
+    if kept != cache:
+        _write_index(history / INDEX, kept)
+    unique, doubled = _unique(points)
+    return History(path=history, points=tuple(unique), problems=(*problems, *doubled))
+
+
+def _directories(history: Path) -> tuple[list[Path], list[Problem]]:
+    """Run directories, in `runs/` and directly below; what looks like a run and has no run.json is named."""
+    found, problems = [], []
+    for parent in (path_inside(history, RUNS, "history"), history):
+        for path in sorted(parent.iterdir()) if parent.is_dir() else ():
+            if path.name.startswith(".") or not path.is_dir() or path == history / RUNS:
+                continue
+            if path.is_symlink():
+                problems.append(Problem(path=str(path), reason=f"{path}: is a symbolic link, and none is followed"))
+            elif (path / "run.json").is_file():
+                found.append(path)
+            else:
+                problems.append(Problem(path=str(path), reason=f"{path}: no run.json: half written, or no run"))
+    return found, problems
+
+
+def _signature(directory: Path) -> str:
+    """Size and time of what the points are computed from."""
+    files = sorted([*directory.glob("*.parquet"), *directory.glob("parts/*.parquet"), directory / "run.json"])
+    stats = ((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+    return json.dumps(list(stats))
+
+
+def _read_index(history: Path) -> dict[str, dict]:
+    """Empty for a missing, damaged or older cache: it is written anew."""
+    try:
+        raw = json.loads(path_inside(history, INDEX, "history").read_text(encoding="utf-8"))
+        return raw["runs"] if raw["schema"] == _INDEX_SCHEMA else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _write_index(path: Path, entries: dict[str, dict]) -> None:
+    """A cache that cannot be written (a history mounted read-only) costs time, no result."""
+    try:
+        write_json(path, {"schema": _INDEX_SCHEMA, "runs": entries})
+    except OSError:
+        return
+
+
+def _unique(points: Iterable[Point]) -> tuple[list[Point], list[Problem]]:
+    """Each run id once, the first directory's; the others named."""
+    owners: dict[str, str] = {}
+    kept, problems = [], {}
+    for point in points:
+        owner = owners.setdefault(point.run_id, point.path)
+        if owner == point.path:
+            kept.append(point)
+        else:
+            problems[point.path] = Problem(
+                path=point.path, reason=f"{point.path}: has the run id of {owner}; the first is used"
+            )
+    return kept, list(problems.values())

@@ -1,0 +1,219 @@
+"""The losslessness certificate of an arm: what it says against `no-spec` and against the target's own fp32 scores.
+
+The checks, each a line of `Certificate.problems` where it fails:
+* length: an output is no longer and no shorter than the baseline's, unless it left it earlier;
+* divergence, regret: no token of the arm lies further below the best of its position than the dtype's tolerance
+  (certify_tolerance.py), in fp32 and behind its own text. Sampled requests share their noise, which stands in the
+  scores;
+* excess: all tokens together lie no further below the best than the target's own would (certify_excess.py);
+* acceptance: the rounds accept what the same strategy accepts in other modes (certify_acceptance.py);
+* distribution: tokens over many seeds are the target's (certify_distribution.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specbench.harness.engines.base import Deployment
+from specbench.harness.engines.load import PromptRequest
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.quality.certificate.acceptance import (
+    AcceptanceComparison,
+    Round,
+    acceptance_length,
+    common_length,
+    compare_rounds,
+    rounds_of,
+)
+from specbench.harness.quality.certificate.distribution import DistributionTest
+from specbench.harness.quality.certificate.excess import Excess, measure_excess
+from specbench.harness.quality.certificate.texts import ScoredText, TextScorer
+from specbench.harness.quality.certificate.tolerance import Tolerance
+from specbench.harness.run.block_sink import WatchesRequests
+from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What an arm said, and its rounds, by request."""
+
+    outputs: Mapping[int, tuple[int, ...]]
+    rounds: Mapping[int, Sequence[Round]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Divergence:
+    """The first token of a request that differs from the baseline's. `gap`: between the two tokens, in logits;
+    `tolerance`: that of the position."""
+
+    request: int
+    position: int
+    token: int
+    baseline_token: int
+    gap: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Certificate:
+    """One arm at one temperature. `worst_regret` and `tolerance` in logits; `acceptance_length` with the bonus token.
+
+    `excess`: None for fp32, where nothing is measured.
+    `compared_with`: the arm whose rounds the acceptance check read; empty where there was none.
+    """
+
+    arm: str
+    temperature: float
+    num_prompts: int
+    num_tokens: int
+    num_exact: int
+    divergences: tuple[Divergence, ...]
+    worst_regret: float
+    tolerance: float
+    excess: Excess | None
+    acceptance_length: float | None
+    acceptance: AcceptanceComparison | None
+    compared_with: str
+    distribution: DistributionTest | None
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+class _Answers:
+    """A sink that keeps what certificates read."""
+
+    cancelled = False
+
+    def __init__(self, progress: WatchesRequests):
+        self._progress = progress
+        self.outputs: dict[int, tuple[int, ...]] = {}
+        self.steps: list[StepRow] = []
+
+    def request(self, row: RequestRow) -> None:
+        assert row.output_token_ids is not None, "an engine without token ids is refused"
+        self.outputs[row.request_id] = tuple(row.output_token_ids)
+        self._progress.request_done(row)
+
+    def add_steps(self, rows: Sequence[StepRow]) -> None:
+        self.steps += rows
+
+    def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
+
+
+def generate(deployment: Deployment, requests: Sequence[PromptRequest], progress: WatchesRequests) -> Generated:
+    """Runs the requests through an idle deployment."""
+    answers = _Answers(progress)
+    deployment.generate(requests, answers)
+    return Generated(dict(sorted(answers.outputs.items())), rounds_of(answers.steps))
+
+
+class Judge:
+    """Judges arms that got the same requests."""
+
+    def __init__(self, target: LlamaModel, exact: LlamaModel, tolerance: Tolerance, requests: Sequence[PromptRequest]):
+        """`exact`: the fp32 twin of `target`. `requests`: as every arm got them, by their ids; they carry prompts,
+        temperature and seeds."""
+        self._tolerance = tolerance
+        self._requests = {request.id: request for request in requests}
+        self._texts = TextScorer(target, exact)
+
+    def certificate(
+        self,
+        arm: str,
+        got: Generated,
+        baseline: Generated,
+        plain: tuple[str, Generated] | None = None,
+        distribution: DistributionTest | None = None,
+    ) -> Certificate:
+        """`plain`: label and rounds of the same strategy in the mode that the others must agree with."""
+        assert got.outputs.keys() == baseline.outputs.keys() == self._requests.keys()
+        pairs = [(number, got.outputs[number], baseline.outputs[number]) for number in got.outputs]
+        divergences = [d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))]
+        scored = [self._scored(number, mine) for number, mine, _ in pairs]
+        worst = max(float(text.regret_R.max()) for text in scored)
+        excess = None if self._tolerance.is_exact else _excess(scored)
+        num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
+        acceptance = compare_rounds(got.rounds, plain[1].rounds, got.outputs, plain[1].outputs) if plain else None
+        problems = [
+            *self._problems(divergences, worst, num_lengths),
+            *_excess_problem(excess),
+            *self._others(acceptance, plain, distribution),
+        ]
+        return Certificate(
+            arm=arm,
+            temperature=next(iter(self._requests.values())).sampling.temperature,
+            num_prompts=len(pairs),
+            num_tokens=sum(len(mine) for _, mine, _ in pairs),
+            num_exact=sum(mine == theirs for _, mine, theirs in pairs),
+            divergences=tuple(divergences),
+            worst_regret=worst,
+            tolerance=self._tolerance.logits,
+            excess=excess,
+            acceptance_length=acceptance_length(got.rounds),
+            acceptance=acceptance,
+            compared_with=plain[0] if plain else "",
+            distribution=distribution,
+            problems=tuple(problems),
+        )
+
+    def _problems(self, divergences: Sequence[Divergence], worst: float, num_lengths: int) -> list[str]:
+        limit, found = self._tolerance.logits, []
+        if not self._tolerance.is_sharp:
+            found.append(f"tolerance: {self._tolerance.undecided:.0%} of all positions are nearer than {limit:.2g}")
+        if num_lengths:
+            found.append(f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end")
+        wide = [d for d in divergences if d.gap > limit]
+        if wide:
+            found.append(f"divergence: {len(wide)} of {len(divergences)} are no near-ties")
+        if worst > limit:
+            found.append(f"regret: a token lies {worst:.3g} below the best, tolerance {limit:.2g}")
+        return found
+
+    def _others(
+        self,
+        acceptance: AcceptanceComparison | None,
+        plain: tuple[str, Generated] | None,
+        distribution: DistributionTest | None,
+    ) -> list[str]:
+        found = []
+        if acceptance is not None and plain is not None and (problem := acceptance.problem(self._tolerance.is_exact)):
+            found.append(f"acceptance: {problem} than {plain[0]}")
+        if distribution is not None and not distribution.ok:
+            found.append(f"distribution: p = {distribution.p_value:.1e} over {distribution.num_seeds} seeds")
+        return found
+
+    def _scored(self, number: int, output: Sequence[int]) -> ScoredText:
+        return self._texts.scored(self._requests[number], output)
+
+    def _divergence(self, number: int, mine: Sequence[int], theirs: Sequence[int]) -> Divergence | None:
+        at = common_length(mine, theirs)
+        if at >= min(len(mine), len(theirs)):
+            return None
+        own, other = self._scored(number, mine), self._scored(number, theirs)  # the same text as far as `at`
+        return Divergence(
+            request=number,
+            position=at,
+            token=mine[at],
+            baseline_token=theirs[at],
+            gap=float((own.score_R[at] - other.score_R[at]).abs()),
+        )
+
+
+def _excess(scored: Sequence[ScoredText]) -> Excess:
+    return measure_excess(
+        torch.cat([text.regret_R for text in scored]), torch.cat([text.target_regret_AR for text in scored], dim=1)
+    )
+
+
+def _excess_problem(excess: Excess | None) -> list[str]:
+    if excess is None or excess.ok:
+        return []
+    return [
+        f"excess: tokens lie {excess.total:.3g} below the best in sum, the target's own {excess.target_total:.3g} "
+        f"(p <= {excess.p_value:.1e})"
+    ]

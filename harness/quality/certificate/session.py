@@ -1,0 +1,145 @@
+"""Certifying the arms of a prepared run: what each one says, judged at every temperature, stored arm by arm.
+
+One engine at a time: an arm says everything that it is asked for, then its engine and graphs are gone before the next
+one is built. Nothing is timed here, so that graphs are captured when a step first needs their size, and only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from specbench.harness.engines.base import Deployment
+from specbench.harness.engines.load import PromptRequest
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings
+from specbench.harness.quality.certificate.certify import Generated, Judge, generate
+from specbench.harness.quality.certificate.distribution import DistributionJudge, DistributionTest
+from specbench.harness.quality.certificate.scores import fp32_twin, target_of
+from specbench.harness.quality.certificate.tolerance import measure_tolerance
+from specbench.harness.registry import BASELINE
+from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.progress import Progress
+from specbench.harness.spec.sampling import SamplingParams
+
+_SEED_PROMPT_TOKENS = 32  # the end of the shortest prompt: an answer's first words are the least certain
+_SEED_OUTPUT_TOKENS = 4  # the first from the prompt, the others from rounds with drafts
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgeAt:
+    """What judges the arms at one temperature. `seeds`: None where no distribution is tested."""
+
+    texts: Judge
+    baseline: Generated
+    seeds: DistributionJudge | None
+
+
+class Certifier:
+    """One certificate in the making. `references`: by label, the arm whose rounds an arm must repeat."""
+
+    def __init__(
+        self,
+        run: PreparedRun,
+        references: Mapping[str, str],
+        settings: CertifySettings,
+        file: CertificateFile,
+        progress: Progress,
+    ):
+        self._run, self._settings, self._file, self._progress = run, settings, file, progress
+        self._references = references
+        self._labels = [arm.config.label for arm in run.arms]
+        self._baseline = next(arm.config.label for arm in run.arms if arm.config.strategy == BASELINE)
+        self._target: LlamaModel = target_of(run.engine)
+        self._exact: LlamaModel = fp32_twin(self._target)
+
+    @torch.inference_mode()
+    def certify(self) -> None:
+        """Judges every arm not judged yet; an arm that fails to run is stored so, and the others go on."""
+        missing = {
+            label: [t for t in self._settings.temperatures if not self._file.has(label, t)] for label in self._labels
+        }
+        asked = {t for temperatures in missing.values() for t in temperatures}
+        judges = {t: self._judge(t) for t in self._settings.temperatures if t in asked}
+        for label in self._in_order():
+            for temperature in missing[label]:
+                self._certify_arm(label, temperature, judges[temperature])
+            self._run.deployments.drop(label)  # its graphs, and the memory that they hold
+        self._file.finish()
+
+    def _in_order(self) -> list[str]:
+        """First the arms that others are compared with: what they said is stored when it is asked for."""
+        first = [self._baseline, *self._references.values()]
+        return list(dict.fromkeys([*(label for label in self._labels if label in first), *self._labels]))
+
+    def _judge(self, temperature: float) -> _JudgeAt:
+        requests = self._requests(temperature)
+        baseline = self._said(self._baseline, temperature)  # without it nothing can be judged: its errors end all
+        tolerance = self._file.tolerance(temperature)
+        if tolerance is None:
+            texts = [(r.prompt_ids, baseline.outputs[r.id]) for r in requests]
+            tolerance = measure_tolerance(self._target, self._exact, texts)
+            self._file.note_tolerance(temperature, tolerance)
+        judge = Judge(self._target, self._exact, tolerance, requests)
+        return _JudgeAt(judge, baseline, self._seed_judge(temperature))
+
+    def _certify_arm(self, label: str, temperature: float, at: _JudgeAt) -> None:
+        try:
+            got, plain = self._said(label, temperature), None
+            if label in self._references:
+                plain = (self._references[label], self._said(self._references[label], temperature))
+            spread = self._spread(label, temperature, at.seeds) if at.seeds else None
+            certificate = at.texts.certificate(label, got, at.baseline, plain, spread)
+        except Exception as error:  # stored with the arm, shown in its row
+            self._run.deployments.drop(label)
+            self._file.add_failure(label, temperature, f"{type(error).__name__}: {first_line(error)}")
+            self._progress.say(f"{label}: failed: {first_line(error)}")
+            return
+        self._file.add(certificate)
+        verdict = "passed" if certificate.ok else "; ".join(certificate.problems)
+        self._progress.say(f"{label}, temperature {temperature:g}: {verdict}")
+
+    def _requests(self, temperature: float) -> list[PromptRequest]:
+        load = replace(self._run.load, temperature=temperature, top_k=0, top_p=1.0)
+        return [load.request(index) for index in range(len(load.prompts))]
+
+    def _said(self, label: str, temperature: float) -> Generated:
+        found = self._file.outputs(label, temperature)
+        if found is None:
+            requests = self._requests(temperature)
+            self._progress.start_block(f"{label}, temperature {temperature:g}", len(requests))
+            found = generate(self._deployment(label), requests, self._progress)
+            self._file.keep_outputs(label, temperature, found)
+        return found
+
+    def _deployment(self, label: str) -> Deployment:
+        return self._run.deployments.of(next(arm for arm in self._run.arms if arm.config.label == label))
+
+    def _seed_judge(self, temperature: float) -> DistributionJudge | None:
+        if temperature == 0 or self._settings.num_seeds == 0:
+            return None
+        return DistributionJudge(self._exact, self._seed_prompt(), temperature)
+
+    def _seed_prompt(self) -> tuple[int, ...]:
+        shortest = min((p.token_ids for p in self._run.workload.prompts), key=len)
+        most = self._run.config.workload.max_model_len - _SEED_OUTPUT_TOKENS
+        return tuple(shortest[-min(_SEED_PROMPT_TOKENS, most) :])
+
+    def _spread(self, label: str, temperature: float, judge: DistributionJudge) -> DistributionTest:
+        """The arm's tokens over many seeds, without stop ids so that all are equally long."""
+        prompt, num = self._seed_prompt(), self._settings.num_seeds
+        first_seed = (self._run.config.seed + 1) * 500_009 & 0x3FFF_FFFF  # not those of the prompts
+        requests = [
+            PromptRequest(
+                id=i,
+                key=f"seed-{i}",
+                prompt_ids=prompt,
+                text="",
+                sampling=SamplingParams(temperature=temperature, max_tokens=_SEED_OUTPUT_TOKENS, seed=first_seed + i),
+            )
+            for i in range(num)
+        ]
+        self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}", num)
+        return judge.test(generate(self._deployment(label), requests, self._progress).outputs)

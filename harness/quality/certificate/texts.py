@@ -1,0 +1,60 @@
+"""Texts under the target in fp32 and in its own dtype, without the engine; what several arms said is scored once.
+
+Legend: R output positions, V vocabulary, A arrangements of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specbench.harness.engines.load import PromptRequest
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.quality.certificate.scores import decisive_scores, output_logits, regrets
+from specbench.harness.quality.certificate.tolerance import arranged_logits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoredText:
+    """fp32 on the host, in logits. Sampled requests: the noise that they share stands in the scores."""
+
+    score_R: Tensor  # of each token
+    regret_R: Tensor  # how far it lies below the best of its position; inf where the scores are no numbers
+    target_regret_AR: Tensor  # of what the target itself would have said, by arrangement of rows; A is 0 for fp32
+
+
+class TextScorer:
+    """`target` as the engine runs it, `exact` its fp32 twin."""
+
+    def __init__(self, target: LlamaModel, exact: LlamaModel):
+        self._target, self._exact = target, exact
+        self._known: dict[tuple[int, tuple[int, ...]], ScoredText] = {}
+
+    def scored(self, request: PromptRequest, output: Sequence[int]) -> ScoredText:
+        """`request`: as every arm got it; requests are told apart by their ids."""
+        key = request.id, tuple(output)
+        if key not in self._known:
+            self._known[key] = self._score(request, key[1])
+        return self._known[key]
+
+    def _score(self, request: PromptRequest, output: tuple[int, ...]) -> ScoredText:
+        sampling, prompt = request.sampling, request.prompt_ids
+        exact_RV = output_logits(self._exact, prompt, output)
+        score_RV = decisive_scores(exact_RV, len(prompt), sampling.temperature, sampling.seed)
+        arranged = arranged_logits(self._target, prompt, output)
+        own = [self._own_regrets(score_RV, exact_RV, logits_RV) for logits_RV in arranged]
+        token_R1 = torch.tensor(output, device=score_RV.device).unsqueeze(1)
+        return ScoredText(
+            score_R=score_RV.gather(1, token_R1).squeeze(1).cpu(),
+            regret_R=torch.nan_to_num(regrets(score_RV, output), nan=float("inf")).cpu(),
+            target_regret_AR=torch.stack(own).cpu() if own else torch.empty(0, len(output)),
+        )
+
+    @staticmethod
+    def _own_regrets(score_RV: Tensor, exact_RV: Tensor, logits_RV: Tensor) -> Tensor:
+        """Of the token that the pass with `logits_RV` would have said, under the same sampling noise."""
+        said_R1 = (logits_RV + (score_RV - exact_RV)).argmax(dim=1, keepdim=True)
+        return score_RV.amax(dim=1) - score_RV.gather(1, said_R1).squeeze(1)

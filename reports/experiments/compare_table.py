@@ -1,0 +1,148 @@
+"""Stored runs side by side: one row an arm and metric, as a table, Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from specbench.harness.judge.comparison import ComparedRuns, Row
+from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
+from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
+from specbench.harness.store.files import to_object
+from specbench.reports.cells import NOTHING, number
+from specbench.reports.run.result_table import ResultTable
+
+COMPARE_SCHEMA = "specbench.compare/1"
+HEADERS = ("run", "arm", "metric", "baseline", "this", "change [95% CI]", "MDE", "verdict", "pairs")
+NO_COUNTERPART = "no counterpart"
+_SIGNS = {EQUIVALENT: "~", INCONCLUSIVE: "?"}
+_CSV = ("run", "arm", "baseline", "metric", "unit", "median", "baseline_mean", "mean", "change", "low", "high")
+_CSV_TEST = ("least_effect", "p", "verdict", "num_pairs", "pairs")
+
+
+def compare_table(compared: ComparedRuns) -> ResultTable:
+    """Rows in the order of the runs; what differs, what could not be read and what else to know stands below."""
+    rows = [cells for row in compared.rows if not row.is_baseline for cells in _rows(row)]
+    notes = [
+        f"Change: geometric mean over pairs of this / baseline, with a paired t interval; ~: equivalent (inside "
+        f"+-{100 * compared.min_effect:.3g}%), ?: inconclusive, MDE: the change that so many pairs find 4 times of 5.",
+        "exploratory: fewer than 6 pairs, a metric that is not gated, or times of two runs without the machine's noise "
+        "floor: no verdict. Holm over the metrics of one arm, not over arms: each has its own 5%.",
+        "Pairs within one run are repeats or prompts of arms that alternate in one process: their interval says "
+        "nothing of the next process. Pairs of an A/B run are its blocks.",
+    ]
+    return ResultTable(
+        title="Comparison of stored runs",
+        headers=HEADERS,
+        rows=tuple(rows),
+        notes=(*differences(compared), *_arm_notes(compared), *notes),
+    )
+
+
+def _arm_notes(compared: ComparedRuns) -> list[str]:
+    """What is compared with what, and the arms' own marks."""
+    said = []
+    for row in compared.rows:
+        against = f"against {row.baseline}" if row.baseline else "the baseline" if row.is_baseline else NO_COUNTERPART
+        said.append(f"{row.run}: {row.arm}: " + "; ".join([against, *filter(None, [row.note])]))
+    return said
+
+
+def differences(compared: ComparedRuns) -> list[str]:
+    """What keeps runs from being compared, what could not be used, what to know."""
+    mismatched = [f"NOT COMPARABLE: {m.run} differs in {m.describe()}" for m in compared.mismatches]
+    return [*mismatched, *(f"problem: {p.reason}" for p in compared.problems), *compared.notes]
+
+
+def compare_json(compared: ComparedRuns) -> str:
+    """Everything, as indented strict JSON."""
+    plain = {"schema": COMPARE_SCHEMA, **to_object(compared)}
+    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def compare_csv(compared: ComparedRuns) -> str:
+    """One line an arm and metric; changes are fractions, empty where there is no figure."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, fieldnames=[*_CSV, *_CSV_TEST], lineterminator="\n")
+    writer.writeheader()
+    for row in compared.rows:
+        for figure in COMPARED:
+            writer.writerow({name: _defused(value) for name, value in _csv_row(row, figure).items()})
+    return stream.getvalue()
+
+
+def change_cell(found: Comparison | None) -> str:
+    """`-2.50% [-2.91%, -2.09%]`, with ~ for equivalent and ? for inconclusive."""
+    if found is None or found.change is None:
+        return NOTHING
+    sign = f"{_SIGNS[found.verdict]} " if found.verdict in _SIGNS else ""
+    text = sign + signed(found.change)
+    return text if found.low is None else f"{text} [{signed(found.low)}, {signed(found.high)}]"
+
+
+def signed(change: float | None) -> str:
+    """A fraction as a percentage with its sign and three significant digits: +2.53%, -0.312%, +12.4%; an infinite
+    one as `from 0`."""
+    if change is None:
+        return NOTHING
+    if math.isinf(change):
+        return "from 0"
+    percent = 100 * change
+    size = abs(percent)
+    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{percent:+.{decimals}f}%"
+
+
+def verdict_cell(found: Comparison) -> str:
+    if found.verdict != INCONCLUSIVE or not found.more_pairs:
+        return found.verdict
+    return f"{found.verdict}: needs about {found.more_pairs} more"
+
+
+def _rows(row: Row) -> Iterable[tuple[str, ...]]:
+    for figure in COMPARED:
+        value, found = row.values[figure.key], row.comparisons.get(figure.key)
+        if value is None and found is None:
+            continue
+        if found is None or found.a is None:
+            yield (row.run, row.arm, figure.heading, NOTHING, number(value), NOTHING, NOTHING, _word(row), NOTHING)
+            continue
+        yield (
+            row.run,
+            row.arm,
+            figure.heading,
+            number(found.a),
+            number(found.b),
+            change_cell(found),
+            signed(found.least_effect).lstrip("+"),
+            verdict_cell(found),
+            f"{found.num_pairs} {found.metric.pairs}",
+        )
+    if row.same_output is not None:
+        same, pairs = row.same_output
+        share = f"{same / pairs:.1%}"
+        yield (row.run, row.arm, SAME_OUTPUT.name, NOTHING, share, NOTHING, NOTHING, NOTHING, f"{pairs} requests")
+
+
+def _word(row: Row) -> str:
+    return EXPLORATORY if row.baseline else NO_COUNTERPART
+
+
+def _csv_row(row: Row, figure: Figure) -> dict[str, Any]:
+    found = row.comparisons.get(figure.key)
+    base = {"run": row.run, "arm": row.arm, "baseline": row.baseline, "metric": figure.key, "unit": figure.unit}
+    base["median"] = row.values[figure.key]  # type: ignore[assignment]
+    if found is None:
+        return base
+    tested: Mapping[str, Any] = to_object(found)
+    picked = {name: tested[name] for name in ("change", "low", "high", "least_effect", "p", "verdict", "num_pairs")}
+    return {**base, "baseline_mean": found.a, "mean": found.b, **picked, "pairs": found.metric.pairs}
+
+
+def _defused(value: Any) -> Any:
+    """Text that a spreadsheet would run as a formula is quoted."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value

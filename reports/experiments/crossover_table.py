@@ -1,0 +1,229 @@
+"""A crossover as tables: speed-ups by load, where each arm stops paying, the best number of drafts, the ideal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specbench.harness.judge.crossover_record import FIGURES
+from specbench.reports.cells import NOTHING, marked_name, milliseconds, number
+from specbench.reports.run.result_table import ResultTable
+
+FIGURE_NAMES = {word: figure.name for word, figure in FIGURES.items()}
+STOPS, INTERVAL = "stops paying at", "95% interval"
+HOW_CROSSED = (
+    "Stops paying at: requests at once at which the speed-up falls below 1 for good, by a straight line over log2 "
+    "between measured loads; below or beyond: not met among them, with the share of the resamples that say so."
+)
+_FIGURE_NOTES = {
+    "tpot": "Speed-up of TPOT against no-spec of the same run, paired by block and prompt; [95% interval].",
+    "tps": "Throughput in tokens/s (medians over blocks) and, against no-spec of the same block, its factor.",
+}
+_IDEAL_NOTES = (
+    "First: the speed-up of decode rounds that the machine's limits would allow at the measured acceptance, batch and "
+    "context (roofline). Second: the ideal time of a round over the measured one.",
+    "The batch is the mean of an arm's decode rounds: with few prompts for the load it empties towards the end, sooner "
+    "in a faster arm, and the ideal is that of fewer requests.",
+)
+
+
+def crossover_tables(record: Mapping[str, Any], names: Mapping[str, str] | None = None) -> list[ResultTable]:
+    """Those that the record has anything for. `names`: what to call the arms, by label."""
+    names = names or display_names(record)
+    tables = [_figure_table(record, figure, names) for figure in FIGURE_NAMES]
+    if any((best["num_arms"] or 0) > 1 for best in record["best"]):
+        tables.append(_best_table(record))
+    if any(cell["ideal"] for arm in record["arms"] for cell in arm["points"]):
+        tables.append(_ideal_table(record, names))
+    return tables
+
+
+def display_names(record: Mapping[str, Any]) -> dict[str, str]:
+    """Labels, with what no figure of an arm may hide."""
+    return {arm["label"]: marked_name(arm["label"], arm["notes"]) for arm in record["arms"]}
+
+
+def crossing_text(crossing: Mapping[str, Any] | None) -> str:
+    """`9.3`, or `beyond 16 (97% of resamples)`."""
+    if crossing is None:
+        return NOTHING
+    text = _end(crossing, "value")
+    side = crossing["value_side"]
+    if side == "between" or crossing["low_side"] is None:
+        return text
+    return f"{text} ({crossing[f'share_{side}']:.0%} of resamples)"
+
+
+def interval_text(crossing: Mapping[str, Any] | None) -> str:
+    """`6.1 to beyond 16`; one word where both ends lie on the same side of everything that was measured."""
+    if crossing is None or crossing["low_side"] is None:
+        return NOTHING
+    low, high = _end(crossing, "low"), _end(crossing, "high")
+    return low if low == high and crossing["low_side"] != "between" else f"{low} to {high}"
+
+
+def ratio_text(found: Mapping[str, Any] | None) -> str:
+    """`1.43x [1.40, 1.46]`."""
+    if found is None:
+        return NOTHING
+    ends = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
+    return f"{found['ratio']:.2f}x{ends}"
+
+
+def plan_table(plan: Mapping[str, Any]) -> ResultTable:
+    """What a sweep would measure: a row an arm, a column a load."""
+    loads = [point["max_concurrency"] for point in plan["points"]]
+    blocks = [f"{point['num_blocks']} blocks" for point in plan["points"]]
+    rows = tuple((row["label"], *(["refused"] * len(loads) if row["refused"] else blocks)) for row in plan["arms"])
+    refused = [f"{row['label']}: refused: {row['refused']}" for row in plan["arms"] if row["refused"]]
+    notes = (f"{plan['num_prompts']} prompts in each block; nothing was measured (--dry-run).", *plan["notes"])
+    title = f"{len(loads)} points, a run each"
+    return ResultTable(
+        title=title, headers=("strategy", *map(_load_header, loads)), rows=rows, notes=(*notes, *refused)
+    )
+
+
+def _figure_table(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> ResultTable:
+    rows, troubles = [], []
+    for arm in record["arms"]:
+        name, crossing = names[arm["label"]], arm["crossing"][figure]
+        cells = {cell["load"]: cell for cell in arm["points"]}
+        texts = [_cell(cells.get(load), figure, record["baseline"], arm["label"]) for load in record["loads"]]
+        rows.append((name, *texts, crossing_text(crossing), interval_text(crossing)))
+        troubles += [f"{name}, {at} at once: {error}" for error, at in _errors(arm).items()]
+    for refused in record.get("refused", ()):
+        rows.append((refused["label"], *["refused"] * len(record["loads"]), NOTHING, NOTHING))
+        troubles.append(f"{refused['label']}: refused: {refused['refused']}")
+    headers = ("strategy", *map(_load_header, record["loads"]), STOPS, INTERVAL)
+    title = f"{'Speed-up of TPOT' if figure == 'tpot' else 'Throughput (TPS)'} by requests at once"
+    notes = [_FIGURE_NOTES[figure], HOW_CROSSED, f"Intervals: {record['method']}.", *troubles]
+    notes += _dips(record, figure, names)
+    if figure == "tpot":
+        notes += [*_missing(record), *record.get("notes", ())]
+    return ResultTable(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
+
+
+def _errors(arm: Mapping[str, Any]) -> dict[str, str]:
+    """Each error once, with all the loads at which it came."""
+    loads: dict[str, list[str]] = {}
+    for cell in arm["points"]:
+        if cell["error"]:
+            loads.setdefault(cell["error"], []).append(str(cell["load"]))
+    return {error: ", ".join(at) for error, at in loads.items()}
+
+
+def _cell(cell: Mapping[str, Any] | None, figure: str, baseline: str, label: str) -> str:
+    if cell is None:
+        return NOTHING
+    if not cell["num_blocks"]:
+        return "failed" if cell["error"] else "not run"
+    own = f"{milliseconds(cell['tpot_ms'])} ms" if figure == "tpot" else number(cell["tps_median"])
+    if cell[figure] is None:
+        return own if _is_baseline(label, baseline) or figure == "tps" else NOTHING
+    partial = " (partly failed)" if cell["error"] else ""
+    ratio = ratio_text(cell[figure])
+    return (ratio if figure == "tpot" else f"{own} ({ratio})") + partial
+
+
+def _is_baseline(label: str, baseline: str) -> bool:
+    return label.partition(":")[0] == baseline
+
+
+def _dips(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> list[str]:
+    """Arms that are slower somewhere before they are for good: one number does not tell of it."""
+    found = []
+    for arm in record["arms"]:
+        below = [(cell["load"], cell[figure]["ratio"] < 1) for cell in arm["points"] if cell[figure]]
+        kept = [is_below for _, is_below in below]
+        while kept and kept[-1]:
+            kept.pop()
+        dips = [str(load) for (load, is_below) in below[: len(kept)] if is_below]
+        if dips:
+            found.append(
+                f"{names[arm['label']]}: slower than no-spec also at fewer requests at once: {', '.join(dips)}."
+            )
+    return found
+
+
+def _missing(record: Mapping[str, Any]) -> list[str]:
+    """That more is to come, and which loads nothing is known of yet."""
+    left = [str(load) for load in record.get("asked_loads", ()) if load not in record["loads"]]
+    if record.get("status", "complete") == "complete":
+        return []
+    loads = f"; not begun: {', '.join(left)} at once" if left else ""
+    return [f"The sweep is not complete (status {record['status']}): figures are of what it holds{loads}."]
+
+
+def _best_table(record: Mapping[str, Any]) -> ResultTable:
+    families = list(dict.fromkeys(best["family"] for best in record["best"] if best["num_arms"] > 1))
+    rows = []
+    for family in families:
+        for figure, name in FIGURE_NAMES.items():
+            found = {b["load"]: b for b in record["best"] if b["family"] == family and b["figure"] == figure}
+            rows.append((family, name, *(_best_cell(found.get(load)) for load in record["loads"])))
+        if any(ideals := [_ideals(record, family, load) for load in record["loads"]]):
+            rows.append((family, "ideal", *map(_best_ideal, ideals)))
+    headers = ("strategy", "by", *map(_load_header, record["loads"]))
+    note = (
+        "Its number of drafts, the speed-up with it, and in which share of the resamples it is the fastest; ideal: by "
+        "the machine's limits, at the measured acceptance."
+    )
+    return ResultTable(title="Best number of drafts", headers=headers, rows=tuple(rows), notes=(note,))
+
+
+def _ideals(record: Mapping[str, Any], family: str, load: int) -> dict[int, float]:
+    """Ideal speed-up by number of drafts."""
+    arms = [arm for arm in record["arms"] if arm["family"] == family and arm["num_drafts"]]
+    cells = {arm["num_drafts"]: cell["ideal"] for arm in arms for cell in arm["points"] if cell["load"] == load}
+    return {k: ideal["ideal_speedup"] for k, ideal in cells.items() if ideal and ideal.get("ideal_speedup")}
+
+
+def _best_ideal(ideals: Mapping[int, float]) -> str:
+    if not ideals:
+        return NOTHING
+    k = max(ideals, key=ideals.__getitem__)
+    return _pays(f"k={k}: {ideals[k]:.2f}x", ideals[k])
+
+
+def _pays(text: str, ratio: float) -> str:
+    return text if ratio >= 1 else f"none pays ({text})"
+
+
+def _best_cell(best: Mapping[str, Any] | None) -> str:
+    if best is None:
+        return NOTHING
+    return _pays(f"k={best['num_drafts']}: {best['ratio']:.2f}x ({best['share']:.0%})", best["ratio"])
+
+
+def _ideal_table(record: Mapping[str, Any], names: Mapping[str, str]) -> ResultTable:
+    rows: list[tuple[str, ...]] = []
+    unknown: dict[str, str] = {}
+    for arm in record["arms"]:
+        cells = {cell["load"]: cell["ideal"] for cell in arm["points"]}
+        texts = [_ideal_cell(cells.get(load)) for load in record["loads"]]
+        rows.append((names[arm["label"]], *texts, crossing_text(arm["crossing"]["ideal"])))
+        unknown |= {i["unknown"]: names[arm["label"]] for i in cells.values() if i and i.get("unknown")}
+    machine = record.get("machine") or {}
+    notes = [*_IDEAL_NOTES, *([f"Machine: {machine['described']}."] if machine.get("described") else [])]
+    notes += [f"{name}: no ideal: {why}." for why, name in unknown.items()]
+    headers = ("strategy", *map(_load_header, record["loads"]), f"ideal {STOPS}")
+    title = "Ideal speed-up and efficiency, from the machine's limits"
+    return ResultTable(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
+
+
+def _ideal_cell(ideal: Mapping[str, Any] | None) -> str:
+    if not ideal or ideal.get("ideal_speedup") is None:
+        return NOTHING
+    efficiency = ideal.get("efficiency")
+    return f"{ideal['ideal_speedup']:.2f}x" + ("" if efficiency is None else f", {efficiency:.0%}")
+
+
+def _end(crossing: Mapping[str, Any], name: str) -> str:
+    side = crossing[f"{name}_side"]
+    if side == "between":
+        return f"{crossing[name]:.3g}"
+    return f"below {crossing['first_load']}" if side == "below" else f"beyond {crossing['last_load']}"
+
+
+def _load_header(load: int) -> str:
+    return f"{load} at once"

@@ -1,0 +1,169 @@
+"""What a gate said: a table, JSON, and a comment for a pull request in the shape of rustc-perf's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from specbench.harness.exit_codes import ExitCode
+from specbench.harness.judge.gate_result import (
+    ERROR,
+    FAILED,
+    INCONCLUSIVE,
+    NO_DATA,
+    NOT_COMPARABLE,
+    PASSED,
+    SKIPPED,
+    GateReport,
+    GateResult,
+)
+from specbench.harness.store.files import to_object
+from specbench.reports.cells import NOTHING, number
+from specbench.reports.experiments.compare_table import change_cell, signed
+from specbench.reports.run.result_table import ResultTable
+from specbench.reports.table import escape_markdown, markdown_table
+
+GATE_SCHEMA = "specbench.gate/1"
+HEADERS = ("gate", "arm", "baseline", "this run", "change [95% CI]", "MDE", "verdict", "pairs", "limit", "why")
+MOST_CHARACTERS = 65_536  # of a comment on GitHub
+_SHORT = HEADERS[:8]
+_ORDER = (FAILED, NOT_COMPARABLE, NO_DATA, INCONCLUSIVE, PASSED, SKIPPED)
+_WORDS = {
+    ExitCode.PASSED: "passed",
+    ExitCode.FAILED: "regressed",
+    ExitCode.INCONCLUSIVE: "inconclusive",
+    ExitCode.INVALID: "invalid measurement",
+    ExitCode.NOT_COMPARABLE: "not comparable",
+    ExitCode.WRONG: "wrong outputs",
+}
+_CUT = "\n\n(cut: GitHub takes no longer comments; the whole report is in the artefact)\n"
+
+
+def gate_table(report: GateReport) -> ResultTable:
+    """Every result, failed ones first."""
+    against = f" against {report.baseline_id}" if report.baseline_id else ""
+    return ResultTable(
+        title=f"{report.suite}: {headline(report)}: {report.run_id}{against}",
+        headers=HEADERS,
+        rows=tuple(_row(result) for result in _sorted(report.results)),
+        notes=(*(f"differs in {m.describe()}" for m in report.mismatches), *report.notes, sentence(report)),
+    )
+
+
+def headline(report: GateReport) -> str:
+    return _WORDS[report.exit_code]
+
+
+def sentence(report: GateReport) -> str:
+    """The verdict in one line, with what to do."""
+    if report.exit_code == ExitCode.PASSED:
+        open_ = report.with_status(INCONCLUSIVE, NO_DATA)
+        rest = f"; {_count(len(open_), 'gate')} without a verdict" if open_ else ""
+        return f"{_count(len(report.with_status(PASSED)), 'gate')} passed{rest}: no action needed."
+    errors = report.with_severity(ERROR)
+    what = f"{_WORDS[report.exit_code]}: {', '.join(dict.fromkeys(r.gate for r in errors))}"
+    return f"{what} ({len(errors)} of {_count(len(report.results), 'check')}): please read."
+
+
+def gate_json(report: GateReport) -> str:
+    """Everything, as indented strict JSON."""
+    plain = {"schema": GATE_SCHEMA, "verdict": headline(report), **to_object(report)}
+    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def comment(report: GateReport) -> str:
+    """GitHub Markdown, at most MOST_CHARACTERS, with the hidden marker by which a workflow finds it again."""
+    results = _sorted(report.results)
+    shown = [r for r in results if r.status not in (PASSED, SKIPPED) or r.comparison is not None]
+    rest = [r for r in results if r not in shown]
+    passed = report.exit_code == ExitCode.PASSED
+    head = [
+        marker(report.suite),
+        f"## {'✅' if passed else '❌'} specbench {escape_markdown(report.suite)}: {headline(report)}",
+        "",
+        escape_markdown(sentence(report)),
+        "",
+        escape_markdown(f"Run {report.run_id}" + (f" against {report.baseline_id}." if report.baseline_id else ".")),
+        "",
+    ]
+    tail = ["", *_reproduce(report), ""]
+    if shown:
+        head += [_table(shown), ""]
+    details = [*_why(shown), *(["", _table(rest)] if rest else []), *_notes(report)]
+    body = _details(f"{_count(len(rest), 'other check')}, reasons and notes", details) if any(details) else []
+    return _fitted("\n".join(head), "\n".join(body), "\n".join(tail))
+
+
+def marker(suite: str) -> str:
+    """`<!-- specbench:SUITE -->`; what could end the HTML comment is replaced."""
+    return f"<!-- specbench:{re.sub('[^A-Za-z0-9._-]+', '-', suite)} -->"
+
+
+def _row(result: GateResult) -> tuple[str, ...]:
+    found = result.comparison
+    unit = f" {result.unit}" if result.unit else ""
+    verdict = result.status
+    if found is not None and result.status in (PASSED, FAILED):
+        verdict = f"{result.status}: {found.verdict}"
+    return (
+        result.name,
+        result.arm,
+        _value(result.reference, unit),
+        _value(result.value, unit),
+        change_cell(found),
+        signed(found.least_effect).lstrip("+") if found else NOTHING,
+        verdict,
+        f"{found.num_pairs} {found.metric.pairs}" if found else NOTHING,
+        result.limit or NOTHING,
+        result.reason or NOTHING,
+    )
+
+
+def _value(value: float | None, unit: str) -> str:
+    return NOTHING if value is None else number(value) + unit
+
+
+def _sorted(results: Sequence[GateResult]) -> list[GateResult]:
+    return sorted(results, key=lambda r: _ORDER.index(r.status))
+
+
+def _table(results: Sequence[GateResult]) -> str:
+    return markdown_table(_SHORT, [_row(result)[: len(_SHORT)] for result in results])
+
+
+def _why(results: Sequence[GateResult]) -> list[str]:
+    said = [r for r in results if r.reason]
+    return [f"* {escape_markdown(f'{r.name}, {r.arm}: {r.reason} (limit: {r.limit})')}" for r in said]
+
+
+def _notes(report: GateReport) -> list[str]:
+    notes = [*(f"differs in {m.describe()}" for m in report.mismatches), *report.notes]
+    return ["", *(f"* {escape_markdown(note)}" for note in notes)] if notes else []
+
+
+def _reproduce(report: GateReport) -> list[str]:
+    text = "\n\n".join(f"# {name}\n{command}" for name, command in report.commands.items())
+    longest = max((len(found) for found in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return _details("Reproduce", [f"{fence}sh", text, fence])
+
+
+def _details(summary: str, lines: Sequence[str]) -> list[str]:
+    return ["<details>", f"<summary>{escape_markdown(summary)}</summary>", "", *lines, "", "</details>", ""]
+
+
+def _fitted(head: str, body: str, tail: str) -> str:
+    """Details go first where all is too long, then the end of the table, whole lines of it; never the marker."""
+    whole = "\n".join([head, body, tail])
+    if len(whole) <= MOST_CHARACTERS:
+        return whole
+    for shorter in ("\n".join([head, tail]), head):
+        if len(shorter) + len(_CUT) <= MOST_CHARACTERS:
+            return shorter + _CUT
+    kept = head[: MOST_CHARACTERS - len(_CUT)]
+    return kept[: kept.rfind("\n")] + _CUT
+
+
+def _count(number_: int, word: str) -> str:
+    return f"{number_} {word}{'' if number_ == 1 else 's'}"

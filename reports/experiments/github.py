@@ -1,0 +1,68 @@
+"""GitHub Actions: annotations on stdout and the step summary. specbench itself talks to no API and holds no token."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from specbench.harness.judge.gate_result import ERROR, WARNING, GateReport, GateResult
+from specbench.reports.experiments.compare_table import change_cell
+from specbench.reports.experiments.gate_report import comment
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+_MOST_SUMMARY_BYTES = 1 << 20
+_CUT = "\n\n(cut: GitHub takes no longer step summaries; the whole report is in the artefact)\n"
+_LEVELS = {ERROR: "error", WARNING: "warning"}
+
+
+def workflow_commands(report: GateReport) -> str:
+    """One workflow command a line for every result that is not in order, an error where the exit code is not 0 for it;
+    empty where all are."""
+    lines = [_annotation(report, result) for result in report.with_severity(*_LEVELS)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def write_summary(report: GateReport, environ: Mapping[str, str] = os.environ) -> str:
+    """Appends the comment to the step summary where GitHub gives one, as much of it as still fits and a line that says
+    so. Returns the workflow command to print where not even that does, else nothing."""
+    name = environ.get(SUMMARY_VARIABLE)
+    if not name:
+        return ""
+    path = Path(name)
+    room = _MOST_SUMMARY_BYTES - (path.stat().st_size if path.exists() else 0)
+    text = _fitted(comment(report) + "\n", room)
+    if not text:
+        title = escape_property(f"specbench {report.suite}")
+        return f"::warning title={title}::the step summary is full: the report is in the log and in the artefact\n"
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(text)
+    return ""
+
+
+def _fitted(text: str, most_bytes: int) -> str:
+    """Whole lines of `text`, and a line that says so where not all of it fits; empty where that does not."""
+    whole = text.encode()
+    if len(whole) <= most_bytes:
+        return text
+    room = most_bytes - len(_CUT.encode())
+    end = whole.rfind(b"\n", 0, room) if room > 0 else -1
+    return whole[:end].decode() + _CUT if end > 0 else ""
+
+
+def escape_data(text: str) -> str:
+    """A message of a workflow command: it must not end the line."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def escape_property(text: str) -> str:
+    """A property of a workflow command: nor end the property."""
+    return escape_data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _annotation(report: GateReport, result: GateResult) -> str:
+    title = escape_property(f"specbench {report.suite}: {result.name}")
+    change = change_cell(result.comparison) if result.comparison else ""
+    parts = [f"{result.arm}: {result.status}", change, result.reason, f"limit: {result.limit}"]
+    level = _LEVELS[report.severity(result)]
+    return f"::{level} title={title}::{escape_data('; '.join(part for part in parts if part))}"

@@ -1,0 +1,84 @@
+"""A history as tables: points by commit with their steps, and suspects with the rerun that decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specbench.harness.judge.history.points import Series
+from specbench.harness.judge.history.rerun import rerun_command
+from specbench.harness.judge.history.steps import MACHINE, DatedStep, Segment, Suspect
+from specbench.harness.judge.stored import Problem
+from specbench.harness.store.files import to_plain
+from specbench.reports.cells import number
+from specbench.reports.experiments.compare_table import signed
+from specbench.reports.run.result_table import ResultTable
+
+HISTORY_SCHEMA = "specbench.history/1"
+_HEADERS = ("commit", "first run (UTC)", "value", "runs", "segment median", "event")
+_NO_VERDICT = "A suspect is no verdict: only a paired rerun of both commits tells."
+_NO_OPTIONS = "Commands without options: the run does not tell them; add those of its recipe or command."
+_SUSPECTS = ("commit", "arm", "metric", "value", "expected [99% interval]", "change", "verdict", "decide by")
+
+
+def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[DatedStep], last: int) -> ResultTable:
+    """The last `last` commits of one series."""
+    by_commit = {id(step.after): step for step in steps}
+    rows = []
+    for segment in segments:
+        for n in range(segment.start, segment.end):
+            commit = series.commits[n]
+            event = ""
+            if n == segment.start and segment.begins == MACHINE:
+                event = f"machine changed: from {series.commits[n - 1].fingerprint_text} to {commit.fingerprint_text}"
+            elif (step := by_commit.get(id(commit))) is not None:
+                accepted = ", accepted" if step.accepted else ""
+                event = f"{step.verdict} {signed(step.change)} since {step.before.commit[:12]}{accepted}"
+            values = (number(commit.value), str(commit.num_runs), number(segment.median))
+            rows.append((_short(commit.commit), commit.utc, *values, event))
+    return ResultTable(
+        title=f"{series.metric} of {series.arm} ({series.case_text})", headers=_HEADERS, rows=tuple(rows[-last:])
+    )
+
+
+def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> ResultTable:
+    """Newest points that stand out, each with the command that compares the two commits in pairs."""
+    rows = [
+        (
+            _short(s.commit.commit),
+            s.series.arm,
+            s.series.metric,
+            number(s.commit.value),
+            f"{number(s.expected)} [{number(s.low)}, {number(s.high)}]",
+            signed(s.change),
+            s.verdict,
+            decide_by(s),
+        )
+        for s in suspects
+    ]
+    notes = [_NO_VERDICT] if rows else ["No suspects."]
+    notes += [_NO_OPTIONS] if any(not s.commit.options for s in suspects) else []
+    return ResultTable(title="Suspects", headers=_SUSPECTS, rows=tuple(rows), notes=(*notes, *problem_notes(problems)))
+
+
+def decide_by(suspect: Suspect) -> str:
+    """The paired comparison of a suspect's commit with the one before, or why it cannot be made."""
+    before, after = suspect.reference.commit, suspect.commit.commit
+    return rerun_command(before, after, suspect.series.arm, suspect.commit.options)
+
+
+def problem_notes(problems: Sequence[Problem]) -> tuple[str, ...]:
+    return tuple(f"problem: {problem.reason}" for problem in problems)
+
+
+def history_json(entries: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> str:
+    plain = {"schema": HISTORY_SCHEMA, "series": to_plain(list(entries)), "problems": to_plain(list(problems))}
+    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _short(commit: str) -> str:
+    """A git hash by its first characters, with its mark for local changes; a run id whole."""
+    bare = commit.rstrip("+")
+    is_hash = len(bare) == 40 and all(c in "0123456789abcdef" for c in bare)
+    return (bare[:12] if is_hash else bare) + ("+" if commit.endswith("+") else "")

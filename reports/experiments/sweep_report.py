@@ -1,0 +1,60 @@
+"""What a sweep leaves beside its runs: `crossover.json`, `crossover.md` and a picture of each figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specbench.harness.judge.crossover_record import RECORD_FILE
+from specbench.harness.store.files import write_atomically, write_json
+from specbench.reports.experiments.crossover_table import FIGURE_NAMES, crossover_tables, display_names
+from specbench.reports.run.roofline_table import roofline_tables
+from specbench.reports.site.crossover_chart import crossover_frame, crossover_lines
+from specbench.reports.site.plots import Styles
+from specbench.reports.table import escape_markdown, markdown_result
+
+TEXT_FILE = "crossover.md"
+_DPI = 150
+
+
+def write_sweep_reports(folder: Path, record: Mapping[str, Any]) -> list[Path]:
+    """Writes all of them; the files. A picture that an earlier state had and this one has not is removed."""
+    pictures = _write_pictures(folder / "plots", record)
+    text = markdown_sweep(record, [path.relative_to(folder).as_posix() for path in pictures])
+    write_json(folder / RECORD_FILE, record)
+    write_atomically(folder / TEXT_FILE, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return [folder / RECORD_FILE, folder / TEXT_FILE, *pictures]
+
+
+def markdown_sweep(record: Mapping[str, Any], pictures: list[str]) -> str:
+    """The tables as GitHub Markdown; `pictures`: paths relative to where the text will lie."""
+    head = f"# {escape_markdown(str(record.get('sweep_id', 'crossover')))}"
+    facts = [f"* {name}: {escape_markdown(str(value))}" for name, value in _facts(record)]
+    found = [*crossover_tables(record), *roofline_tables(record, display_names(record))]
+    tables = [markdown_result(table) for table in found]
+    shown = [f"![{path.rsplit('/', 1)[-1].removesuffix('.png')}]({path})" for path in pictures]
+    return "\n\n".join([head, "\n".join(facts), *tables, *shown]) + "\n"
+
+
+def _facts(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What a reader needs to judge and repeat it."""
+    workload = record.get("workload") or {}
+    about = f"{workload.get('name', '?')}, {workload.get('num_prompts', '?')} prompts, sha256 {workload.get('sha256')}"
+    named = [("status", record.get("status")), ("model", record.get("model")), ("workload", about)]
+    named += [("hardware", record.get("hardware")), ("command", record.get("command"))]
+    return [(name, value) for name, value in named if value]
+
+
+def _write_pictures(folder: Path, record: Mapping[str, Any]) -> list[Path]:
+    from specbench.reports.site.pictures import figure  # matplotlib, which reading a sweep does not need
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name in FIGURE_NAMES:
+        path = folder / f"crossover_{name}.png"
+        path.unlink(missing_ok=True)
+        if len(crossover_frame(record, name)):
+            figure(crossover_lines(record, Styles(), f"crossover-{name}", name)).savefig(path, dpi=_DPI)
+            written.append(path)
+    return written

@@ -1,0 +1,169 @@
+"""The verdict card of an A/B experiment as a table: one row a metric, and below it all that a sceptic asks for."""
+
+from __future__ import annotations
+
+from specbench.harness.judge.overall import INVALID, MIXED, MOST_REJECTED, UNFINISHED, decisive
+from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, LEAST_PAIRS, NO_DATA
+from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
+from specbench.harness.store.ab_record import Side
+from specbench.reports.cells import NOTHING, milliseconds, number
+from specbench.reports.run.result_table import ResultTable
+
+HEADERS = ("metric", "A", "B", "change [95% CI]", "least effect", "verdict", "p (Holm)", "p (signed rank)", "n")
+NO_VERDICT = (INVALID, UNFINISHED)  # of a whole experiment: then no metric has one either
+FORCED, RANDOM_WEIGHTS = "synthetic acceptance", "synthetic weights"  # how the notes of an arm begin that say so
+_MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
+_MOST_REASONS = 5
+
+
+def verdict_table(record: Judgement) -> ResultTable:
+    """From `ab.json`, finished or not."""
+    title = f"B against A: {verdict_words(record)}"
+    if record.is_aa:
+        title = f"A/A (both sides are the same code and configuration): {verdict_words(record)}"
+    if record.status != "complete":
+        title += f" ({record.status})"
+    rows = tuple(_row(metric, record.verdict) for metric in record.metrics)
+    return ResultTable(title=title, headers=HEADERS, rows=rows, notes=tuple(_notes(record)))
+
+
+def verdict_words(record: Judgement) -> str:
+    """The verdict of the whole; of one that goes both ways, what TPOT says; and whether it is worth nothing because the
+    answers are not those asked for."""
+    mixed = record.verdict == MIXED
+    word = f"{MIXED}, TPOT {decisive(record.verdict, record.product)}" if mixed else record.verdict
+    same = record.same_output
+    if same.is_enough:
+        return word
+    return f"{word}, but the answers {'are WRONG' if same.num_pairs else 'CANNOT BE COMPARED'}"
+
+
+def signed(value: float) -> str:
+    """A change with its sign and three significant digits: +12.3%, -2.51%, +0.04%; beyond +1000% only that."""
+    if value > 10:
+        return ">+1000%"
+    return f"{value:+.1%}" if abs(value) >= 0.1 else f"{value:+.2%}"
+
+
+def interval(low: float, high: float) -> str:
+    """`[-24.5%, -19.9%]`; with a digit more where the ends would read the same and are not: `[-11.19%, -11.16%]`."""
+    ends = signed(low), signed(high)
+    if ends[0] == ends[1] and low != high and max(low, high) <= 10:
+        ends = f"{low:+.2%}", f"{high:+.2%}"
+    return f"[{ends[0]}, {ends[1]}]"
+
+
+def arm_marks(record: Judgement, beginning: str) -> dict[str, str]:
+    """By side, the note that begins so; only the sides that have one."""
+    found = {label: [n for n in arm.notes if n.startswith(beginning)] for label, arm in record.arms.items()}
+    return {label: notes[0] for label, notes in found.items() if notes}
+
+
+def _row(c: JudgedMetric, whole: str) -> tuple[str, ...]:
+    metric = c.metric
+    name = f"{metric.name}{', ' + metric.unit if metric.unit else ''}"
+    if c.change is None:
+        return (name, *[NOTHING] * 4, NO_DATA, NOTHING, NOTHING, f"0 {metric.pairs}")
+    figure = milliseconds if metric.unit == "ms" else number
+    return (
+        name,
+        figure(c.a),
+        figure(c.b),
+        _change(c, whole),
+        NOTHING if c.least_effect is None else signed(c.least_effect).replace("+", ""),
+        _verdict(c, whole),
+        NOTHING if c.p_holm is None else f"{c.p_holm:.2g}",
+        NOTHING if c.p_signed_rank is None else f"{c.p_signed_rank:.2g}",
+        f"{c.num_pairs} {metric.pairs}",
+    )
+
+
+def _change(c: JudgedMetric, whole: str) -> str:
+    mark = "" if whole in NO_VERDICT else _MARKS.get(c.verdict, "")
+    assert c.change is not None
+    text = mark + signed(c.change)
+    return text if c.low is None or c.high is None else f"{text} {interval(c.low, c.high)}"
+
+
+def _verdict(c: JudgedMetric, whole: str) -> str:
+    """`whole`: the verdict of the experiment; where that is none, a word of change here would be read as one."""
+    if whole in NO_VERDICT:
+        return f"no verdict: {whole}"
+    if not c.metric.gated:
+        return EXPLORATORY
+    if c.verdict != INCONCLUSIVE:
+        return c.verdict
+    what = c.metric.pairs
+    more = c.more_pairs
+    needs = f"more {what} than are reasonable" if more is None else f"about {more} more {what}"
+    return f"{INCONCLUSIVE}: needs {needs}"
+
+
+def _notes(record: Judgement) -> list[str]:
+    plan = record.plan
+    notes = [f"{side.label}: {_side(side, record)}" for side in plan.sides]
+    if record.mismatches:
+        notes.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record.mismatches)}")
+    if record.is_aa:
+        notes.append("A/A: any verdict of change between equal sides is false and makes the measurement invalid")
+    return [*notes, *_design(record), *_blocks(record), *_reading(record)]
+
+
+def _side(side: Side, record: Judgement) -> str:
+    arm = record.arms[side.label]
+    typed = f" ({side.text})" if side.text and side.text != arm.name else ""
+    code = f" at {side.ref} ({side.sha[:12]})" if side.sha else ""
+    marks = "; ".join(arm.notes)
+    return f"{arm.name or 'not run'}{typed}{code}" + (f" [{marks}]" if marks else "")
+
+
+def _design(record: Judgement) -> list[str]:
+    plan = record.plan
+    how = (
+        "both sides alternate in ONE process (--in-process): what a process draws once is the same in all blocks"
+        if plan.in_process
+        else "a fresh process for each side and block"
+    )
+    order = " ".join("".join(pair) for pair in plan.order())
+    same = record.same_output
+    found = [f"{plan.num_blocks} blocks, {how}; order (seed {plan.order_seed}): {order}"]
+    if same.num_pairs:
+        line = f"{same.num_same} of {same.num_pairs} answers are the same on both sides"
+        least = f", fewer than the {plan.min_same_output:.0%} asked for: WRONG" if not same.is_enough else ""
+        forced = " (acceptance is forced: they are no model's own)" if arm_marks(record, FORCED) else ""
+        found.append(line + least + forced)
+    elif not same.is_enough:
+        found.append(
+            f"no answers of the same prompts: the {plan.min_same_output:.0%} asked for cannot be told: INVALID"
+        )
+    return found
+
+
+def _blocks(record: Judgement) -> list[str]:
+    reasons = [f"block {b.block + 1}: {'; '.join(b.reasons)}" for b in record.blocks if b.reasons]
+    more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
+    listed = f" ({'; '.join(reasons[:_MOST_REASONS])}{more})" if reasons else ""
+    num_blocks = record.plan.num_blocks
+    notes = [f"{record.num_kept} of {num_blocks} blocks count, {record.num_rejected} rejected{listed}"]
+    if record.num_rejected / num_blocks > MOST_REJECTED:
+        notes.append(f"more than {MOST_REJECTED:.0%} of the blocks are rejected: the measurement is invalid")
+    if record.verdict == UNFINISHED:
+        notes.append("not all blocks are measured: no verdict yet")
+    elif record.num_kept < LEAST_PAIRS:
+        notes.append(f"exploratory: no verdict with fewer than {LEAST_PAIRS} blocks")
+    loads = [v for b in record.blocks for pair in b.load_average.values() for v in pair or () if v is not None]
+    if loads:
+        notes.append(f"load average beside the blocks: {min(loads):.2f} to {max(loads):.2f}")
+    return [*notes, *(f"not checked: {what}" for what in record.unchecked)]
+
+
+def _reading(record: Judgement) -> list[str]:
+    effect = record.plan.min_effect
+    return [
+        "A, B: geometric means over n pairs; change: paired t over their log ratios. least effect: the smallest true "
+        f"change that so many pairs with this spread find in 80% of experiments at {record.alpha:.0%} error.",
+        f"improved, regressed: p (Holm, over the metrics with a verdict) at most {record.alpha:g} and a change of "
+        f"{effect:.2%} or more; equivalent (~): the interval lies within that; inconclusive (?) is not 'unchanged'; "
+        "mixed: one metric improved and another regressed, TPOT decides.",
+        "step time: median decode round, gaps included. tokens per step: of each prompt, all its blocks pooled.",
+    ]

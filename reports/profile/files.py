@@ -1,0 +1,79 @@
+"""Profiles found in files and folders, and their reports written beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from specbench.harness.profiling.record import FILE, Profile, read_profile, to_json
+from specbench.harness.store.files import write_atomically
+from specbench.harness.store.safe_paths import path_inside
+from specbench.reports.document import Document
+from specbench.reports.document_text import markdown_document
+from specbench.reports.profile.html import html_page
+from specbench.reports.profile.report import profile_name, profiles_document
+from specbench.reports.profile.trace import trace_json
+
+HTML, MARKDOWN, PERFETTO = "profile.html", "profile.md", "trace.perfetto.json"
+
+
+def read_profiles(path: Path) -> dict[str, Profile]:
+    """By arm: of a profile.json, the folder that holds it, or a run directory with one for each arm. ValueError where
+    there is none."""
+    if path.is_file():
+        profile = _read(path)
+        return {profile_name(profile): profile}
+    if not path.is_dir():
+        raise ValueError(f"profile: {path} does not exist; give a {FILE}, a folder that holds one, or a run directory")
+    if (path / FILE).is_file():
+        return read_profiles(path / FILE)
+    folders = sorted({file.parent for pattern in (f"profile/*/{FILE}", f"*/{FILE}") for file in path.glob(pattern)})
+    if not folders:
+        raise ValueError(
+            f"profile: {path} holds no {FILE}; make one with `specbench profile run` on a GPU, or `profile import`"
+        )
+    found = {f: _read(path_inside(path, (f / FILE).relative_to(path).as_posix(), "profile")) for f in folders}
+    names = [profile_name(profile) for profile in found.values()]
+    unique = len(set(names)) == len(names)
+    return {name if unique else folder.name: found[folder] for folder, name in zip(folders, names, strict=True)}
+
+
+def read_one_profile(path: Path) -> tuple[str, Profile]:
+    """(name, profile). ValueError for a run directory with several: a comparison needs to know which."""
+    profiles = read_profiles(path)
+    if len(profiles) > 1:
+        raise ValueError(
+            f"profile: {path} holds {len(profiles)} profiles ({', '.join(profiles)}); give one arm's folder"
+        )
+    ((name, profile),) = profiles.items()
+    return name, profile
+
+
+def write_profile_reports(profiles: Mapping[str, Profile], directory: Path, title: str) -> list[Path]:
+    """The page, the Markdown and the median rounds for Perfetto; returns the files written."""
+    document: Document = profiles_document(profiles, title)
+    texts = {HTML: html_page(document), MARKDOWN: markdown_document(document), PERFETTO: trace_json(profiles)}
+    for name, text in texts.items():
+        _write(directory / name, text)
+    return [directory / name for name in texts]
+
+
+def profiles_json(profiles: Mapping[str, Profile]) -> str:
+    """The record of one profile; of several, an object by arm."""
+    if len(profiles) == 1:
+        return to_json(next(iter(profiles.values()))) + "\n"
+    return "{" + ",\n".join(f"{json.dumps(name)}: {to_json(profile)}" for name, profile in profiles.items()) + "}\n"
+
+
+def _read(path: Path) -> Profile:
+    try:
+        return read_profile(path)
+    except (AssertionError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"profile: {path} is incomplete or damaged: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{error} (a trace is read by `specbench profile import`)") from error
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

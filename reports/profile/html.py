@@ -1,0 +1,37 @@
+"""A document as one self-contained HTML page: no script, nothing from the network, everything from a trace escaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from specbench.reports.document import Document
+
+_TEMPLATES = Path(__file__).parent.parent / "templates"
+_FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
+
+
+def html_page(document: Document) -> str:
+    """The page's text. It opens from a file, in light and dark, on paper and on a narrow screen."""
+    return page_environment(_TEMPLATES).get_template("page.html.j2").render(document=document)
+
+
+def page_environment(*folders: Path) -> Environment:
+    """What renders pages out of the templates in `folders`."""
+    environment = Environment(
+        loader=FileSystemLoader(folders),
+        autoescape=True,  # whatever the suffix: labels and kernel names come from strangers' traces and runs
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["text_columns"] = text_columns
+    return environment
+
+
+def text_columns(rows: Sequence[Sequence[str]]) -> set[int]:
+    """Columns that hold words; figures are aligned to the right, words to the left."""
+    return {i for row in rows for i, cell in enumerate(row) if not _FIGURE.fullmatch(cell)}

@@ -1,0 +1,188 @@
+"""One profile, or several arms' profiles of one run, as a document: always the same sections in the same order."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+
+from specbench.harness.profiling.record import IdleFigures, Profile
+from specbench.reports.cells import NOTHING
+from specbench.reports.document import Command, Document, Fact, Section
+from specbench.reports.profile.cells import count, microseconds, num_bytes_text, ratio, share
+from specbench.reports.profile.labels import arm_titles
+from specbench.reports.profile.sentences import (
+    SHARES_NOT_SPEED,
+    certificate,
+    evidence,
+    findings,
+    syncs_agree,
+    warnings,
+)
+from specbench.reports.profile.tables import (
+    attention_table,
+    claims_table,
+    idle_table,
+    kernel_table,
+    overview_table,
+    phase_table,
+    sync_table,
+)
+from specbench.reports.profile.timeline import timeline
+from specbench.reports.run.result_table import ResultTable
+from specbench.reports.run.view import compact
+
+
+def profile_document(profile: Profile, title: str | None = None) -> Document:
+    """The whole report of one profile. Where the evidence is refused, figures by phase are left out."""
+    shown = without_phases(profile) if profile.quality.verdict == "refused" else profile
+    return Document(
+        title=title or f"Profile: {profile_name(profile)}",
+        warnings=warnings(profile),
+        sections=(
+            _commands(shown),
+            Section(title="Evidence", sentences=(evidence(shown), *shown.quality.notes)),
+            _certificate(shown),
+            Section(title="A round at a glance", sentences=findings(shown), facts=facts(shown)),
+            *_phases(shown),
+            *_tables("Synchronisations", sync_table(shown)),
+            *_tables("GPU idle time", idle_table(shown)),
+            *_tables("Kernels", attention_table(shown), kernel_table(shown)),
+            *_timeline(shown),
+            Section(title="How to read the times", sentences=(SHARES_NOT_SPEED,)),
+        ),
+    )
+
+
+def profiles_document(profiles: Mapping[str, Profile], title: str) -> Document:
+    """Several profiles: a table of all, then each. One alone is `profile_document`."""
+    if len(profiles) == 1:
+        ((name, profile),) = profiles.items()
+        return profile_document(profile, f"Profile: {name}")
+    named = arm_titles(list(profiles))
+    overview = overview_table(list(zip(named.titles, profiles.values(), strict=True)), named.shared)
+    return Document(
+        title=title,
+        sections=(Section(title="Overview", sentences=(SHARES_NOT_SPEED,), tables=(overview,)),),
+        parts=tuple(
+            profile_document(profile, name) for name, profile in zip(named.titles, profiles.values(), strict=True)
+        ),
+    )
+
+
+def profile_name(profile: Profile) -> str:
+    return profile.subject.arm if profile.subject else profile.source.file
+
+
+def without_phases(profile: Profile) -> Profile:
+    """The figures that need no phase, for evidence too thin to say more."""
+    idle = IdleFigures(
+        total_ns=profile.idle.total_ns,
+        by_cause_ns=profile.idle.by_cause_ns,
+        verify_to_draft_span_ns=None,
+        verify_to_draft_idle_ns=None,
+        verify_to_draft_by_cause_ns={},
+        num_overlapped=0,
+    )
+    return dataclasses.replace(
+        profile,
+        phases=(),
+        idle=idle,
+        syncs=tuple(dataclasses.replace(sync, phase=NOTHING) for sync in profile.syncs),
+        kernels=tuple(dataclasses.replace(k, phase=NOTHING, draft_step=None) for k in profile.kernels),
+        timeline=tuple(dataclasses.replace(bar, phase="other", draft_step=None) for bar in profile.timeline),
+    )
+
+
+def commands(profile: Profile) -> tuple[Command, ...]:
+    """What was run, literally."""
+    profiler = profile.subject.profiler_argv if profile.subject else None
+    told = [
+        ("Profiler", profiler and shlex.join(profiler)),
+        ("Program, as the trace holds it", profile.source.command and shlex.join(profile.source.command)),
+        ("Working directory", profile.source.working_dir),
+    ]
+    return tuple(Command(name=name, text=text) for name, text in told if text)
+
+
+def facts(profile: Profile) -> tuple[Fact, ...]:
+    """The chips: figures that reviewers ask for."""
+    graph, idle = profile.graph, profile.idle
+    own = profile.subject.engine_syncs_per_round if profile.subject else None
+    agree = {None: "", True: f"engine's own count: {count(own)}", False: f"engine's own count differs: {count(own)}"}
+    return (
+        Fact(name="launches a round", value=count(graph.launches_per_round)),
+        Fact(name="graph launches a round", value=count(graph.graph_launches_per_round)),
+        Fact(
+            name="kernels from a graph",
+            value=share(graph.graph_share_kernels),
+            note=f"{share(graph.graph_share_time)} of kernel time",
+        ),
+        Fact(name="synchronisations a round", value=count(profile.syncs_per_round), note=agree[syncs_agree(profile)]),
+        Fact(
+            name="idle from verify to draft, µs",
+            value=microseconds(idle.verify_to_draft_idle_ns),
+            note=_apart(profile),
+        ),
+        Fact(
+            name="GPU busy",
+            value=share(profile.gpu_busy_share),
+            note=f"all rounds; median round {microseconds(profile.round_ns)} µs",
+        ),
+        Fact(
+            name="profiler's slow-down",
+            value=ratio(profile.slow_down.ratio if profile.slow_down else None),
+            note="" if profile.slow_down else "no unprofiled twin",
+        ),
+    )
+
+
+def _apart(profile: Profile) -> str:
+    span_ns = profile.idle.verify_to_draft_span_ns
+    if span_ns is not None:
+        return f"median; apart: {microseconds(span_ns)}"
+    return "no drafter" if profile.phases else ""
+
+
+def _commands(profile: Profile) -> Section:
+    source = profile.source
+    about = [
+        ("GPU", ", ".join(source.devices) or "none in the trace"),
+        ("tool", source.tool or source.kind),
+        ("nsys export schema", source.schema_version),
+        ("trace", f"{source.file}, {num_bytes_text(source.num_bytes)}, sha256 {source.sha256[:16]}…"),
+    ]
+    if profile.subject:
+        about += [("arm", profile.subject.arm), ("batch size", str(profile.subject.batch_size))]
+        about += [("choices", compact(profile.subject.config))]
+    missing = [] if source.command else ["The trace does not hold the command of the program."]
+    rows = tuple((name, value) for name, value in about if value)
+    table = ResultTable(title="Where it comes from", headers=("what", "value"), rows=rows)
+    return Section(title="Command", sentences=tuple(missing), commands=commands(profile), tables=(table,))
+
+
+def _certificate(profile: Profile) -> Section:
+    table = claims_table(profile) if profile.phases else None
+    return Section(
+        title="Graph certificate",
+        sentences=(certificate(profile), *profile.graph.reasons),
+        tables=(table,) if table else (),
+    )
+
+
+def _phases(profile: Profile) -> Sequence[Section]:
+    if not profile.phases:
+        return [Section(title="Phases", sentences=("There are no figures by phase.",))]
+    return [Section(title="Phases", tables=(phase_table(profile),))]
+
+
+def _tables(title: str, *tables: ResultTable | None) -> Sequence[Section]:
+    present = tuple(table for table in tables if table)
+    return [Section(title=title, tables=present)] if present else []
+
+
+def _timeline(profile: Profile) -> Sequence[Section]:
+    if not profile.timeline:
+        return []
+    drawn = timeline(profile, f"Round {profile.timeline_round}, the median one")
+    return [Section(title="Timeline", timelines=(drawn,))]

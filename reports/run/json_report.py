@@ -1,0 +1,61 @@
+"""The whole report as JSON: what was run, the arms' summaries, the figures of every block."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from specbench.harness.store.files import Json, to_object, to_plain
+from specbench.harness.store.results import BlockFigures
+from specbench.reports.run.accuracy_view import AccuracyView
+from specbench.reports.run.graph_columns import graph_json
+from specbench.reports.run.view import RunView
+from specbench.reports.table import asked_tables
+
+REPORT_SCHEMA = "specbench.report/1"
+
+
+def json_report(view: RunView) -> dict[str, Any]:
+    """Plain data. `run` is `run.json` without the results it stored, which the raw tables supersede."""
+    return {
+        "schema": REPORT_SCHEMA,
+        "run": to_plain(replace(view.record, results=None)),
+        "arms": to_plain(view.arms),
+        "accuracy": _accuracy(view.accuracy),
+        "graphs": to_plain(graph_json(view.graphs)),
+        "tables": to_plain(asked_tables(view)),
+        "blocks": [{"arm": arm, "repeat": n, **_block(figures)} for (arm, n), figures in view.blocks.items()],
+    }
+
+
+def json_text(view: RunView) -> str:
+    """`json_report` as indented strict JSON."""
+    return json.dumps(json_report(view), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _block(figures: BlockFigures) -> dict[str, Json]:
+    """Figures by name and part: `tpot_ms.mean` as the `mean` of `tpot_ms`."""
+    found: dict[str, Json] = {}
+    for name, value in figures.values.items():
+        *parts, last = name.split(".")
+        table = found
+        for part in parts:
+            inner = table.setdefault(part, {})
+            assert isinstance(inner, dict)
+            table = inner
+        table[last] = to_plain(value)
+    accounting = found["accounting"]
+    assert isinstance(accounting, dict)
+    return {**found, "accounting": {"source": figures.phases, **accounting}, "acceptance": to_plain(figures.acceptance)}
+
+
+def _accuracy(view: AccuracyView | None) -> Json:
+    """A pair's figures beside what it is a pair of."""
+    if view is None:
+        return None
+    pairs: list[Json] = []
+    for pair in view.pairs:
+        about = {name: value for name, value in to_object(pair).items() if name != "items"}
+        pairs.append({**about, **to_object(pair.items)})
+    return {**to_object(view), "pairs": pairs}

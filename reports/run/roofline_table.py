@@ -1,0 +1,114 @@
+"""How near each arm came to the roofline: ideal and measured time of a round, phase by phase, and both speed-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER, IdealArm
+from specbench.harness.store.codec import from_document
+from specbench.harness.store.roofline_record import Machine
+from specbench.reports.cells import NOTHING, milliseconds, number, rates
+from specbench.reports.run.result_table import ResultTable
+
+_PHASES = {"verify": "verify", "accept": "accept", "draft_first": "draft first", "draft_next": "draft next"}
+HEADERS = (
+    "strategy",
+    "batch",
+    "context",
+    "tokens/round",
+    "accepted by position",
+    "ideal ms",
+    "measured ms",
+    "efficiency",
+    *(f"{name} ms" for name in _PHASES.values()),
+    "other ms",
+    "ideal speed-up",
+    "measured speed-up",
+)
+_LEFT_OUT = (
+    "The ideal leaves out: host work, synchronisations and gaps; the state between passes; activations and norms; "
+    "requests that only pad a graph; mixed steps. Caches that keep weights or keys from one pass to the next are not "
+    "in it either: a model that fits into one may pass 100%."
+)
+
+
+def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list[ResultTable]:
+    """A table for each load of a crossover that has ideals, notes under the first that needs them. `names`: what to
+    call the arms, by label."""
+    if not record.get("machine"):
+        return []
+    machine = from_document(Machine, record["machine"], "machine")
+    tables: list[ResultTable] = []
+    said: set[str] = set()
+    for load in record["loads"]:
+        at = [cell["ideal"] for arm in record["arms"] for cell in arm["points"] if cell["load"] == load]
+        arms = [replace(arm, label=names[arm.label]) for arm in map(IdealArm.from_dict, filter(None, at))]
+        if arms:
+            table = roofline_table(arms, machine, f"Against the roofline, {load} at once")
+            tables.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
+            said.update(table.notes)
+    return tables
+
+
+def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Against the roofline") -> ResultTable:
+    """A row an arm, in their order; below it how the figures are to be read and what has no ideal, and why."""
+    notes = [
+        f"machine: {machine.describe()}",
+        "ms are of the mean decode round; by phase ideal / measured, other: measured outside these phases. efficiency: "
+        "ideal / measured round. accept holds lm_head and sampling of the target.",
+        "speed-up: tokens a request and second in decode rounds, against no-spec at the batch and context that it ran "
+        "at; measured / ideal speed-up = efficiency / efficiency of no-spec.",
+        _LEFT_OUT,
+    ]
+    knees = {f"{arm.free_rows:.0f}" for arm in arms if arm.free_rows}
+    notes += [
+        f"up to {knee} rows a round (batch x drafts and one more) reading the target's weights takes longer than "
+        "multiplying by them: so far verification is almost free"
+        for knee in sorted(knees)
+    ]
+    if any(arm.measured and arm.measured.source == INSTRUMENTED for arm in arms):
+        notes.append(
+            "~: measured phases are the round's time by the shares of an instrumented capture of the largest batch"
+        )
+    notes += [f"{arm.label}: no ideal: {arm.unknown}" for arm in arms if arm.unknown]
+    return ResultTable(title=title, headers=HEADERS, rows=tuple(_row(arm) for arm in arms), notes=tuple(notes))
+
+
+def _row(arm: IdealArm) -> tuple[str, ...]:
+    measured = arm.measured
+    return (
+        arm.label,
+        number(measured.batch if measured else None),
+        f"{measured.context:.0f}" if measured else NOTHING,
+        f"{measured.tokens:.2f}" if measured else NOTHING,
+        rates(measured.rates) if measured else NOTHING,
+        "unknown" if arm.unknown else milliseconds(arm.ideal_round_ms),
+        milliseconds(arm.measured_round_ms),
+        NOTHING if arm.efficiency is None else f"{arm.efficiency:.0%}",
+        *(_phase(arm, phase) for phase in _PHASES),
+        _measured(arm, OTHER),
+        _factor(arm.ideal_speedup),
+        _factor(arm.measured_speedup),
+    )
+
+
+def _phase(arm: IdealArm, phase: str) -> str:
+    """`3.491 / 4.120`; a phase that the arm does not have is a dash."""
+    ideal, measured = arm.ideal_ms.get(phase), _measured(arm, phase)
+    if not ideal and measured == NOTHING:
+        return NOTHING
+    return f"{milliseconds(ideal)} / {measured}"
+
+
+def _measured(arm: IdealArm, phase: str) -> str:
+    value = arm.measured.phases_ms.get(phase) if arm.measured else None
+    if not value:
+        return NOTHING
+    mark = "~" if arm.measured and arm.measured.source == INSTRUMENTED else ""
+    return mark + milliseconds(value)
+
+
+def _factor(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}x"

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ab_samples import experiment
+from compare_samples import Machine, make_run
+
+from specbench.harness.judge.history.accepted import Accepted, accept, accepted_commits, read_accepted
+from specbench.harness.judge.history.adding import ADDED, ALREADY, add_run
+from specbench.harness.judge.history.points import build_series
+from specbench.harness.judge.history.store import INDEX, read_history
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.inputs_record import ModelRecord
+
+SMALL = {"num_prompts": 3, "num_rounds": 4, "num_repeats": 1}
+
+
+def runs(folder, num, **more):
+    return [make_run(folder, Machine(noise_seed=n, sha=f"{n:040x}", **SMALL, **more)) for n in range(num)]
+
+
+def test_jobs_add_at_the_same_time(tmp_path):
+    made = runs(tmp_path / "made", 4)
+    history = tmp_path / "history"
+    with ThreadPoolExecutor(8) as pool:
+        added = list(pool.map(lambda run: add_run(history, run), made * 3))
+    assert sorted(one.outcome for one in added) == [ADDED] * 4 + [ALREADY] * 8
+    assert sorted(p.name for p in (history / "runs").iterdir()) == sorted(run.name for run in made)
+    found = read_history(history)
+    assert not found.problems and {p.run_id for p in found.points} == {run.name for run in made}
+
+
+def test_the_index_is_a_cache(tmp_path, monkeypatch):
+    for run in runs(tmp_path / "made", 2):
+        add_run(tmp_path / "h", run)
+    first = read_history(tmp_path / "h")
+    reads = []
+    import specbench.harness.judge.history.store as store
+
+    real = store.read_run
+    monkeypatch.setattr(store, "read_run", lambda path: reads.append(path) or real(path))
+    assert read_history(tmp_path / "h").points == first.points and reads == []
+    (tmp_path / "h" / INDEX).unlink()
+    assert read_history(tmp_path / "h").points == first.points and len(reads) == 2
+    (tmp_path / "h" / INDEX).write_text("{")
+    assert read_history(tmp_path / "h").points == first.points
+
+
+def test_another_run_of_the_same_id_is_refused_and_named(tmp_path):
+    one, other = runs(tmp_path / "made", 2)
+    add_run(tmp_path / "h", one)
+    raw = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps({**raw, "run_id": one.name}))
+    with pytest.raises(ValueError, match="its raw tables differ"):
+        add_run(tmp_path / "h", other)
+    shutil.copytree(one, tmp_path / "h" / "runs" / "copy")
+    found = read_history(tmp_path / "h")
+    assert len({p.path for p in found.points}) == 1
+    assert [p.reason for p in found.problems if "has the run id of" in p.reason]
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    (run,) = runs(tmp_path / "made", 1)
+    add_run(tmp_path / "h", run)
+    (tmp_path / "h" / "runs" / "half").mkdir()
+    found = read_history(tmp_path / "h")
+    assert found.points and ["half written" in p.reason for p in found.problems] == [True]
+    with pytest.raises(ValueError, match="does not exist"):
+        read_history(tmp_path / "nowhere")
+
+
+def test_series_by_workload_arm_and_metric(tmp_path):
+    made = runs(tmp_path / "made", 3)
+    made.append(make_run(tmp_path / "made", Machine(noise_seed=9, sha=f"{1:040x}", **SMALL)))  # measured again
+    made.append(make_run(tmp_path / "made", Machine(changes=(("workload.sha256", "ee" * 32),), **SMALL)))
+    for run in made:
+        add_run(tmp_path / "h", run)
+    series = build_series(read_history(tmp_path / "h").points)
+    keys = {(s.case, s.arm, s.metric) for s in series}
+    assert len(keys) == len(series) and len({s.case for s in series}) == 2
+    (step,) = [s for s in series if (s.arm, s.metric) == ("eagle:k=4", "step_ms") and len(s.commits) == 3]
+    assert {c.commit: c.num_runs for c in step.commits}[f"{1:040x}"] == 2
+    assert {s.metric for s in series} == {"step_ms", "tokens_per_step", "tpot_ms", "tps", "ttft_ms", "syncs_per_round"}
+
+
+def test_a_moved_history_names_its_runs_where_they_are(tmp_path):
+    for run in runs(tmp_path / "made", 2):
+        add_run(tmp_path / "h", run)
+    read_history(tmp_path / "h")
+    (tmp_path / "h").rename(tmp_path / "moved")
+    found = read_history(tmp_path / "moved")
+    assert {p.path for p in found.points} == {str(path) for path in (tmp_path / "moved" / "runs").iterdir()}
+
+
+def test_other_models_of_one_name_are_other_series(tmp_path):
+    plain = ModelRecord(name="toy-model", dtype="bfloat16", device="cpu", num_layers=30, synthetic=False)
+    for n, change in enumerate(({}, {"dtype": "float32"}, {"num_layers": 2, "synthetic": True})):
+        model = (("model", replace(plain, **change)),)
+        add_run(tmp_path / "h", make_run(tmp_path / "made", Machine(noise_seed=n, changes=model, **SMALL)))
+    series = build_series(read_history(tmp_path / "h").points)
+    texts = {s.case_text.split(", ", 2)[2] for s in series}
+    assert texts == {"bfloat16, cpu, 30 layers", "float32, cpu, 30 layers", "bfloat16, cpu, 2 layers, random weights"}
+    assert {len(s.commits) for s in series} == {1}
+
+
+def test_switches_that_a_label_does_not_tell_are_other_series(tmp_path):
+    """`--sync multi` holds for all arms and stands in no label."""
+
+    def config(**engine):
+        arms = (
+            ArmConfig(label="no-spec", strategy="no-spec"),
+            ArmConfig(label="eagle:k=4", strategy="eagle", options={"k": "4"}, engine=engine),
+        )
+        return (("config", RunConfig(arms=arms, dataset_name="random")),)
+
+    for n, changes in enumerate((config(), config(), config(sync="multi"))):
+        add_run(tmp_path / "h", make_run(tmp_path / "made", Machine(noise_seed=n, sha=f"{n:040x}", changes=changes)))
+    series = build_series(read_history(tmp_path / "h").points)
+    counts = {s.arm: len(s.commits) for s in series if s.metric == "step_ms"}
+    assert counts == {"no-spec": 3, "eagle:k=4": 2, "eagle:k=4,sync=multi": 1}
+
+
+def test_machines_that_take_turns_have_series_of_their_own(tmp_path):
+    """Two kinds of runners; one that replaces another goes on in the same series."""
+    cpu = "environment.hardware.cpu.model"
+    for n in range(4):
+        machine = Machine(noise_seed=n, sha=f"{n:040x}", changes=((cpu, f"cpu {n % 2}"),), **SMALL)
+        add_run(tmp_path / "turns", _dated(make_run(tmp_path / "made", machine), n))
+        machine = Machine(noise_seed=n, sha=f"{n:040x}", changes=((cpu, f"cpu {n // 2}"),), **SMALL)
+        add_run(tmp_path / "replaced", _dated(make_run(tmp_path / "made", machine), n))
+    turns = [s for s in build_series(read_history(tmp_path / "turns").points) if s.metric == "step_ms"]
+    assert sorted((s.arm, len(s.commits)) for s in turns) == [("eagle:k=4", 2)] * 2 + [("no-spec", 2)] * 2
+    assert all(len({c.fingerprint for c in s.commits}) == 1 for s in turns) and len({s.case for s in turns}) == 2
+    assert {s.case_text.partition(", on ")[2].split(",")[0] for s in turns} == {"CPU cpu 0", "CPU cpu 1"}
+    one = [s for s in build_series(read_history(tmp_path / "replaced").points) if s.metric == "step_ms"]
+    assert [len(s.commits) for s in one] == [4, 4] and len({s.case for s in one}) == 1
+
+
+def _dated(run: Path, n: int) -> Path:
+    raw = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**raw, "started_utc": f"2026-01-01T00:00:0{n}Z"}))
+    return run
+
+
+def test_sides_of_an_experiment_are_no_series(tmp_path):
+    made = experiment(tmp_path / "made", num_blocks=2)
+    added = add_run(tmp_path / "h", made.path)
+    found = read_history(tmp_path / "h")
+    assert added.is_experiment and added.path.is_dir() and not found.points and not found.problems
+
+
+def test_local_changes_are_another_commit(tmp_path):
+    made = [*runs(tmp_path / "made", 1), *runs(tmp_path / "made", 1, changes=(("git.dirty", True),))]
+    for run in made:
+        add_run(tmp_path / "h", run)
+    series = build_series(read_history(tmp_path / "h").points)
+    assert {c.commit for s in series for c in s.commits} == {"0" * 40, "0" * 40 + "+"}
+
+
+def test_accepting(tmp_path):
+    for run in runs(tmp_path / "made", 2):
+        add_run(tmp_path / "h", run)
+    points = read_history(tmp_path / "h").points
+    note = 'larger head "x" \\ \x7f <b>😀'
+    accept(tmp_path / "h", Accepted(commit=f"{1:040x}", metric="step_ms", note=note), points)
+    accept(tmp_path / "h", Accepted(commit=f"{0:040x}", arm="eagle:k=4"), points)
+    stored = read_accepted(tmp_path / "h")
+    assert [a.note for a in stored] == [note, ""] and all(a.utc for a in stored)
+    assert accepted_commits(stored, "no-spec", "step_ms") == [f"{1:040x}"]
+    assert accepted_commits(stored, "eagle:k=4", "tps") == [f"{0:040x}"]
+    with pytest.raises(ValueError, match="'fffffff' has no point here; the newest that have: 000000000000"):
+        accept(tmp_path / "h", Accepted(commit="fffffff"), points)
+    with pytest.raises(ValueError, match="arm: 'eagle' has no point here; allowed: no-spec, eagle:k=4"):
+        accept(tmp_path / "h", Accepted(commit=f"{1:040x}", arm="eagle"), points)
+    with pytest.raises(ValueError, match="start of several commits"):
+        accept(tmp_path / "h", Accepted(commit="0000000"), points)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[acepted]]\n", "did you mean 'accepted'"),
+        ('[[accepted]]\ncomit = "1234567"\n', "did you mean 'commit'"),
+        ('[[accepted]]\ncommit = "12"\n', "at least 7"),
+        ('[[accepted]]\ncommit = "1234567"\nmetric = "stepms"\n', "did you mean 'step_ms'"),
+        ("[[accepted\n", "history.toml"),
+    ],
+)
+def test_a_wrong_history_toml_is_named(tmp_path, text, message):
+    (tmp_path / "history.toml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_accepted(tmp_path)
