@@ -152,6 +152,39 @@ def test_imports_point_in_the_allowed_directions(folder):
     assert not [v for path in files for v in _violations(path)]
 
 
+def _packages() -> list[Path]:
+    """Folders with Python files, below the root folders (which have no __init__.py: tests/test_layout.py)."""
+    folders = {path.parent for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    return sorted(folders - {ROOT / folder for folder in FOLDERS} - {ROOT / "harness/api"})
+
+
+def _importers() -> dict[Path, set[str]]:
+    """By package: the other packages whose files import one of its files."""
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    homes = {".".join(path.relative_to(ROOT).with_suffix("").parts): path.parent for path in files}
+    importers: dict[Path, set[str]] = {}
+    for path in files:
+        for _, module in _imports(path):
+            home = homes.get(module)
+            if home and home not in (path.parent, *path.parents):
+                importers.setdefault(home, set()).add(path.parent.relative_to(ROOT).as_posix())
+    return importers
+
+
+def test_every_package_says_what_it_holds_and_who_imports_it():
+    """`Imported by:` names packages or folders above them; each importer is covered, and each name has an importer."""
+    importers = _importers()
+    for package in _packages():
+        about = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        holds, _, by = about.partition("\n\nImported by: ")
+        assert holds and by, package
+        named = [] if by == "nothing of ours." else by.rstrip(".").replace("\n", " ").split(", ")
+        covered = {name: {user for user in importers[package] if f"{user}/".startswith(f"{name}/")} for name in named}
+        inside = {user for user in importers[package] if user.startswith(package.relative_to(ROOT).as_posix())}
+        assert set().union(*covered.values(), inside) == importers[package], (package, importers[package])
+        assert all(covered.values()), (package, covered)
+
+
 @pytest.mark.parametrize("folder", ["harness/experiments", "harness/run", "harness/api"])
 def test_what_measures_prints_nothing(folder):
     """So that the command line and the Python API stand on the same code."""

@@ -1,0 +1,157 @@
+"""Fills the generated sections of docs/*.md from the option schema and the registries: `python docs/generate.py`.
+
+A section is what lies between `<!-- generated: NAME -->` and `<!-- end -->`. tests/test_docs.py holds them to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+import typer
+from typer.testing import CliRunner
+
+from specbench.harness.cli.main import app
+from specbench.harness.registry import STRATEGIES, WORKLOADS, strategy_class
+from specbench.harness.spec.legality import ALLOWED
+from specbench.harness.store.schema import TABLES
+
+DOCS = Path(__file__).resolve().parent
+SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """The page with every generated section up to date. KeyError for a section that nothing generates."""
+    return SECTION.sub(lambda match: f"{match[1]}\n{SECTIONS[match[2]]().strip()}\n\n{match[3]}", page)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def _code(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _listed() -> dict:
+    """What `specbench list` knows. For a GPU, so that no page depends on the machine that made it."""
+    return json.loads(CliRunner().invoke(app, ["list", "--device", "cuda", "--format", "json"]).stdout)
+
+
+def strategies() -> str:
+    rows = []
+    for name in STRATEGIES.own:
+        kind = strategy_class(name)
+        options = [f"{f.name}={f.default}" if f.default != "" else f.name for f in dataclasses.fields(kind)]
+        about = inspect.getdoc(kind) or ""
+        rows.append((f"`{name}`", _code(options) or "none", f"`{kind.graph}`", " ".join(about.split())))
+    return _table(("strategy", "options", "graph plan on a GPU", "what the options mean"), rows)
+
+
+def switches() -> str:
+    listed = _listed()
+    return _table(
+        ("switch", "values"),
+        [
+            (f"`{switch}`", _code(["auto"] * ("auto" in ALLOWED[switch]) + list(values)))
+            for switch, values in listed["switches"].items()
+        ],
+    )
+
+
+def plans() -> str:
+    listed = _listed()["graph_plans"]
+    parts = list(next(iter(listed.values())))
+    return _table(("plan", *parts), [(f"`{name}`", *modes.values()) for name, modes in listed.items()])
+
+
+def refused() -> str:
+    return _table(("refused", "because"), _listed()["refused"].items())
+
+
+def recipes() -> str:
+    listed = _listed()
+    rows = [(f"`--recipe {name}`", summary) for name, summary in listed["recipes"].items()]
+    rows += [(f"`--base {name}`", summary) for name, summary in listed["bases"].items()]
+    return _table(("name", "what it compares"), rows)
+
+
+def workloads() -> str:
+    return _code(WORKLOADS.own)
+
+
+def figures() -> str:
+    rows = [
+        (f"`{key}`", figure["unit"], figure["better"], figure["definition"], f"`{figure['source']}`")
+        for key, figure in _listed()["figures"].items()
+    ]
+    return _table(("figure", "unit", "better", "definition", "computed in"), rows)
+
+
+def columns() -> str:
+    parts = []
+    for table, own in TABLES.items():
+        rows = [(f"`{column.name}`", str(column.type), column.doc) for column in own]
+        parts.append(f"### `{table}.parquet`\n\n{_table(('column', 'type', 'meaning'), rows)}")
+    return "\n\n".join(parts)
+
+
+def commands() -> str:
+    return "\n\n".join(_command(path, command) for path, command in _walk("specbench", typer.main.get_command(app)))
+
+
+def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path, command
+    for name, child in (children or {}).items():
+        yield from _walk(f"{path} {name}", child)
+
+
+def _command(path: str, command: click.Command) -> str:
+    about, _, examples = inspect.cleandoc(command.help or "").partition("Examples:")
+    examples = "\n".join(" ".join(line.split()) for line in re.split(r"\n\s*\n", examples.strip()))
+    rows = []
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            name = ", ".join(f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts))
+            shown = parameter.default not in (None, False, ()) and not callable(parameter.default)
+            default = f"`{parameter.default}`" if shown else ""
+            if parameter.name != "help":
+                rows.append((name, default, parameter.help or ""))
+        else:
+            rows.append((f"`{(parameter.name or '').upper()}`", "", getattr(parameter, "help", None) or ""))
+    parts = [f"## {path}", " ".join(about.split("\n\n")[0].split())]
+    parts += [" ".join(part.split()) for part in about.strip().split("\n\n")[1:]]
+    parts += [f"```\n{examples}\n```"] * bool(examples) + [_table(("option", "default", "meaning"), rows)] * bool(rows)
+    return "\n\n".join(parts)
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "strategies": strategies,
+    "switches": switches,
+    "plans": plans,
+    "refused": refused,
+    "recipes": recipes,
+    "workloads": workloads,
+    "figures": figures,
+    "columns": columns,
+    "commands": commands,
+}
+
+
+def main() -> int:
+    for path in sorted(DOCS.glob("*.md")):
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

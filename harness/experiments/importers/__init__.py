@@ -1,0 +1,4 @@
+"""Readers of the result files of other benchmarks.
+
+Imported by: harness/cli.
+"""

@@ -1,0 +1,4 @@
+"""Definitions of figures, derived from stored rows.
+
+Imported by: harness, reports.
+"""

@@ -1,0 +1,4 @@
+"""The losslessness certificate of an arm.
+
+Imported by: harness/experiments.
+"""

@@ -1,0 +1,4 @@
+"""lm-eval over the arms of a run.
+
+Imported by: harness/cli, harness/experiments.
+"""

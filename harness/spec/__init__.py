@@ -1,0 +1,4 @@
+"""What is asked: options, arms, legal combinations, recipes.
+
+Imported by: harness, reports/run.
+"""

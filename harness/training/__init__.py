@@ -1,0 +1,4 @@
+"""Training and checking of EAGLE-3 heads.
+
+Imported by: harness/cli, harness/experiments.
+"""

@@ -1,0 +1,4 @@
+"""Tables and reports of a run.
+
+Imported by: harness/api, harness/cli, reports.
+"""
