@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.profiling.synthetic import spec_trace, write_nsys
+from profiling.synthetic import spec_trace, write_nsys
 
 from specbench.harness.profiling.record import read_profile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from harness.cli.test_ab import inline  # noqa: F401
+from cli.test_ab import inline  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from harness.profiling.synthetic import COMMAND, DRAFT_KERNELS, FIRST_STEP, Synth, spec_trace, write_nsys
+from profiling.synthetic import COMMAND, DRAFT_KERNELS, FIRST_STEP, Synth, spec_trace, write_nsys
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.record import Subject, read_profile, write_profile

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from harness.profiling.synthetic import PAGEABLE, Synth, write_kineto, write_nsys
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from profiling.synthetic import PAGEABLE, Synth, write_kineto, write_nsys
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.rules import PhaseRules

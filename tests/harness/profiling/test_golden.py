@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from harness.profiling.test_nsys_trace import without_source
+from profiling.test_nsys_trace import without_source
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.node_map import read_node_maps

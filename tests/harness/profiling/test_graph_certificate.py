@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from harness.profiling.synthetic import Synth, write_nsys
-from harness.profiling.test_analysis import SUBJECT
+from profiling.synthetic import Synth, write_nsys
+from profiling.test_analysis import SUBJECT
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.rules import PhaseRules

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from harness.profiling.synthetic import NodeRow, Synth, write_kineto, write_nsys
-from harness.profiling.test_analysis import SUBJECT, by_phase
+from profiling.synthetic import NodeRow, Synth, write_kineto, write_nsys
+from profiling.test_analysis import SUBJECT, by_phase
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.node_map import NodeMap

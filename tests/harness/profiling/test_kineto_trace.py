@@ -6,8 +6,8 @@ import gzip
 import json
 
 import pytest
-from harness.profiling.synthetic import spec_trace, write_kineto, write_nsys
-from harness.profiling.test_nsys_trace import refused, without_source
+from profiling.synthetic import spec_trace, write_kineto, write_nsys
+from profiling.test_nsys_trace import refused, without_source
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.chrome_json import ChromeTrace, us_to_ns

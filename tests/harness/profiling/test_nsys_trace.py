@@ -7,7 +7,7 @@ import os
 import sqlite3
 
 import pytest
-from harness.profiling.synthetic import Synth, spec_trace, write_nsys
+from profiling.synthetic import Synth, spec_trace, write_nsys
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.rules import PhaseRules
@@ -79,7 +79,7 @@ def test_graphs_that_were_not_traced_by_node(tmp_path):
       FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE graphNodeId IS NOT NULL GROUP BY correlationId, globalPid;
     DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE graphNodeId IS NOT NULL;
     """
-    from harness.profiling.test_analysis import SUBJECT
+    from profiling.test_analysis import SUBJECT
 
     subject = dataclasses.replace(SUBJECT, claimed_parts={"later": "full"})
     path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=sql)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness.profiling.synthetic import Synth, write_kineto, write_nsys
+from profiling.synthetic import Synth, write_kineto, write_nsys
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.rules import PhaseRules

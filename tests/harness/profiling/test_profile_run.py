@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.profiling.synthetic import Synth, write_nsys
+from profiling.synthetic import Synth, write_nsys
 from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app

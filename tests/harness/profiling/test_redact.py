@@ -7,8 +7,8 @@ import json
 import os
 
 import pytest
-from harness.profiling.synthetic import spec_trace, write_kineto, write_nsys
-from harness.profiling.test_nsys_trace import without_source
+from profiling.synthetic import spec_trace, write_kineto, write_nsys
+from profiling.test_nsys_trace import without_source
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.chrome_json import ChromeTrace

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.profiling.synthetic import spec_trace, write_nsys
+from profiling.synthetic import spec_trace, write_nsys
 
 ROOT = Path(__file__).resolve().parents[3]
 NUM_ROUNDS = 4_762  # of 42 operations
