@@ -99,9 +99,7 @@ def main() -> int:
     commands = [command(side, asked.items, asked.prompt, source.path, asked.work) for side in SIDES]
     for side, words in zip(SIDES, commands, strict=True):
         if not list((asked.work / side).rglob("samples_gsm8k_*.jsonl")):
-            subprocess.run(
-                [sys.executable, "-m", "specbench.harness.quality.lm_evaluation.lm_eval_cli", *words], check=True
-            )
+            subprocess.run([sys.executable, "-m", "specbench.harness.quality.lm_evaluation.cli", *words], check=True)
     ours, theirs = (read_samples(asked.work / side) for side in SIDES)
     text, ok = report(ours, theirs, commands, f"{source.source}, sha256 {source.sha256[:12]}")
     asked.out.write_text(text.replace(str(Path.home()), "~"), encoding="utf-8")

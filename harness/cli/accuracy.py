@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from specbench.harness.quality.lm_evaluation.extra import require_lm_eval
 from specbench.harness.spec.commands import AccuracyOptions
 
 from .derived import takes_options, typed_command
@@ -23,6 +22,8 @@ def accuracy(options: AccuracyOptions) -> None:
 
       specbench accuracy -s no-spec -s eagle:k=4 --tasks gsm8k:200,my_task:50 --include-path my-tasks/
     """
+    from specbench.harness.quality.lm_evaluation.tasks import require_lm_eval
+
     require_lm_eval()
     from specbench.harness.experiments.accuracy import evaluation
 

@@ -1,4 +1,4 @@
-"""Rows on their way from an engine to the disk; whoever watches is told as requests end."""
+"""Rows on their way from an engine to the disk; progress is reported as requests end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,20 @@ class WatchesRequests(Protocol):
     def request_done(self, row: RequestRow) -> None: ...
 
 
-class BlockSink:
-    """The sink of one block: an engine's `RowSink`."""
+class NullSink:
+    """An engine's `RowSink` that keeps nothing."""
 
     cancelled = False
+
+    def request(self, row: RequestRow) -> None: ...
+
+    def add_steps(self, rows: Sequence[StepRow]) -> None: ...
+
+    def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
+
+
+class BlockSink(NullSink):
+    """The sink of one block."""
 
     def __init__(self, block: OpenBlock, progress: WatchesRequests):
         self._block, self._progress = block, progress

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from specbench.harness.engines.base import Engine, Model, ResolvedArm, with_arm
 from specbench.harness.engines.load import Load
@@ -29,27 +30,41 @@ from specbench.workloads.assets.table import asset_of_workload
 from specbench.workloads.base import Workload
 
 Block = tuple[str, int]  # arm, repeat
+AnyServed = TypeVar("AnyServed", bound="Served")
 
 
 @dataclass(slots=True)
-class PreparedRun:
-    """A run whose inputs are loaded and checked. `deployments` holds those that the memory had room for; `refused`:
-    why, by arm. As a context it ends what it deployed."""
+class Served:
+    """A model that an engine has loaded, and the arms over it. As a context it ends what it deployed."""
 
     config: RunConfig
     engine: Engine
     model: Model
-    workload: Workload
-    load: Load
     arms: list[ResolvedArm]
     deployments: Deployments
-    refused: dict[str, str] = field(default_factory=dict)
 
-    def __enter__(self) -> PreparedRun:
+    def __enter__(self: AnyServed) -> AnyServed:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.deployments.close()
+
+
+@dataclass(slots=True)
+class PreparedRun(Served):
+    """A run whose inputs are loaded and checked. `deployments` holds those that the memory had room for; `refused`:
+    why, by arm."""
+
+    workload: Workload
+    load: Load
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def serve(config: RunConfig, progress: Progress) -> Served:
+    """Loads the model; nothing is deployed yet. ValueError for arms that do not fit."""
+    engine = open_engine(config.engine)
+    model, arms = engine.open(config, progress)
+    return Served(config, engine, model, arms, Deployments(engine, config))
 
 
 def all_blocks(config: RunConfig) -> set[Block]:
@@ -70,15 +85,15 @@ def prepare(
             f"dataset-name: {config.workload.name!r} needs a tokenizer, which --load-format dummy does not have; "
             "use --dataset-name random or sharegpt-lengths"
         )
-    engine = open_engine(config.engine)
-    model, arms = engine.open(config, progress)
+    served = serve(config, progress)
+    model = served.model
     progress.say(f"loading {config.workload.name}")
     asset = asset_of_workload(config.workload.name)
     if config.workload.path is None and asset is not None:
         resolve(asset.name, progress=progress.asset)  # fetched here, where somebody watches
     workload = load_workload(replace(config.workload, vocab_size=model.vocab_size), model.tokenizer)
     load = _load_of(config, model, workload)
-    run = PreparedRun(config, engine, model, workload, load, arms, Deployments(engine, config))
+    run = PreparedRun(config, served.engine, model, served.arms, served.deployments, workload, load)
     try:
         _deploy(run, {arm for arm, _ in all_blocks(config) - set(done)}, progress, keep_refused)
     except BaseException:

@@ -109,7 +109,7 @@ class Arms:
             deployment.reset()
             deployment.measure(self._run.load, BlockSink(block, self._progress))
         except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
-            record_failure(self._directory, label, repeat, error)
+            record_failure(self._directory, label, repeat, error, f"repeat {repeat + 1}")
             log = self._directory.path / ERROR_LOG
             self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
             return False
@@ -136,11 +136,12 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
                 arms.store(arm, repeat, block)
 
 
-def record_failure(directory: RunDirectory, label: str, repeat: int, error: Exception) -> None:
+def record_failure(directory: RunDirectory, label: str, block: int, error: Exception, name: str) -> None:
+    """`name`: of the block, in the log."""
     with deferred_interrupt():
-        directory.fail_arm(label, repeat, error)
+        directory.fail_arm(label, block, error)
         with (directory.path / ERROR_LOG).open("a", encoding="utf-8") as log:
-            log.write(f"{label}, repeat {repeat + 1}\n{''.join(traceback.format_exception(error))}\n")
+            log.write(f"{label}, {name}\n{''.join(traceback.format_exception(error))}\n")
 
 
 def close(directory: RunDirectory, status: str | None = None) -> None:

@@ -2,94 +2,85 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.harness.engines.base import Engine, Model, ResolvedArm
-from specbench.harness.engines.load import PromptRequest
+from specbench.harness.engines.base import Deployment, ResolvedArm
+from specbench.harness.engines.load import Load, PromptRequest
+from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.metrics.accuracy import accuracy_figures
 from specbench.harness.metrics.metrics import results
-from specbench.harness.quality.lm_evaluation.item_store import (
+from specbench.harness.quality.lm_evaluation.quiet import lm_eval_noise
+from specbench.harness.quality.lm_evaluation.store import (
     FAILURE,
     TABLE,
+    ItemStore,
     Row,
-    RunStore,
     append_scores,
     read_accuracy,
     score_rows,
 )
-from specbench.harness.quality.lm_evaluation.serving import Serving
-from specbench.harness.quality.lm_evaluation.task_sources import TaskSources, open_tasks
-from specbench.harness.quality.lm_evaluation.warm_items import warm_up_on_items
+from specbench.harness.quality.lm_evaluation.tasks import open_tasks
 from specbench.harness.registry import BASELINE
-from specbench.harness.run.deployments import Deployments
+from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.interrupts import deferred_interrupt
-from specbench.harness.run.prepare import first_line
+from specbench.harness.run.prepare import Served, first_line
 from specbench.harness.run.progress import Progress
-from specbench.harness.run.runner import ERROR_LOG
+from specbench.harness.run.runner import ERROR_LOG, record_failure
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.evaluation_record import EvalConfig
+from specbench.harness.store.evaluation_record import EvaluationRecord
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.workloads.base import Prompt
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
+
+_BLOCK_ROUNDS = 4  # prompts of a stored block, in batches: few enough to lose little, enough to keep batches full
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
     """`items` holds what the arms generated, `scores` is the run directory that gets `accuracy.parquet`.
 
-    `deployments`: those that are there are idle; an arm without one gets it for as long as it is scored.
+    An arm of `served` that is not deployed is deployed for as long as it is scored.
     """
 
-    config: RunConfig
-    asked: EvalConfig
-    sources: TaskSources
-    engine: Engine
-    model: Model
-    arms: Sequence[ResolvedArm]
-    deployments: Deployments
+    served: Served
+    record: EvaluationRecord
     items: RunDirectory
     scores: Path
     progress: Progress
 
     def score_all(self) -> None:
-        """Scores the arms that `accuracy.parquet` does not hold yet. One that fails is recorded, the others go on."""
-        self.check_same_model()
-        self.items.put(replace(self.items.record, model=self.model.described))
-        done = scored_arms(self.scores)
-        with open_tasks(self.asked, self.sources) as task_manager:
-            for arm in self.arms:
+        """Scores the arms that `accuracy.parquet` does not hold yet. A failure is recorded, and the others go on."""
+        check_same_model(self.items, self.served)
+        self.items.put(replace(self.items.record, model=self.served.model.described))
+        done, deployments = scored_arms(self.scores), self.served.deployments
+        with lm_eval_noise(is_heard=not self.progress.is_quiet), open_tasks(self.record) as task_manager:
+            for arm in self.served.arms:
                 label = arm.config.label
                 if label in done:
                     self.progress.say(f"{label}: scored already")
                     continue
                 self.items.describe_arm(label, config=arm.setup(), notes=arm.notes)
-                was_there = label in self.deployments
+                was_deployed = label in deployments
                 try:
-                    self._score_or_record(arm, task_manager)
+                    self._try_arm(arm, task_manager)
                 finally:
-                    if not was_there:
-                        self.deployments.drop(label)
+                    if not was_deployed:
+                        deployments.drop(label)
 
-    def check_same_model(self) -> None:
-        """A resumed evaluation must have the model that the first wrote down; ValueError otherwise."""
-        before = self.items.record.model
-        if before is not None and before.sha256 != self.model.described.sha256:
-            raise ValueError(f"resume: {self.items.path} was begun with another model; start a new evaluation")
-
-    def _score_or_record(self, arm: ResolvedArm, task_manager: TaskManager) -> None:
+    def _try_arm(self, arm: ResolvedArm, task_manager: TaskManager) -> None:
         label = arm.config.label
         try:
             scored = self._score(arm, task_manager)
         except Exception as error:  # stored with the arm, shown in its row
-            self._record_failure(label, error)
+            record_failure(self.items, label, FAILURE, error, "accuracy")
             log = self.items.path / ERROR_LOG
             self.progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
             return
@@ -98,52 +89,95 @@ class Evaluation:
             if (label, FAILURE) in self.items.failed_blocks():
                 self.items.append(label, FAILURE, [])  # an earlier try's
 
-    def _record_failure(self, label: str, error: Exception) -> None:
-        with deferred_interrupt():
-            self.items.fail_arm(label, FAILURE, error)
-            with (self.items.path / ERROR_LOG).open("a", encoding="utf-8") as log:
-                log.write(f"{label}, accuracy\n{''.join(traceback.format_exception(error))}\n")
-
     def _score(self, arm: ResolvedArm, task_manager: TaskManager) -> list[Row]:
         from lm_eval import simple_evaluate
 
-        from specbench.harness.quality.lm_evaluation.lm_eval_model import EngineLM
+        from specbench.harness.quality.lm_evaluation.model import EngineLM
 
-        label = arm.config.label
-        self.progress.say(f"{label}: preparing {', '.join(self.asked.names)}")
-        store = RunStore(self.items, label, self.progress)
-        deployment = self.deployments.of(arm)
+        label, asked = arm.config.label, self.record.asked
+        self.progress.say(f"{label}: preparing {', '.join(asked.names)}")
+        store, deployment = ItemStore(self.items, label), self.served.deployments.of(arm)
 
-        def warm_up(requests: Sequence[PromptRequest]) -> None:
-            self.progress.say(f"{label}: warming up")
-            warmed = warm_up_on_items(deployment, requests, self.config)
-            self.items.describe_arm(label, config=arm.setup(), warmup=warmed)
+        def answer(requests: Sequence[PromptRequest]) -> dict[str, str]:
+            return self._answer(arm, deployment, store, requests)
 
-        serving = Serving(self.model, self.engine.capabilities(), deployment)
-        max_model_len = self.config.workload.max_model_len
-        model = EngineLM(serving, max_model_len, seed=self.config.seed, store=store, warm_up=warm_up)
+        model = EngineLM(self.served, deployment, answer)
         rows: list[Row] = []
-        for task in self.asked.tasks:
-            found = simple_evaluate(
+        for task in asked.tasks:
+            evaluated = simple_evaluate(
                 model=model,
                 tasks=[task.name],
-                num_fewshot=self.asked.num_fewshot,
+                num_fewshot=asked.num_fewshot,
                 limit=task.limit,
-                apply_chat_template=self.asked.apply_chat_template,
-                gen_kwargs=self.asked.gen_kwargs,
+                apply_chat_template=asked.apply_chat_template,
+                gen_kwargs=asked.gen_kwargs,
                 log_samples=True,
                 bootstrap_iters=0,
                 task_manager=task_manager,
             )
-            rows += score_rows(label, found, store)
+            rows += score_rows(label, evaluated, store.num_tokens())
         if model.num_cut:
             self.items.describe_arm(label, notes=[f"{model.num_cut} prompts cut at their beginning to fit"])
         return rows
 
+    def _answer(
+        self, arm: ResolvedArm, deployment: Deployment, store: ItemStore, requests: Sequence[PromptRequest]
+    ) -> dict[str, str]:
+        """Stored outputs, and those that are generated and stored now, batch by batch."""
+        from specbench.harness.quality.lm_evaluation.model import generate_texts
 
-def baseline_of(arms: Sequence[ArmConfig]) -> str:
-    """Whom the others are paired with: the first arm without speculation, else the first."""
-    return next((arm.label for arm in arms if arm.strategy == BASELINE), arms[0].label)
+        label, say = arm.config.label, self.progress.say
+        texts = store.texts(requests, self.served.model.tokenizer)
+        missing = [request for request in requests if request.key not in texts]
+        if missing:
+            say(f"{label}: warming up")
+            warmed = warm_up_on_items(deployment, missing, self.served.config)
+            self.items.describe_arm(label, config=arm.setup(), warmup=warmed)
+        if texts:
+            say(f"{label}: {len(texts)} outputs are there already")
+        if missing:
+            self.progress.start_block(label, len(missing))
+        size = _BLOCK_ROUNDS * deployment.batch_size
+        for start in range(0, len(missing), size):
+            batch = missing[start : start + size]
+            block = store.begin(len(batch))
+            try:
+                texts |= generate_texts(deployment, batch, BlockSink(block, self.progress))
+            finally:
+                store.put(block)
+        return texts
+
+
+def warm_up_on_items(deployment: Deployment, requests: Sequence[PromptRequest], config: RunConfig) -> str:
+    """Sends the first of `requests` until times are stable, as a run does before its blocks; nothing is kept.
+
+    Returns how it went, for the run record.
+    """
+    sampling = requests[0].sampling
+    prompts = [
+        Prompt(id=r.key, token_ids=r.prompt_ids, max_tokens=r.sampling.max_tokens, text=r.text)
+        for r in requests[: 2 * deployment.batch_size]
+    ]
+    load = Load(
+        prompts=prompts,
+        arrival_s=[0.0] * len(prompts),
+        max_concurrency=deployment.batch_size,
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        stop_token_ids=sampling.stop_token_ids,
+        seed=config.seed,
+    )
+    warmup = WarmUp(window_s=config.warmup_window_s, max_s=config.warmup_max_s)
+    deployment.warm_up(load, warmup)
+    return warmup.describe()
+
+
+def check_same_model(items: RunDirectory, served: Served) -> None:
+    """A resumed evaluation must have the model that it began with; ValueError otherwise."""
+    before = items.record.model
+    if before is not None and before.sha256 != served.model.described.sha256:
+        raise ValueError(f"resume: {items.path} was begun with another model; start a new evaluation")
 
 
 def scored_arms(path: Path) -> set[str]:
@@ -158,11 +192,13 @@ def close_items(items: RunDirectory, status: str | None = None) -> None:
 
 
 def close_scores(directory: RunDirectory, arms: Sequence[ArmConfig]) -> None:
-    """Adds the scores and the file's hash to a closed run's `run.json`."""
+    """Adds the scores and the file's hash to a closed run's `run.json`. Arms are paired with the first one without
+    speculation, else with the first."""
     rows = read_accuracy(directory.path)
     if len(rows):
         record = directory.record
-        results = replace(record.results or Results(), accuracy=accuracy_figures(rows, baseline_of(arms)))
+        baseline = next((arm.label for arm in arms if arm.strategy == BASELINE), arms[0].label)
+        derived = replace(record.results or Results(), accuracy=accuracy_figures(rows, baseline))
         files = {**record.files, TABLE: sha256_file(directory.path / TABLE)}
         with deferred_interrupt():
-            directory.put(replace(record, results=results, files=files))
+            directory.put(replace(record, results=derived, files=files))

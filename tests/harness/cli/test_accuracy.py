@@ -16,10 +16,10 @@ from lm_eval.api.instance import Instance  # noqa: E402
 
 from specbench.harness.engines.native import adapter as native  # noqa: E402
 from specbench.harness.quality.lm_evaluation import evaluate as evaluation  # noqa: E402
-from specbench.harness.quality.lm_evaluation.gsm8k_task import EXEMPLARS, find_rows, read_rows  # noqa: E402
-from specbench.harness.quality.lm_evaluation.lm_eval_cli import register  # noqa: E402
-from specbench.harness.quality.lm_evaluation.lm_eval_model import SpecbenchLM  # noqa: E402
-from specbench.harness.quality.lm_evaluation.lm_eval_noise import lm_eval_noise  # noqa: E402
+from specbench.harness.quality.lm_evaluation.cli import register  # noqa: E402
+from specbench.harness.quality.lm_evaluation.gsm8k import EXEMPLARS, find_rows, read_rows  # noqa: E402
+from specbench.harness.quality.lm_evaluation.model import SpecbenchLM  # noqa: E402
+from specbench.harness.quality.lm_evaluation.quiet import lm_eval_noise  # noqa: E402
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 WARM = ["--warmup-max-s", "0.02"]
@@ -122,16 +122,16 @@ def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeyp
     both = ["-s", "no-spec", "-s", "ngram:k=2"]
     assert cli(*words, *both).exit_code == 0
     (whole,) = runs.iterdir()
-    put, calls = evaluation.RunStore.put, []
+    put, calls = evaluation.ItemStore.put, []
 
-    def interrupted(self):
-        put(self)
+    def interrupted(self, block):
+        put(self, block)
         calls.append(self)
         if len(calls) == 3:  # in the middle of the second arm
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation.RunStore, "put", interrupted)
+        patch.setattr(evaluation.ItemStore, "put", interrupted)
         broken = cli(*words, *both)
     assert broken.exit_code == 130, broken.output
     (path,) = set(runs.iterdir()) - {whole}
@@ -197,6 +197,6 @@ def test_options_beside_resume_are_refused(cli, words, only_run):
 
 
 def test_without_lm_eval_the_command_says_how_to_get_it(cli, words, monkeypatch):
-    monkeypatch.setattr("specbench.harness.quality.lm_evaluation.extra.find_spec", lambda name: None)
+    monkeypatch.setattr("specbench.harness.quality.lm_evaluation.tasks.find_spec", lambda name: None)
     result = cli(*words)
     assert result.exit_code == 2 and "pip install 'specbench-harness[accuracy]'" in result.stderr

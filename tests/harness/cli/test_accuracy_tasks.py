@@ -15,8 +15,8 @@ pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402
 
-from specbench.harness.quality.lm_evaluation.item_store import read_accuracy  # noqa: E402
-from specbench.harness.quality.lm_evaluation.lm_eval_model import EngineLM, SpecbenchLM  # noqa: E402
+from specbench.harness.quality.lm_evaluation.model import EngineLM, SpecbenchLM  # noqa: E402
+from specbench.harness.quality.lm_evaluation.store import read_accuracy  # noqa: E402
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]
@@ -113,7 +113,7 @@ def test_the_bos_of_a_template_is_not_doubled(chat_model, tmp_path):
 
 
 def test_tasks_of_the_users_own_need_no_gsm8k(cli, words, monkeypatch, only_run):
-    monkeypatch.setattr("specbench.harness.quality.lm_evaluation.task_sources.find_rows", None)
+    monkeypatch.setattr("specbench.harness.quality.lm_evaluation.tasks.find_rows", None)
     result = cli(*words, "--tasks", "counting:3,choosing", *ARMS)
     assert result.exit_code == 0, result.output
     rows = read_accuracy(only_run().path)

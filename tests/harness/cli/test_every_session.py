@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[ModuleType | type, str, str]] = {
     "ab": (NativeDeployment, "measure", "specbench ab --resume"),
     "power": (NativeDeployment, "measure", "specbench ab --resume"),
     "certify": (certify_session, "generate", "specbench certify --run"),
-    "accuracy": (evaluation.RunStore, "put", "specbench accuracy --resume"),
+    "accuracy": (evaluation.ItemStore, "put", "specbench accuracy --resume"),
     "profile": (profile_experiment, "profile_arm", "specbench profile run"),
 }
 

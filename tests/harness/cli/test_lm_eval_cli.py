@@ -13,8 +13,8 @@ from toy.eval_tasks import with_chat_template, write_tasks
 
 pytest.importorskip("lm_eval")
 
-from specbench.harness.quality.lm_evaluation import lm_eval_cli  # noqa: E402
-from specbench.harness.quality.lm_evaluation.gsm8k_task import Gsm8kRows  # noqa: E402
+from specbench.harness.quality.lm_evaluation import cli as lm_eval_cli  # noqa: E402
+from specbench.harness.quality.lm_evaluation.gsm8k import Gsm8kRows  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
@@ -110,7 +110,7 @@ def test_an_option_of_lm_evals_among_the_keys_is_one_line(command, words, capsys
 
 def test_a_process_of_its_own(words, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    module = [sys.executable, "-m", "specbench.harness.quality.lm_evaluation.lm_eval_cli"]
+    module = [sys.executable, "-m", "specbench.harness.quality.lm_evaluation.cli"]
     done = subprocess.run([*module, "run", *words, "--limit", "2"], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "|counting|" in done.stdout and samples(tmp_path / "out") == [0, 1]
@@ -149,7 +149,7 @@ def test_gsm8k_needs_no_hub_and_what_was_replaced_is_said(command, monkeypatch, 
     (tmp_path / "rows.jsonl").write_text(row + "\n")
     path, given = str(tmp_path / "rows.jsonl"), []
     rows = Gsm8kRows(test=path, fewshot=path, source="file", notes=("examples from elsewhere",))
-    monkeypatch.setattr("specbench.harness.quality.lm_evaluation.gsm8k_task.find_rows", lambda **_: rows)
+    monkeypatch.setattr("specbench.harness.quality.lm_evaluation.gsm8k.find_rows", lambda **_: rows)
     monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: given.extend(sys.argv))
     command(*words)
     assert (Path(given[-1]).name.startswith("specbench-tasks-")) == replaced

@@ -12,7 +12,7 @@ from toy.interrupts import interrupted
 
 pytest.importorskip("lm_eval")
 
-from specbench.harness.quality.lm_evaluation.item_store import TABLE, read_accuracy  # noqa: E402
+from specbench.harness.quality.lm_evaluation.store import TABLE, read_accuracy  # noqa: E402
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]

@@ -7,12 +7,7 @@ import pytest
 
 pytest.importorskip("lm_eval")
 
-from specbench.harness.quality.lm_evaluation.item_store import TABLE, append_scores, read_accuracy, score_rows
-
-
-class NoOutputs:
-    def num_tokens(self) -> dict[tuple[str, int], int]:
-        return {}
+from specbench.harness.quality.lm_evaluation.store import TABLE, append_scores, read_accuracy, score_rows
 
 
 def found(metric: str, listed: dict | None, higher: bool | None) -> dict:
@@ -40,12 +35,12 @@ def found(metric: str, listed: dict | None, higher: bool | None) -> dict:
     ],
 )
 def test_direction(metric, listed, higher, direction):
-    (row,) = score_rows("eagle", found(metric, listed, higher), NoOutputs())
+    (row,) = score_rows("eagle", found(metric, listed, higher), {})
     assert row["higher_is_better"] is direction
 
 
 def test_scores_from_before_are_kept_and_added_to(tmp_path):
-    rows = score_rows("eagle", found("acc", None, True), NoOutputs())
+    rows = score_rows("eagle", found("acc", None, True), {})
     append_scores(tmp_path, rows)
     old = pd.read_parquet(tmp_path / TABLE).drop(columns="higher_is_better")
     old.to_parquet(tmp_path / TABLE)

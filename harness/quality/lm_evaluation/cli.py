@@ -5,11 +5,11 @@ its command line starts, and everything after that is lm-eval's. Both of its spe
 
     specbench-lm-eval run --model specbench --model_args strategy=naive-eagle,k=4,head=DIR --tasks gsm8k --limit 100
     specbench-lm-eval --model specbench --model_args pretrained=DIR,strategy=ngram --tasks TASK --include_path FOLDER
-    python -m specbench.harness.quality.lm_evaluation.lm_eval_cli run --help
+    python -m specbench.harness.quality.lm_evaluation.cli run --help
 
 In Python, one line before `simple_evaluate(model="specbench", model_args=...)`:
 
-    from specbench.harness.quality.lm_evaluation.lm_eval_cli import register; register()
+    from specbench.harness.quality.lm_evaluation.cli import register; register()
 
 Keys of `model_args`: see `SpecbenchLM`. The rows of the task `gsm8k` come from where `specbench fetch` has them, unless
 `--include_path` is given: lm-eval takes one folder only, and then its own source is used.
@@ -21,10 +21,10 @@ import os
 import sys
 
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.quality.lm_evaluation.extra import require_lm_eval
+from specbench.harness.quality.lm_evaluation.tasks import require_lm_eval
 
 MODEL_NAME = "specbench"
-_TARGET = "specbench.harness.quality.lm_evaluation.lm_eval_model:SpecbenchLM"
+_TARGET = "specbench.harness.quality.lm_evaluation.model:SpecbenchLM"
 
 
 def register() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
         if not _asks_for_gsm8k(sys.argv) or any(word.partition("=")[0] == "--include_path" for word in sys.argv):
             cli_evaluate()
             return
-        from specbench.harness.quality.lm_evaluation.gsm8k_task import find_rows, task_folder
+        from specbench.harness.quality.lm_evaluation.gsm8k import find_rows, task_folder
 
         rows = find_rows(fewshot=os.environ.get("SPECBENCH_GSM8K_TRAIN"))
         for note in rows.notes:

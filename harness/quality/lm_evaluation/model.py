@@ -1,4 +1,4 @@
-"""The model class of lm-eval over a deployment of any engine. One that tells no token ids gets and gives texts.
+"""lm-eval's model class over a deployment of any engine. An engine without token ids gets and returns texts.
 
 Tokenisation, truncation and defaults follow lm-eval's `hf` model (lm_eval/models/huggingface.py, 0.4.13), so that equal
 texts mean equal scores.
@@ -20,45 +20,43 @@ from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, simple_parse_args_string
 from tqdm import tqdm
 
-from specbench.harness.engines.load import PromptRequest, cut_at_stop
-from specbench.harness.quality.lm_evaluation.open_arm import arm_config, open_arm
-from specbench.harness.quality.lm_evaluation.output_store import OutputStore, TqdmStore
-from specbench.harness.quality.lm_evaluation.serving import Serving
-from specbench.harness.quality.lm_evaluation.task_sources import DEFAULT_MAX_GEN_TOKENS
+from specbench.harness.engines.base import Deployment, RowSink
+from specbench.harness.engines.load import PromptRequest
+from specbench.harness.quality.lm_evaluation.tasks import DEFAULT_MAX_GEN_TOKENS, check_generation_keys
 from specbench.harness.registry import BASELINE
+from specbench.harness.run.block_sink import NullSink
+from specbench.harness.run.prepare import Served, serve
+from specbench.harness.run.progress import NullProgress
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.conditions import Conditions
+from specbench.harness.spec.fields import named_values
+from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.spec.sampling import SamplingParams
+from specbench.harness.spec.spellings import canonical
 from specbench.harness.store.facts import Fact
 from specbench.harness.store.rows import RequestRow
 from specbench.workloads.base import ChatTokenizer
-from specbench.workloads.json_values import Json
+from specbench.workloads.json_values import Json, JsonObject
 
-_BLOCK_ROUNDS = 4  # prompts of a stored block, in batches: few enough to lose little, enough to keep batches full
+# Keys of `model_args` that are options of the run; all others are the arm's.
+_RUN_KEYS = (
+    *("model", "dtype", "device", "max_concurrency", "max_model_len", "max_num_batched_tokens", "page_size"),
+    *("num_pages", "seed"),
+)
+Answer = Callable[[Sequence[PromptRequest]], dict[str, str]]  # texts by the requests' keys
 _log = logging.getLogger(__name__)
 
 
 class EngineLM(TemplateLM):
-    """lm-eval's protocol over an idle deployment of any arm.
+    """lm-eval's protocol over an idle deployment of an arm. `answer` generates the texts of requests that all differ;
+    by default the deployment does, and nothing is kept."""
 
-    `max_model_len`: tokens of prompt and output. `warm_up` is called with the requests that are about to be generated,
-    where there are any.
-    """
-
-    def __init__(
-        self,
-        serving: Serving,
-        max_model_len: int,
-        *,
-        seed: int = 42,
-        store: OutputStore | None = None,
-        warm_up: Callable[[Sequence[PromptRequest]], None] | None = None,
-    ):
+    def __init__(self, served: Served, deployment: Deployment, answer: Answer | None = None):
         super().__init__()
-        self._model, self._deployment, self._seed = serving.model, serving.deployment, seed
-        self._capabilities = serving.capabilities
-        self._has_ids = serving.capabilities.knows(Fact.TOKEN_IDS)
-        self._max_model_len = max_model_len
-        self._store: OutputStore = store or TqdmStore()
-        self._warm_up = warm_up
+        self._model, self._deployment, self._seed = served.model, deployment, served.config.seed
+        self._capabilities = served.engine.capabilities()
+        self._max_model_len = served.config.workload.max_model_len
+        self._answer = answer or self._generate
         self.num_cut = 0  # prompts that were too long
 
     @property
@@ -69,6 +67,7 @@ class EngineLM(TemplateLM):
 
     @property
     def max_length(self) -> int:
+        """Tokens of prompt and output."""
         return self._max_model_len
 
     @property
@@ -102,7 +101,7 @@ class EngineLM(TemplateLM):
         return self._tokens.render_chat(chat_history)
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """What stands in lm-eval's record for the template: its rendering of one made-up question."""
+        """What lm-eval records as the template: its rendering of a placeholder question."""
         if isinstance(chat_template, str):
             raise ValueError(f"apply_chat_template: {chat_template!r}: no templates by name; the model's own is used")
         return self._tokens.render_chat([{"role": "user", "content": "QUESTION"}]) if chat_template else None
@@ -111,69 +110,44 @@ class EngineLM(TemplateLM):
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         seen: Counter[str] = Counter()
-        asked = [self._text_request(r, seen) for r in requests]
-        known = self._store.known()
-        texts = {r.key: self._text(known[r.key], r.stop) for r in asked if r.key in known}
-        missing = list({r.key: r for r in asked if r.key not in texts}.values())
-        if missing and self._warm_up is not None:
-            self._warm_up(missing)
-        self._store.start(len(texts), len(missing))
-        size = _BLOCK_ROUNDS * self._deployment.batch_size
-        for start in range(0, len(missing), size):
-            texts |= self._generate(missing[start : start + size])
-        for request, one in zip(requests, asked, strict=True):
-            self.cache_hook.add_partial("generate_until", request.args, texts[one.key])
-        return [texts[r.key] for r in asked]
+        prompts = [self._prompt_request(request, seen) for request in requests]
+        texts = self._answer(list({prompt.key: prompt for prompt in prompts}.values()))
+        for request, prompt in zip(requests, prompts, strict=True):
+            self.cache_hook.add_partial("generate_until", request.args, texts[prompt.key])
+        return [texts[prompt.key] for prompt in prompts]
 
     def _generate(self, requests: Sequence[PromptRequest]) -> dict[str, str]:
-        numbered = [replace(request, id=number) for number, request in enumerate(requests)]
-        sink = self._store.begin(len(numbered))
-        try:
-            found = self._deployment.generate(numbered, sink)
-        finally:
-            self._store.put()
-        texts = {request.key: found[request.id] for request in numbered}
-        return {key: text for key, text in texts.items() if text is not None}
+        with tqdm(total=len(requests), desc="specbench: generate_until") as bar:
+            return generate_texts(self._deployment, requests, _BarSink(bar))
 
-    def _text(self, row: RequestRow, stop: Sequence[str]) -> str:
-        """Of an output that was stored."""
-        if row.output_token_ids is None:
-            assert row.output_text is not None, "an output without tokens and text"
-            return row.output_text
-        return cut_at_stop(self._tokens.decode(list(row.output_token_ids)), stop)
-
-    def _text_request(self, request: Instance, seen: Counter[str]) -> PromptRequest:
+    def _prompt_request(self, request: Instance, seen: Counter[str]) -> PromptRequest:
         """`seen` counts keys: lm-eval asks again what a task repeats, and sampled answers must differ then."""
         context, gen_kwargs = request.args
         kwargs = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
-        stop = handle_stop_sequences(kwargs.pop("until", None), eos=None)
-        max_tokens = kwargs.pop("max_gen_toks")
-        sampled = kwargs.pop("do_sample")
-        temperature = kwargs.pop("temperature", 0.0)
-        top_k, top_p = int(kwargs.pop("top_k", 0) or 0), float(kwargs.pop("top_p", 1.0))
-        if kwargs:
-            raise ValueError(
-                f"gen_kwargs: {', '.join(kwargs)} not known; allowed: until, max_gen_toks, do_sample, temperature, "
-                "top_k, top_p"
-            )
-        asked = [context, gen_kwargs]
-        place = f"{request.task_name}/{request.doc_id}/{request.idx}-{_digest(asked).hex()[:12]}"
-        if sampled and seen[place]:
-            asked.append(seen[place])
-        seen[place] += 1
-        digest = _digest(asked)
-        sampling = SamplingParams(
-            max_tokens=max_tokens,
-            stop_token_ids=self._model.eos_token_ids,
-            temperature=float(temperature) if sampled else 0.0,
-            # By text, not by place: every arm, and a resumed one, draws the same noise.
-            seed=(self._seed + int.from_bytes(digest[:7], "big")) & 0x7FFF_FFFF_FFFF_FFFF,
-            top_k=top_k,
-            top_p=top_p,
+        check_generation_keys(kwargs)
+        max_tokens, is_sampled = kwargs["max_gen_toks"], kwargs["do_sample"]
+        place, content = f"{request.task_name}/{request.doc_id}/{request.idx}", [context, gen_kwargs]
+        first_key = f"{place}-{_digest(content).hex()[:12]}"
+        if is_sampled and seen[first_key]:
+            content.append(seen[first_key])
+        seen[first_key] += 1
+        digest = _digest(content)
+        return PromptRequest(
+            id=0,
+            key=f"{place}-{digest.hex()[:12]}",
+            prompt_ids=self._prompt_ids(context, max_tokens) if self._capabilities.knows(Fact.TOKEN_IDS) else (),
+            text=context,
+            sampling=SamplingParams(
+                max_tokens=max_tokens,
+                stop_token_ids=self._model.eos_token_ids,
+                temperature=float(kwargs.get("temperature", 0.0)) if is_sampled else 0.0,
+                # By text, not by place: every arm, and a resumed one, draws the same noise.
+                seed=(self._seed + int.from_bytes(digest[:7], "big")) & 0x7FFF_FFFF_FFFF_FFFF,
+                top_k=int(kwargs.get("top_k", 0) or 0),
+                top_p=float(kwargs.get("top_p", 1.0)),
+            ),
+            stop=tuple(handle_stop_sequences(kwargs.get("until"), eos=None)),
         )
-        key = f"{request.task_name}/{request.doc_id}/{request.idx}-{digest.hex()[:12]}"
-        ids = self._prompt_ids(context, max_tokens) if self._has_ids else ()
-        return PromptRequest(id=0, key=key, prompt_ids=ids, text=context, sampling=sampling, stop=tuple(stop))
 
     def _prompt_ids(self, context: str, max_tokens: int) -> tuple[int, ...]:
         """The end of a prompt that is too long, as lm-eval's `hf` does: its beginning is few-shot examples."""
@@ -192,13 +166,12 @@ class EngineLM(TemplateLM):
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: object
     ) -> list[tuple[float, bool]]:
         self._capabilities.require(Fact.SCORES, "a task of log-likelihoods")
-        found = []
+        scores = []
         for pair, context, continuation in tqdm(requests, desc="specbench: loglikelihood", disable=disable_tqdm):
-            scored = self._score(context, continuation)
+            scores.append(self._score(context, continuation))
             if pair is not None:
-                self.cache_hook.add_partial("loglikelihood", pair, scored)
-            found.append(scored)
-        return found
+                self.cache_hook.add_partial("loglikelihood", pair, scores[-1])
+        return scores
 
     def _score(self, context: list[int], continuation: list[int]) -> tuple[float, bool]:
         assert continuation, "nothing to score"
@@ -222,10 +195,6 @@ class EngineLM(TemplateLM):
         return totals
 
 
-def _digest(asked: list[Json]) -> bytes:
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).digest()
-
-
 class SpecbenchLM(EngineLM):
     """`lm_eval --model specbench --model_args strategy=naive-eagle,k=4,...`: keys as in `specbench run`."""
 
@@ -238,17 +207,18 @@ class SpecbenchLM(EngineLM):
         pretrained: str | None = None,
         **options: Json,
     ):
-        """`batch_size` is the number of requests in flight; `pretrained` another word for `model`. ValueError names a
-        key that is not known."""
+        """`batch_size` is the number of requests in flight; `pretrained` another word for `model`. ValueError for an
+        unknown key."""
         if not str(batch_size).isdigit():
             raise ValueError(f"batch_size: {batch_size!r} is not allowed; give a number, requests in flight at once")
         options.setdefault("max_concurrency", batch_size)
         options.setdefault("model", pretrained)
-        # lm-eval says cuda:0 where nobody asked for anything, and its `hf` falls back to the CPU in silence.
+        # lm-eval passes cuda:0 by default, and its `hf` falls back to the CPU silently.
         if device is not None and not device.startswith("cuda"):
             options["device"] = device
-        config = arm_config(strategy, options)
-        super().__init__(open_arm(config), config.workload.max_model_len, seed=config.seed)
+        served = serve(_arm_config(strategy, options), NullProgress())
+        # lm-eval never closes a model: this deployment lives as long as its process.
+        super().__init__(served, served.deployments.of(served.arms[0]))
 
     @classmethod
     def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> SpecbenchLM:
@@ -258,8 +228,36 @@ class SpecbenchLM(EngineLM):
     def create_from_arg_obj(
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> SpecbenchLM:
-        """As lm-eval's, which passes its own options beside `model_args`: ValueError for a key that stands in both."""
-        own = {key: value for key, value in (additional_config or {}).items() if value is not None}
-        for key in (key for key in arg_dict if key in own):
+        """As lm-eval's, which passes its own options beside `model_args`: ValueError for a key that is in both."""
+        config = {key: value for key, value in (additional_config or {}).items() if value is not None}
+        for key in (key for key in arg_dict if key in config):
             raise ValueError(f"{key}: is no key of --model_args but lm-eval's own option; give --{key} {arg_dict[key]}")
-        return cls(**arg_dict, **own)
+        return cls(**arg_dict, **config)
+
+
+def _arm_config(strategy: str, options: JsonObject) -> RunConfig:
+    """A run of one arm: keys of a run (_RUN_KEYS), and those of the arm (k, head, graph, attention, ...). Raises
+    ValueError as `specbench run` does."""
+    named = {canonical(key, _RUN_KEYS): value for key, value in options.items() if value is not None}
+    run: dict[str, Any] = named_values({key: named.pop(key) for key in _RUN_KEYS if key in named}, Conditions.schema())
+    body = ",".join(f"{key}={value}" for key, value in named.items())
+    return RunConfig(arms=(parse_arm(f"{strategy}:{body}" if body else strategy),), dataset_name="gsm8k", **run)
+
+
+class _BarSink(NullSink):
+    def __init__(self, bar: tqdm):
+        self._bar = bar
+
+    def request(self, row: RequestRow) -> None:
+        self._bar.update()
+
+
+def generate_texts(deployment: Deployment, requests: Sequence[PromptRequest], sink: RowSink) -> dict[str, str]:
+    """Texts by the requests' keys, generated in one batch."""
+    numbered = [replace(request, id=number) for number, request in enumerate(requests)]
+    texts = deployment.generate(numbered, sink)
+    return {request.key: text for request in numbered if (text := texts[request.id]) is not None}
+
+
+def _digest(content: list[Json]) -> bytes:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).digest()

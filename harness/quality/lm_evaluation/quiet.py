@@ -1,0 +1,37 @@
+"""Silence lm-eval's progress bars and warnings, for `--quiet`; errors are still logged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from tqdm import tqdm
+
+
+@contextmanager
+def lm_eval_noise(is_heard: bool) -> Iterator[None]:
+    """Around all calls of lm-eval, which has no option for either. Not heard: no tqdm bar is drawn in this process, and
+    only errors are logged."""
+    if is_heard:
+        yield
+        return
+    import lm_eval.evaluator
+
+    draw = tqdm.__init__
+
+    def draw_nothing(bar: tqdm, *args: object, **options: object) -> None:
+        draw(bar, *args, **options | {"disable": True})
+
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        # The commit is a field of its results that we do not read; outside a checkout git complains.
+        with (
+            patch.object(tqdm, "__init__", draw_nothing),
+            patch.object(lm_eval.evaluator, "get_git_commit_hash", lambda: None),
+        ):
+            yield
+    finally:
+        logging.disable(disabled)

@@ -1,0 +1,122 @@
+"""What an evaluation leaves behind: outputs of items as they come, scores of an arm at its end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow as pa
+
+from specbench.harness.engines.load import PromptRequest, cut_at_stop
+from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, with_direction
+from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.store.files import write_parquet
+from specbench.harness.store.journal import OpenBlock
+from specbench.harness.store.rows import RequestRow
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.workloads.base import ChatTokenizer
+
+if TYPE_CHECKING:
+    from lm_eval.result_schema import EvalResults
+
+Row = dict[str, str | int | float | bool | None]
+TABLE = "accuracy.parquet"
+FAILURE = 1_000_000  # block of a failed arm, apart from those that hold outputs
+
+
+class ItemStore:
+    """Outputs of one arm in a run directory: a stored block is a batch of items."""
+
+    def __init__(self, directory: RunDirectory, label: str):
+        self._directory, self._label = directory, label
+        rows = directory.frames().requests
+        rows = rows[(rows["arm"] == label) & (rows["request_id"] >= 0)]
+        stored = rows[[name for name in RequestRow._fields if name in rows]].to_dict("records")
+        self._known = {str(values["prompt_id"]): RequestRow(**values) for values in stored}
+        # Past every earlier block, of other tasks too: a block appended under the same number would replace it.
+        self._next = int(rows["repeat"].max()) + 1 if len(rows) else 0
+
+    def texts(self, requests: Sequence[PromptRequest], tokenizer: ChatTokenizer | None) -> dict[str, str]:
+        """Of the requests that are stored, by key."""
+        texts = {}
+        for request in requests:
+            if (row := self._known.get(request.key)) is None:
+                continue
+            if row.output_token_ids is None:
+                assert row.output_text is not None, "an output without tokens and text"
+                texts[request.key] = row.output_text
+            elif tokenizer is not None:
+                texts[request.key] = cut_at_stop(tokenizer.decode(list(row.output_token_ids)), request.stop)
+        return texts
+
+    def num_tokens(self) -> dict[tuple[str, int], int]:
+        """Output tokens by task and item."""
+        places = {key: key.rsplit("/", 2) for key in self._known}
+        return {(task, int(item)): self._known[key].num_output_tokens for key, (task, item, _) in places.items()}
+
+    def begin(self, num_requests: int) -> OpenBlock:
+        return self._directory.begin_block(self._label, self._next, num_requests)
+
+    def put(self, block: OpenBlock) -> None:
+        """Items are independent: a batch that was cut short is stored as far as it came."""
+        if not block.requests:
+            block.keep()
+            return
+        with deferred_interrupt():
+            self._directory.finish_block(self._label, self._next, block)
+        self._next += 1
+        self._known |= {row.prompt_id: row for row in block.requests}
+
+
+def score_rows(label: str, evaluated: EvalResults, num_tokens: dict[tuple[str, int], int]) -> list[Row]:
+    """One row an item, filter and metric, from lm-eval's samples."""
+    return [
+        dict(
+            arm=label,
+            task=task,
+            item=sample["doc_id"],
+            filter=sample["filter"],
+            metric=metric,
+            version=str(evaluated["versions"].get(task, "")),
+            num_fewshot=int(evaluated["n-shot"].get(task, 0)),
+            value=float(sample[metric]),
+            output_sha256=hashlib.sha256(repr(sample["resps"]).encode()).hexdigest(),
+            num_output_tokens=num_tokens.get((task, sample["doc_id"])),
+            higher_is_better=_direction(evaluated, task, metric),
+        )
+        for task, samples in evaluated["samples"].items()
+        for sample in samples
+        for metric in sample["metrics"]
+    ]
+
+
+def _direction(evaluated: EvalResults, task: str, metric: str) -> bool | None:
+    """Whether a higher value of an item is better, as lm-eval says of the metric. None where it does not say, or where
+    the metric is not a mean of its items: a lower perplexity is better, but it is made of log-likelihoods, of which
+    higher ones are."""
+    from lm_eval.api.registry import get_aggregation, get_metric_aggregation
+
+    listed = evaluated["configs"][task].get("metric_list")
+    entry = next((m for m in listed or () if m["metric"] == metric), None)
+    if entry is not None and "aggregation" in entry:
+        is_mean = entry["aggregation"] == "mean"
+    else:  # a task's own metric is averaged
+        is_mean = get_metric_aggregation(metric) in (None, get_aggregation("mean"))
+    is_higher = evaluated["higher_is_better"].get(task, {}).get(metric)
+    return bool(is_higher) if is_higher is not None and is_mean else None
+
+
+def read_accuracy(path: Path) -> pd.DataFrame:
+    """The rows of a run directory's `accuracy.parquet`, none where there is no such file."""
+    file = path / TABLE
+    return with_direction(pd.read_parquet(file)) if file.exists() else ACCURACY_SCHEMA.empty_table().to_pandas()
+
+
+def append_scores(path: Path, scored: list[Row]) -> None:
+    """Adds an arm's rows to `accuracy.parquet` of the run directory `path`."""
+    new = pa.Table.from_pylist(scored, schema=ACCURACY_SCHEMA)
+    old = pa.Table.from_pandas(read_accuracy(path), schema=ACCURACY_SCHEMA, preserve_index=False)
+    write_parquet(path / TABLE, pa.concat_tables([old, new]))

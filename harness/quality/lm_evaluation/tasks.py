@@ -1,0 +1,208 @@
+"""The tasks of an evaluation: what is asked, and where the questions come from.
+
+GSM8K comes over our own rows, other tasks from a folder of the user's or from lm-eval itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specbench.harness.quality.lm_evaluation.gsm8k import find_rows, sha256_of_rows, task_folder
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, Gsm8kRows, TaskLimit
+from specbench.workloads.assets.cache import Progress
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import ConfigurableTask
+    from lm_eval.tasks import TaskManager
+
+GSM8K = "gsm8k"
+DEFAULT_MAX_GEN_TOKENS = 256  # as lm-eval's `hf`, where a task does not say
+GENERATION_KEYS = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")  # lm-eval's aliases resolved
+
+
+def require_lm_eval() -> None:
+    """lm-eval is optional: ValueError with the command that installs it."""
+    if find_spec("lm_eval") is None:
+        raise ValueError(
+            "accuracy: lm-eval is not installed; install it with: pip install 'specbench-harness[accuracy]'"
+        )
+
+
+def parse_tasks(text: str, limit: int | None = None) -> tuple[TaskLimit, ...]:
+    """`gsm8k:200,other`: names, each with its own limit or else `limit`. ValueError for one that is not a number."""
+    tasks = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, number = word.partition(":")
+        if colon and not number.isdigit():
+            raise ValueError(f"tasks: {word!r} is not allowed; give NAME or NAME:LIMIT, as gsm8k:200")
+        tasks.append(TaskLimit(name=name, limit=int(number) if colon else limit))
+    return tuple(tasks)
+
+
+def check_real_text(arms: Sequence[ArmConfig]) -> None:
+    """ValueError for an arm with forced acceptance: it accepts wrong drafts, so its text has no accuracy."""
+    forced = [arm.label for arm in arms if arm.engine.get("acceptance", "real") != "real"]
+    if forced:
+        raise ValueError(f"acceptance: {forced[0]}: forced acceptance gives wrong text, which has no accuracy; drop it")
+
+
+def check_gen_kwargs(text: str | None) -> None:
+    """`max_gen_toks=128,temperature=0.7`, read as lm-eval reads it, before anything is loaded. ValueError for a key or
+    value that the engine does not know."""
+    from lm_eval.models.utils import normalize_gen_kwargs
+    from lm_eval.utils import simple_parse_args_string
+
+    try:
+        options = dict(normalize_gen_kwargs(simple_parse_args_string(text)))
+        for name in ("max_gen_toks", "temperature", "top_k", "top_p"):
+            float(options.get(name) or 0)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"gen_kwargs: {text!r} is not allowed: {error}; give it as max_gen_toks=128") from error
+    check_generation_keys(options)
+
+
+def check_generation_keys(options: dict[str, object]) -> None:
+    unknown = sorted(options.keys() - set(GENERATION_KEYS))
+    if unknown:
+        raise ValueError(f"gen_kwargs: {', '.join(unknown)} is not known; allowed: {', '.join(GENERATION_KEYS)}")
+
+
+def find_evaluation(
+    asked: EvalConfig,
+    items: str,
+    max_model_len: int,
+    gsm8k_files: tuple[str | None, str | None] = (None, None),
+    progress: Progress | None = None,
+) -> EvaluationRecord:
+    """Loads the tasks as the evaluation will, rows and all, before anything is measured; what run.json says of them.
+
+    `items`: the folder of the items' raw tables, seen from run.json. `gsm8k_files`: the user's test and train rows.
+    Raises ValueError for an unknown task, for rows that cannot be loaded, and for answers longer than `max_model_len`.
+    """
+    rows = None
+    if GSM8K in asked.names and GSM8K not in _tasks_in(asked.include_path):
+        rows = find_rows(*gsm8k_files, progress)
+    elif any(gsm8k_files):
+        raise ValueError(f"gsm8k_path, fewshot_path: not used by the tasks {', '.join(asked.names)}; drop them")
+    record = EvaluationRecord(
+        asked=asked,
+        items=items,
+        lm_eval=version("lm_eval"),
+        sha256=_sha256(rows, asked.include_path),
+        gsm8k=rows,
+        notes=rows.notes if rows else (),
+    )
+    with open_tasks(record) as manager:
+        try:
+            tasks = manager.load(asked.names)["tasks"]
+        except Exception as error:  # lm-eval, datasets and the hub raise exceptions of many kinds
+            raise ValueError(f"tasks: cannot load {', '.join(asked.names)}: {error}") from error
+    for name, task in tasks.items():
+        _check_length(name, task, asked, max_model_len)
+    notes = [
+        f"few-shot examples of {name} are other rows of the split that is asked, as the task says"
+        for name, task in tasks.items()
+        if _shots(task, asked) and _examples_are_asked(name, task)
+    ]
+    return replace(record, notes=(*record.notes, *notes))
+
+
+def source_of(record: EvaluationRecord) -> str:
+    """Where the questions come from, for the table."""
+    folder = record.asked.include_path
+    parts = [record.gsm8k.source if record.gsm8k else "", f"tasks of {folder}" if folder else ""]
+    return "; ".join(filter(None, parts)) or "lm-eval's own"
+
+
+def check_unchanged(record: EvaluationRecord) -> None:
+    """ValueError where the questions that `run.json` names have changed since."""
+    if _sha256(record.gsm8k, record.asked.include_path) != record.sha256:
+        raise ValueError("resume: the questions of the evaluation have changed since; start a new one")
+
+
+@contextmanager
+def open_tasks(record: EvaluationRecord) -> Iterator[TaskManager]:
+    """lm-eval's TaskManager with the tasks of an evaluation. ValueError for a name that it does not know."""
+    from lm_eval.tasks import TaskManager
+
+    names, folder = record.asked.names, record.asked.include_path
+    with ExitStack() as stack:
+        folders = [folder] if folder else []
+        known = _tasks_in(folder)
+        if record.gsm8k is not None:
+            folders.append(str(stack.enter_context(task_folder(record.gsm8k))))
+            known.add(GSM8K)
+        # Reading all of lm-eval's own tasks takes ten seconds.
+        manager = TaskManager(include_path=list(folders), include_defaults=not known.issuperset(names))
+        for name in names:
+            if name not in manager.task_index:
+                raise ValueError(_unknown(name, manager.all_tasks))
+        yield manager
+
+
+def _check_length(name: str, task: ConfigurableTask, asked: EvalConfig, max_model_len: int) -> None:
+    if task.get_config("output_type") != "generate_until":
+        return
+    from lm_eval.utils import simple_parse_args_string
+
+    options = {**(task.config.generation_kwargs or {}), **simple_parse_args_string(asked.gen_kwargs or "")}
+    longest = int(options.get("max_gen_toks", DEFAULT_MAX_GEN_TOKENS))
+    if longest >= max_model_len:
+        raise ValueError(
+            f"max_model_len: {max_model_len} is too short for {name}, whose answers take up to {longest} tokens"
+        )
+
+
+def _shots(task: ConfigurableTask, asked: EvalConfig) -> int:
+    default = task.config.num_fewshot
+    return default or 0 if asked.num_fewshot is None or default == 0 else asked.num_fewshot  # lm-eval keeps a task's 0
+
+
+def _examples_are_asked(name: str, task: ConfigurableTask) -> bool:
+    """Whether examples are rows that are asked too. lm-eval then leaves out the asked row, but only where the task
+    names that split: otherwise a question could be its own example, answer and all, which is refused."""
+    config, fewshot = task.config, task.fewshot_cfg
+    if fewshot.samples is not None:
+        return False
+    asked = config.test_split or config.validation_split
+    if fewshot.split is None and (config.training_split or config.validation_split or asked) == asked:
+        raise ValueError(
+            f"num_fewshot: {name} has no rows for examples but those that are asked; give 0, or a fewshot_split"
+        )
+    return fewshot.split == asked
+
+
+def _tasks_in(include_path: str | None) -> set[str]:
+    """Names of single tasks in the user's folder; its groups and tags may need lm-eval's own tasks."""
+    if include_path is None:
+        return set()
+    if not Path(include_path).is_dir():
+        raise ValueError(f"include_path: {include_path} is not a directory; give a folder of lm-eval task files")
+    from lm_eval.tasks import TaskManager
+
+    return set(TaskManager(include_path=include_path, include_defaults=False).all_subtasks)
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else "`lm-eval ls tasks` lists lm-eval's, --include-path adds yours"
+    return f"tasks: {name!r} is not known to lm-eval; {hint}"
+
+
+def _sha256(rows: Gsm8kRows | None, include_path: str | None) -> str:
+    """Of everything on disk that decides the questions."""
+    digest = hashlib.sha256(sha256_of_rows(rows).encode() if rows else b"")
+    if include_path is not None:
+        folder = Path(include_path)
+        for path in sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
+            digest.update(f"{path.relative_to(folder)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\0".encode())
+    return digest.hexdigest()
