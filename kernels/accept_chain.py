@@ -30,29 +30,28 @@ def accept_chain_ref(
     `sample_row_B` (int64) = base_row_B + (a where num_drafts > 0, else 0): the row the drafter continues from.
     A done slot may stand several times in `slot_B`, a running one only once.
     """
-    slot_B, num_drafts_B = rows.slot_B, rows.num_drafts_B
-    num_rows = sampled_BQ.shape[1]
-    depth = num_rows - 1
-    active_B = (num_drafts_B >= 0) & (slots.done_S[slot_B] == RUNNING)
-    column_Q = torch.arange(num_rows, device=sampled_BQ.device)
+    depth = sampled_BQ.shape[1] - 1
+    active_B = rows.num_drafts_B >= 0
+    active_B &= slots.done_S.index_select(0, rows.slot_B) == RUNNING
+    column_K = torch.arange(depth, device=sampled_BQ.device)
+    drafts_BK = slots.drafts_SK.index_select(0, rows.slot_B)[:, :depth]
 
+    exists_BK = drafts_BK >= 0
+    exists_BK &= column_K < rows.num_drafts_B.unsqueeze(1)
+    exists_BK &= active_B.unsqueeze(1)
+    offered_B = exists_BK.cumprod(dim=1).sum(dim=1)
     emitted_BQ = sampled_BQ
-    accepted_B = offered_B = torch.zeros_like(slot_B)
-    if depth > 0:
-        drafts_BK = slots.drafts_SK[slot_B, :depth]
-        exists_BK = (drafts_BK >= 0) & (column_Q[:depth] < num_drafts_B.unsqueeze(1))
-        offered_B = exists_BK.cumprod(dim=1).sum(dim=1) * active_B
-        if forced_B is None:
-            accepted_B = (exists_BK & (drafts_BK == sampled_BQ[:, :depth])).cumprod(dim=1).sum(dim=1)
-        else:
-            accepted_B = torch.minimum(offered_B, forced_B)
-            takes_draft_BK = column_Q[:depth] < accepted_B.unsqueeze(1)
-            emitted_BQ = sampled_BQ.clone()
-            emitted_BQ[:, :depth] = torch.where(takes_draft_BK, drafts_BK, sampled_BQ[:, :depth])
-        accepted_B = accepted_B * active_B
-
-    commit_ref(Accepted(emitted_BQ, accepted_B, offered_B, offered_B, active_B), slot_B, slots, outcome.status_BX)
-    outcome.sample_row_B.copy_(rows.base_row_B + accepted_B)
+    if forced_B is None:
+        exists_BK &= drafts_BK == sampled_BQ[:, :depth]
+        accepted_B = exists_BK.cumprod(dim=1).sum(dim=1)
+    else:
+        accepted_B = torch.minimum(offered_B, forced_B)
+        emitted_BQ = sampled_BQ.clone()
+        takes_draft_BK = column_K < accepted_B.unsqueeze(1)
+        emitted_BQ[:, :depth] = torch.where(takes_draft_BK, drafts_BK, sampled_BQ[:, :depth])
+    torch.add(rows.base_row_B, accepted_B, out=outcome.sample_row_B)
+    accepted = Accepted(emitted_BQ, accepted_B, offered_B, offered_B, active_B)
+    commit_ref(accepted, rows.slot_B, slots, outcome.status_BX)
 
 
 def accept_chain_triton(

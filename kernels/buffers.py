@@ -46,10 +46,15 @@ class Slots:
     page_size: int
     tree: Trees | None = None
 
-    def key_slots(self, slot: Tensor, position: Tensor) -> Tensor:
-        """int64 key slots (page * page_size + offset) of positions; raises for positions outside the table."""
-        page = self.block_table_SP[slot, position // self.page_size].long()
-        return page * self.page_size + position % self.page_size
+    def write_key_slots(self, slot_T: Tensor, at_T: Tensor, kv_slot_T: Tensor) -> None:
+        """Fills the int64 key slots (page * page_size + offset) of positions; beyond the table: in the dummy page 0."""
+        page_T = at_T // self.page_size
+        beyond_T = page_T >= self.block_table_SP.shape[1]
+        page_T.masked_fill_(beyond_T, 0)
+        entry_T = self.block_table_SP[slot_T, page_T].long()
+        entry_T.masked_fill_(beyond_T, 0)
+        torch.mul(entry_T, self.page_size, out=kv_slot_T)
+        kv_slot_T += at_T % self.page_size
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

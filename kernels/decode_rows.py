@@ -2,8 +2,10 @@
 
 Legend: B requests of the step, T their rows, S slots, L width of the token buffer, P pages of a slot, K draft depth.
 The key slot of position p is block_table[s, p // page_size] * page_size + p % page_size. P * page_size must exceed
-every position asked for, drafting ahead included: beyond it the references raise and the kernels take the dummy page 0.
+every position asked for, drafting ahead included; positions beyond it get the dummy page 0.
 """
+
+import torch
 
 from specbench.kernels.buffers import Rows, Slots
 from specbench.kernels.triton_support import dispatch, tl, triton
@@ -18,22 +20,23 @@ def prepare_rows_ref(rows: Rows, slots: Slots) -> None:
     the draft drafts_SK[s, j-1] where num_drafts_B[b] > 0 and j > 0, else tokens_SL[s, position]; no draft (-1) becomes
     id 0. `kv_len_B` = n_S[s] + q_len_B[b].
     """
-    slot_T, row_off_T = rows.slot_B[rows.row_req_T], rows.row_off_T
-    rows.kv_len_B.copy_(slots.n_S[rows.slot_B] + rows.q_len_B)
-    rows.block_table_BP.copy_(slots.block_table_SP[rows.slot_B])
-
-    at_T = slots.n_S[slot_T].long() + row_off_T
+    tokens_SL, drafts_SK, row_off_T = slots.tokens_SL, slots.drafts_SK, rows.row_off_T
+    n_B = slots.n_S.index_select(0, rows.slot_B)
+    torch.add(n_B, rows.q_len_B, out=rows.kv_len_B)
+    rows.block_table_BP.copy_(slots.block_table_SP.index_select(0, rows.slot_B))
+    slot_T = rows.slot_B.index_select(0, rows.row_req_T)
+    at_T = n_B.index_select(0, rows.row_req_T).long()
+    at_T += row_off_T
     rows.position_T.copy_(at_T)
-    rows.kv_slot_T.copy_(slots.key_slots(slot_T, at_T))
-
+    slots.write_key_slots(slot_T, at_T, rows.kv_slot_T)
     # A draft may lie beyond the token buffer; its token is not read then, but the gather needs a valid index.
-    known_T = slots.tokens_SL[slot_T, at_T.clamp(max=slots.tokens_SL.shape[1] - 1)]
-    num_drafts = slots.drafts_SK.shape[1]
-    if num_drafts > 0:
-        draft_T = slots.drafts_SK[slot_T, (row_off_T - 1).clamp(0, num_drafts - 1)]
-        is_draft_T = (rows.num_drafts_B[rows.row_req_T] > 0) & (row_off_T > 0)
-        known_T = draft_T.where(is_draft_T, known_T)
-    rows.ids_T.copy_(known_T.clamp_(min=0))
+    token_T = tokens_SL[slot_T, at_T.clamp_(max=tokens_SL.shape[1] - 1)]
+    if drafts_SK.shape[1] > 0:
+        column_T = (row_off_T - 1).clamp_(0, drafts_SK.shape[1] - 1)
+        is_draft_T = rows.num_drafts_B.index_select(0, rows.row_req_T) > 0
+        is_draft_T &= row_off_T > 0
+        token_T = torch.where(is_draft_T, drafts_SK[slot_T, column_T], token_T)
+    rows.ids_T.copy_(token_T.clamp_(min=0))
 
 
 def prepare_rows_triton(rows: Rows, slots: Slots) -> None:

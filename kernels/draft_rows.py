@@ -22,7 +22,8 @@ def draft_first_ids_ref(
     Padded rows (rejected drafts) get whatever the buffer holds there, as a valid id.
     """
     after_T = (position_T + 1).clamp_(max=tokens_SL.shape[1] - 1)
-    ids_T.copy_(tokens_SL[slot_B[row_req_T], after_T].clamp_(min=0))
+    token_T = tokens_SL[slot_B.index_select(0, row_req_T), after_T]
+    ids_T.copy_(token_T.clamp_(min=0))
 
 
 def draft_first_ids_triton(
@@ -55,11 +56,13 @@ def draft_next_rows_ref(out: PassRows, slot_B: Tensor, slots: Slots, step: int, 
     `shift` is 0 for EAGLE, 1 for a draft model.
     """
     _check_step(step, slots)
-    at_B = slots.n_S[slot_B].long() + (step - 2 + shift)
-    out.kv_len_B.copy_(at_B + 1)
+    at_B = slots.n_S.index_select(0, slot_B).long()
+    at_B += step - 2 + shift
     out.position_T.copy_(at_B)
-    out.kv_slot_T.copy_(slots.key_slots(slot_B, at_B))
-    out.ids_T.copy_(slots.drafts_SK[slot_B, step - 2].clamp_(min=0))
+    torch.add(at_B, 1, out=out.kv_len_B)
+    slots.write_key_slots(slot_B, at_B, out.kv_slot_T)
+    draft_B = slots.drafts_SK.select(1, step - 2).index_select(0, slot_B)
+    out.ids_T.copy_(draft_B.clamp_(min=0))
 
 
 def draft_next_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots, step: int, shift: int = 0) -> None:
@@ -104,14 +107,14 @@ def draft_pair_rows_ref(out: PassRows, slot_B: Tensor, slots: Slots) -> None:
     n_S[slot_B[b]], taken as 1 where it is 0 (dummy rows). After a fully accepted round the key of n - 1 is missing: the
     draft model never ran its own last draft (vLLM's draft_model.py adds a row for the same reason).
     """
-    tokens_SL = slots.tokens_SL
-    n_B = slots.n_S[slot_B].long().clamp(min=1)
-    out.kv_len_B.copy_(n_B + 1)
-    at_B2 = torch.stack([n_B - 1, n_B], dim=1)
-    slot_B1 = slot_B.unsqueeze(1)
-    out.position_T.copy_(at_B2.flatten())
-    out.kv_slot_T.copy_(slots.key_slots(slot_B1, at_B2).flatten())
-    out.ids_T.copy_(tokens_SL[slot_B1, at_B2.clamp(max=tokens_SL.shape[1] - 1)].clamp(min=0).flatten())
+    n_B = slots.n_S.index_select(0, slot_B).long().clamp_(min=1)
+    torch.add(n_B, 1, out=out.kv_len_B)
+    at_T = torch.stack([n_B - 1, n_B], dim=1).flatten()
+    slot_T = slot_B.unsqueeze(1).expand(-1, 2).flatten()
+    out.position_T.copy_(at_T)
+    slots.write_key_slots(slot_T, at_T, out.kv_slot_T)
+    token_T = slots.tokens_SL[slot_T, at_T.clamp_(max=slots.tokens_SL.shape[1] - 1)]
+    out.ids_T.copy_(token_T.clamp_(min=0))
 
 
 def draft_pair_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots) -> None:

@@ -1,7 +1,8 @@
 """How a round advances its state between forward passes: one object, so that a row of a table can differ in it alone.
 
-`FusedStateUpdate` runs one kernel for each operation; `TorchStateUpdate` (torch_update.py) runs the sequence of small
-torch operations that such kernels replace. Both write the same values, bit for bit.
+`FusedStateUpdate` runs one kernel for each operation; `TorchStateUpdate` (vllm_092.py) runs the references: the many
+small torch operations that such kernels replace. Both write the same values, bit for bit. A CUDA graph may capture
+either: nothing here reads a value back, and no shape depends on one.
 Arguments, shapes and meaning: the functions of the same names in decode_rows.py, accept_chain.py, draft_rows.py,
 store_draft.py, tree_rows.py and accept_tree.py.
 """
@@ -16,10 +17,7 @@ from specbench.kernels.buffers import Outcome, PassRows, Rows, Slots
 from specbench.kernels.decode_rows import prepare_rows
 from specbench.kernels.draft_rows import draft_first_ids, draft_next_rows, draft_pair_rows
 from specbench.kernels.store_draft import store_draft
-from specbench.kernels.torch_update import TorchStateUpdate
 from specbench.kernels.tree_rows import prepare_tree_rows
-
-__all__ = ["FusedStateUpdate", "StateUpdate", "TorchStateUpdate"]
 
 
 class StateUpdate(Protocol):

@@ -27,14 +27,14 @@ def tree_first_rows_ref(
     path_BW, status_BX, tokens_SL = outcome.path_BW, outcome.status_BX, slots.tokens_SL
     assert path_BW is not None
     num_requests, width = out.kv_len_B.shape[0], path_BW.shape[1]
-    slot_B1 = slot_B[:num_requests].unsqueeze(1)
+    slot_BW = slot_B[:num_requests].unsqueeze(1).expand(-1, width)
     n_B = (status_BX[:num_requests, 3] - status_BX[:num_requests, 1]).long()
     at_BW = n_B.unsqueeze(1) + torch.arange(width, device=n_B.device)
     out.kv_len_B.copy_(n_B + width)
     out.position_T.copy_(at_BW.flatten())
-    out.kv_slot_T.copy_(slots.key_slots(slot_B1, at_BW).flatten())
+    slots.write_key_slots(slot_BW.flatten(), at_BW.flatten(), out.kv_slot_T)
     after_BW = (at_BW + 1).clamp_(max=tokens_SL.shape[1] - 1)
-    out.ids_T.copy_(tokens_SL[slot_B1, after_BW].clamp_(min=0).flatten())
+    out.ids_T.copy_(tokens_SL[slot_BW, after_BW].clamp_(min=0).flatten())
     first_row_B1 = torch.arange(num_requests, device=n_B.device).unsqueeze(1) * num_nodes
     feature_row_T.copy_((first_row_B1 + path_BW[:num_requests]).flatten())
 
@@ -88,7 +88,7 @@ def tree_level_rows_ref(out: PassRows, slot_B: Tensor, slots: Slots, topk: int, 
     out.kv_len_B.copy_(n_B + (level - 1) * topk)
     out.position_T.copy_((n_B + (level - 2)).repeat_interleave(topk))
     at_Bk = n_B.unsqueeze(1) + (level - 2) * topk + torch.arange(topk, device=n_B.device)
-    out.kv_slot_T.copy_(slots.key_slots(slot_B.unsqueeze(1), at_Bk).flatten())
+    slots.write_key_slots(slot_B.repeat_interleave(topk), at_Bk.flatten(), out.kv_slot_T)
 
 
 def tree_level_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots, topk: int, level: int) -> None:

@@ -21,12 +21,15 @@ def prepare_tree_rows_ref(rows: Rows, slots: Slots) -> None:
     """
     assert slots.tree is not None and rows.tree_mask_BDD is not None
     prepare_rows_ref(rows, slots)
-    slot_T, row_off_T, depth_SD = rows.slot_B[rows.row_req_T], rows.row_off_T, slots.tree.depth_SD
+    depth_SD, mask_BDD = slots.tree.depth_SD, rows.tree_mask_BDD
+    slot_T = rows.slot_B.index_select(0, rows.row_req_T)
+    is_node_T = rows.num_drafts_B.index_select(0, rows.row_req_T) > 0
     # A prompt chunk may have more rows than a tree has nodes; its depths are not used, but the gather needs an index.
-    depth_T = depth_SD[slot_T, row_off_T.clamp(max=depth_SD.shape[1] - 1)]
-    is_node_T = rows.num_drafts_B[rows.row_req_T] > 0
-    rows.position_T.copy_(slots.n_S[slot_T].long() + torch.where(is_node_T, depth_T, row_off_T))
-    rows.tree_mask_BDD.copy_(slots.tree.mask_SDD[rows.slot_B[: rows.tree_mask_BDD.shape[0]]])
+    depth_T = depth_SD[slot_T, rows.row_off_T.clamp(max=depth_SD.shape[1] - 1)]
+    at_T = slots.n_S.index_select(0, slot_T).long()
+    at_T += torch.where(is_node_T, depth_T, rows.row_off_T)
+    rows.position_T.copy_(at_T)
+    mask_BDD.copy_(slots.tree.mask_SDD.index_select(0, rows.slot_B[: mask_BDD.shape[0]]))
 
 
 def prepare_tree_rows_triton(rows: Rows, slots: Slots) -> None:

@@ -10,7 +10,8 @@ from kernels.test_state_update import OPERATIONS, random_round
 
 from specbench.kernels import sample, triton_support
 from specbench.kernels.buffers import Rows, Slots
-from specbench.kernels.state_update import FusedStateUpdate, TorchStateUpdate
+from specbench.kernels.state_update import FusedStateUpdate
+from specbench.kernels.vllm_092 import TorchStateUpdate
 
 
 def _arguments(slots: Slots, rows: Rows, tokens: dict) -> dict[str, tuple]:

@@ -9,7 +9,8 @@ from toy.prompts import text_prompt
 
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
-from specbench.kernels.state_update import FusedStateUpdate, StateUpdate, TorchStateUpdate
+from specbench.kernels.state_update import FusedStateUpdate, StateUpdate
+from specbench.kernels.vllm_092 import TorchStateUpdate
 
 STRATEGIES = {
     "no-spec": ("no-spec", {}),
