@@ -1,4 +1,4 @@
-"""Any data set that Hugging Face's `datasets` reads, on the hub or on this disk: one column, one prompt a row.
+"""Any data set that Hugging Face's `datasets` reads, on the hub or on this disk: one column, one prompt per row.
 
 A cell is a text, a list of turns (the first one is asked) or a conversation (its first message of the user is asked).
 Only the head of a split is read, so that a few prompts of a large data set on the hub cost a few megabytes.
@@ -6,37 +6,20 @@ Only the head of a split is read, so that a few prompts of a large data set on t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 
-from specbench.workloads.assets.errors import AssetError
+from specbench.workloads.assets.cache import AssetError
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
-from specbench.workloads.hf_source import Source, open_source, quiet, readable
+from specbench.workloads.hf_source import Rows, open_source, quiet, readable
 from specbench.workloads.json_values import Json
-from specbench.workloads.questions import Question, QuestionSet, ask_all
+from specbench.workloads.questions import Question, ask_all
 
 MAX_ROWS = 10_000  # of a split: the sample is shuffled out of these
 DEFAULT_OUTPUT_LEN = 128
 SPLITS = ("test", "validation", "train")  # in order of preference: heads are trained on the last
 COLUMNS = ("prompt", "question", "instruction", "text", "turns", "messages", "conversations")
 USERS = ("user", "human")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cells:
-    """The head of one column. ``texts`` has None for a row without a prompt."""
-
-    split: str
-    column: str
-    texts: tuple[str | None, ...]
-
-    @property
-    def words(self) -> str:
-        rows = f"the first {MAX_ROWS:,} rows" if len(self.texts) == MAX_ROWS else f"all {len(self.texts):,} rows"
-        num_empty = self.texts.count(None)
-        dropped = f" without {num_empty:,} that have no text of a user" if num_empty else ""
-        return f"split {self.split!r}, column {self.column!r}, {rows}{dropped}"
 
 
 def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
@@ -46,54 +29,54 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     """
     if not request.path:
         raise ValueError("workload hf needs a data set: --dataset-path ORG/NAME, or a local file or directory")
-    with quiet():
+    with quiet(), readable(request.path):
         source = open_source(request.path, request.hf_subset)
-        with readable(request.path):
-            cells = read_cells(source, request)
-    questions = (Question(id=str(row), text=text) for row, text in enumerate(cells.texts) if text is not None)
-    asked = QuestionSet(
-        title=f"{source.name}: {cells.words}",
-        questions=tuple(questions),
+        split = pick("hf_split", request.hf_split, tuple(source.splits), SPLITS)
+        column = pick("hf_column", request.hf_column, column_names(source.splits[split], source.name, split), COLUMNS)
+        texts = read_texts(source.splits[split], column)
+    rows = f"the first {MAX_ROWS:,} rows" if len(texts) == MAX_ROWS else f"all {len(texts):,} rows"
+    num_empty = texts.count(None)
+    dropped = f" without {num_empty:,} that have no text of a user" if num_empty else ""
+    return ask_all(
+        request,
+        tokenizer,
+        [Question(id=str(row), text=text) for row, text in enumerate(texts) if text is not None],
+        title=f"{source.name}: split {split!r}, column {column!r}, {rows}{dropped}",
         source=source.described,
-        default_output_len=DEFAULT_OUTPUT_LEN,
+        output_len=DEFAULT_OUTPUT_LEN,
     )
-    return ask_all(request, tokenizer, asked)
 
 
-def read_cells(source: Source, request: WorkloadRequest) -> Cells:
-    split = pick("hf_split", request.hf_split, tuple(source.splits), SPLITS)
-    rows = source.splits[split]
+def column_names(rows: Rows, name: str, split: str) -> Sequence[str]:
     columns = rows.column_names or list(next(iter(rows), {}))  # some kinds of file are read before it is known
     if not columns:
-        raise AssetError(f"dataset_path {source.name}: split {split!r} has no rows")
-    column = pick("hf_column", request.hf_column, tuple(columns), COLUMNS)
-    values = (row[column] for row in islice(rows.select_columns([column]), MAX_ROWS))
-    return Cells(split=split, column=column, texts=read_texts(values, column))
+        raise AssetError(f"dataset_path {name}: split {split!r} has no rows")
+    return columns
 
 
-def pick(field: str, asked: str | None, found: Sequence[str], preferred: Sequence[str]) -> str:
-    """What was asked for, else the only one found, else the first preferred one. ValueError that lists those found."""
-    if asked is None and len(found) == 1:
-        return found[0]
-    if asked is None and (known := [name for name in preferred if name in found]):
-        return known[0]
-    if asked in found:
-        return str(asked)
-    wrong = f"{field} {asked!r} does not exist" if asked else f"{field} must be given"
-    raise AssetError(f"{wrong}; the data set has: {', '.join(found)}")
+def pick(field: str, name: str | None, available: Sequence[str], preferred: Sequence[str]) -> str:
+    """The name the user gave, else the only one there is, else the first preferred one. ValueError lists all."""
+    if name is None:
+        name = available[0] if len(available) == 1 else next((p for p in preferred if p in available), None)
+    if name in available:
+        return str(name)
+    wrong = f"{field} {name!r} does not exist" if name else f"{field} must be given"
+    raise AssetError(f"{wrong}; the data set has: {', '.join(available)}")
 
 
-def read_texts(values: Iterable[Json], column: str) -> tuple[str | None, ...]:
-    """What is asked of each cell. Raises ValueError where a cell can hold no prompt at all, a number for example."""
+def read_texts(rows: Rows, column: str) -> list[str | None]:
+    """The prompt in each cell, None where it has none. Raises ValueError for a cell that cannot hold one, a number for
+    example."""
     texts = []
-    for row, value in enumerate(values):
+    for number, row in enumerate(islice(rows.select_columns([column]), MAX_ROWS)):
+        value = row[column]
         if not isinstance(value, str | list | dict | None):
             raise AssetError(
-                f"hf_column {column!r}: row {row} holds {type(value).__name__}; "
+                f"hf_column {column!r}: row {number} holds {type(value).__name__}; "
                 "allowed: a text, a list of texts, or a conversation"
             )
         texts.append(first_user_text(value))
-    return tuple(texts)
+    return texts
 
 
 def first_user_text(value: Json) -> str | None:

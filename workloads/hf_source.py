@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, Union
 
-from specbench.workloads.assets.cache import cache_root, file_sha256
-from specbench.workloads.assets.errors import AssetError
+from specbench.workloads.assets.cache import AssetError, cache_root, file_sha256
 from specbench.workloads.assets.hub import Hub
 from specbench.workloads.assets.resolve import HUB_NAME, looks_like_file
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
+Rows: TypeAlias = Union["Dataset", "IterableDataset"]
 SAVED = ("state.json", "dataset_dict.json")  # what `save_to_disk` leaves of one split, of several
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """``name`` is for the rule, subset included; ``described`` says where the bytes are, for ``Workload.source``.
-
-    ``splits`` holds a ``Dataset`` or an ``IterableDataset`` by the split's name.
-    """
+    """``name`` is for the rule, subset included; ``described`` says where the bytes are, for ``Workload.source``."""
 
     name: str
     described: str
-    splits: Mapping[str, Dataset | IterableDataset]
+    splits: Mapping[str, Rows]
 
 
 def open_source(text: str, subset: str | None) -> Source:
@@ -54,54 +49,44 @@ def open_source(text: str, subset: str | None) -> Source:
     return Source(name=name, described=f"hub:{text}@{commit}", splits=load_splits(text, subset, revision=commit))
 
 
-def open_directory(path: Path, subset: str | None) -> Mapping[str, Dataset | IterableDataset]:
+def open_directory(path: Path, subset: str | None) -> Mapping[str, Rows]:
     from datasets import DatasetDict, load_from_disk
 
     if not any((path / name).is_file() for name in SAVED):
         return load_splits(str(path.resolve()), subset)
     if subset is not None:
         raise AssetError(f"hf_subset {subset!r} does not exist; {path} was saved by save_to_disk and has no subsets")
-    with readable(str(path)):
-        saved = load_from_disk(str(path))
+    saved = load_from_disk(str(path))
     return saved if isinstance(saved, DatasetDict) else {str(saved.split or "train"): saved}
 
 
-def load_splits(where: str, subset: str | None, **which: str) -> Mapping[str, Dataset | IterableDataset]:
+def load_splits(where: str, subset: str | None, **which: str) -> Mapping[str, Rows]:
     from datasets import get_dataset_config_names, load_dataset
 
-    # Before 4.0 of `datasets`, which dropped scripts, it asks on the terminal where this is not said.
-    load, names_of = load_dataset, get_dataset_config_names
-    if "trust_remote_code" in inspect.signature(load_dataset).parameters:
-        load = functools.partial(load_dataset, trust_remote_code=False)
-        names_of = functools.partial(get_dataset_config_names, trust_remote_code=False)
-    with readable(where):
-        try:
-            locks = str(cache_root() / "derived")  # all that streaming keeps there
-            return load(where, subset, streaming=True, cache_dir=locks, **which)
-        except ValueError:
-            names = names_of(where, **which)
-            if subset in names or (subset is None and len(names) == 1):
-                raise
-            wrong = f"hf_subset {subset!r} does not exist" if subset else "hf_subset must be given"
-            raise AssetError(f"{wrong}; {where} has: {', '.join(names)}") from None
+    try:
+        locks = str(cache_root() / "derived")  # all that streaming keeps there
+        return load_dataset(where, subset, streaming=True, cache_dir=locks, **which)
+    except ValueError:
+        names = get_dataset_config_names(where, **which)
+        if subset in names or (subset is None and len(names) == 1):
+            raise
+        wrong = f"hf_subset {subset!r} does not exist" if subset else "hf_subset must be given"
+        raise AssetError(f"{wrong}; {where} has: {', '.join(names)}") from None
 
 
 @contextmanager
 def readable(where: str) -> Iterator[None]:
-    """Whatever `datasets` raises becomes one line that names the data set."""
+    """Turns every exception of `datasets`, the hub's client and pyarrow into one line that names the data set."""
     try:
         yield
     except AssetError:
         raise
     except StopIteration as error:  # of an empty file
         raise AssetError(f"dataset_path {where} has no rows") from error
-    except Exception as error:  # `datasets`, the hub's client and pyarrow raise what they like; none of it is ours
-        raise AssetError(f"dataset_path {where} cannot be read: {one_line(error)}") from error
-
-
-def one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else f"{text[:300]}..."
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        text = text if len(text) <= 300 else f"{text[:300]}..."
+        raise AssetError(f"dataset_path {where} cannot be read: {text}") from error
 
 
 @contextmanager

@@ -1,17 +1,18 @@
-"""Question sets, asked as one chat message each: GSM8K's plan, and the first turns of MT-Bench and HumanEval.
+"""Question sets, one chat message per question: GSM8K, HumanEval and the first turns of MT-Bench.
 
-A question set is shuffled by seed, templated, and filtered by one rule only: prompt plus output limit must fit.
+A question set is shuffled by seed and templated. Its only filter: prompt plus output limit must fit the model.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
-from specbench.workloads.records import read_records, text_field
+from specbench.workloads.records import question_record, read_records, text_field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,67 +25,80 @@ class Question:
     reference: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuestionSet:
-    """Questions with the words for their rule. ``default_output_len`` is used unless the user gives ``output_len``."""
+def ask_all(
+    request: WorkloadRequest,
+    tokenizer: Tokenizer,
+    questions: Iterable[Question],
+    *,
+    title: str,
+    source: str,
+    output_len: int,
+    synthetic: bool = False,
+) -> Workload:
+    """The first ``num_prompts`` questions that fit the model with their output limit, after a seeded shuffle.
 
-    title: str
-    questions: tuple[Question, ...]
-    source: str
-    default_output_len: int
-    synthetic: bool = False
-
-
-def ask_all(request: WorkloadRequest, tokenizer: Tokenizer, asked: QuestionSet) -> Workload:
-    """The first ``num_prompts`` questions, after a seeded shuffle, that fit the model with their output limit."""
-    max_tokens = request.output_len or asked.default_output_len
-    order = list(asked.questions)
+    ``output_len`` is the limit unless the user gives one; ``title`` opens the rule.
+    """
+    max_tokens = request.output_len or output_len
+    order = list(questions)
     random.Random(request.seed).shuffle(order)
     prompts: list[Prompt] = []
     num_longer = 0
-    for question in order:
-        token_ids = tuple(tokenizer.apply_chat_template([{"role": "user", "content": question.text}]))
-        if len(token_ids) + max_tokens <= request.max_model_len:
-            prompts.append(as_prompt(question, token_ids, max_tokens))
-        else:
+    for q in order:
+        token_ids = tuple(tokenizer.apply_chat_template([{"role": "user", "content": q.text}]))
+        if len(token_ids) + max_tokens > request.max_model_len:
             num_longer += 1
+            continue
+        prompts.append(
+            Prompt(
+                id=q.id,
+                token_ids=token_ids,
+                max_tokens=max_tokens,
+                text=q.text,
+                category=q.category,
+                reference=q.reference,
+            )
+        )
         if len(prompts) == request.num_prompts:
             break
     dropped = f" ({num_longer} longer dropped on the way)" if num_longer else ""
     rule = (
-        f"{asked.title}; one user message each, chat template applied; up to {max_tokens} output tokens; "
+        f"{title}; one user message each, chat template applied; up to {max_tokens} output tokens; "
         f"prompt + output <= {request.max_model_len}{dropped}; shuffled with seed {request.seed}"
     )
     require_enough(request.name, wanted=request.num_prompts, available=len(prompts), rule=rule)
-    return Workload(
-        name=request.name, prompts=tuple(prompts), rule=rule, source=asked.source, synthetic=asked.synthetic
-    )
+    return Workload(name=request.name, prompts=tuple(prompts), rule=rule, source=source, synthetic=synthetic)
 
 
-def as_prompt(question: Question, token_ids: tuple[int, ...], max_tokens: int) -> Prompt:
-    return Prompt(
-        id=question.id,
-        token_ids=token_ids,
-        max_tokens=max_tokens,
-        text=question.text,
-        category=question.category,
-        reference=question.reference,
-    )
+def load_gsm8k(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
+    """The test split (``gsm8k``) or the train split (``gsm8k-train``), zero-shot. Reference solutions take about 200
+    tokens."""
+    asset = resolve(request.path or request.name)
+    title = f"GSM8K ({asset.name}): questions as they stand, zero-shot"
+    return ask_all(request, tokenizer, read_gsm8k(asset.path), title=title, source=asset.source, output_len=256)
+
+
+def read_gsm8k(path: Path) -> list[Question]:
+    """Questions in file order: published JSON lines or parquet, or evaluation requests that hold them in ``doc``."""
+    return [
+        Question(
+            id=f"{number - 1}",
+            text=text_field(question_record(record), "question", f"{path}:{number}"),
+            category="math",
+            reference=text_field(question_record(record), "answer", f"{path}:{number}"),
+        )
+        for number, record in read_records(path)
+    ]
 
 
 def load_mt_bench(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     """MT-Bench's first turns; 1,024 output tokens unless ``output_len`` says otherwise, as FastChat generates them."""
     asset = resolve(request.path or "mt-bench")
-    asked = QuestionSet(
-        title="MT-Bench: the first turn of each question",
-        questions=read_turns(asset.path),
-        source=asset.source,
-        default_output_len=1024,
-    )
-    return ask_all(request, tokenizer, asked)
+    title = "MT-Bench: the first turn of each question"
+    return ask_all(request, tokenizer, read_turns(asset.path), title=title, source=asset.source, output_len=1024)
 
 
-def read_turns(path: Path) -> tuple[Question, ...]:
+def read_turns(path: Path) -> list[Question]:
     """Questions of a file in the format of MT-Bench and Spec-Bench: ``question_id``, ``category``, ``turns``."""
     questions = []
     for number, record in read_records(path):
@@ -93,28 +107,20 @@ def read_turns(path: Path) -> tuple[Question, ...]:
             raise ValueError(f"{path}:{number}: field 'turns' must be a list of strings with at least one")
         name = str(record.get("question_id", number))
         questions.append(Question(id=name, text=turns[0], category=str(record.get("category", ""))))
-    return tuple(questions)
+    return questions
 
 
 def load_humaneval(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
-    """HumanEval's function heads, sent as they stand; 512 output tokens unless ``output_len`` says otherwise."""
+    """HumanEval's function heads as they are; 512 output tokens unless ``output_len`` says otherwise."""
     asset = resolve(request.path or "humaneval")
-    asked = QuestionSet(
-        title="HumanEval: the function's head and docstring as they stand, no instruction around them",
-        questions=read_humaneval(asset.path),
-        source=asset.source,
-        default_output_len=512,
-    )
-    return ask_all(request, tokenizer, asked)
-
-
-def read_humaneval(path: Path) -> tuple[Question, ...]:
-    return tuple(
+    title = "HumanEval: the function's head and docstring as they stand, no instruction around them"
+    questions = [
         Question(
-            id=text_field(record, "task_id", f"{path}:{number}"),
-            text=text_field(record, "prompt", f"{path}:{number}"),
+            id=text_field(record, "task_id", f"{asset.path}:{number}"),
+            text=text_field(record, "prompt", f"{asset.path}:{number}"),
             category="coding",
             reference=str(record.get("canonical_solution", "")),
         )
-        for number, record in read_records(path)
-    )
+        for number, record in read_records(asset.path)
+    ]
+    return ask_all(request, tokenizer, questions, title=title, source=asset.source, output_len=512)

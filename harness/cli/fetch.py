@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from specbench.workloads.assets.cache import cache_root
+from specbench.workloads.assets.cache import AssetError, cache_root
 from specbench.workloads.assets.hub import Hub
-from specbench.workloads.assets.resolve import AssetError, is_cached, resolve
+from specbench.workloads.assets.resolve import is_cached, resolve
 from specbench.workloads.assets.table import ASSETS, Asset, find_asset
 
 from .progress import RunProgress

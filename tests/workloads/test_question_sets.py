@@ -10,7 +10,7 @@ import zipfile
 import pytest
 from workloads.fakes import CharTokenizer, write_jsonl
 
-from specbench.workloads import gsm8k, gsm_symbolic, questions
+from specbench.workloads import gsm_symbolic, questions
 from specbench.workloads.base import WorkloadRequest
 
 TOKENIZER = CharTokenizer()
@@ -25,13 +25,13 @@ def test_gsm8k_reads_the_published_form_and_evaluation_requests(tmp_path):
     plain = write_jsonl(tmp_path / "g.jsonl", ROWS)
     packed = tmp_path / "requests.jsonl.gz"
     packed.write_bytes(gzip.compress("".join(json.dumps({"doc": row, "request": {}}) + "\n" for row in ROWS).encode()))
-    one = gsm8k.load(request("gsm8k", plain), TOKENIZER)
-    other = gsm8k.load(request("gsm8k", packed), TOKENIZER)
+    one = questions.load_gsm8k(request("gsm8k", plain), TOKENIZER)
+    other = questions.load_gsm8k(request("gsm8k", packed), TOKENIZER)
     assert one.prompts == other.prompts
     prompt = one.prompts[0]
     assert prompt.text == ROWS[int(prompt.id)]["question"]
     assert prompt.reference == ROWS[int(prompt.id)]["answer"]
-    assert prompt.max_tokens == gsm8k.DEFAULT_OUTPUT_LEN
+    assert prompt.max_tokens == 256
     assert not one.synthetic and "seed 42" in one.rule
 
 
@@ -40,21 +40,21 @@ def test_gsm8k_names_the_field_that_is_missing(tmp_path):
     with pytest.raises(
         ValueError, match=r"g\.jsonl:2: field 'answer' is NoneType, expected a string; it has: question"
     ):
-        gsm8k.load(request("gsm8k", path), TOKENIZER)
+        questions.load_gsm8k(request("gsm8k", path), TOKENIZER)
 
 
 def test_question_sets_are_seeded_and_filtered_by_length_only(tmp_path):
     rows = [*ROWS, {"question": "x" * 300, "answer": "long"}]
     path = write_jsonl(tmp_path / "g.jsonl", rows)
     small = {"max_model_len": 100, "output_len": 50}
-    workload = gsm8k.load(request("gsm8k", path, 20, **small), TOKENIZER)
+    workload = questions.load_gsm8k(request("gsm8k", path, 20, **small), TOKENIZER)
     assert sorted(int(prompt.id) for prompt in workload.prompts) == list(range(20))
     assert {prompt.max_tokens for prompt in workload.prompts} == {50}
     with pytest.raises(ValueError, match="num_prompts is 21, but gsm8k has 20 that pass its rule"):
-        gsm8k.load(request("gsm8k", path, 21, **small), TOKENIZER)
-    other = gsm8k.load(request("gsm8k", path, 20, seed=1, **small), TOKENIZER)
+        questions.load_gsm8k(request("gsm8k", path, 21, **small), TOKENIZER)
+    other = questions.load_gsm8k(request("gsm8k", path, 20, seed=1, **small), TOKENIZER)
     assert other.sha256 != workload.sha256
-    prefix = gsm8k.load(request("gsm8k", path, 5, **small), TOKENIZER)
+    prefix = questions.load_gsm8k(request("gsm8k", path, 5, **small), TOKENIZER)
     assert prefix.prompts == workload.prompts[:5]
 
 

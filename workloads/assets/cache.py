@@ -1,6 +1,6 @@
 """Files on disk that can be trusted: atomic writes, hashes, free space, and what the cache holds.
 
-Layout below :func:`cache_root`: ``assets/<name>/`` one finished asset with its ``asset.json``; ``parts/<name>/`` pieces
+Layout below :func:`cache_root`: ``assets/<name>/`` one finished asset with its ``asset.json``; ``parts/<name>/`` wheels
 of an unfinished one; ``models/`` converted checkpoints; ``derived/`` compact forms of data sets; ``hashes/`` hashes of
 large files, so that they are read once.
 """
@@ -8,24 +8,26 @@ large files, so that they are read once.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from specbench.workloads.assets.errors import AssetError
+import msgspec
 
 Progress = Callable[[str, int, int], None]  # (label, bytes done, bytes in all)
 
 CHUNK_BYTES = 1 << 20
 MEMO_FROM_BYTES = 64 << 20  # smaller files are hashed again in less time than it takes to care
 SPARE_BYTES = 64 << 20  # left free on the disk beyond what a download needs
+
+
+class AssetError(ValueError):
+    """An asset could not be had. The message is one line: what was tried, and what is allowed or what to do."""
 
 
 def cache_root() -> Path:
@@ -93,8 +95,7 @@ def directory_sha256(directory: Path) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """``asset.json``, written last: an asset directory without it does not count."""
 
     name: str
@@ -114,8 +115,8 @@ def read_manifest(name: str) -> Manifest | None:
     if not path.is_file():
         return None
     try:
-        manifest = Manifest(**json.loads(path.read_text()))
-    except (TypeError, ValueError) as error:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except msgspec.DecodeError as error:
         raise AssetError(f"{path} is damaged ({error}); delete {path.parent} and fetch {name} again") from error
     payload = path.parent / manifest.file
     whole = payload.is_file() and payload.stat().st_size == manifest.size_bytes
@@ -124,4 +125,4 @@ def read_manifest(name: str) -> Manifest | None:
 
 def write_manifest(manifest: Manifest) -> None:
     with atomic_file(asset_dir(manifest.name) / "asset.json") as file:
-        file.write(json.dumps(asdict(manifest), indent=2).encode() + b"\n")
+        file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,37 +24,13 @@ from specbench.workloads.assets.gguf_tokenizer import write_tokenizer
 CONVERTER_VERSION = 1
 MARKER = "specbench-converted.json"  # written last: a directory without it is not a finished conversion
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Architecture:
-    """How one GGUF architecture is spelt in Hugging Face's terms."""
-
-    model_type: str
-    class_name: str
-    permuted_qk: bool
-    extra_config: tuple[tuple[str, Any], ...] = ()
-
-
-ARCHITECTURES = {
-    "llama": Architecture(
-        model_type="llama",
-        class_name="LlamaForCausalLM",
-        permuted_qk=True,
-        extra_config=(("attention_bias", False), ("mlp_bias", False)),
-    ),
-    "qwen2": Architecture(
-        model_type="qwen2",
-        class_name="Qwen2ForCausalLM",
-        permuted_qk=False,
-        extra_config=(("use_sliding_window", False),),
-    ),
-    "qwen3": Architecture(
-        model_type="qwen3",
-        class_name="Qwen3ForCausalLM",
-        permuted_qk=False,
-        extra_config=(("attention_bias", False), ("use_sliding_window", False)),
-    ),
+# What config.json says beyond the file's own values, by GGUF architecture; its name is the model_type too.
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "llama": {"architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "use_sliding_window": False},
 }
+PERMUTED_QK = "llama"
 
 TOP_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -145,11 +120,11 @@ class GgufMetadata:
     def __init__(self, reader: Any, source: Path) -> None:
         self.source = source
         self.fields = {key: field.contents() for key, field in reader.fields.items()}
-        name = self.fields.get("general.architecture")
-        if name not in ARCHITECTURES:
-            raise ValueError(f"{source}: GGUF architecture is {name!r}; allowed: {', '.join(ARCHITECTURES)}")
-        self.name = name
-        self.architecture = ARCHITECTURES[name]
+        self.architecture = self.fields.get("general.architecture")
+        if self.architecture not in ARCHITECTURES:
+            raise ValueError(
+                f"{source}: GGUF architecture is {self.architecture!r}; allowed: {', '.join(ARCHITECTURES)}"
+            )
         if any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors):
             raise ValueError(
                 f"{source}: scaled rotary embeddings (rope_freqs) in GGUF are not read; use the HF directory"
@@ -157,9 +132,9 @@ class GgufMetadata:
 
     def arch(self, key: str, default: Any = None) -> Any:
         """The architecture's own value, for example ``arch("block_count")`` for ``llama.block_count``."""
-        value = self.fields.get(f"{self.name}.{key}", default)
+        value = self.fields.get(f"{self.architecture}.{key}", default)
         if value is None:
-            raise ValueError(f"{self.source}: GGUF key {self.name}.{key} is missing")
+            raise ValueError(f"{self.source}: GGUF key {self.architecture}.{key} is missing")
         return value
 
     @property
@@ -177,7 +152,7 @@ class GgufMetadata:
 
 def write_config(directory: Path, meta: GgufMetadata, *, tied: bool) -> None:
     """config.json and generation_config.json."""
-    scaling = meta.fields.get(f"{meta.name}.rope.scaling.type", "none")
+    scaling = meta.arch("rope.scaling.type", "none")
     if scaling != "none":
         raise ValueError(f"{meta.source}: rope scaling {scaling!r} in GGUF is not read; allowed: none")
     special = {
@@ -187,8 +162,7 @@ def write_config(directory: Path, meta: GgufMetadata, *, tied: bool) -> None:
     }
     eos_ids = find_eos_ids(meta.fields)
     config = {
-        "architectures": [meta.architecture.class_name],
-        "model_type": meta.architecture.model_type,
+        "model_type": meta.architecture,
         "vocab_size": len(meta.fields["tokenizer.ggml.tokens"]),
         "hidden_size": meta.arch("embedding_length"),
         "intermediate_size": meta.arch("feed_forward_length"),
@@ -205,7 +179,7 @@ def write_config(directory: Path, meta: GgufMetadata, *, tied: bool) -> None:
         "torch_dtype": "bfloat16",
         "eos_token_id": eos_ids[0],
         **special,
-        **dict(meta.architecture.extra_config),
+        **ARCHITECTURES[meta.architecture],
     }
     generation = {"do_sample": False, "eos_token_id": eos_ids, **special}
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -237,10 +211,9 @@ def write_weights(directory: Path, reader: Any, meta: GgufMetadata) -> None:
     weights = {}
     for name, tensor in zip(names, reader.tensors, strict=True):
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
-        if meta.architecture.permuted_qk and ".attn_q." in tensor.name:
-            values = unpermute(values, meta.num_heads)
-        elif meta.architecture.permuted_qk and ".attn_k." in tensor.name:
-            values = unpermute(values, meta.num_kv_heads)
+        heads = {"attn_q": meta.num_heads, "attn_k": meta.num_kv_heads}.get(tensor.name.split(".")[-2])
+        if heads is not None and meta.architecture == PERMUTED_QK:
+            values = unpermute(values, heads)
         weights[name] = torch.from_numpy(np.array(values)).to(torch.bfloat16)
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from specbench.workloads.assets.cache import require_free_disk
-from specbench.workloads.assets.errors import AssetError
+from specbench.workloads.assets.cache import AssetError, require_free_disk
 from specbench.workloads.assets.table import HubSource
 
 PROBE_TIMEOUT_S = 3.0
@@ -90,11 +89,12 @@ class Hub:
     def _model_files(self, repo: str) -> list[str]:
         """A model's files worth having: no subfolders (other formats), no .bin beside safetensors."""
         from huggingface_hub import HfApi
+        from huggingface_hub.constants import HF_HUB_CACHE
 
         infos = HfApi().model_info(repo, files_metadata=True, timeout=ANSWER_TIMEOUT_S).siblings or []
         sizes = {info.rfilename: info.size or 0 for info in infos}
         chosen = choose_model_files(list(sizes))
-        require_free_disk(hub_cache(), sum(sizes[name] for name in chosen), repo)
+        require_free_disk(Path(HF_HUB_CACHE), sum(sizes[name] for name in chosen), repo)
         return chosen
 
 
@@ -117,12 +117,6 @@ def is_whole_model(directory: Path) -> bool:
         if shards and all((directory / shard).is_file() for shard in shards):
             return True
     return not indexes and any(path.suffix in WEIGHT_SUFFIXES for path in directory.iterdir())
-
-
-def hub_cache() -> Path:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return Path(HF_HUB_CACHE)
 
 
 def probe(endpoint: str) -> str:

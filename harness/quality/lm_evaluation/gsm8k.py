@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from specbench.harness.store.evaluation_record import Gsm8kRows
-from specbench.workloads.assets.cache import Progress
-from specbench.workloads.assets.resolve import AssetError, ResolvedAsset, resolve
-from specbench.workloads.gsm8k import read_gsm8k
+from specbench.workloads.assets.cache import AssetError, Progress
+from specbench.workloads.assets.resolve import ResolvedAsset, resolve
+from specbench.workloads.questions import read_gsm8k
 
 if TYPE_CHECKING:
     from datasets import Dataset
