@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import typer
+
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import AbOptions
 
 from .derived import takes_options, typed_command
-from .ending import end
+from .output import end, print_json, print_tables, say_if_interrupted
+
+if TYPE_CHECKING:
+    from specbench.harness.store.ab_judgement import Judgement
+    from specbench.harness.store.run_directory import RunDirectory
 
 
 @takes_options
@@ -32,13 +41,40 @@ def ab(options: AbOptions, words: list[str]) -> None:
 
       specbench ab -A ref:main -B ref:my-branch -s eagle:k=4 --blocks 10 --strict
     """
-    from specbench.harness.experiments.ab import experiment
+    from specbench.harness.experiments.ab import RESUME, experiment
+    from specbench.harness.experiments.session import INTERRUPTED
+    from specbench.harness.judge.ab_verdict import exit_code
+    from specbench.reports.experiments.verdict_table import verdict_table
 
-    from .ab_output import print_verdict
     from .progress import RunProgress
 
     if options.resume is None and not any((options.a, options.b, options.ref_a, options.ref_b)):
         raise ValueError("a: name the sides with -A and -B, as -A eagle:k=2 -B eagle:k=4; for A/A use specbench power")
     with RunProgress(options.quiet) as progress:
         directory = experiment(options, words, options.blocks, typed_command(), progress)
-    end(print_verdict(directory, options.format, strict=options.strict))
+    record, status = judge_and_write(directory), directory.record.status
+    if options.format == "json":
+        print_json(record)
+    else:
+        print_tables(verdict_table(record))
+        typer.echo(f"run directory: {directory.path}")
+    say_if_interrupted(status, directory.path, RESUME)
+    end(ExitCode.INTERRUPTED if status == INTERRUPTED else exit_code(record, strict=options.strict))
+
+
+def judge_and_write(directory: RunDirectory) -> Judgement:
+    """Judges a stored experiment; writes ab.json, ab.md and the reports of every run."""
+    from specbench.harness.judge.ab_verdict import judge
+    from specbench.harness.store.ab_judgement import AB_FILE
+    from specbench.harness.store.codec import write_document
+    from specbench.harness.store.files import write_atomically
+    from specbench.reports.experiments.verdict_table import verdict_table
+    from specbench.reports.run.run_report import write_reports
+    from specbench.reports.table import markdown_result
+
+    record = judge(directory)
+    write_document(directory.path / AB_FILE, record)
+    text = markdown_result(verdict_table(record))
+    write_atomically(directory.path / "ab.md", lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_reports(directory)
+    return record

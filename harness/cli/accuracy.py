@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import typer
+
 from specbench.harness.spec.commands import AccuracyOptions
 
 from .derived import takes_options, typed_command
-from .ending import end
+from .output import end, print_tables, say_if_interrupted
 
 
 @takes_options
@@ -25,11 +27,17 @@ def accuracy(options: AccuracyOptions) -> None:
     from specbench.harness.quality.lm_evaluation.tasks import require_lm_eval
 
     require_lm_eval()
-    from specbench.harness.experiments.accuracy import evaluation
+    from specbench.harness.experiments.accuracy import RESUME, evaluation, exit_code
+    from specbench.reports.run.accuracy_table import accuracy_tables
+    from specbench.reports.run.run_report import write_reports
+    from specbench.reports.run.view import view_run
 
-    from .accuracy_output import print_evaluation
     from .progress import RunProgress
 
     with RunProgress(options.quiet) as progress:
         directory = evaluation(options, typed_command(), progress)
-    end(print_evaluation(directory))
+    write_reports(directory)
+    print_tables(*accuracy_tables(view_run(directory)))
+    typer.echo(f"run directory: {directory.path}")
+    say_if_interrupted(directory.record.status, directory.path, RESUME, kept="outputs")
+    end(exit_code(directory))

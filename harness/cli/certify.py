@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import typer
+
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import CertifyOptions
 
 from .derived import takes_options, typed_command
-from .ending import end
+from .output import end, print_json, say_if_interrupted
 
 
 @takes_options
@@ -27,11 +30,27 @@ def certify(options: CertifyOptions) -> None:
 
       specbench certify --run runs/20260101T000000Z-run-1a2b3c4d
     """
-    from specbench.harness.experiments.certify import certificate
+    from specbench.harness.experiments.certify import RESUME, certificate
+    from specbench.harness.experiments.session import INTERRUPTED
+    from specbench.harness.store.files import write_atomically
+    from specbench.reports.experiments.certificate import certificate_table
+    from specbench.reports.experiments.certificate_marks import all_passed, read_certificate
+    from specbench.reports.table import markdown_result, plain_result
 
-    from .certify_output import print_certificate
     from .progress import RunProgress
 
     with RunProgress(options.quiet) as progress:
         directory, is_whole = certificate(options, typed_command(), progress)
-    end(print_certificate(directory, options.format, is_whole=is_whole))
+    stored = read_certificate(directory.path)
+    if stored is not None:
+        table = certificate_table(stored)
+        text = markdown_result(table)
+        write_atomically(directory.path / "certificate.md", lambda path: path.write_text(text, encoding="utf-8"))
+        if options.format == "json":
+            print_json(stored)
+        else:
+            typer.echo(f"{plain_result(table)}\nrun directory: {directory.path}")
+    if not is_whole:
+        say_if_interrupted(INTERRUPTED, directory.path, RESUME, kept="judged arms")
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    end(ExitCode.PASSED if stored is not None and all_passed(stored) else ExitCode.WRONG)

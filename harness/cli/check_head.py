@@ -13,7 +13,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import CheckHeadOptions
 
 from .derived import takes_options
-from .ending import end
+from .output import end
 
 if TYPE_CHECKING:
     from specbench.harness.training.check import HeadReport

@@ -11,7 +11,7 @@ import typer
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.text import parse_effect
 
-from .formats import format_option
+from .output import format_option
 
 if TYPE_CHECKING:
     from specbench.harness.judge.comparison import ComparedRuns

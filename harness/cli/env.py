@@ -11,7 +11,7 @@ import typer
 
 from specbench.workloads.json_values import JsonObject
 
-from .formats import format_option
+from .output import format_option
 
 
 def env(format: Annotated[str, format_option("table", "json")] = "table") -> None:

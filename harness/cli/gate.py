@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .formats import format_option
+from .output import format_option
 
 if TYPE_CHECKING:
     from specbench.harness.judge.gate_result import GateReport

@@ -12,7 +12,7 @@ from specbench.harness.text import parse_effect
 from specbench.workloads.json_values import JsonObject
 
 from .derived import Command
-from .formats import format_option
+from .output import format_option
 
 if TYPE_CHECKING:
     from specbench.harness.judge.history.points import Series

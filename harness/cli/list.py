@@ -17,7 +17,7 @@ from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices,
 from specbench.harness.spec.plans import PARTS, PLANS
 from specbench.harness.spec.recipe_files import base_summaries, recipe_summaries
 
-from .formats import format_option
+from .output import format_option
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import typer
+
+from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import PowerOptions
 
+from .ab import judge_and_write
 from .derived import takes_options, typed_command
-from .ending import end
+from .output import end, print_json, print_tables, say_if_interrupted
 
 
 @takes_options
@@ -25,19 +31,38 @@ def power(options: PowerOptions, words: list[str]) -> None:
 
       specbench power
     """
-    from specbench.harness.experiments.ab import experiment
-    from specbench.harness.experiments.power import check_is_aa, stored_floor
+    from specbench.harness.experiments.ab import RESUME, experiment
+    from specbench.harness.experiments.power import check_is_aa, learn_floor, stored_floor
+    from specbench.harness.experiments.session import INTERRUPTED
 
-    from .ab_output import print_floor, print_learnt_floor
     from .progress import RunProgress
 
     if options.resume is not None:
         check_is_aa(options.resume)
     elif options.aa is None:
-        print_floor(stored_floor(words), options.format)
+        _print(stored_floor(words), options.format)
         return
     elif options.aa < 2:
         raise ValueError(f"aa: {options.aa} is not allowed; must be >= 2 (10 or more tell well)")
     with RunProgress(options.quiet) as progress:
         directory = experiment(options, words, options.aa or 0, typed_command(), progress)
-    end(print_learnt_floor(directory, options.format))
+    record = judge_and_write(directory)
+    say_if_interrupted(directory.record.status, directory.path, RESUME)
+    if directory.record.status == INTERRUPTED:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    floor, stored = learn_floor(record, directory)
+    _print(floor, options.format)
+    outcome = (
+        f"stored in {stored}" if stored else "the A/A is invalid and is not stored; see ab.md in the run directory"
+    )
+    typer.echo(f"specbench: {outcome}\nspecbench: run directory: {directory.path}", err=True)
+    end(ExitCode.PASSED if stored else ExitCode.INVALID)
+
+
+def _print(floor: dict[str, Any], format: str) -> None:
+    from specbench.reports.experiments.noise_table import noise_table
+
+    if format == "json":
+        print_json(floor)
+    else:
+        print_tables(noise_table(floor))

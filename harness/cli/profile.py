@@ -10,7 +10,7 @@ import typer
 from specbench.harness.spec.commands import ProfileOptions
 
 from .derived import Command
-from .formats import format_option
+from .output import format_option
 from .profile_run import profile_run
 
 FORMATS = ("table", "md", "json", "html")

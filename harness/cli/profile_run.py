@@ -7,7 +7,7 @@ import typer
 from specbench.harness.spec.commands import ProfileOptions
 
 from .derived import takes_options, typed_command
-from .ending import end
+from .output import end
 from .run import check_recipe
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
 from specbench.harness.spec.options import RunOptions
 
 from .derived import takes_options, typed_command
-from .ending import end
+from .output import end, say_if_interrupted
+
+if TYPE_CHECKING:
+    from specbench.reports.run.view import RunView
 
 
 @takes_options
@@ -36,21 +45,39 @@ def run(options: RunOptions) -> None:
 
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """
-    from specbench.harness.experiments.run import runs
+    from specbench.harness.experiments.run import RESUME, exit_code, runs
+    from specbench.reports.run.run_report import write_reports
+    from specbench.reports.run.view import view_run
+    from specbench.reports.table import print_joined
 
     from .progress import RunProgress
-    from .run_output import print_batch_sizes, print_run
 
     check_recipe(options)
-    directories, codes = [], []
+    views, codes = [], []
     with RunProgress(options.quiet) as progress:
         for directory in runs(options, typed_command(), progress):
             with progress.paused():
-                directories.append(directory)
-                codes.append(print_run(directory, options.format))
-    if len(directories) > 1 and options.format == "table":
-        print_batch_sizes(directories)
+                write_reports(directory)
+                views.append(view_run(directory))
+                codes.append(exit_code(directory))
+                print_view(views[-1], options.format)
+                if options.format == "table":
+                    typer.echo(f"run directory: {directory.path}")
+                say_if_interrupted(directory.record.status, directory.path, RESUME)
+    if len(views) > 1 and options.format == "table":
+        print_joined(views, Console())
     end(max(codes))
+
+
+def print_view(view: RunView, format: str) -> None:
+    """The comparison of a run, as a table or as JSON."""
+    from specbench.reports.run.json_report import json_text
+    from specbench.reports.table import print_comparison
+
+    if format == "json":
+        sys.stdout.write(json_text(view))
+    else:
+        print_comparison(view, Console())
 
 
 def check_recipe(options: RunOptions) -> None:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from .formats import format_option
+from .output import format_option
+from .run import print_view
 
 
 def show(
@@ -41,21 +42,13 @@ def show(
         return
     directory = RunDirectory.open(run)
     view = view_run(directory)
-    if format == "json":
-        from specbench.reports.run.json_report import json_text
-
-        sys.stdout.write(json_text(view))
-    elif format == "md":
+    if format == "md":
         from specbench.reports.markdown import markdown_report
 
         pictures = [path.as_posix() for path in sorted((directory.path / "plots").glob("*.png"))]
         sys.stdout.write(markdown_report(view, pictures))
     else:
-        from rich.console import Console
-
-        from specbench.reports.table import print_comparison
-
-        print_comparison(view, Console())
+        print_view(view, format)
     if write:
         from specbench.reports.run.run_report import write_reports
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench.harness.spec.commands import SweepOptions
 
 from .derived import takes_options, typed_command
-from .ending import end
+from .output import end
 
 
 @takes_options

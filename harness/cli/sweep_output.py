@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.sweep import RESUME, SweepPlan, exit_code
 from specbench.harness.judge.sweep_figures import sweep_record
-from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.reports.experiments.crossover_table import crossover_tables, plan_table
 from specbench.reports.experiments.sweep_report import markdown_sweep, write_sweep_reports
 from specbench.reports.run.run_report import write_reports
-from specbench.reports.table import print_result
 
-from .ending import say_if_interrupted
+from .output import print_json, print_tables, say_if_interrupted
 
 
 def print_plan(plan: SweepPlan, format: str) -> None:
@@ -34,9 +30,9 @@ def print_plan(plan: SweepPlan, format: str) -> None:
         "notes": list(plan.grid.notes),
     }
     if format == "json":
-        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
+        print_json(record)
     else:
-        print_result(plan_table(record), Console())
+        print_tables(plan_table(record))
 
 
 def report_point(run: RunDirectory) -> None:
@@ -70,7 +66,6 @@ def show_sweep(path: Path, format: str, *, write: bool) -> None:
 
 def _print(record: dict[str, Any], format: str) -> None:
     if format == "json":
-        sys.stdout.write(json.dumps(to_plain(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-        return
-    for table in crossover_tables(record):
-        print_result(table, Console())
+        print_json(record)
+    else:
+        print_tables(*crossover_tables(record))

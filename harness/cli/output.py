@@ -1,0 +1,60 @@
+"""What commands share in printing a result: `--format`, JSON, tables, the last hint on stderr, the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from typer.models import OptionInfo
+
+from specbench.harness.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from specbench.harness.experiments.session import Resume
+    from specbench.reports.run.result_table import ResultTable
+
+
+def format_option(*allowed: str, default: str = "") -> OptionInfo:
+    """typer's option for the formats that a command can print. ValueError for another."""
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in allowed:
+            raise ValueError(f"format: {value!r} is not known; allowed: {', '.join(allowed)}")
+        return value
+
+    return typer.Option(
+        "--format", "-f", help=", ".join(allowed) + (f". Default: {default}." if default else "."), callback=check
+    )
+
+
+def print_json(record: object) -> None:
+    """On stdout, as strict JSON."""
+    from specbench.harness.store.files import to_plain
+
+    sys.stdout.write(json.dumps(to_plain(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_tables(*tables: ResultTable) -> None:
+    from rich.console import Console
+
+    from specbench.reports.table import print_result
+
+    for table in tables:
+        print_result(table, Console())
+
+
+def say_if_interrupted(status: str, path: Path, resume: Resume, kept: str = "measured blocks") -> None:
+    """How to resume, as the last line on stderr."""
+    from specbench.harness.experiments.session import INTERRUPTED
+
+    sys.stdout.flush()
+    if status == INTERRUPTED:
+        typer.echo(f"specbench: interrupted; {kept} are kept. Go on with: {resume(path)}", err=True)
+
+
+def end(code: ExitCode) -> None:
+    if code:
+        raise typer.Exit(code)
