@@ -10,10 +10,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-
+from specbench.harness.engines.traced import NodeMap
 from specbench.harness.store.files import sha256_file
 
 from .attribution import Attribution, attribute
@@ -29,9 +27,6 @@ from .spans import Span, matched
 from .timeline import timeline
 from .trace_db import GRAPH, MAGIC, ProcessTrace, Trace, TraceFile
 from .waits import find_waits, sync_figures, syncs_per_round
-
-if TYPE_CHECKING:
-    from .node_map import NodeMap
 
 GOOD_SHARE, REFUSED_SHARE = 0.95, 0.5  # of the busy time, attributed to a phase
 _REPORTS = (".nsys-rep", ".qdrep")
@@ -120,19 +115,19 @@ def _profile(
     waits = find_waits(a, calls)
     syncs = sync_figures(waits, rounds)
     idle, busy_share = idle_figures(a, rounds)
-    bars, number = timeline(a, rounds, waits, process.names)
+    bars, number = timeline(a, rounds, waits)
     return Profile(
         source=trace.source,
         subject=subject,
         round_ns=rounds.length_ns(),
-        gpu_busy_ns=int(a.own_ns[rounds.holds(a.round)].sum()) / rounds.num,
+        gpu_busy_ns=int(rounds.ops["own_ns"].sum()) / rounds.num,
         gpu_busy_share=busy_share,
         phases=() if refusal else phase_figures(a, rounds),
-        graph=graph_certificate(a, rounds, process.names, subject, refusal),
+        graph=graph_certificate(a, rounds, subject, refusal),
         syncs=syncs,
         syncs_per_round=syncs_per_round(syncs),
         idle=idle,
-        kernels=kernel_figures(a, rounds, process.names, matcher),
+        kernels=kernel_figures(rounds, matcher),
         timeline=bars,
         timeline_round=number,
         quality=quality,
@@ -142,15 +137,16 @@ def _profile(
 def _quality(a: Attribution, rounds: Rounds, notes: list[str]) -> Quality:
     """The share counts operations of the analysed rounds, and those of no round between the first and the last."""
     loose = unplaced(a, rounds)
-    total = int(a.own_ns[rounds.holds(a.round) | loose].sum())
-    share = int(a.own_ns[rounds.holds(a.round) & ~loose].sum()) / total if total else 0.0
+    placed_ns = int(rounds.ops["own_ns"].drop(loose.index, errors="ignore").sum())
+    total_ns = placed_ns + int(loose["own_ns"].sum())
+    share = placed_ns / total_ns if total_ns else 0.0
     verdict = "good" if share >= GOOD_SHARE else "doubtful" if share >= REFUSED_SHARE else "refused"
     return Quality(
         verdict=verdict,
         attributed_share=share,
         num_ops=len(a.ops),
         num_ops_without_launch=int((a.ops["launch"] < 0).sum()),
-        num_ops_without_round=int((a.round < 0).sum()),
+        num_ops_without_round=int((a.ops["round"] < 0).sum()),
         num_rounds=rounds.num,
         num_rounds_left_out=rounds.num_left_out,
         notes=tuple(dict.fromkeys(notes)),
@@ -160,7 +156,7 @@ def _quality(a: Attribution, rounds: Rounds, notes: list[str]) -> Quality:
 def _more_notes(a: Attribution) -> Iterator[str]:
     if (a.ops["kind"] == GRAPH).any():
         yield "graphs were not traced by node: kernels inside them are not seen; record with --cuda-graph-trace=node"
-    num_devices = len(np.unique(a.ops["dev"]))
+    num_devices = a.ops["dev"].nunique()
     if num_devices > 1:
         yield f"{num_devices} GPUs in the process; idle times are those of GPU {main_device(a)}"
     serving = {(s.rule.phase, s.rule.also) for s in a.spans if s.rule.also}

@@ -5,32 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from .attribution import Attribution
 from .phase_figures import launches_of
-from .record import PHASES, GraphCertificate, Subject
+from .record import GraphCertificate, Subject
 from .rounds import Rounds, unplaced
 from .trace_db import GRAPH, KERNEL
 
 HOLDS, VOID, NO_CLAIM, CANNOT_TELL = "holds", "void", "no claim", "cannot tell"
 
-_PART_OF = {"advance": "target", "verify": "target", "accept": "target", "compact": "target"}
+_TARGET = ("advance", "verify", "accept", "compact")
 _WHOLE = ("full", "one")
 _NUM_NAMES = 3  # of kernels, in a reason
 
 
-def graph_certificate(
-    a: Attribution, rounds: Rounds, names: NDArray[np.object_], subject: Subject | None, refusal: str | None
-) -> GraphCertificate:
+def graph_certificate(a: Attribution, rounds: Rounds, subject: Subject | None, refusal: str | None) -> GraphCertificate:
     """`refusal`: why nothing can be concluded by phase, if so.
 
     full, one: every kernel of the part was launched by a graph, in every round. piecewise: some of the target, and of
     each drafter pass, were, in every round. Neither is concluded from, nor against, what the trace does not show.
     """
-    at = np.flatnonzero(rounds.holds(a.round))
-    counts = launches_of(a, at)
-    verdict, reasons = _verdict(a, at, rounds, names, subject, refusal)
+    counts = launches_of(rounds.ops)
+    verdict, reasons = _verdict(a, rounds, subject, refusal)
     return GraphCertificate(
         verdict=verdict,
         reasons=tuple(reasons),
@@ -41,30 +38,24 @@ def graph_certificate(
     )
 
 
-def _verdict(
-    a: Attribution,
-    at: NDArray[np.int64],
-    rounds: Rounds,
-    names: NDArray[np.object_],
-    subject: Subject | None,
-    refusal: str | None,
-) -> tuple[str, list[str]]:
+def _verdict(a: Attribution, rounds: Rounds, subject: Subject | None, refusal: str | None) -> tuple[str, list[str]]:
     claims = {part: mode for part, mode in (subject.claimed_parts if subject else {}).items() if mode != "none"}
-    if not claims:
+    if subject is None or not claims:
         return NO_CLAIM, []
-    if (a.ops["kind"][at] == GRAPH).any():
+    if (rounds.ops["kind"] == GRAPH).any():
         return CANNOT_TELL, ["replays were not traced by node; record with --cuda-graph-trace=node"]
     if refusal:
         return CANNOT_TELL, [refusal]
-    part = _parts(a, at)
+    kernels = rounds.ops[rounds.ops["kind"] == KERNEL]
+    part = np.array([_part(*key) for key in zip(kernels["phase"], kernels["draft"], strict=True)], dtype=object)
     eager: list[str] = []
     absent: list[str] = []
     for name, mode in claims.items():
-        mine = at[(part == name) & (a.ops["kind"][at] == KERNEL)]
-        if name == "target" or len(mine) or _has_part(name, subject):
-            absent += _absent(a, mine, rounds, name, mode)
+        of_part = kernels[part == name]
+        if name == "target" or len(of_part) or subject.num_drafts > {"first": 0, "later": 1}.get(name, 0):
+            absent += _absent(of_part, rounds.num, name, mode)
             if mode in _WHOLE:
-                eager += _eager_phases(a, mine[~a.via_graph[mine]], mine, rounds, names, mode)
+                eager += _eager_phases(of_part, rounds.num, mode)
     gaps = list(_gaps(a, rounds))
     if eager or (absent and not gaps):
         return VOID, [*absent, *eager]
@@ -73,62 +64,47 @@ def _verdict(
     return HOLDS, []
 
 
+def _part(phase: str, draft: int) -> str:
+    """The part of a round that a phase and draft step belong to; empty where to none."""
+    if phase == "draft":
+        return "first" if draft == 0 else "later" if draft > 0 else ""
+    return "target" if phase in _TARGET else ""
+
+
 def _gaps(a: Attribution, rounds: Rounds) -> Iterator[str]:
     """Kernels that may be of any part: a claim about all of a part's kernels cannot hold beside them."""
-    loose = unplaced(a, rounds) & (a.ops["kind"] == KERNEL)
-    if loose.any():
-        by_host = int((loose & ~a.via_graph).sum())
-        yield f"{int(loose.sum())} kernels of the rounds lie in no phase, {by_host} of them not launched by a graph"
+    loose = unplaced(a, rounds)
+    loose = loose[loose["kind"] == KERNEL]
+    if len(loose):
+        by_host = int((~loose["via_graph"]).sum())
+        yield f"{len(loose)} kernels of the rounds lie in no phase, {by_host} of them not launched by a graph"
     if rounds.num_lost:
         yield f"{rounds.num_lost} launch calls of the rounds left no work in the trace"
 
 
-def _has_part(name: str, subject: Subject | None) -> bool:
-    """Whether rounds of the subject have this part of the drafter."""
-    return subject is not None and subject.num_drafts > {"first": 0, "later": 1}.get(name, 0)
-
-
-def _parts(a: Attribution, at: NDArray[np.int64]) -> NDArray[np.object_]:
-    """The part of each operation, by its phase."""
-    found = np.full(len(at), "", dtype=object)
-    for phase, part in _PART_OF.items():
-        found[a.phase[at] == PHASES.index(phase)] = part
-    is_draft = a.phase[at] == PHASES.index("draft")
-    found[is_draft & (a.draft[at] == 0)] = "first"
-    found[is_draft & (a.draft[at] > 0)] = "later"
-    return found
-
-
-def _absent(a: Attribution, at: NDArray[np.int64], rounds: Rounds, part: str, mode: str) -> Iterator[str]:
-    """What the claim that `part` ran as `mode` lacks; `at`: its kernels in the analysed rounds."""
-    missing = rounds.num - len(np.unique(a.round[at]))
+def _absent(kernels: pd.DataFrame, num_rounds: int, part: str, mode: str) -> Iterator[str]:
+    """What the claim that `part` ran as `mode` lacks; `kernels`: its own, of the analysed rounds."""
+    missing = num_rounds - kernels["round"].nunique()
     if missing:
-        yield f"{part} (claimed {mode}): no kernels of it in {missing} of {rounds.num} rounds"
+        yield f"{part} (claimed {mode}): no kernels of it in {missing} of {num_rounds} rounds"
     elif mode not in _WHOLE:
-        for draft in np.unique(a.draft[at]).tolist():
-            mine = at[(a.draft[at] == draft) & a.via_graph[at]]
-            without = rounds.num - len(np.unique(a.round[mine]))
+        for draft, of_pass in kernels.groupby("draft"):
+            without = num_rounds - of_pass["round"][of_pass["via_graph"]].nunique()
             where = part + (f" step {draft}" if part == "later" else "")
             if without:
-                yield f"{where} (claimed {mode}): no graph launch in {without} of {rounds.num} rounds"
+                yield f"{where} (claimed {mode}): no graph launch in {without} of {num_rounds} rounds"
 
 
-def _eager_phases(
-    a: Attribution,
-    eager: NDArray[np.int64],
-    at: NDArray[np.int64],
-    rounds: Rounds,
-    names: NDArray[np.object_],
-    mode: str,
-) -> Iterator[str]:
+def _eager_phases(kernels: pd.DataFrame, num_rounds: int, mode: str) -> Iterator[str]:
     """One reason for each phase and draft step that has kernels which no graph launched."""
-    for phase, draft in sorted(set(zip(a.phase[eager].tolist(), a.draft[eager].tolist(), strict=True))):
-        mine = eager[(a.phase[eager] == phase) & (a.draft[eager] == draft)]
-        of = ((a.phase[at] == phase) & (a.draft[at] == draft)).sum()
-        where = PHASES[phase] + (f" step {draft}" if draft >= 0 else "")
-        kernels = sorted({names[name] for name in a.ops["name"][mine].tolist()})
-        shown = ", ".join(name[:60] for name in kernels[:_NUM_NAMES]) + (", ..." if len(kernels) > _NUM_NAMES else "")
+    for (phase, draft), of_phase in kernels.groupby(["phase", "draft"], observed=True):
+        eager = of_phase[~of_phase["via_graph"]]
+        if eager.empty:
+            continue
+        where = phase + (f" step {draft}" if draft >= 0 else "")
+        names = sorted(set(eager["name"]))
+        shown = ", ".join(name[:60] for name in names[:_NUM_NAMES]) + (", ..." if len(names) > _NUM_NAMES else "")
         yield (
-            f"{where} (claimed {mode}): {len(mine)} of {of} kernels launched by the host, in "
-            f"{len(np.unique(a.round[mine]))} of {rounds.num} rounds: {shown}"
+            f"{where} (claimed {mode}): {len(eager)} of {len(of_phase)} kernels launched by the host, in "
+            f"{eager['round'].nunique()} of {num_rounds} rounds: {shown}"
         )

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+
+from specbench.harness.engines.traced import NodeMap
 
 from .record import Subject
 from .spans import Span, innermost
-
-if TYPE_CHECKING:
-    from .node_map import NodeMap  # imports torch, which reading a trace does not need
 
 Part = tuple[str, int | None]  # phase, draft step
 
@@ -61,7 +60,7 @@ class NodeMaps:
         return [f"{count} launches of {why}; left without a phase" for why, count in sorted(self.misfits.items())]
 
 
-def roots_of(nodes: NDArray[np.void]) -> Mapping[int, int]:
+def roots_of(nodes: pd.DataFrame) -> Mapping[int, int]:
     """From each graph node to the captured node that it is a clone of (a clone of a clone, ...)."""
     origin = dict(zip(nodes["node"].tolist(), nodes["orig"].tolist(), strict=True))
     roots = {}
@@ -74,33 +73,30 @@ def roots_of(nodes: NDArray[np.void]) -> Mapping[int, int]:
     return roots
 
 
-def orders(ops: NDArray[np.void], roots: Mapping[int, int]) -> list[NDArray[np.int64]]:
+def orders(nodes: NDArray[np.int64], starts: NDArray[np.int64], roots: Mapping[int, int]) -> list[NDArray[np.int64]]:
     """Positions of one replay's operations in the orders that the trace offers, the surest first.
 
     By captured node, where the trace names it for every operation; by time, and by node at the same time.
     """
-    by_time = np.lexsort([ops["node"], ops["t0"]])
-    root = [roots.get(node, -1) for node in ops["node"].tolist()]
+    by_time = np.lexsort([nodes, starts])
+    root = [roots.get(node, -1) for node in nodes.tolist()]
     if -1 in root or len(set(root)) < len(root):
         return [by_time]
-    return [np.argsort(np.array(root), kind="stable"), by_time]
+    return [np.argsort(root, kind="stable"), by_time]
 
 
 def parts_by_creation(
-    nodes: NDArray[np.void], roots: Mapping[int, int], spans: Mapping[int, Sequence[Span]]
+    nodes: pd.DataFrame, roots: Mapping[int, int], spans: Mapping[int, Sequence[Span]]
 ) -> dict[int, Part]:
     """The phase of each node by the range that was open on its thread when the captured node was made.
 
     `spans`: phase spans in time order, by thread. Nodes made outside any are left out.
     """
-    made: dict[int, tuple[int, int]] = {}
-    for node, t0, tid in zip(nodes["node"].tolist(), nodes["t0"].tolist(), nodes["tid"].tolist(), strict=True):
-        made.setdefault(node, (t0, tid))
+    made = nodes[nodes["node"].isin(set(roots.values()))].drop_duplicates("node")
     found: dict[int, Part] = {}
-    for tid, of_thread in spans.items():
-        captured = [node for node in set(roots.values()) if node in made and made[node][1] == tid]
-        times = [made[node][0] for node in captured]
-        for node, index in zip(captured, innermost(of_thread, times, times), strict=True):
+    for tid, captured in made.groupby("tid"):
+        of_thread, times = spans.get(tid, ()), captured["t0"].tolist()
+        for node, index in zip(captured["node"].tolist(), innermost(of_thread, times, times), strict=True):
             rule = of_thread[index].rule if index >= 0 else None
             if rule is not None and rule.phase is not None and rule.segment is None:
                 found[node] = rule.phase, rule.draft_step

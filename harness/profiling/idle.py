@@ -10,16 +10,15 @@ import statistics
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from .attribution import Attribution
-from .record import PHASES, IdleFigures
+from .record import IdleFigures
 from .rounds import Rounds
 
 CAUSES = ("host-late", "launch-latency-or-dependency", "back-to-back")
 BACK_TO_BACK_NS = 2000
-
-_VERIFY, _DRAFT = PHASES.index("verify"), PHASES.index("draft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,52 +39,27 @@ class Gaps:
 
 def main_device(a: Attribution) -> int:
     """The device with the most busy time."""
-    devices = np.unique(a.ops["dev"]).tolist()
-    return max(devices, key=lambda dev: (int(a.own_ns[a.ops["dev"] == dev].sum()), -dev))
+    return int(a.ops.groupby("dev")["own_ns"].sum().idxmax())
 
 
 def find_gaps(a: Attribution, device: int) -> Gaps:
-    at = np.flatnonzero(a.ops["dev"] == device)
-    ops = a.ops[at]
-    covered = np.maximum.accumulate(ops["t1"])[:-1]
-    is_gap = np.flatnonzero(ops["t0"][1:] > covered) + 1
-    t0, t1 = covered[is_gap - 1], ops["t0"][is_gap]
-    launched = np.append(a.launches["t0"], np.iinfo(np.int64).min)[ops["launch"][is_gap]]
+    ops = a.ops[a.ops["dev"] == device]
+    before, starts = np.maximum.accumulate(ops["t1"].to_numpy())[:-1], ops["t0"].to_numpy()[1:]
+    is_gap = starts > before
+    t0, t1 = before[is_gap], starts[is_gap]
+    launched = np.append(a.launches["t0"], np.iinfo(np.int64).min)[ops["launch"].to_numpy()[1:][is_gap]]
     cause = np.where(launched > t0, 0, np.where(t1 - t0 < BACK_TO_BACK_NS, 2, 1))
     return Gaps(t0=t0, t1=t1, cause=cause)
-
-
-def windows(a: Attribution, rounds: Rounds, device: int) -> list[tuple[int, int]]:
-    """Each followed round on the device: from its first operation to the first one of the next round; to its own last
-    end where no analysed round follows it."""
-    first, last = _extent(a, device)
-    followed = rounds.followed
-    analysed = {s.index for s in rounds.steps}
-    return [
-        (first[s.index], first[s.index + 1] if s.index + 1 in analysed else last[s.index])
-        for s in followed
-        if s.index in first and (s.index + 1 not in analysed or s.index + 1 in first)
-    ]
-
-
-def _extent(a: Attribution, device: int) -> tuple[dict[int, int], dict[int, int]]:
-    """First start and last end of each round's operations on the device."""
-    at = np.flatnonzero((a.ops["dev"] == device) & (a.round >= 0))
-    index, inverse = np.unique(a.round[at], return_inverse=True)
-    first = np.full(len(index), np.iinfo(np.int64).max)
-    last = np.full(len(index), np.iinfo(np.int64).min)
-    np.minimum.at(first, inverse, a.ops["t0"][at])
-    np.maximum.at(last, inverse, a.ops["t1"][at])
-    return dict(zip(index.tolist(), first.tolist(), strict=True)), dict(zip(index.tolist(), last.tolist(), strict=True))
 
 
 def idle_figures(a: Attribution, rounds: Rounds) -> tuple[IdleFigures, float]:
     """Idle time per round; and the busy share of the rounds' time on the device."""
     device = main_device(a)
-    gaps, spans = find_gaps(a, device), windows(a, rounds, device)
+    ops, gaps = rounds.ops[rounds.ops["dev"] == device], find_gaps(a, device)
+    spans = _windows(ops, rounds)
     by_cause = sum((gaps.within(t0, t1) for t0, t1 in spans), np.zeros(len(CAUSES), dtype=np.int64))
     length = sum(max(0, t1 - t0) for t0, t1 in spans)
-    crossings = _verify_to_draft(a, rounds, device)
+    crossings = _verify_to_draft(ops)
     inside = [gaps.within(t0, t1) for t0, t1 in crossings]
     num = max(1, len(spans))
     figures = IdleFigures(
@@ -103,14 +77,21 @@ def _named(values: NDArray[np.float64]) -> dict[str, float]:
     return dict(zip(CAUSES, values.tolist(), strict=True))
 
 
-def _verify_to_draft(a: Attribution, rounds: Rounds, device: int) -> list[tuple[int, int]]:
+def _windows(ops: pd.DataFrame, rounds: Rounds) -> list[tuple[int, int]]:
+    """Each followed round on the device: from its first operation to the first one of the next round; to its own last
+    end where no analysed round follows it."""
+    by_round, analysed = ops.groupby("round"), {s.index for s in rounds.steps}
+    first, last = by_round["t0"].min().to_dict(), by_round["t1"].max().to_dict()
+    return [
+        (first[s.index], first[s.index + 1] if s.index + 1 in analysed else last[s.index])
+        for s in rounds.followed
+        if s.index in first and (s.index + 1 not in analysed or s.index + 1 in first)
+    ]
+
+
+def _verify_to_draft(ops: pd.DataFrame) -> list[tuple[int, int]]:
     """(end of verify's last operation, start of the drafter's first) of each round that has both."""
-    here = rounds.holds(a.round) & (a.ops["dev"] == device)
-    found: dict[int, list[int | None]] = {}
-    for phase, place, column, better in ((_VERIFY, 0, "t1", max), (_DRAFT, 1, "t0", min)):
-        at = np.flatnonzero(here & (a.phase == phase))
-        for index, time in zip(a.round[at].tolist(), a.ops[column][at].tolist(), strict=True):
-            pair = found.setdefault(index, [None, None])
-            known = pair[place]
-            pair[place] = time if known is None else better(known, time)
-    return [(v, d) for _, (v, d) in sorted(found.items()) if v is not None and d is not None]
+    verify = ops[ops["phase"] == "verify"].groupby("round")["t1"].max()
+    draft = ops[ops["phase"] == "draft"].groupby("round")["t0"].min()
+    both = pd.concat([verify, draft], axis=1, join="inner").sort_index()
+    return list(both.itertuples(index=False, name=None))

@@ -6,10 +6,10 @@ the k-th operation of a replay is the k-th captured node.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
+
+import msgspec
 
 from specbench.harness.engines.traced import NodeMap
 
@@ -17,19 +17,12 @@ FILE = "nodes.json"
 
 
 def write_node_maps(maps: Sequence[NodeMap], path: Path) -> None:
-    path.write_text(json.dumps([asdict(item) for item in maps], indent=1), encoding="utf-8")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(maps), indent=1))
 
 
 def read_node_maps(path: Path) -> tuple[NodeMap, ...]:
-    """ValueError for what `write_node_maps` did not write."""
+    """ValueError for a file that `write_node_maps` did not write."""
     try:
-        return tuple(
-            NodeMap(
-                segment=item["segment"],
-                batch_size=item["batch_size"],
-                parts=tuple((phase, step, count) for phase, step, count in item["parts"]),
-            )
-            for item in json.loads(path.read_text(encoding="utf-8"))
-        )
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        return msgspec.json.decode(path.read_bytes(), type=tuple[NodeMap, ...])
+    except (OSError, msgspec.DecodeError) as error:
         raise ValueError(f"nodes: {path} cannot be read as node counts: {error}") from error

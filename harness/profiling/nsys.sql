@@ -9,7 +9,7 @@ WHERE id IN (SELECT NULL
 --@endif
 );
 
--- Push/pop (59) and start/end (60) ranges that began and ended on one thread. Registered names stand in StringIds.
+-- Push/pop (59) and start/end (60) ranges that began and ended on one thread. Registered names are in StringIds.
 --@if NVTX_EVENTS
 INSERT INTO rng
 SELECT COALESCE(s.value, e.text, ''), e.start, e.end, e.globalTid, e.globalTid & 0xFFFFFFFFFF000000
@@ -26,8 +26,7 @@ FROM @CUPTI_ACTIVITY_KIND_RUNTIME@ r JOIN StringIds s ON s.id = r.nameId;
 
 --@if CUPTI_ACTIVITY_KIND_KERNEL
 INSERT INTO op
-SELECT 'kernel', demangledName, start, end, deviceId, streamId, correlationId, globalPid, @CUPTI_ACTIVITY_KIND_KERNEL.graphNodeId@,
-       NULL, NULL
+SELECT 'kernel', demangledName, start, end, deviceId, streamId, correlationId, globalPid, @CUPTI_ACTIVITY_KIND_KERNEL.graphNodeId@
 FROM @CUPTI_ACTIVITY_KIND_KERNEL@;
 --@endif
 
@@ -35,19 +34,19 @@ FROM @CUPTI_ACTIVITY_KIND_KERNEL@;
 --@if CUPTI_ACTIVITY_KIND_MEMCPY
 INSERT INTO op
 SELECT 'memcpy', -1000 - 100 * copyKind - 10 * COALESCE(srcKind, 7) - COALESCE(dstKind, 7), start, end, deviceId, streamId,
-       correlationId, globalPid, @CUPTI_ACTIVITY_KIND_MEMCPY.graphNodeId@, copyKind, dstKind
+       correlationId, globalPid, @CUPTI_ACTIVITY_KIND_MEMCPY.graphNodeId@
 FROM @CUPTI_ACTIVITY_KIND_MEMCPY@;
 --@endif
 
 --@if CUPTI_ACTIVITY_KIND_MEMSET
 INSERT INTO op
-SELECT 'memset', -2, start, end, deviceId, streamId, correlationId, globalPid, @CUPTI_ACTIVITY_KIND_MEMSET.graphNodeId@, NULL, NULL
+SELECT 'memset', -2, start, end, deviceId, streamId, correlationId, globalPid, @CUPTI_ACTIVITY_KIND_MEMSET.graphNodeId@
 FROM @CUPTI_ACTIVITY_KIND_MEMSET@;
 --@endif
 
 --@if CUPTI_ACTIVITY_KIND_GRAPH_TRACE
 INSERT INTO op
-SELECT 'graph', -3, start, end, deviceId, streamId, correlationId, globalPid, NULL, NULL, NULL
+SELECT 'graph', -3, start, end, deviceId, streamId, correlationId, globalPid, NULL
 FROM @CUPTI_ACTIVITY_KIND_GRAPH_TRACE@;
 --@endif
 

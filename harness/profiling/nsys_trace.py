@@ -16,14 +16,16 @@ from .trace_db import Trace, TraceFile, finish_tables, open_tables
 SCHEMA_MAJOR = "3"
 
 # CUPTI's words, as in the names that Kineto gives to copies.
-_COPIES = dict(enumerate("? HtoD DtoH HtoA AtoH AtoA AtoD DtoA DtoD HtoH PtoP".split()))
+_COPIES = ("?", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 _MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
 
-_NEEDED = {
-    "CUPTI_ACTIVITY_KIND_RUNTIME": "no CUDA API calls, so nothing says which phase launched an operation; record with "
-    "`nsys profile -t cuda,nvtx`",
-    "NVTX_EVENTS": "no NVTX ranges, so there are no phases; record with `nsys profile -t cuda,nvtx`, and switch the "
-    "program's ranges on (vLLM: VLLM_NVTX_SCOPES_FOR_PROFILING=1; SGLang: SGLANG_ENABLE_NVTX_OPERATIONS=1)",
+_MISSING = {
+    "op WHERE kind IN ('kernel', 'graph')": "no GPU kernels; was the capture range open while the GPU worked, and CUDA "
+    "traced (`nsys profile -t cuda,nvtx`)?",
+    "api": "no CUDA API calls, so nothing says which phase launched an operation; record with `nsys profile -t "
+    "cuda,nvtx`",
+    "rng": "no NVTX ranges, so there are no phases; record with `nsys profile -t cuda,nvtx`, and switch the program's "
+    "ranges on (vLLM: VLLM_NVTX_SCOPES_FOR_PROFILING=1; SGLang: SGLANG_ENABLE_NVTX_OPERATIONS=1)",
 }
 
 
@@ -47,7 +49,7 @@ def export_report(report: Path, directory: Path) -> Path:
 def open_nsys(path: Path, given: TraceFile) -> Trace:
     """An nsys sqlite export, `given` or made of it.
 
-    ValueError for a database that is no export, is cut short, is of another schema, or lacks what an analysis needs.
+    ValueError for a database that is not an export, is cut short, has another schema or lacks what an analysis needs.
     """
     file = given.name
     try:
@@ -55,10 +57,9 @@ def open_nsys(path: Path, given: TraceFile) -> Trace:
         tables = _tables(connection)
         exported = _pairs(connection, tables, "META_DATA_EXPORT")
         _check_schema(file, tables, exported)
-        _check_rows(connection, file, tables)
         connection.executescript(_script(connection, tables))
         _name_copies(connection)
-        joined = finish_tables(connection)
+        joined = finish_tables(connection, file, _MISSING)
         captured = _pairs(connection, tables, "META_DATA_CAPTURE")
         devices = _devices(connection, tables)
         notes = (*_diagnostics(connection, tables), *joined)
@@ -90,7 +91,7 @@ def _tables(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def _pairs(connection: sqlite3.Connection, tables: Mapping[str, str], table: str) -> dict[str, str]:
-    """A table of names and values; of a name that stands there twice, the first value."""
+    """A table of names and values; of a name that is there twice, the first value."""
     if table not in tables:
         return {}
     rows = connection.execute(f"SELECT name, value FROM {tables[table]} ORDER BY rowid DESC")
@@ -100,8 +101,8 @@ def _pairs(connection: sqlite3.Connection, tables: Mapping[str, str], table: str
 def _check_schema(file: str, tables: Mapping[str, str], exported: Mapping[str, str]) -> None:
     if "META_DATA_EXPORT" not in tables or "StringIds" not in tables:
         raise ValueError(
-            f"trace: {file} is a sqlite database, but no nsys export (it has no META_DATA_EXPORT and StringIds); give "
-            "the output of `nsys export --type sqlite`, or a torch profiler trace"
+            f"trace: {file} is a sqlite database, but not an nsys export (it has no META_DATA_EXPORT and StringIds); "
+            "give the output of `nsys export --type sqlite`, or a torch profiler trace"
         )
     version = exported.get("EXPORT_SCHEMA_VERSION", "unknown")
     if version.split(".")[0] != SCHEMA_MAJOR:
@@ -111,48 +112,33 @@ def _check_schema(file: str, tables: Mapping[str, str], exported: Mapping[str, s
         )
 
 
-def _check_rows(connection: sqlite3.Connection, file: str, tables: Mapping[str, str]) -> None:
-    kernels = {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"} & set(tables)
-    if not any(_any_row(connection, tables[name]) for name in kernels):
-        raise ValueError(
-            f"trace: {file} holds no GPU kernels; was the capture range open while the GPU worked, and CUDA traced "
-            "(`nsys profile -t cuda,nvtx`)?"
-        )
-    for table, advice in _NEEDED.items():
-        if table not in tables or not _any_row(connection, tables[table]):
-            raise ValueError(f"trace: {file} holds {advice}")
-
-
-def _any_row(connection: sqlite3.Connection, table: str) -> bool:
-    return connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
-
-
 def _script(connection: sqlite3.Connection, tables: Mapping[str, str]) -> str:
     """nsys.sql for the tables and columns that this file has."""
     text = Path(__file__).with_name("nsys.sql").read_text(encoding="utf-8")
     text = re.sub(r"--@if (\w+)\n(.*?)--@endif\n", lambda m: m[2] if m[1] in tables else "", text, flags=re.S)
-    text = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    text = re.sub(r"^--.*\n", "", text, flags=re.M)
 
     def filled(match: re.Match[str]) -> str:
         table, column = match.groups()
         if column is None:
             return tables[table]
-        columns = {row[1] for row in connection.execute(f"PRAGMA table_info({tables[table]})")}
-        return column if column in columns else "NULL"
+        return column if column in _columns(connection, tables[table]) else "NULL"
 
     return re.sub(r"@(\w+)(?:\.(\w+))?@", filled, text)
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
 def _name_copies(connection: sqlite3.Connection) -> None:
     names = [(-2, "Memset (Device)"), (-3, "CUDA graph, not traced by node")]
     for (number,) in connection.execute("SELECT DISTINCT name_id FROM op WHERE kind = 'memcpy'"):
-        copy, source, target = -(number + 1000) // 100, -(number + 1000) // 10 % 10, -(number + 1000) % 10
-        names.append((number, f"Memcpy {_COPIES.get(copy, '?')} ({_memory(source)} -> {_memory(target)})"))
+        kind, memories = divmod(-(number + 1000), 100)
+        copy = _COPIES[kind] if kind < len(_COPIES) else "?"
+        source, target = (_MEMORIES[min(memory, len(_MEMORIES) - 1)] for memory in divmod(memories, 10))
+        names.append((number, f"Memcpy {copy} ({source} -> {target})"))
     connection.executemany("INSERT INTO name VALUES (?, ?)", names)
-
-
-def _memory(kind: int) -> str:
-    return _MEMORIES[kind] if kind < len(_MEMORIES) else "Unknown"
 
 
 def _command(captured: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -168,7 +154,7 @@ def _devices(connection: sqlite3.Connection, tables: Mapping[str, str]) -> tuple
     """Names of the GPUs that worked, or of all where the export does not number them."""
     if "TARGET_INFO_GPU" not in tables:
         return ()
-    columns = {row[1] for row in connection.execute(f"PRAGMA table_info({tables['TARGET_INFO_GPU']})")}
+    columns = _columns(connection, tables["TARGET_INFO_GPU"])
     number = next((c for c in ("cuDevice", "id") if c in columns), "rowid")
     rows = connection.execute(f"SELECT {number}, name FROM {tables['TARGET_INFO_GPU']} ORDER BY {number}").fetchall()
     used = {dev for (dev,) in connection.execute("SELECT DISTINCT dev FROM op")}

@@ -8,14 +8,13 @@ is None outside the drafter.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from specbench.harness.store.codec import read_document, to_document, write_document
 
 SCHEMA = "specbench.profile/1"
 FILE = "profile.json"
@@ -189,39 +188,16 @@ class Profile:
 
 
 def to_json(profile: Profile) -> str:
-    return json.dumps(dataclasses.asdict(profile), indent=1, allow_nan=False)
+    return json.dumps(to_document(profile), indent=1)
 
 
 def write_profile(profile: Profile, directory: Path) -> Path:
-    from specbench.harness.store.files import write_json
-
     path = directory / FILE
-    write_json(path, dataclasses.asdict(profile))
+    write_document(path, profile)
     return path
 
 
 def read_profile(path: Path) -> Profile:
-    """From a file, or the folder that holds it. ValueError for what is no profile of this version."""
+    """From a file, or the folder that holds it. ValueError for a file that is not a profile of this version."""
     file = path / FILE if path.is_dir() else path
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"profile: {file} cannot be read as a profile: {error}") from error
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
-        raise ValueError(f"profile: {file} has schema {found!r}, this version reads {SCHEMA!r}")
-    return _build(Profile, raw)
-
-
-def _build(kind: Any, raw: Any) -> Any:
-    """Plain JSON back to dataclasses, by their annotations."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        return None if raw is None else _build(next(a for a in arguments if a is not type(None)), raw)
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return typing.cast(Any, kind)(**{name: _build(hints[name], value) for name, value in raw.items()})
-    if origin is tuple:
-        assert isinstance(raw, Sequence)
-        return tuple(_build(arguments[0], item) for item in raw)
-    return raw
+    return read_document(file, Profile, SCHEMA)

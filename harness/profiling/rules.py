@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from fnmatch import translate
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from specbench.harness.text import tomllib
 
@@ -17,8 +16,7 @@ SHIPPED = Path(__file__).with_name("rules.toml")
 STEP_KINDS = ("any", "decode", "mixed")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a range is whose name fits `pattern`; the fields are explained at the head of rules.toml."""
 
     pattern: str
@@ -34,35 +32,32 @@ class Rule:
     also: str | None = None
 
     def __post_init__(self) -> None:
-        if self.step is not None and self.step not in STEP_KINDS:
-            raise ValueError(f"rules: step {self.step!r} of {self.pattern!r}; allowed: {', '.join(STEP_KINDS)}")
-        for name in ("phase", "also"):
+        for name, allowed in (("step", STEP_KINDS), ("phase", PHASES), ("also", PHASES)):
             value = getattr(self, name)
-            if value is not None and value not in PHASES:
-                raise ValueError(f"rules: {name} {value!r} of {self.pattern!r}; allowed: {', '.join(PHASES)}")
+            if value is not None and value not in allowed:
+                raise ValueError(f"{name} {value!r} of {self.pattern!r}; allowed: {', '.join(allowed)}")
         if not (self.step or self.phase or self.segment):
-            raise ValueError(f"rules: {self.pattern!r} says nothing; give one of step, phase, segment")
+            raise ValueError(f"{self.pattern!r} says nothing; give one of step, phase, segment")
         if self.phase != "draft" and (self.draft_step is not None or self.counts_from is not None):
-            raise ValueError(f"rules: {self.pattern!r} numbers passes of phase {self.phase!r}; allowed: draft")
+            raise ValueError(f"{self.pattern!r} numbers passes of phase {self.phase!r}; allowed: draft")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseRules:
+class PhaseRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"rules": "rule"}):
     """Rules in their order, and globs (case does not count) of attention kernels."""
 
-    rules: tuple[Rule, ...]
-    attention: tuple[str, ...]
+    rules: tuple[Rule, ...] = ()
+    attention: tuple[str, ...] = ()
 
-    @classmethod
-    def shipped(cls) -> PhaseRules:
+    @staticmethod
+    def shipped() -> PhaseRules:
         return _parse(SHIPPED)
 
     def with_file(self, path: Path | None) -> PhaseRules:
         """These rules with those of a user's file, if any, ahead of them. ValueError says what is wrong in it."""
         if path is None:
             return self
-        own = _parse(path)
-        return replace(self, rules=(*own.rules, *self.rules), attention=(*own.attention, *self.attention))
+        users = _parse(path)
+        return PhaseRules(rules=users.rules + self.rules, attention=users.attention + self.attention)
 
     def matcher(self) -> Matcher:
         return Matcher(self)
@@ -87,36 +82,8 @@ class Matcher:
 
 def _parse(path: Path) -> PhaseRules:
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), PhaseRules)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"rules: {path}: {error}; {SHIPPED} explains the fields") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"rules: {path} cannot be read as TOML: {error}") from error
-    unknown = set(raw) - {"rule", "attention"}
-    if unknown:
-        raise ValueError(f"rules: {path} has {', '.join(sorted(unknown))}; allowed: rule, attention")
-    attention = raw.get("attention", [])
-    tables = raw.get("rule", [])
-    if not isinstance(attention, list) or not all(isinstance(p, str) for p in attention):
-        raise ValueError(f"rules: attention of {path} is {attention!r}; allowed: a list of globs")
-    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        raise ValueError(f"rules: rule of {path} is no list of tables; write each as [[rule]]")
-    return PhaseRules(rules=tuple(_rule(path, table) for table in tables), attention=tuple(attention))
-
-
-_TYPES: Mapping[str, type] = {
-    **dict.fromkeys(("pattern", "step", "phase", "segment", "also"), str),
-    **dict.fromkeys(("until_next", "starts_step", "covers", "late"), bool),
-    **dict.fromkeys(("draft_step", "counts_from"), int),
-}
-
-
-def _rule(path: Path, table: Mapping[str, Any]) -> Rule:
-    assert set(_TYPES) == {field.name for field in fields(Rule)}
-    if "pattern" not in table:
-        raise ValueError(f"rules: a [[rule]] of {path} has no pattern: {dict(table)!r}")
-    for name, value in table.items():
-        if name not in _TYPES:
-            raise ValueError(f"rules: {name!r} of {table['pattern']!r} in {path}; allowed: {', '.join(_TYPES)}")
-        if type(value) is not _TYPES[name]:
-            kind = _TYPES[name].__name__
-            raise ValueError(f"rules: {name} of {table['pattern']!r} in {path} is {value!r}; allowed: a {kind}")
-    return Rule(**table)

@@ -1,7 +1,7 @@
 """A trace as tables of one process, ready to be analysed: what nsys_trace.py and kineto_trace.py fill in.
 
-Times are int64 ns. -1 stands for "none" in numeric columns. Names are numbers into `names`, which is sorted, so that
-nothing depends on the order of rows in a file.
+Times are int64 ns. -1 stands for "none" in numeric columns. Rows are sorted by all that they hold, so that nothing
+depends on their order in a file.
 """
 
 from __future__ import annotations
@@ -15,22 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
+import pandas as pd
 
 from .record import Source
 
 MAGIC = b"SQLite format 3\x00"
 
-DEVICE_TO_HOST, DEVICE_TO_DEVICE, PAGEABLE = 2, 8, 0  # nsys's numbers of copy and memory kinds
-
-KINDS = ("kernel", "memcpy", "memset", "graph")
-KERNEL, MEMCPY, MEMSET, GRAPH = range(4)
-
-_OP = [("kind", "i1"), ("name", "i8"), ("t0", "i8"), ("t1", "i8"), ("dev", "i4"), ("stream", "i8"), ("node", "i8")]
-_OP += [("copy_kind", "i2"), ("dst_kind", "i2"), ("launch", "i8")]
-_CALL = [("id", "i8"), ("t0", "i8"), ("t1", "i8"), ("tid", "i8"), ("via_graph", "?")]
-_NODE = [("node", "i8"), ("orig", "i8"), ("t0", "i8"), ("tid", "i8")]
+KERNEL, MEMCPY, GRAPH = "kernel", "memcpy", "graph"  # graph: a replay that was not traced by node
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +83,11 @@ class ProcessTrace:
         self.pid = pid
         self.file = file
 
+    def _frame(self, sql: str, **types: str) -> pd.DataFrame:
+        """Columns are int64 where `types` does not say otherwise."""
+        frame = pd.read_sql_query(sql, self._connection, params=(self.pid,))
+        return frame.astype({name: types.get(name, "int64") for name in frame})
+
     @cached_property
     def ranges(self) -> Sequence[Range]:
         rows = self._connection.execute(
@@ -100,50 +96,29 @@ class ProcessTrace:
         return [Range(*row) for row in rows]
 
     @cached_property
-    def names(self) -> NDArray[np.object_]:
-        """Names of operations, sorted; `ops["name"]` counts into them."""
-        rows = self._connection.execute("SELECT DISTINCT value FROM name ORDER BY value")
-        return np.array([value for (value,) in rows], dtype=object)
+    def ops(self) -> pd.DataFrame:
+        """Operations in time order: kind, name, t0, t1, dev, stream, node, launch (id of the row in `launches`).
 
-    @cached_property
-    def ops(self) -> NDArray[np.void]:
-        """Operations in time order: kind, name, t0, t1, dev, stream, node, copy_kind, dst_kind, launch (number of the
-        row in `launches`)."""
-        rows = self._connection.execute(
-            "SELECT CASE o.kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 WHEN 'memset' THEN 2 ELSE 3 END, o.name_id,"
-            " o.t0, o.t1, o.dev, o.stream, COALESCE(o.node, -1), COALESCE(o.copy_kind, -1), COALESCE(o.dst_kind, -1),"
-            " COALESCE(l.id, -1) FROM op o LEFT JOIN launch l ON l.pid = o.pid AND l.cid = o.cid WHERE o.pid = ?",
-            (self.pid,),
+        The name of a copy says where from and to: `Memcpy DtoH (Device -> Pageable)`.
+        """
+        sql = (
+            "SELECT o.kind, COALESCE(n.value, '?') AS name, o.t0, o.t1, o.dev, o.stream, COALESCE(o.node, -1) AS node,"
+            " COALESCE(l.id, -1) AS launch FROM op o LEFT JOIN name n ON n.id = o.name_id"
+            " LEFT JOIN launch l ON l.pid = o.pid AND l.cid = o.cid WHERE o.pid = ?"
+            " ORDER BY o.dev, o.t0, o.t1, o.stream, 7, 2, 8"
         )
-        ops = np.fromiter(rows, dtype=_OP)
-        ops["name"] = self._sorted_names(ops["name"])
-        ids = self.launches["id"]
-        known = ops["launch"] >= 0
-        ops["launch"][known] = np.searchsorted(ids, ops["launch"][known])
-        order = np.lexsort([ops[key] for key in ("launch", "name", "node", "stream", "t1", "t0", "dev")])
-        return ops[order]
-
-    def _sorted_names(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        position = {value: index for index, value in enumerate(self.names)}
-        found = {key: position[value] for key, value in self._connection.execute("SELECT id, value FROM name")}
-        unique, inverse = np.unique(ids, return_inverse=True)
-        return np.array([found[int(key)] for key in unique], dtype=np.int64)[inverse]
+        return self._frame(sql, kind="category", name="category")
 
     @cached_property
-    def launches(self) -> NDArray[np.void]:
-        """Calls that left work on a GPU: id, t0, t1, tid, via_graph; by id."""
-        rows = self._connection.execute(
-            "SELECT id, t0, t1, tid, name GLOB 'cu*GraphLaunch*' FROM launch WHERE pid = ? ORDER BY id", (self.pid,)
-        )
-        return _filled(rows, _CALL)
+    def launches(self) -> pd.DataFrame:
+        """Calls that left work on a GPU: t0, t1, tid, via_graph; by id."""
+        sql = "SELECT id, t0, t1, tid, name GLOB 'cu*GraphLaunch*' AS via_graph FROM launch WHERE pid = ? ORDER BY id"
+        return self._frame(sql, via_graph="bool").set_index("id")
 
     @cached_property
-    def nodes(self) -> NDArray[np.void]:
+    def nodes(self) -> pd.DataFrame:
         """Graph nodes as they were made: node, orig, t0, tid."""
-        rows = self._connection.execute(
-            "SELECT node, COALESCE(orig, -1), t0, tid FROM node WHERE pid = ? ORDER BY node, t0", (self.pid,)
-        )
-        return _filled(rows, _NODE)
+        return self._frame("SELECT node, COALESCE(orig, -1) AS orig, t0, tid FROM node WHERE pid = ? ORDER BY node, t0")
 
     def calls(self, tid: int) -> list[ApiCall]:
         """All calls of one thread in time order, those made by another call left out."""
@@ -151,10 +126,9 @@ class ProcessTrace:
             "SELECT rowid, name, t0, t1 FROM api WHERE pid = ? AND tid = ? ORDER BY t0, t1 DESC", (self.pid, tid)
         )
         outer, end = [], -math.inf
-        plain: dict[str, str] = {}
         for row, name, t0, t1 in rows:
             if t1 > end:
-                outer.append(ApiCall(row, plain.setdefault(name, _plain(name)), t0, t1))
+                outer.append(ApiCall(row, re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name), t0, t1))
                 end = t1
         return outer
 
@@ -170,9 +144,15 @@ def open_tables(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
-def finish_tables(connection: sqlite3.Connection) -> tuple[str, ...]:
+def finish_tables(connection: sqlite3.Connection, file: str, missing: Mapping[str, str]) -> tuple[str, ...]:
     """Joins operations to calls. Some tools give replayed nodes no correlation: those go to the replay last called
-    before they began. Returns a note where that was done."""
+    before they began. Returns a note where that was done.
+
+    ValueError where a table that an analysis needs is empty; `missing`: tables, and what to say of `file` then.
+    """
+    for table, advice in missing.items():
+        if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
+            raise ValueError(f"trace: {file} holds {advice}")
     connection.executescript(_sql("trace_joins.sql"))
     guessed = connection.execute(
         "UPDATE op SET cid = (SELECT g.cid FROM graph_call g WHERE g.pid = op.pid AND g.t0 <= op.t0"
@@ -186,14 +166,3 @@ def finish_tables(connection: sqlite3.Connection) -> tuple[str, ...]:
 
 def _sql(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def _filled(rows: sqlite3.Cursor, dtype: DTypeLike) -> NDArray[np.void]:
-    return np.fromiter(rows, dtype=dtype)
-
-
-_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
-
-
-def _plain(name: str) -> str:
-    return _SUFFIX.sub("", name)

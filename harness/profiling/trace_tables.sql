@@ -10,9 +10,8 @@ CREATE TEMP TABLE api(name TEXT NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NU
                       cid INTEGER);
 
 -- Work on a GPU. kind: kernel, memcpy, memset, graph (a replay that was not traced by node). node: NULL outside graphs.
--- copy_kind, dst_kind: nsys's numbers (2 = device to host; 0 = pageable host memory), NULL for what is no copy.
 CREATE TEMP TABLE op(kind TEXT NOT NULL, name_id INTEGER NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL, dev INTEGER NOT NULL,
-                     stream INTEGER NOT NULL, cid INTEGER, pid INTEGER NOT NULL, node INTEGER, copy_kind INTEGER, dst_kind INTEGER);
+                     stream INTEGER NOT NULL, cid INTEGER, pid INTEGER NOT NULL, node INTEGER);
 
 -- Graph nodes as they were made. orig: the node that this one was cloned from.
 CREATE TEMP TABLE node(node INTEGER NOT NULL, orig INTEGER, t0 INTEGER NOT NULL, tid INTEGER NOT NULL, pid INTEGER NOT NULL);

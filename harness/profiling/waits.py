@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from .attribution import Attribution, place
 from .record import LATE, PHASES, SyncFigures
 from .rounds import Rounds
 from .spans import innermost
-from .trace_db import DEVICE_TO_DEVICE, DEVICE_TO_HOST, PAGEABLE, ApiCall
+from .trace_db import MEMCPY, ApiCall
 
 EXPLICIT, BLOCKING, PAGEABLE_COPY = "explicit", "blocking-copy", "pageable-copy"
 FREE = "free"
@@ -26,6 +26,7 @@ FREE = "free"
 _SYNCHRONIZE = re.compile(r"cu(da)?\w*Synchronize")
 _BLOCKING_COPY = re.compile(r"cu(da)?Memcpy(?!\w*Async)")
 _ASYNC_COPY = re.compile(r"cu(da)?Memcpy\w*Async")
+_TO_PAGEABLE = re.compile(r"Memcpy DtoH \(.* -> Pageable\)")
 _FREE = re.compile(r"cudaFree(Host|Array|MipmappedArray)?$|cudaHostUnregister$|cuMem(Free|FreeHost|HostUnregister)$")
 _QUESTION = re.compile(r"cu(da)?\w*(Get|Query|IsCapturing|Attribute)")  # cudaEventQuery and the like wait for nothing
 
@@ -61,37 +62,31 @@ def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
         if _QUESTION.match(call.name):
             continue
         open_copy = None
-        copy_kind, memory = copies.get(call.id, (-1, -1))
-        if _BLOCKING_COPY.match(call.name) and copy_kind != DEVICE_TO_DEVICE:
+        copy = copies.get(call.id, "")
+        if _BLOCKING_COPY.match(call.name) and not copy.startswith("Memcpy DtoD"):
             found.append((call.name, BLOCKING, call.t0, call.t1))
         elif _FREE.match(call.name):
             found.append((call.name, FREE, call.t0, call.t1))
-        elif copy_kind == DEVICE_TO_HOST and memory == PAGEABLE and _ASYNC_COPY.match(call.name):
+        elif _TO_PAGEABLE.match(copy) and _ASYNC_COPY.match(call.name):
             found.append((call.name, PAGEABLE_COPY, call.t0, call.t1))
             open_copy = call
-    return _placed(a, found)
+    return list(_placed(a, found))
 
 
-def _copies_by_launch(a: Attribution) -> dict[int, tuple[int, int]]:
-    """(copy kind, kind of the memory written) by call, of copies that calls made one by one."""
-    ops = a.ops[(a.ops["copy_kind"] >= 0) & (a.ops["launch"] >= 0) & ~a.via_graph]
-    calls = a.launches["id"][ops["launch"]].tolist()
-    return dict(zip(calls, zip(ops["copy_kind"].tolist(), ops["dst_kind"].tolist(), strict=True), strict=True))
+def _copies_by_launch(a: Attribution) -> dict[int, str]:
+    """Names of copies by call, of those that calls made one by one."""
+    copies = a.ops[(a.ops["kind"] == MEMCPY) & (a.ops["launch"] >= 0) & ~a.ops["via_graph"]]
+    return dict(zip(a.launches.index[copies["launch"]].tolist(), copies["name"].tolist(), strict=True))
 
 
-def _placed(a: Attribution, found: Sequence[tuple[str, str, int, int]]) -> list[Wait]:
+def _placed(a: Attribution, found: Sequence[tuple[str, str, int, int]]) -> Iterator[Wait]:
     t0, t1 = [w[2] for w in found], [w[3] for w in found]
-    span = innermost(a.spans, t0, t1)
-    rounds = place(a.steps, np.array(t0, dtype=np.int64), np.array(t1, dtype=np.int64), np.ones(len(found), dtype=bool))
-    waits = []
-    for (api, kind, begin, end), at, index in zip(found, span, rounds.tolist(), strict=True):
+    rounds = place(a.steps, t0, t1, np.ones(len(found), dtype=bool)).tolist()
+    for (api, kind, begin, end), at, index in zip(found, innermost(a.spans, t0, t1), rounds, strict=True):
         rule = a.spans[at].rule if at >= 0 else None
         is_inside = index >= 0 and end <= a.steps[index].t1
         phase = (rule.phase if rule else None) or ("host" if is_inside else "status")
-        waits.append(
-            Wait(api=api, kind=LATE if rule and rule.late else kind, phase=phase, round=index, t0=begin, t1=end)
-        )
-    return waits
+        yield Wait(api=api, kind=LATE if rule and rule.late else kind, phase=phase, round=index, t0=begin, t1=end)
 
 
 def sync_figures(waits: Sequence[Wait], rounds: Rounds) -> tuple[SyncFigures, ...]:

@@ -69,8 +69,6 @@ def profiles_json(profiles: Mapping[str, Profile]) -> str:
 def _read(path: Path) -> Profile:
     try:
         return read_profile(path)
-    except (AssertionError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"profile: {path} is incomplete or damaged: {error}") from error
     except ValueError as error:
         raise ValueError(f"{error} (a trace is read by `specbench profile import`)") from error
 

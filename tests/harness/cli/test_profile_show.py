@@ -86,12 +86,11 @@ def test_bad_input_is_one_line(cli, stored, tmp_path):
 
 
 DAMAGED = {
-    "no JSON": ("SQLite format 3\0", "cannot be read as a profile", "specbench profile import"),
+    "no JSON": ("SQLite format 3\0", "profile.json: damaged", "specbench profile import"),
     "other schema": ('{"schema": "specbench.profile/99"}', "'specbench.profile/99'", "specbench.profile/1"),
-    "list": ("[1, 2]", "schema"),
-    "incomplete": ('{"schema": "specbench.profile/1"}', "incomplete or damaged"),
-    "unknown field": ('{"schema": "specbench.profile/1", "speed": 1}', "incomplete or damaged"),
-    "wrong kind": ('{"schema": "specbench.profile/1", "source": 3}', "incomplete or damaged"),
+    "list": ("[1, 2]", "not a JSON object"),
+    "incomplete": ('{"schema": "specbench.profile/1"}', "missing required field `source`"),
+    "wrong kind": ('{"schema": "specbench.profile/1", "source": 3}', "source: Expected `object`, got `int`"),
 }
 
 

@@ -8,8 +8,8 @@ import pytest
 from profiling.synthetic import NodeRow, Synth, write_kineto, write_nsys
 from profiling.test_analysis import SUBJECT, by_phase
 
+from specbench.harness.engines.traced import NodeMap
 from specbench.harness.profiling.analysis import analyse_trace
-from specbench.harness.profiling.node_map import NodeMap
 from specbench.harness.profiling.rules import PhaseRules
 
 RULES = PhaseRules.shipped()

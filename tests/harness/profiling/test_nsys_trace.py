@@ -124,7 +124,7 @@ def refused(path, rules=RULES):
         (dict(extra_sql="DELETE FROM NVTX_EVENTS"), "VLLM_NVTX_SCOPES_FOR_PROFILING=1"),
         (dict(without=["CUPTI_ACTIVITY_KIND_RUNTIME"]), "no CUDA API calls"),
         (dict(without=["CUPTI_ACTIVITY_KIND_KERNEL"]), "no GPU kernels"),
-        (dict(without=["StringIds"]), "no nsys export"),
+        (dict(without=["StringIds"]), "not an nsys export"),
         (
             dict(extra_sql="UPDATE NVTX_EVENTS SET text = 'fwd', textId = NULL"),
             "most frequent: 'fwd'); give --rules FILE",
@@ -151,7 +151,7 @@ def test_what_is_missing_is_said(tmp_path, options, said):
 def test_wrong_kinds_of_file(tmp_path):
     other = tmp_path / "other.sqlite"
     sqlite3.connect(other).execute("CREATE TABLE t(a)").connection.commit()
-    assert "a sqlite database, but no nsys export" in refused(other)
+    assert "a sqlite database, but not an nsys export" in refused(other)
     elf = tmp_path / "program"
     elf.write_bytes(b"\x7fELF" + bytes(100))
     assert "neither sqlite nor JSON; allowed: an nsys report (.nsys-rep)" in refused(elf)

@@ -95,16 +95,16 @@ def test_a_users_rules_come_first(tmp_path):
     ("text", "said"),
     [
         ("[[rule]", "cannot be read as TOML"),
-        ("rules = 3", "allowed: rule, attention"),
-        ('attention = "x"', "a list of globs"),
-        ("rule = 1", "[[rule]]"),
-        ('[[rule]]\nphase = "verify"', "no pattern"),
+        ("rules = 3", "unknown field `rules`"),
+        ('attention = "x"', "Expected `array`, got `str` - at `$.attention`"),
+        ("rule = 1", "Expected `array`, got `int` - at `$.rule`"),
+        ('[[rule]]\nphase = "verify"', "missing required field `pattern` - at `$.rule[0]`"),
         ('[[rule]]\npattern = "a"', "give one of step, phase, segment"),
         ('[[rule]]\npattern = "a"\nphase = "target"', "allowed: prefill, mixed, advance"),
         ('[[rule]]\npattern = "a"\nstep = "x"', "allowed: any, decode, mixed"),
-        ('[[rule]]\npattern = "a"\nstep = true', "allowed: a str"),
+        ('[[rule]]\npattern = "a"\nstep = true', "got `bool` - at `$.rule[0].step`"),
         ('[[rule]]\npattern = "a"\nphase = "verify"\ndraft_step = 1', "allowed: draft"),
-        ('[[rule]]\npattern = "a"\nphase = "draft"\nnumber = 1', "allowed: pattern"),
+        ('[[rule]]\npattern = "a"\nphase = "draft"\nnumber = 1', "unknown field `number` - at `$.rule[0]`"),
     ],
 )
 def test_errors_name_the_rule_and_what_is_allowed(tmp_path, text, said):
