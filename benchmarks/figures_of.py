@@ -1,205 +1,188 @@
-"""Every figure that one checkout derives from stored runs, as {path: number or word}.
+"""Every figure that one checkout derives from stored runs and traces, as {path: number or word}.
 
 Figures are taken from what the command line prints and writes: JSON, the numbers of Markdown and HTML tables, the data
-of charts, JUnit. Sentences are left alone, but for their numbers. Commands run in a copy of the data, in a process of
-their own, on the code of the checkout.
+of charts, JUnit. Of sentences only the numbers count.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import lzma
+import multiprocessing
 import os
 import re
+import runpy
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from html.parser import HTMLParser
+from concurrent.futures import ProcessPoolExecutor
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pyarrow
 import pyarrow.parquet
 
-Figure = float | str | bool | None
-Figures = dict[str, Figure]
+Figures = dict[str, float | str | bool | None]
+Readings = Mapping[str, tuple[tuple[str, ...], ...]]
+"""By kind of data: (name, command, files that it writes)."""
+
+OF_BYTES = "a size or hash of bytes that this version wrote"
+"""The place of such a figure: it depends on the schema and cannot be compared."""
+
+POLICY = """
+missing = "warn"
+baseline = "A"
+gate.failed_requests.max = 0
+gate.syncs_per_round.max = 1
+gate.acceptance_length.min_of_reference = "95%"
+gate.same_output.min = "99%"
+gate.graph_share.min = "100%"
+gate.launches_per_round.max = 100
+gate.step_ms.min_effect = "1%"
+gate.tpot_ms.min_effect = "5%"
+gate.tps.min_effect = "5%"
+"""
 
 # What is different each time: where and when, and how long it took to say so.
 _VOLATILE = re.compile(r"/(path|noise_file)$|/testsuites?(/\d+)?/time(stamp)?$")
 _NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+_LONG_NAME = re.compile(r"/(timeline|kernels)/\d+/name$")  # of kernels, with the arguments of their templates
+# Name, size and hash of a file; stored tables are never written again, so that theirs are the same.
+_FILE_ROW = re.compile(r"[^|]*(?<!\.parquet)\|[\d,]+\|[0-9a-f]{64}")
+_CELL = re.compile(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", re.DOTALL)
+_CHART = re.compile(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
 # Commits of a made-up history: a step of 5 % after six of them, and a last one that stands out.
 _STRETCHED = (1, 1.002, 0.999, 1.001, 1, 0.998, 1.05, 1.052, 1.049, 1.051, 1.05, 1.049, 1.3)
-_MOST_WORDS = 3  # more is a sentence
-_LONG_NAME = re.compile(r"/(timeline|kernels)/\d+/name$")  # of kernels, with the arguments of their templates
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One command: words with {run} and other names in braces; `files` that it writes are read as its output is."""
-
-    name: str
-    command: str
-    files: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Readings:
-    """How a checkout is asked. `policy`: gates, as `gate` reads them; `traces`: folder of traces in the checkout."""
-
-    runs: str
-    traces: str
-    policy: str
-    of_run: tuple[Reading, ...]
-    of_experiment: tuple[Reading, ...]
-    of_noise: tuple[Reading, ...]
-    of_gates: tuple[Reading, ...]
-    of_sweep: tuple[Reading, ...]
-    of_pair: tuple[Reading, ...]
-    of_trace: tuple[Reading, ...]
-    of_history: tuple[Reading, ...]
-    of_all: tuple[Reading, ...]
+def figures_of(checkout: Path, data: Path, readings: Readings) -> Figures:
+    """`data`: the checkout whose stored runs and traces are read. Commands run in a copy of them, in one process."""
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory(prefix="figures-") as name:
+        folder = Path(name)
+        _copy_data(data, folder)
+        process = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, process, _enter, (checkout.resolve(), folder)) as child:
+            for kind, place, names in _subjects(folder):
+                for reading, command, *files in readings[kind]:
+                    out = Path("out", place.replace("/", "-"), reading.replace(" ", "-"))
+                    read = _read(child, folder, command, files, {"out": out, **names})
+                    figures |= {f"{place}/{reading}/{path}": value for path, value in read}
+    return {path: value for path, value in figures.items() if not _VOLATILE.search(path)}
 
 
-class Asked:
-    """A process that runs commands on the code of a checkout, in `folder`."""
-
-    def __init__(self, checkout: Path, folder: Path):
-        own = dict(PYTHONPATH=str(checkout / ".ns"), SPECBENCH_CACHE=str(folder / "cache"), COLUMNS="200", TERM="dumb")
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("ask_checkout.py"))],
-            cwd=folder,
-            env={**os.environ, **own, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __call__(self, words: list[str]) -> tuple[int, str]:
-        """Exit code and what it printed."""
-        assert self._process.stdin and self._process.stdout
-        print(json.dumps(words), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
-        return answer["code"], answer["said"]
-
-    def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
-
-
-class Bench:
-    """A folder with a copy of the data, and the checkout whose code reads it."""
-
-    def __init__(self, checkout: Path, readings: Readings, data: Path, folder: Path):
-        self._readings, self._folder = readings, folder
-        shutil.copytree(data / readings.runs, folder / "runs")
-        self._runs = sorted(path.parent for path in (folder / "runs").rglob("run.json"))
-        self._sweeps = sorted(path.parent for path in (folder / "runs").rglob("sweep.json"))
-        self._traces = list(_unpacked(data / readings.traces, folder / "traces"))
-        (folder / "policy.toml").write_text(readings.policy, encoding="utf-8")
-        self._ask = Asked(checkout, folder)
-
-    def figures(self) -> Figures:
-        """What reads all runs comes last, since readings of one add files to it."""
-        with contextlib.closing(self._ask):
-            found = dict(figure for figures in self._parts() for figure in figures.items())
-        return {path: value for path, value in found.items() if not _VOLATILE.search(path)}
-
-    def _parts(self) -> Iterator[Figures]:
-        kinds = self._readings
-        bases: dict[Path, Path] = {}
-        for run in self._runs:
-            base = bases.setdefault(run.parent, run)
-            readings = kinds.of_run
-            if (run / "ab.json").exists():
-                readings += kinds.of_noise if (run / "noise.json").exists() else kinds.of_experiment
-                readings += kinds.of_gates
-            if run != base:
-                readings += kinds.of_pair
-            yield self._read(readings, run.name, run=self._name(run), base=self._name(base))
-        for sweep in self._sweeps:
-            yield self._read(kinds.of_sweep, sweep.name, run=self._name(sweep))
-        for trace in self._traces:
-            yield self._read(kinds.of_trace, self._name(trace), trace=self._name(trace))
-        self._make_commits()
-        yield self._read(kinds.of_history, "history", runs="commits/*")
-        yield self._read(kinds.of_all, "all", runs="runs/*")
-
-    def _name(self, path: Path) -> str:
-        return str(path.relative_to(self._folder))
-
-    def _make_commits(self) -> None:
-        """Copies of one stored run as if commits had made it slower: the stored ones are too few for a history."""
-        run = next(run for run in self._runs if not (run / "ab.json").exists())
-        for index, factor in enumerate(_STRETCHED):
-            _as_commit(run, self._folder / "commits", index, factor)
-
-    def _read(self, readings: tuple[Reading, ...], name: str, **names: str) -> Figures:
-        found: Figures = {}
-        for reading in readings:
-            start = time.monotonic()
-            out = self._folder / "out" / name.replace("/", "-") / reading.name.replace(" ", "-")
-            out.mkdir(parents=True)
-            command = reading.command.format(out=self._name(out), **names)
-            place = f"{name}/{reading.name}"
-            words = (self._matching(word) if "*" in word else [word] for word in command.split())
-            found[f"{place}/exit code"], said = self._ask([word for some in words for word in some])
-            found.update(_of_text(f"{place}/stdout", said))
-            for pattern in reading.files:
-                for file in self._matching(pattern.format(out=self._name(out), **names)):
-                    found.update(_of_text(f"{place}/{file}", (self._folder / file).read_text(encoding="utf-8")))
-            print(f"{time.monotonic() - start:5.1f} s  {command}", file=sys.stderr, flush=True)
-        return found
-
-    def _matching(self, pattern: str) -> list[str]:
-        return sorted(map(self._name, self._folder.glob(pattern)))
-
-
-def figures_of(checkout: Path, readings: Readings, data: Path) -> Figures:
-    """`data`: the checkout whose stored runs and traces are read."""
-    with tempfile.TemporaryDirectory(prefix="figures-") as folder:
-        return Bench(checkout.resolve(), readings, data.resolve(), Path(folder)).figures()
-
-
-def _unpacked(traces: Path, folder: Path) -> Iterator[Path]:
+def _copy_data(data: Path, folder: Path) -> None:
+    """The stored runs, traces unpacked, and copies of one run as if commits had made it slower: the stored ones are too
+    few for a history."""
+    shutil.copytree(data / "benchmarks/runs", folder / "runs")
+    (folder / "policy.toml").write_text(POLICY, encoding="utf-8")
+    traces = data / "tests/harness/profiling/golden"
     for file in sorted(traces.rglob("*")):
-        target = folder / file.relative_to(traces)
+        target = folder / "traces" / file.relative_to(traces)
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.name.endswith(".sqlite.xz"):
-            target = target.with_suffix("")
-            target.write_bytes(lzma.decompress(file.read_bytes()))
-            yield target
+            target.with_suffix("").write_bytes(lzma.decompress(file.read_bytes()))
         elif file.name.endswith(".json.gz"):
-            yield Path(shutil.copy(file, target))
+            shutil.copy(file, target)
+    run = next(run for run in _holders(folder, "run.json") if not (run / "ab.json").exists())
+    for day, factor in enumerate(_STRETCHED, 1):
+        _copy_commit(run, folder / "commits" / f"202601{day:02d}T000000Z-commit-{day - 1:08d}", day, factor)
 
 
-def _as_commit(run: Path, folder: Path, index: int, factor: float) -> None:
+def _copy_commit(run: Path, copy: Path, day: int, factor: float) -> None:
     """A copy of `run` as of another commit and day, its times stretched."""
-    name = f"202601{index + 1:02d}T000000Z-commit-{index:08d}"
-    shutil.copytree(run, folder / name)
+    shutil.copytree(run, copy)
     raw = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    raw |= {"run_id": name, "started_utc": f"2026-01-{index + 1:02d}T00:00:00Z"}
-    raw["git"]["sha"] = hashlib.sha1(name.encode()).hexdigest()
-    (folder / name / "run.json").write_text(json.dumps(raw), encoding="utf-8")
+    raw |= {"run_id": copy.name, "started_utc": f"2026-01-{day:02d}T00:00:00Z"}
+    raw["git"]["sha"] = hashlib.sha1(copy.name.encode()).hexdigest()
+    (copy / "run.json").write_text(json.dumps(raw), encoding="utf-8")
     for file in ("steps.parquet", "requests.parquet"):
         table = pyarrow.parquet.read_table(run / file)
         for index, column in enumerate(table.schema):
             if re.fullmatch(r"t_\w*ns", column.name):
                 stretched = [None if t is None else round(t * factor) for t in table[column.name].to_pylist()]
                 table = table.set_column(index, column, pyarrow.array(stretched, column.type))
-        pyarrow.parquet.write_table(table, folder / name / file)
+        pyarrow.parquet.write_table(table, copy / file)
+
+
+def _holders(folder: Path, file: str) -> list[Path]:
+    return sorted(path.parent for path in (folder / "runs").rglob(file))
+
+
+def _subjects(folder: Path) -> Iterator[tuple[str, str, dict[str, Path]]]:
+    """(kind, name, names for its commands). What reads all runs comes last, since readings of one add files to it."""
+    bases: dict[Path, Path] = {}
+    for path in _holders(folder, "run.json"):
+        run = path.relative_to(folder)
+        names = {"run": run, "base": bases.setdefault(run.parent, run)}
+        kinds = ["run"]
+        if (path / "ab.json").exists():
+            kinds += ["noise" if (path / "noise.json").exists() else "experiment", "gates"]
+        kinds += ["pair"] if names["base"] != run else []
+        yield from ((kind, run.name, names) for kind in kinds)
+    for path in _holders(folder, "sweep.json"):
+        yield "sweep", path.name, {"run": path.relative_to(folder)}
+    for path in sorted((folder / "traces").rglob("*.*")):
+        yield "trace", str(path.relative_to(folder)), {"trace": path.relative_to(folder)}
+    yield from (("history", "history", {}), ("all", "all", {}))
+
+
+def _read(
+    child: ProcessPoolExecutor, folder: Path, command: str, files: list[str], names: Mapping[str, Path]
+) -> Iterator[tuple[str, object]]:
+    """One command: its exit code, and the figures of what it prints and writes."""
+
+    def expanded(word: str) -> list[str]:
+        word = word.format(**names)
+        return sorted(str(path.relative_to(folder)) for path in folder.glob(word)) if "*" in word else [word]
+
+    start = time.monotonic()
+    (folder / names["out"]).mkdir(parents=True)
+    words = [word for pattern in command.split() for word in expanded(pattern)]
+    code, text = child.submit(_run, words).result()
+    yield "exit code", code
+    yield from _of_text("stdout", text)
+    for file in (file for pattern in files for file in expanded(pattern)):
+        yield from _of_text(file, (folder / file).read_text(encoding="utf-8"))
+    print(f"{time.monotonic() - start:5.1f} s  {' '.join(words)}", file=sys.stderr, flush=True)
+
+
+def _enter(checkout: Path, folder: Path) -> None:
+    """Makes a process one of the checkout. Imports take most of a short command's time; here they are done once."""
+    os.chdir(folder)
+    os.environ |= {"PYTHONPATH": str(checkout / ".ns"), "SPECBENCH_CACHE": str(folder / "cache")}
+    os.environ |= {"COLUMNS": "200", "TERM": "dumb", "OMP_NUM_THREADS": "1"}
+    sys.path.insert(0, str(checkout / ".ns"))
+
+
+def _run(words: list[str]) -> tuple[int, str]:
+    """Exit code and stdout of one command of `specbench`; 70 where it breaks."""
+    sys.argv = ["specbench", *words]
+    code, out = 0, io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            runpy.run_module("specbench.harness", run_name="__main__")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Exception:
+            traceback.print_exc()
+            code = 70
+    if code == 70 or "Traceback" in errors.getvalue():
+        print(" ".join(words), errors.getvalue(), sep="\n", file=sys.stderr, flush=True)
+    return code, out.getvalue()
 
 
 # -- figures of a text -------------------------------------------------------------------------------------------------
 
 
-def _of_text(place: str, text: str) -> Iterator[tuple[str, Figure]]:
+def _of_text(place: str, text: str) -> Iterator[tuple[str, object]]:
     start = text.lstrip()[:1]
     if start in ("{", "["):
         yield from _of_json(place, json.loads(text))
@@ -208,12 +191,11 @@ def _of_text(place: str, text: str) -> Iterator[tuple[str, Figure]]:
     elif start == "<":
         yield from _of_html(place, text)
     else:
-        rows = [line for line in text.splitlines() if line.startswith("|")]
-        for index, row in enumerate(rows):
+        for index, row in enumerate(line for line in text.splitlines() if line.startswith("|")):
             yield from _numbers(f"{place}/row {index}", row)
 
 
-def _of_json(place: str, value: object) -> Iterator[tuple[str, Figure]]:
+def _of_json(place: str, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _of_json(f"{place}/{key}", item)
@@ -221,60 +203,39 @@ def _of_json(place: str, value: object) -> Iterator[tuple[str, Figure]]:
         yield f"{place}/length", len(value)
         for index, item in enumerate(value):
             yield from _of_json(f"{place}/{index}", item)
+    elif place.endswith("/fingerprint"):
+        yield place, OF_BYTES
     elif isinstance(value, str) and _LONG_NAME.search(place):
         yield place, hashlib.sha1(value.encode()).hexdigest()[:8]
-    elif isinstance(value, str) and len(value.split()) > _MOST_WORDS:
+    elif isinstance(value, str) and len(value.split()) > 3:  # a sentence
         yield from _numbers(place, value)
     else:
-        yield place, value  # type: ignore[misc]
+        yield place, value
 
 
-def _numbers(place: str, text: str) -> Iterator[tuple[str, Figure]]:
-    for index, found in enumerate(_NUMBER.findall(text)):
-        yield f"{place}#{index}", found
+def _numbers(place: str, text: str) -> Iterator[tuple[str, object]]:
+    return ((f"{place}#{index}", number) for index, number in enumerate(_NUMBER.findall(text)))
 
 
-def _of_xml(place: str, node: ElementTree.Element) -> Iterator[tuple[str, Figure]]:
+def _of_xml(place: str, node: ElementTree.Element) -> Iterator[tuple[str, object]]:
     for key, value in node.attrib.items():
         yield from _of_json(f"{place}/{node.tag}/{key}", value)
     for index, child in enumerate(node):
         yield from _of_xml(f"{place}/{node.tag}/{index}", child)
 
 
-class _Page(HTMLParser):
-    """Texts of table cells, and the JSON of charts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells: list[str] = []
-        self.charts: list[str] = []
-        self._into: list[str] | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("td", "th"):
-            self._into = self.cells
-        elif tag == "script" and ("type", "application/json") in attrs:
-            self._into = self.charts
+def _of_html(place: str, text: str) -> Iterator[tuple[str, object]]:
+    """Cells of tables, and the data of charts."""
+    cells = [unescape(re.sub("<[^>]*>", "", cell)) for cell in _CELL.findall(text)]
+    yield f"{place}/cells", len(cells)
+    rows = zip(cells, cells[1:], cells[2:], strict=False)
+    sums = {n for n, row in enumerate(rows, 2) if _FILE_ROW.fullmatch("|".join(row))}
+    for index, cell in enumerate(cells):
+        if index in sums or index + 1 in sums:
+            yield f"{place}/cell {index}", OF_BYTES
         else:
-            return
-        self._into.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th", "script"):
-            self._into = None
-
-    def handle_data(self, data: str) -> None:
-        if self._into is not None:
-            self._into[-1] += data
-
-
-def _of_html(place: str, text: str) -> Iterator[tuple[str, Figure]]:
-    page = _Page()
-    page.feed(text)
-    yield f"{place}/cells", len(page.cells)
-    for index, cell in enumerate(page.cells):
-        yield from _numbers(f"{place}/cell {index}", cell)
-    for index, chart in enumerate(page.charts):
+            yield from _numbers(f"{place}/cell {index}", cell)
+    for index, chart in enumerate(_CHART.findall(text)):
         yield from _of_json(f"{place}/chart {index}", _data_of(json.loads(chart)))
 
 

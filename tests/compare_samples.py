@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from run_samples import GIT, SAMPLING, begun
 
-from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 

@@ -20,7 +20,7 @@ from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
-from specbench.harness.store.sweep_record import SweepArm, SweepRecord
+from specbench.harness.store.sweep_record import SweepRecord
 
 from . import run as runs
 from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by
@@ -80,9 +80,7 @@ def new_sweep(plan: SweepPlan, to: Destination, progress: Progress, on_point: On
             argv=to.argv,
             config=plan.config,
             loads=plan.loads,
-            arms=tuple(
-                SweepArm(label=r.label, family=r.family, num_drafts=r.num_drafts, refused=r.refused) for r in grid.rows
-            ),
+            arms=grid.rows,
             notes=grid.notes,
             purpose=plan.purpose,
         )

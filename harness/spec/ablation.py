@@ -1,4 +1,4 @@
-"""One thing at a time: a base arm, and for each switch one arm for each other value, all else as in the base.
+"""An ablation: a base arm, and for each switch one arm for each other value, all else as in the base.
 
 What the legality table refuses beside the base's other switches is a row that says so. Nothing is changed along with
 the switch to make it legal: that row would be about two things.
@@ -11,17 +11,15 @@ from dataclasses import replace
 
 from specbench.harness.registry import STRATEGIES, declared_strategies
 
-from .arm import ArmConfig, Switches, own_keys
+from .arm import ArmConfig, CheckArm, Switches, own_keys, with_switches
 from .legality import ALLOWED, PART_MODES, Refused, allowed
 from .measured_acceptance import with_measured_rates
 from .plans import PLANS, parse_plan
 from .recipe_files import Base
 from .spellings import check_keys
-from .variant import CheckArm, Variant, with_switches
+from .table_records import Ablation, AblationRow
 
 _COUNTS = ("k", "status_lag")  # whole numbers: switches without a list of values
-
-Factors = Mapping[str, Sequence[str]]
 
 
 def parse_factors(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -50,22 +48,38 @@ def _check_values(switch: str, values: Sequence[str]) -> None:
             raise ValueError(f"factor: {switch}={value!r} is not known; allowed: {', '.join(known[switch])}")
 
 
-def factor_rows(base: Base, factors: Factors, switches: Switches, check: CheckArm) -> list[Variant]:
-    """The base's row, then the others, under the command's switches. Raises ValueError where the base is refused."""
-    row = with_switches(base.row, switches)
-    arm = with_measured_rates(row.the_arm)
+def ablate(
+    base: Base, values: Mapping[str, Sequence[str]], switches: Switches, check: CheckArm
+) -> tuple[list[ArmConfig], Ablation]:
+    """The base's arm and those with other `values` of one switch, under the command's switches, with their rows.
+
+    Raises ValueError where the base is refused.
+    """
+    asked = with_switches(base.arm, switches)
+    arm = with_measured_rates(asked)
     try:
         check(arm)
     except ValueError as error:
-        raise ValueError(f"base {row.label}: {error}") from error
-    rows = [Variant(switch="base", value=base.name, label=arm.label, arm=arm)]
-    for switch, values in factors.items():
-        current = _current(row.the_arm, switch)
-        rows += [_variant(row.the_arm, switch, value, check) for value in values if value != current]
-    return rows
+        raise ValueError(f"base {arm.label}: {error}") from error
+    arms, rows = [arm], [AblationRow(switch="base", value=base.name, label=arm.label)]
+    for switch, value in ((switch, value) for switch, several in values.items() for value in several):
+        if value == _current(asked, switch):
+            continue
+        row = AblationRow(switch=switch, value=value)
+        try:
+            arm = with_measured_rates(_with_value(asked, switch, value))
+            check(arm)
+        except Refused as error:
+            rows.append(replace(row, refused=f"{error.rule}: {error.reason}"))
+        except ValueError as error:
+            rows.append(replace(row, refused=str(error)))
+        else:
+            arms.append(arm)
+            rows.append(replace(row, label=arm.label))
+    return arms, Ablation(base=base.name, summary=base.summary, rows=tuple(rows), notes=tuple(_notes(rows)))
 
 
-def factor_notes(rows: Sequence[Variant]) -> list[str]:
+def _notes(rows: Sequence[AblationRow]) -> list[str]:
     """What a reader of the rows must know of strategies that run the same round."""
     named = {row.value for row in rows if row.switch == "strategy"}
     return [
@@ -77,7 +91,7 @@ def factor_notes(rows: Sequence[Variant]) -> list[str]:
 
 
 def _current(arm: ArmConfig, switch: str) -> str | None:
-    """What the base has there; a part of a graph plan has its whole plan's mode, which the plan's own row shows."""
+    """The base's value; a part of a graph plan has its whole plan's mode, which the plan's own row shows."""
     if switch == "strategy":
         return arm.strategy
     if switch.startswith("graph_") and switch not in arm.engine:
@@ -91,20 +105,10 @@ def _mode_of_part(plan: str | None, part: str) -> str | None:
     return None if plan is None or plan.lower() not in PLANS else getattr(parse_plan(plan, {}), part)
 
 
-def _variant(arm: ArmConfig, switch: str, value: str, check: CheckArm) -> Variant:
+def _with_value(arm: ArmConfig, switch: str, value: str) -> ArmConfig:
+    arm = replace(arm, label=f"{arm.label} {switch}={value}")
     if switch == "strategy":
-        changed = replace(arm, strategy=value)
-    elif switch in own_keys(arm.strategy):
-        changed = replace(arm, options={**arm.options, switch: value})
-    else:
-        changed = replace(arm, engine={**arm.engine, switch: value})
-    label = f"{arm.label} {switch}={value}"
-    row = Variant(switch=switch, value=value, label=label)
-    try:
-        changed = with_measured_rates(replace(changed, label=label))
-        check(changed)
-    except Refused as error:
-        return replace(row, refused=f"{error.rule}: {error.reason}")
-    except ValueError as error:
-        return replace(row, refused=str(error))
-    return replace(row, arm=changed)
+        return replace(arm, strategy=value)
+    if switch in own_keys(arm.strategy):
+        return replace(arm, options={**arm.options, switch: value})
+    return replace(arm, engine={**arm.engine, switch: value})

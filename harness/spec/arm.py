@@ -1,10 +1,11 @@
-"""An arm as asked for: a strategy with its options, and the switches of its engine."""
+"""An arm: a strategy with its options and the switches of its engine, as asked for and as resolved."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from specbench.harness.registry import strategy_class
 
@@ -31,8 +32,36 @@ class ArmConfig:
     @property
     def text(self) -> str:
         """A strategy argument that asks for this arm, whatever its label."""
-        pairs = ",".join(f"{key}={value}" for key, value in {**self.options, **self.engine}.items())
-        return f"{self.strategy}:{pairs}" if pairs else self.strategy
+        return with_pairs(self.strategy, [f"{key}={value}" for key, value in {**self.options, **self.engine}.items()])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmSetup:
+    """Every switch of an arm as resolved. None: not known, or without meaning for the arm. `options`: the strategy's
+    own, as given; `acceptance`: real, or how it is forced."""
+
+    graph: str | None = None
+    sync: str | None = None
+    attention: str | None = None
+    attention_drafter: str | None = None
+    drafter: str | None = None
+    state_update: str | None = None
+    status_lag: int | None = None
+    num_drafts: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    acceptance: str | None = None
+
+
+class Resolved(Protocol):
+    """An arm whose every switch is known."""
+
+    def setup(self) -> ArmSetup:
+        """Its switches, for the record."""
+        ...
+
+
+CheckArm = Callable[[ArmConfig], Resolved]
+"""Resolves an arm for the machine it would run on. Raises ValueError, `Refused` where the legality table forbids it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +77,7 @@ class Switches:
 
     @property
     def engine(self) -> dict[str, str]:
-        return {key: value for key, value in self.values.items() if key in ENGINE_KEYS}
+        return _of_engine(self.values)
 
 
 def parse_arm(text: str, defaults: Mapping[str, str] | None = None) -> ArmConfig:
@@ -57,19 +86,18 @@ def parse_arm(text: str, defaults: Mapping[str, str] | None = None) -> ArmConfig
     Raises ValueError for a pair without `=` or a key given twice.
     """
     strategy, _, body = text.partition(":")
-    options: dict[str, str] = {}
-    engine = dict(defaults or {})
-    seen: set[str] = set()
+    pairs: dict[str, str] = {}
     for pair in filter(None, body.split(",")):
         key, equals, value = pair.partition("=")
         if not equals or not value:
             raise ValueError(f"strategy: {text!r}: {pair!r} is not key=value")
         key = arm_key(key)
-        if key in seen:
+        if key in pairs:
             raise ValueError(f"strategy: {text!r}: {key} is given twice")
-        seen.add(key)
-        (engine if key in ENGINE_KEYS else options)[key] = value
-    return ArmConfig(label=text, strategy=strategy, options=options, engine=engine)
+        pairs[key] = value
+    engine = _of_engine(pairs)
+    options = {key: value for key, value in pairs.items() if key not in engine}
+    return ArmConfig(label=text, strategy=strategy, options=options, engine={**(defaults or {}), **engine})
 
 
 def arm_key(key: str) -> str:
@@ -82,11 +110,43 @@ def own_keys(strategy: str) -> set[str]:
     return {each.name for each in dataclasses.fields(strategy_class(strategy))}  # type: ignore[arg-type]
 
 
+def with_pairs(text: str, pairs: Sequence[str]) -> str:
+    """A strategy argument with more `key=value` pairs."""
+    return text + ("," if ":" in text else ":") + ",".join(pairs) if pairs else text
+
+
 def with_own_keys(text: str, switches: Switches) -> str:
     """An argument with the options given for all arms, where its strategy has them and it does not say its own."""
-    asked = {key: value for key, value in switches.values.items() if key in STRATEGY_KEYS}
-    if not asked:
-        return text
     arm = parse_arm(text)
-    added = [f"{k}={v}" for k, v in asked.items() if k in own_keys(arm.strategy) and k not in arm.options]
-    return text + (":" if added and ":" not in text else "," if added else "") + ",".join(added)
+    options = _of_strategy(arm.strategy, switches.values)
+    return with_pairs(text, [f"{key}={value}" for key, value in options.items() if key not in arm.options])
+
+
+def with_switches(arm: ArmConfig, switches: Switches) -> ArmConfig:
+    """The arm under the command's switches: `defaults` where it says nothing, `given` whatever it says.
+
+    Options of strategies among them concern arms that have them. The label names every switch of the arm that `given`
+    replaces, so that no label says what was not run. A whole plan (`graph`) replaces the arm's parts too.
+    """
+    given = _of_engine(switches.given)
+    own = {key: value for key, value in arm.engine.items() if "graph" not in given or key not in GRAPH_PART_KEYS}
+    defaults, replaced = (_of_strategy(arm.strategy, values) for values in (switches.defaults, switches.given))
+    options = {**arm.options, **defaults, **arm.options, **replaced}
+    changed = [f"{k}={v}" for k, v in given.items() if arm.engine.get(k, v) != v]
+    changed += [f"{k}={v}" for k, v in options.items() if k != "head" and arm.options.get(k, v) != v]
+    if len(own) < len(arm.engine) and not any(word.startswith("graph=") for word in changed):
+        changed.append(f"graph={given['graph']}")
+    label = arm.label + (f" [{','.join(changed)}]" if changed else "")
+    engine = {**_of_engine(switches.defaults), **own, **given}
+    return replace(arm, label=label, options=options, engine=engine)
+
+
+def _of_engine(values: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if key in ENGINE_KEYS}
+
+
+def _of_strategy(strategy: str, values: Mapping[str, str]) -> dict[str, str]:
+    """The options among `values` that the strategy has. Imports it where there are any."""
+    options = {key: value for key, value in values.items() if key in STRATEGY_KEYS}
+    own = own_keys(strategy) if options else ()
+    return {key: value for key, value in options.items() if key in own}

@@ -19,10 +19,9 @@ from dataclasses import dataclass, fields
 
 from specbench.harness.registry import BASELINE, declared_strategies, strategy_class
 
-from .arm import parse_arm
+from .arm import CheckArm, parse_arm
 from .legality import ALLOWED, allowed
 from .plans import PLANS
-from .variant import CheckArm
 
 MOST_CELLS = 30
 _NUM_ORDERS = 60

@@ -11,23 +11,21 @@ from dataclasses import dataclass, replace
 
 from specbench.harness.registry import BASELINE, strategy_class
 
-from .arm import ArmConfig, arm_key, parse_arm
+from .arm import ArmConfig, CheckArm, arm_key, parse_arm, with_pairs
 from .legality import Refused
-from .variant import CheckArm, Variant
+from .table_records import SweepArm
 
 MakeArm = Callable[[str], ArmConfig]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """`rows` in the order of the table; `notes`: what the user did not type and should know."""
+    """`rows` in the order of the table; `arms`: of those that can run; `notes`: what the user did not type and should
+    know."""
 
-    rows: tuple[Variant, ...]
+    rows: tuple[SweepArm, ...]
+    arms: tuple[ArmConfig, ...]
     notes: tuple[str, ...] = ()
-
-    @property
-    def arms(self) -> tuple[ArmConfig, ...]:
-        return tuple(row.arm for row in self.rows if row.arm is not None)
 
 
 def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm, check: CheckArm) -> Grid:
@@ -37,14 +35,27 @@ def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm
     if not any(parse_arm(text).strategy == BASELINE for text in arguments):
         arguments = [BASELINE, *arguments]
         notes.append(f"{BASELINE} was added: every speed-up is measured against it")
-    rows: list[Variant] = []
+    rows: list[SweepArm] = []
+    arms: list[ArmConfig] = []
     for argument in arguments:
-        expanded = _expanded(argument, num_drafts)
-        own = [_row(text, k, _family(argument), make, check) for text, k in expanded]
-        if all(row.arm is None for row in own):
-            raise ValueError(f"strategy: {argument}: none of its arms can run; {own[0].label}: {own[0].refused}")
-        rows += own
-    return Grid(rows=tuple(rows), notes=tuple(notes))
+        family, num_before, refused = _family(argument), len(arms), []
+        for text, k in _expanded(argument, num_drafts):
+            row = SweepArm(label=text, family=family, num_drafts=k)
+            try:
+                arm = make(text)
+                check(arm)
+            except ValueError as error:
+                reason = " ".join(str(error).split())
+                if isinstance(error, Refused):
+                    reason = f"{error.rule} is refused: {error.reason}"
+                rows.append(replace(row, refused=reason))
+                refused.append(f"{text}: {reason}")
+            else:
+                rows.append(replace(row, label=arm.label))
+                arms.append(arm)
+        if len(arms) == num_before:
+            raise ValueError(f"strategy: {argument}: none of its arms can run; {refused[0]}")
+    return Grid(rows=tuple(rows), arms=tuple(arms), notes=tuple(notes))
 
 
 def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int | None]]:
@@ -57,27 +68,11 @@ def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int |
     kind.of(arm.options)
     if option is None or not num_drafts:
         return [(argument, None)]
-    _, _, body = argument.partition(":")
-    return [(f"{arm.strategy}:{option}={k}" + (f",{body}" if body else ""), k) for k in num_drafts]
+    name, _, body = argument.partition(":")
+    return [(with_pairs(f"{name}:{option}={k}", [body] if body else []), k) for k in num_drafts]
 
 
 def _family(argument: str) -> str:
-    strategy, _, body = argument.partition(":")
-    kept = [
-        pair
-        for pair in body.split(",")
-        if pair and arm_key(pair.partition("=")[0]) != strategy_class(strategy).depth_option
-    ]
-    return strategy + (f":{','.join(kept)}" if kept else "")
-
-
-def _row(text: str, k: int | None, family: str, make: MakeArm, check: CheckArm) -> Variant:
-    row = Variant(label=text, family=family, num_drafts=k)
-    try:
-        arm = make(text)
-        check(arm)
-    except Refused as error:
-        return replace(row, refused=f"{error.rule} is refused: {error.reason}")
-    except ValueError as error:
-        return replace(row, refused=" ".join(str(error).split()))
-    return replace(row, label=arm.label, arm=arm)
+    name, _, body = argument.partition(":")
+    depth_option = strategy_class(name).depth_option
+    return with_pairs(name, [p for p in body.split(",") if p and arm_key(p.partition("=")[0]) != depth_option])

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from specbench.harness.registry import default_arms
 from specbench.workloads.assets.shipped_heads import shipped_names
 
-from .ablation import factor_notes, factor_rows, parse_factors
-from .arm import STRATEGY_KEYS, ArmConfig, parse_arm, with_own_keys
+from .ablation import ablate, parse_factors
+from .arm import STRATEGY_KEYS, ArmConfig, CheckArm, parse_arm, with_own_keys, with_switches
 from .measured_acceptance import find_measured, with_measured_rates
 from .options import Conditions, RunOptions
-from .recipe_files import Base, Recipe
+from .recipe_files import Base, Recipe, RecipeArm
 from .run_config import RunConfig
-from .table_records import Ablation, AblationRow, RecipeRecord, RecipeRow
-from .variant import CheckArm, Variant, measured_once, with_switches
+from .table_records import Ablation, RecipeRecord, RecipeRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +37,10 @@ def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
     if isinstance(options.file, Base):
         if options.strategy:
             raise ValueError("strategy: --base brings its own arm; drop --strategy, or change the base with --factor")
-        arms, ablation = _base_arms(options, options.file, check)
+        values = parse_factors(options.factor) if options.factor else options.file.factors
+        arms, ablation = ablate(options.file, values, options.switches, check)
     elif isinstance(options.file, Recipe):
-        arms, recipe = _recipe_arms(options, options.file)
+        arms, recipe = recipe_arms(options.file, options)
     else:
         arms = [named_arm(text, options) for text in options.strategy or default_strategies(options)]
     return RunPlan(
@@ -78,33 +78,25 @@ def default_strategies(conditions: Conditions) -> list[str]:
     return default_arms(has_head=conditions.load_format == "auto" and conditions.model in shipped_names())
 
 
-def _recipe_arms(options: RunOptions, recipe: Recipe) -> tuple[list[ArmConfig], RecipeRecord]:
-    rows = list(recipe.rows)
-    if options.strategy or not rows:
-        texts = [with_own_keys(t, options.switches) for t in options.strategy or default_strategies(options)]
-        rows = [Variant(label=text, arm=parse_arm(text), baseline=n == 0) for n, text in enumerate(texts)]
-    rows, notes = measured_once([with_switches(row, options.switches) for row in rows])
-    described = RecipeRecord(
-        name=recipe.name,
-        sha256=recipe.sha256,
-        report=recipe.report,
-        rows=tuple(RecipeRow(name=r.label, label=r.the_arm.label, baseline=r.baseline, claim=r.claim) for r in rows),
-        notes=tuple(notes),
-    )
-    arms = {id(row.arm): row.the_arm for row in rows}.values()
-    return [with_measured_rates(arm) for arm in arms], described
+def recipe_arms(recipe: Recipe, options: RunOptions) -> tuple[list[ArmConfig], RecipeRecord]:
+    """The recipe's arms, or those of the options in their place, under the options' switches, with their rows.
 
-
-def _base_arms(options: RunOptions, base: Base, check: CheckArm) -> tuple[list[ArmConfig], Ablation]:
-    factors = parse_factors(options.factor) if options.factor else base.factors
-    rows = factor_rows(base, factors, options.switches, check)
-    described = Ablation(
-        base=base.name,
-        summary=base.summary,
-        rows=tuple(
-            AblationRow(switch=r.switch, value=r.value, label=r.label if r.arm else None, refused=r.refused)
-            for r in rows
-        ),
-        notes=tuple(factor_notes(rows)),
+    Rows whose arms the switches have made the same share one arm, which a note says.
+    """
+    switches, asked = options.switches, recipe.arms
+    if options.strategy or not asked:
+        texts = [with_own_keys(text, switches) for text in options.strategy or default_strategies(options)]
+        asked = tuple(RecipeArm(arm=parse_arm(text), baseline=n == 0) for n, text in enumerate(texts))
+    arms: dict[tuple, ArmConfig] = {}
+    rows, notes = [], []
+    for each in asked:
+        arm = with_switches(each.arm, switches)
+        asked_for = (arm.strategy, frozenset(arm.options.items()), frozenset(arm.engine.items()))
+        shared = arms.setdefault(asked_for, arm)
+        rows.append(RecipeRow(name=arm.label, label=shared.label, baseline=each.baseline, claim=each.claim))
+        if shared is not arm:
+            notes.append(f"{arm.label}: the same as {shared.label} with these switches; measured once")
+    record = RecipeRecord(
+        name=recipe.name, sha256=recipe.sha256, report=recipe.report, rows=tuple(rows), notes=tuple(notes)
     )
-    return [row.arm for row in rows if row.arm is not None], described
+    return [with_measured_rates(arm) for arm in arms.values()], record

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from specbench.harness.text import nearest, tomllib
 
+from .arm import ArmConfig, arm_key, parse_arm, with_pairs
 from .fields import Option, Value, checked_table
 from .spellings import check_keys, check_renamed_file
-from .variant import Variant, read_arm
 
 FOLDER = Path(__file__).with_name("recipes")
 _BASES = FOLDER / "bases.toml"  # arms that one thing at a time is changed of
+_OF_ROW: dict[str, type] = {"label": str, "baseline": bool, "claim": dict}
 _TOP = ("summary", "run", "arm", "report")
 _REPORT: dict[str, type] = {"title": str, "columns": list, "notes": list, "claim": dict}
 _CLAIM = ("source", "hardware", "setup")
@@ -41,6 +42,15 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeArm:
+    """`baseline`: rows below are compared with it. `claim`: what the recipe's source says of it."""
+
+    arm: ArmConfig
+    baseline: bool = False
+    claim: dict[str, str | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """A recipe as read; `run` holds options of the command, `sha256` is the file's."""
 
@@ -48,7 +58,7 @@ class Recipe:
     sha256: str
     summary: str
     run: dict[str, Value]
-    rows: tuple[Variant, ...]
+    arms: tuple[RecipeArm, ...]
     report: Report
 
 
@@ -58,7 +68,7 @@ class Base:
 
     name: str
     summary: str
-    row: Variant
+    arm: ArmConfig
     run: dict[str, Value]
     factors: dict[str, tuple[str, ...]]
 
@@ -95,7 +105,7 @@ def load_recipe(name: str, options: Mapping[str, Option]) -> Recipe:
         sha256=hashlib.sha256(text.encode()).hexdigest(),
         summary=str(raw.get("summary", "")),
         run=run,
-        rows=tuple(read_arm(arm, f"{where}: arm {number}") for number, arm in enumerate(arms, 1)),
+        arms=tuple(_read_arm(arm, f"{where}: arm {number}") for number, arm in enumerate(arms, 1)),
         report=_read_report(_table(raw, "report", where), where),
     )
 
@@ -114,9 +124,9 @@ def load_base(name: str, options: Mapping[str, Option]) -> Base:
     run = checked_table(raw["run"], options, f"base {name}: run")
     table = dict(raw["base"][name])
     summary = table.pop("summary")
-    row = read_arm({**table, "label": name}, f"base {name}")
+    arm = _read_arm({**table, "label": name}, f"base {name}").arm
     factors = {switch: tuple(values) for switch, values in raw["factors"].items()}
-    return Base(name=name, summary=summary, row=row, run=run, factors=factors)
+    return Base(name=name, summary=summary, arm=arm, run=run, factors=factors)
 
 
 def read_toml(path: Path, field_name: str) -> tuple[str, dict[str, Any]]:
@@ -135,6 +145,34 @@ def _table(raw: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     return value
 
 
+def _read_arm(table: Mapping[str, Any], where: str) -> RecipeArm:
+    """A TOML table: `strategy` and any key of a strategy argument, beside what a table of results needs of the arm.
+
+    Raises ValueError naming `where`, the key, its value and what is allowed.
+    """
+    strategy = table.get("strategy")
+    if not isinstance(strategy, str) or not strategy:
+        raise ValueError(f"{where}: strategy: {strategy!r} is not allowed; allowed: a strategy argument as text")
+    pairs: list[str] = []
+    of_row: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in _OF_ROW:
+            if not isinstance(value, _OF_ROW[key]):
+                raise ValueError(f"{where}: {key}: {value!r} is not allowed; allowed: a {_OF_ROW[key].__name__}")
+            of_row[key] = value
+        elif key != "strategy":
+            if type(value) not in (str, int, float) or "," in str(value) or value == "":
+                raise ValueError(
+                    f"{where}: {key}: {value!r} is not allowed; allowed: text without a comma, or a number"
+                )
+            pairs.append(f"{arm_key(key)}={value}")
+    for key, value in of_row.get("claim", {}).items():
+        if not isinstance(value, (str, int, float)):
+            raise ValueError(f"{where}: claim.{key}: {value!r} is not allowed; allowed: a number or text")
+    arm = parse_arm(with_pairs(strategy, pairs))
+    return RecipeArm(arm=replace(arm, label=of_row.pop("label", arm.label)), **of_row)
+
+
 def _read_report(raw: Mapping[str, Any], where: str) -> Report:
     check_keys(raw, tuple(_REPORT), f"{where}: report")
     for key, value in raw.items():
@@ -144,9 +182,5 @@ def _read_report(raw: Mapping[str, Any], where: str) -> Report:
                 f"{where}: report.{key}: {value!r} is not allowed; allowed: {_REPORT[key].__name__} of text"
             )
     check_keys(raw.get("claim", {}), _CLAIM, f"{where}: report.claim")
-    return Report(
-        title=raw.get("title", ""),
-        columns=tuple(raw.get("columns", ())),
-        claim=dict(raw.get("claim", {})),
-        notes=tuple(raw.get("notes", ())),
-    )
+    values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in raw.items()}
+    return Report(**values)

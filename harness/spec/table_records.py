@@ -1,4 +1,4 @@
-"""The tables that a run is made for, as the run record holds them: a recipe's, or one thing at a time of a base."""
+"""The tables that runs are made for, as records hold them: a recipe's, an ablation's, the arms of a sweep."""
 
 from __future__ import annotations
 
@@ -47,3 +47,13 @@ class Ablation:
     summary: str
     rows: tuple[AblationRow, ...]
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepArm:
+    """`family`: the strategy argument without its number of drafts. `refused`: why it cannot run, else empty."""
+
+    label: str
+    family: str
+    num_drafts: int | None = None
+    refused: str = ""

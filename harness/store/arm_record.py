@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.facts import Fact
 
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts
 from specbench.harness.store.block_store import Block, BlockStore

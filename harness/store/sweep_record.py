@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.table_records import SweepArm
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.roofline_record import Machine
 from specbench.harness.store.run_record import Resume
 
 SWEEP_SCHEMA = "specbench.sweep/2"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepArm:
-    """`family`: the strategy argument without its number of drafts. `refused`: why it cannot run, else empty."""
-
-    label: str
-    family: str
-    num_drafts: int | None = None
-    refused: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,7 @@ from specbench.harness.engines.base import Capabilities, Model, OpenProgress, Ro
 from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
-from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.arm_record import EngineFacts

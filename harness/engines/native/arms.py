@@ -8,8 +8,7 @@ from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.strategy import Strategy
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance, parse_acceptance
 from specbench.harness.registry import strategy_class
-from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig
-from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig, ArmSetup
 from specbench.harness.spec.legality import ALLOWED, Choices, resolve
 from specbench.harness.spec.plans import PARTS
 from specbench.harness.store.arm_record import GraphParts

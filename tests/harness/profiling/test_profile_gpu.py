@@ -28,7 +28,7 @@ from specbench.harness.profiling.record import Profile, Subject, read_profile
 from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.profiling.subject import subject_of
 from specbench.harness.profiling.tracers import TorchTracer
-from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.spec.arm import ArmSetup
 from specbench.workloads.base import Prompt
 
 pytestmark = pytest.mark.gpu

@@ -10,7 +10,7 @@ from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, forwards, id
 from run_samples import begun, phase
 
 from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, IdealArm, ideal_arms_of
-from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.inputs_record import SamplingRecord
 from specbench.harness.store.run_directory import RunDirectory
 

@@ -8,12 +8,12 @@ import pytest
 
 from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.spec import legality
-from specbench.harness.spec.ablation import factor_rows, parse_factors
-from specbench.harness.spec.arm import Switches, parse_arm
+from specbench.harness.spec.ablation import ablate, parse_factors
+from specbench.harness.spec.arm import Switches, parse_arm, with_switches
 from specbench.harness.spec.measured_acceptance import find_measured, measured_acceptances, with_measured_rates
 from specbench.harness.spec.options import RunOptions
+from specbench.harness.spec.plan import recipe_arms
 from specbench.harness.spec.recipe_files import base_summaries, load_base, load_recipe, recipe_names, recipe_summaries
-from specbench.harness.spec.variant import measured_once, read_arm, with_switches
 from specbench.reports.run.seed_table import check_columns
 
 OPTIONS = {name: said for name, said in RunOptions.schema().items() if said.group not in ("Arms", "Output")}
@@ -47,27 +47,26 @@ def test_every_seed_has_a_recipe_with_a_line_about_it():
 def test_shipped_recipes_are_whole(name):
     recipe = load_recipe(name, OPTIONS)
     assert recipe.summary and recipe.report.title and recipe.report.notes and recipe.report.claim["source"]
-    assert recipe.rows[0].baseline, "rows above the first baseline would be compared with nothing"
-    assert len({row.label for row in recipe.rows}) == len(recipe.rows)
+    assert recipe.arms[0].baseline, "rows above the first baseline would be compared with nothing"
+    assert len({each.arm.label for each in recipe.arms}) == len(recipe.arms)
     check_columns(recipe.report.columns)
-    claimed = {f"claim:{key}" for row in recipe.rows for key in row.claim}
+    claimed = {f"claim:{key}" for each in recipe.arms for key in each.claim}
     assert claimed and claimed <= set(recipe.report.columns), "a claim that no column shows"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_arm_of_a_shipped_recipe_is_legal_on_a_gpu(name, a_gpu_with_everything):
-    recipe = load_recipe(name, OPTIONS)
-    switches = {k: v for k, v in recipe.run.items() if k in ("attention", "graph", "sync", "acceptance", "head")}
-    rows, notes = measured_once([with_switches(row, Switches(defaults=switches, given={})) for row in recipe.rows])
-    assert not notes, "two arms that are the same"
-    for row in rows:
-        arm = resolve_arm(with_measured_rates(row.arm), "cuda", synthetic_weights=True)
+    options = RunOptions.of({"recipe": name})
+    arms, record = recipe_arms(options.file, options)
+    assert not record.notes, "two arms that are the same"
+    for arm in arms:
+        arm = resolve_arm(arm, "cuda", synthetic_weights=True)
         assert (arm.acceptance is None) == (arm.strategy.num_drafts == 0)
 
 
 def test_the_rows_of_20078_differ_in_what_their_names_say():
-    rows = load_recipe("vllm-pr-20078", OPTIONS).rows
-    switches = [tuple(row.arm.engine[key] for key in ("state_update", "sync", "drafter")) for row in rows]
+    arms = [each.arm for each in load_recipe("vllm-pr-20078", OPTIONS).arms]
+    switches = [tuple(arm.engine[key] for key in ("state_update", "sync", "drafter")) for arm in arms]
     assert switches == [
         ("torch", "multi", "unpadded"),
         ("fused", "multi", "unpadded"),
@@ -140,36 +139,39 @@ def test_numbers_without_a_point_are_fine_where_a_fraction_is_meant(tmp_path):
 
 # -- what is typed ---------------------------------------------------------------------------------------------------
 
-ARM = {"strategy": "eagle", "label": "mine", "k": 4, "sync": "multi", "graph_first": "piecewise"}
+ARM = parse_arm("eagle:k=4,sync=multi,graph_first=piecewise")
 
 
 def test_defaults_fill_gaps_and_what_is_typed_replaces_the_arms_own():
-    row = with_switches(
-        read_arm(ARM, "x"), Switches(defaults={"sync": "none", "attention": "torch", "head": "a"}, given={})
-    )
-    assert row.arm.engine == {"sync": "multi", "graph_first": "piecewise", "attention": "torch"}
-    assert row.arm.options == {"k": "4", "head": "a"} and row.label == row.arm.label == "mine"
-    row = with_switches(row, Switches(defaults={}, given={"sync": "single", "head": "b"}))
-    assert row.arm.engine["sync"] == "single" and row.arm.options["head"] == "b"
-    assert row.arm.label == "mine [sync=single]", "a label must not name what was not run"
+    arm = with_switches(ARM, Switches(defaults={"sync": "none", "attention": "torch", "head": "a"}, given={}))
+    assert arm.engine == {"sync": "multi", "graph_first": "piecewise", "attention": "torch"}
+    assert arm.options == {"k": "4", "head": "a"} and arm.label == ARM.label
+    arm = with_switches(arm, Switches(defaults={}, given={"sync": "single", "head": "b"}))
+    assert arm.engine["sync"] == "single" and arm.options["head"] == "b"
+    assert arm.label == f"{ARM.label} [sync=single]", "a label must not name what was not run"
 
 
 def test_a_whole_graph_plan_replaces_the_arms_parts():
-    row = with_switches(read_arm(ARM, "x"), Switches(defaults={}, given={"graph": "none"}))
-    assert row.arm.engine == {"sync": "multi", "graph": "none"} and row.arm.label == "mine [graph=none]"
+    arm = with_switches(ARM, Switches(defaults={}, given={"graph": "none"}))
+    assert arm.engine == {"sync": "multi", "graph": "none"} and arm.label == f"{ARM.label} [graph=none]"
 
 
 def test_a_head_concerns_eagle_arms_only():
-    row = with_switches(read_arm({"strategy": "no-spec"}, "x"), Switches(defaults={"head": "a"}, given={}))
-    assert row.arm.options == {} and row.arm.engine == {}
+    arm = with_switches(parse_arm("no-spec"), Switches(defaults={"head": "a"}, given={}))
+    assert arm.options == {} and arm.engine == {}
 
 
-def test_arms_that_became_the_same_are_measured_once_and_said_so():
-    rows = [read_arm({**ARM, "label": name, "sync": sync}, "x") for name, sync in (("a", "multi"), ("b", "single"))]
-    kept, notes = measured_once([with_switches(row, Switches(defaults={}, given={"sync": "single"})) for row in rows])
-    assert [row.arm.label for row in kept] == ["a [sync=single]", "a [sync=single]"]
-    assert [row.label for row in kept] == ["a [sync=single]", "b"]
-    assert notes == ["b: the same as a [sync=single] with these switches; measured once"]
+def test_arms_that_became_the_same_are_measured_once_and_said_so(tmp_path):
+    tables = [
+        f"[[arm]]\nstrategy = 'eagle'\nlabel = '{name}'\nsync = '{sync}'"
+        for name, sync in (("a", "multi"), ("b", "single"))
+    ]
+    options = RunOptions.of({"recipe": write(tmp_path, "\n".join(tables)), "sync": "single"})
+    arms, record = recipe_arms(options.file, options)
+    assert [arm.label for arm in arms] == ["a [sync=single]"]
+    assert [row.label for row in record.rows] == ["a [sync=single]", "a [sync=single]"]
+    assert [row.name for row in record.rows] == ["a [sync=single]", "b"]
+    assert record.notes == ("b: the same as a [sync=single] with these switches; measured once",)
 
 
 # -- measured acceptance ---------------------------------------------------------------------------------------------
@@ -210,32 +212,35 @@ def check_on(device: str):
 def rows_of(name: str, factors: dict | None = None, **given: str):
     base = load_base(name, OPTIONS)
     defaults = {"acceptance": "measured:sharegpt", "head": "random"}
-    return factor_rows(base, factors or base.factors, Switches(defaults=defaults, given=given), check_on("cuda"))
+    switches = Switches(defaults=defaults, given=given)
+    arms, record = ablate(base, factors or base.factors, switches, check_on("cuda"))
+    by_label = {arm.label: arm for arm in arms}
+    return [(row, by_label[row.label] if row.label else None) for row in record.rows]
 
 
 @pytest.mark.parametrize("name", ["vllm-before-pr-20078", "best"])
 def test_each_row_changes_one_switch_of_the_base(name, a_gpu_with_everything):
-    base, *others = rows_of(name)
+    (_, base), *others = rows_of(name)
 
     def everything(arm):
         return {"strategy": arm.strategy, **arm.options, **arm.engine}
 
-    for row in others:
-        if row.arm is None:
+    for row, arm in others:
+        if arm is None:
             assert row.refused and "resolved:" not in row.refused
             continue
-        before, after = everything(base.arm), everything(row.arm)
+        before, after = everything(base), everything(arm)
         changed = {key for key in before | after if before.get(key) != after.get(key)}
         assert changed == {row.switch} and after[row.switch] == row.value
     for switch in load_base(name, OPTIONS).factors:
-        assert any(row.switch == switch for row in others), switch
+        assert any(row.switch == switch for row, _ in others), switch
 
 
 def test_what_another_switch_forbids_is_refused_and_not_repaired(a_gpu_with_everything):
-    refused = {(row.switch, row.value): row.refused for row in rows_of("vllm-before-pr-20078") if row.arm is None}
+    refused = {(row.switch, row.value): row.refused for row, arm in rows_of("vllm-before-pr-20078") if arm is None}
     assert "must read the accepted counts" in refused["sync", "none"], "it would need padded as well"
     assert "reads in mid-round" in refused["graph", "one"]
-    refused = {(row.switch, row.value): row.refused for row in rows_of("best") if row.arm is None}
+    refused = {(row.switch, row.value): row.refused for row, arm in rows_of("best") if arm is None}
     assert "planned on the host" in refused["attention", "flashinfer"]
     assert ("drafter", "unpadded") in refused and ("sync", "multi") in refused
 
@@ -244,20 +249,20 @@ def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
     rows = rows_of(
         "vllm-before-pr-20078", {"sync": ("multi", "single"), "graph_first": ("piecewise", "none"), "k": ("4", "2")}
     )
-    assert [(row.switch, row.value) for row in rows] == [
+    assert [(row.switch, row.value) for row, _ in rows] == [
         ("base", "vllm-before-pr-20078"),
         ("sync", "single"),
         ("graph_first", "none"),
         ("k", "2"),
     ]
     first, second = measured_acceptances()["sharegpt"].marginal[:2]
-    assert rows[3].arm.engine["acceptance"] == f"synthetic:rates={first:g}/{second:g}", "as many as are drafted"
+    assert rows[3][1].engine["acceptance"] == f"synthetic:rates={first:g}/{second:g}", "as many as are drafted"
 
 
 def test_a_base_that_cannot_run_here_is_refused_by_name():
     with pytest.raises(ValueError, match="base best .*: graph is refused: CUDA graphs need a CUDA device"):
         base = load_base("best", OPTIONS)
-        factor_rows(base, base.factors, Switches(given={"attention": "torch"}), check_on("cpu"))
+        ablate(base, base.factors, Switches(given={"attention": "torch"}), check_on("cpu"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from run_samples import GIT, begun, chain_block, request, step
 
 from specbench.harness.metrics.metrics import results
-from specbench.harness.spec.arm_setup import ArmSetup
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.run_directory import RunDirectory
