@@ -15,12 +15,12 @@ from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.judge.noise import noise_floor
 from specbench.harness.store.files import write_json
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.reports.document import Table
 from specbench.reports.experiments.crossover_table import crossover_tables, display_names
 from specbench.reports.experiments.noise_table import noise_table
 from specbench.reports.experiments.verdict_table import verdict_table
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.markdown import markdown_result
 from specbench.reports.run.roofline_table import roofline_tables
-from specbench.reports.table import markdown_result
 
 RUNS = Path(__file__).parent / "runs"
 TITLES = {"h200": "One NVIDIA H200", "cpu": "Two cores of a CPU"}
@@ -36,14 +36,14 @@ def page() -> Iterator[str]:
                 yield part if isinstance(part, str) else _once(part, said)
 
 
-def _once(table: ResultTable, said: set[str]) -> str:
+def _once(table: Table, said: set[str]) -> str:
     """As a section of the page, without the notes that stand under an earlier table."""
     notes = tuple(note for note in table.notes if note not in said)
     said.update(notes)
     return "#" + markdown_result(replace(table, notes=notes))
 
 
-def _experiment(path: Path) -> Iterator[str | ResultTable]:
+def _experiment(path: Path) -> Iterator[str | Table]:
     directory = RunDirectory.open(path)
     record, run = judge(directory), directory.record
     table = verdict_table(record)
@@ -57,7 +57,7 @@ def _experiment(path: Path) -> Iterator[str | ResultTable]:
         yield noise_table(floor)
 
 
-def _sweep(path: Path) -> Iterator[str | ResultTable]:
+def _sweep(path: Path) -> Iterator[str | Table]:
     record = json.loads((path / "crossover.json").read_text(encoding="utf-8"))
     sweep = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
     first = RunDirectory.open(min((path / "runs").iterdir())).record

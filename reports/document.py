@@ -1,16 +1,59 @@
-"""A report before it has a form: titles, sentences, figures, commands, tables, timelines; whoever prints them."""
+"""A report before it has a form: one model for the terminal, Markdown and HTML pages, the site's pages among them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from specbench.reports.profile.timeline import Timeline
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.site.plots import Plot
+
+_Item = TypeVar("_Item")
+_FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """A link or a badge. `href`: a page of the site, relative to its root. `tone`: good, bad, open or empty; the text
+    says the same in words."""
+
+    text: str
+    href: str = ""
+    tone: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows of text, the first column a name; `notes` are printed below, one per line. Only pages of the site have
+    `Cell`s."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str | Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def table_of(
+    title: str, columns: Mapping[str, Callable[[_Item], str]], items: Iterable[_Item], notes: Iterable[str] = ()
+) -> Table:
+    """A row per item. `columns`: what to write under each header."""
+    rows = tuple(tuple(cell(item) for cell in columns.values()) for item in items)
+    return Table(title=title, headers=tuple(columns), rows=rows, notes=tuple(notes))
+
+
+def text_columns(rows: Sequence[Sequence[str | Cell]]) -> set[int]:
+    """Columns that hold words, which are aligned to the left; figures are aligned to the right."""
+    return {i for row in rows for i, cell in enumerate(row) if not _FIGURE.fullmatch(str(cell))}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One figure that is read at a glance; `note` stands small below it."""
+    """A figure to read at a glance, with a short note below it."""
 
     name: str
     value: str
@@ -19,7 +62,7 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A text that must be shown literally, to be copied."""
+    """Text shown verbatim, to be copied."""
 
     name: str
     text: str
@@ -27,21 +70,26 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """In this order: sentences, commands, facts, timelines, tables; empty ones are left out."""
+    """Blocks in the order of the fields; empty ones are left out. Badges, links and charts appear on pages only."""
 
     title: str
+    badge: Cell | None = None
+    links: tuple[Cell, ...] = ()
     sentences: tuple[str, ...] = ()
     commands: tuple[Command, ...] = ()
     facts: tuple[Fact, ...] = ()
+    charts: tuple[Plot, ...] = ()
     timelines: tuple[Timeline, ...] = ()
-    tables: tuple[ResultTable, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """`warnings` stand above everything else; `parts` are documents of their own, one heading level deeper."""
+    """`lead`: the question that the document answers. `warnings` come before the sections. `parts`: documents of their
+    own, one heading level deeper."""
 
     title: str
     sections: tuple[Section, ...]
+    lead: str = ""
     warnings: tuple[str, ...] = ()
     parts: tuple[Document, ...] = ()

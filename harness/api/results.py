@@ -98,7 +98,7 @@ class Run:
 
     def write_reports(self) -> list[Path]:
         """Writes report.md, report.json and plots into the run's directory; the files."""
-        from specbench.reports.run.run_report import write_reports
+        from specbench.reports.run.report import write_reports
 
         return write_reports(self.directory)
 

@@ -67,14 +67,13 @@ def judge_and_write(directory: RunDirectory) -> Judgement:
     from specbench.harness.judge.ab_verdict import judge
     from specbench.harness.store.ab_judgement import AB_FILE
     from specbench.harness.store.codec import write_document
-    from specbench.harness.store.files import write_atomically
+    from specbench.harness.store.files import write_text
     from specbench.reports.experiments.verdict_table import verdict_table
-    from specbench.reports.run.run_report import write_reports
-    from specbench.reports.table import markdown_result
+    from specbench.reports.markdown import markdown_result
+    from specbench.reports.run.report import write_reports
 
     record = judge(directory)
     write_document(directory.path / AB_FILE, record)
-    text = markdown_result(verdict_table(record))
-    write_atomically(directory.path / "ab.md", lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(directory.path / "ab.md", markdown_result(verdict_table(record)))
     write_reports(directory)
     return record

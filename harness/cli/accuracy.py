@@ -29,7 +29,7 @@ def accuracy(options: AccuracyOptions) -> None:
     require_lm_eval()
     from specbench.harness.experiments.accuracy import RESUME, evaluation, exit_code
     from specbench.reports.run.accuracy_table import accuracy_tables
-    from specbench.reports.run.run_report import write_reports
+    from specbench.reports.run.report import write_reports
     from specbench.reports.run.view import view_run
 
     from .progress import RunProgress

@@ -32,10 +32,11 @@ def certify(options: CertifyOptions) -> None:
     """
     from specbench.harness.experiments.certify import RESUME, certificate
     from specbench.harness.experiments.session import INTERRUPTED
-    from specbench.harness.store.files import write_atomically
+    from specbench.harness.store.files import write_text
     from specbench.reports.experiments.certificate import certificate_table
     from specbench.reports.experiments.certificate_marks import all_passed, read_certificate
-    from specbench.reports.table import markdown_result, plain_result
+    from specbench.reports.markdown import markdown_result
+    from specbench.reports.terminal import plain_result
 
     from .progress import RunProgress
 
@@ -44,8 +45,7 @@ def certify(options: CertifyOptions) -> None:
     stored = read_certificate(directory.path)
     if stored is not None:
         table = certificate_table(stored)
-        text = markdown_result(table)
-        write_atomically(directory.path / "certificate.md", lambda path: path.write_text(text, encoding="utf-8"))
+        write_text(directory.path / "certificate.md", markdown_result(table))
         if options.format == "json":
             print_json(stored)
         else:

@@ -72,7 +72,8 @@ def _print(compared: ComparedRuns, format: str) -> None:
     from rich.console import Console
 
     from specbench.reports.experiments.compare_table import compare_csv, compare_json, compare_table
-    from specbench.reports.table import markdown_result, print_result
+    from specbench.reports.markdown import markdown_result
+    from specbench.reports.terminal import print_result
 
     if format == "json":
         sys.stdout.write(compare_json(compared))

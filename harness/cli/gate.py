@@ -77,7 +77,7 @@ def gate(
         from rich.console import Console
 
         from specbench.reports.experiments.gate_report import gate_table
-        from specbench.reports.table import print_result
+        from specbench.reports.terminal import print_result
 
         print_result(gate_table(report), Console())
     if github:

@@ -95,7 +95,7 @@ def show(
     from rich.console import Console
 
     from specbench.reports.experiments.history_table import problem_notes, series_table
-    from specbench.reports.table import print_result
+    from specbench.reports.terminal import print_result
 
     console = Console()
     for one, segments, steps in parts:
@@ -139,7 +139,7 @@ def suspects(
     from rich.console import Console
 
     from specbench.reports.experiments.history_table import suspects_table
-    from specbench.reports.table import print_result
+    from specbench.reports.terminal import print_result
 
     print_result(suspects_table(found, history_.problems), Console())
 

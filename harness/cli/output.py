@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from specbench.harness.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from specbench.harness.experiments.session import Resume
-    from specbench.reports.run.result_table import ResultTable
+    from specbench.reports.document import Table
 
 
 def format_option(*allowed: str, default: str = "") -> OptionInfo:
@@ -32,15 +31,15 @@ def format_option(*allowed: str, default: str = "") -> OptionInfo:
 
 def print_json(record: object) -> None:
     """On stdout, as strict JSON."""
-    from specbench.harness.store.files import to_plain
+    from specbench.harness.store.files import json_text
 
-    sys.stdout.write(json.dumps(to_plain(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json_text(record))
 
 
-def print_tables(*tables: ResultTable) -> None:
+def print_tables(*tables: Table) -> None:
     from rich.console import Console
 
-    from specbench.reports.table import print_result
+    from specbench.reports.terminal import print_result
 
     for table in tables:
         print_result(table, Console())

@@ -14,14 +14,13 @@ from specbench.harness.experiments.profile import Profiled
 from specbench.harness.experiments.session import INTERRUPTED
 from specbench.harness.profiling.profile_run import NO_GPU, ArmProfile
 from specbench.harness.profiling.record import Profile, SlowDown
-from specbench.reports.document import Document
-from specbench.reports.document_text import markdown_document, plain_document, print_document
+from specbench.reports.document import Document, Table
+from specbench.reports.html import html_page
+from specbench.reports.markdown import markdown_document
 from specbench.reports.profile.diff_report import diff_document, diff_json
 from specbench.reports.profile.files import profiles_json, write_profile_reports
-from specbench.reports.profile.html import html_page
 from specbench.reports.profile.report import profiles_document
-from specbench.reports.run.result_table import ResultTable
-from specbench.reports.table import print_result
+from specbench.reports.terminal import plain_document, print_document, print_result
 
 _SUFFIXES = {".md": "md", ".json": "json", ".html": "html", ".htm": "html"}
 
@@ -86,13 +85,13 @@ def _format(format: str | None, output: Path | None) -> str:
     return format or (_SUFFIXES.get(output.suffix.lower(), "table") if output else "table")
 
 
-def _host_table(label: str, arm: ArmProfile) -> ResultTable:
+def _host_table(label: str, arm: ArmProfile) -> Table:
     """What there is to say without a GPU: the host's time by phase, by its own clock, and the profiler's slow-down."""
     rounds = arm.report.rounds
     rows = [(name, f"{ns / 1e3:.1f}") for name, ns in rounds.host_phases_ns.items()]
     notes = [NO_GPU, f"synchronisations a round, the engine's count: {rounds.syncs_per_round:g}"]
     notes += [_slow_down_text(arm.slow_down)] if arm.slow_down else []
-    return ResultTable(
+    return Table(
         title=f"Profile: {label}",
         headers=("phase", "host us (median)"),
         rows=tuple(rows),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
 from specbench.harness.spec.options import RunOptions
 
 from .derived import takes_options, typed_command
-from .output import end, say_if_interrupted
+from .output import end, print_json, print_tables, say_if_interrupted
 
 if TYPE_CHECKING:
     from specbench.reports.run.view import RunView
@@ -46,9 +44,9 @@ def run(options: RunOptions) -> None:
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """
     from specbench.harness.experiments.run import RESUME, exit_code, runs
-    from specbench.reports.run.run_report import write_reports
+    from specbench.reports.run.ablation_table import ablation_table
+    from specbench.reports.run.report import write_reports
     from specbench.reports.run.view import view_run
-    from specbench.reports.table import print_joined
 
     from .progress import RunProgress
 
@@ -64,26 +62,27 @@ def run(options: RunOptions) -> None:
                 if options.format == "table":
                     typer.echo(f"run directory: {directory.path}")
                 say_if_interrupted(directory.record.status, directory.path, RESUME)
-    if len(views) > 1 and options.format == "table":
-        print_joined(views, Console())
+    joined = ablation_table(views) if len(views) > 1 and options.format == "table" else None
+    if joined is not None:
+        print_tables(joined)
     end(max(codes))
 
 
 def print_view(view: RunView, format: str) -> None:
     """The comparison of a run, as a table or as JSON."""
-    from specbench.reports.run.json_report import json_text
-    from specbench.reports.table import print_comparison
+    from specbench.reports.run.document import main_tables
+    from specbench.reports.run.json_report import json_report
 
     if format == "json":
-        sys.stdout.write(json_text(view))
+        print_json(json_report(view))
     else:
-        print_comparison(view, Console())
+        print_tables(*main_tables(view))
 
 
 def check_recipe(options: RunOptions) -> None:
     """ValueError for columns that no report has, before hours are measured for them."""
     from specbench.harness.spec.recipe_files import Recipe
-    from specbench.reports.run.seed_table import check_columns
+    from specbench.reports.run.recipe_table import check_columns
 
     if isinstance(options.file, Recipe):
         check_columns(options.file.report.columns)

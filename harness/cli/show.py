@@ -43,14 +43,14 @@ def show(
     directory = RunDirectory.open(run)
     view = view_run(directory)
     if format == "md":
-        from specbench.reports.markdown import markdown_report
+        from specbench.reports.run.document import markdown_report
 
         pictures = [path.as_posix() for path in sorted((directory.path / "plots").glob("*.png"))]
         sys.stdout.write(markdown_report(view, pictures))
     else:
         print_view(view, format)
     if write:
-        from specbench.reports.run.run_report import write_reports
+        from specbench.reports.run.report import write_reports
 
         for path in write_reports(directory):
             typer.echo(f"wrote {path}", err=True)

@@ -15,7 +15,7 @@ from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.reports.experiments.crossover_table import crossover_tables, plan_table
 from specbench.reports.experiments.sweep_report import markdown_sweep, write_sweep_reports
-from specbench.reports.run.run_report import write_reports
+from specbench.reports.run.report import write_reports
 
 from .output import print_json, print_tables, say_if_interrupted
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -13,26 +14,31 @@ from specbench.harness.stats.spread import mean_interval
 from specbench.harness.store.results import Figures, Speedup
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+    """`ratio`: of medians over the blocks; `min`, `max`: extremes of the ratios within a repeat, None without a common
+    repeat."""
+
+    ratio: float
+    min: float | None = None
+    max: float | None = None
+
+
 def speedup(
     label: str, baseline: str, blocks: Mapping[tuple[str, int], Figures], requests: pd.DataFrame
 ) -> Speedup | None:
     """Arm `label` against arm `baseline`, None if that was not measured. `blocks`: figures by (arm, repeat)."""
-    tps = {
-        name: {repeat: value for (arm, repeat), found in blocks.items() if arm == name and (value := found["tps"])}
-        for name in (label, baseline)
-    }
-    if not tps[baseline]:
+    if not _by_repeat("tps", baseline, blocks):
         return None
-    ratios = [tps[label][r] / tps[baseline][r] for r in tps[label] if r in tps[baseline]]
-    medians = [float(np.median(list(tps[name].values()))) if tps[name] else None for name in (label, baseline)]
+    tps = block_ratio("tps", label, baseline, blocks)
     pairs = tpot_pairs(label, baseline, requests)
     by_prompt = pairs.groupby("prompt_id")["log_ratio"].mean()
     interval = mean_interval(by_prompt)
     return Speedup(
         baseline=baseline,
-        tps_ratio=medians[0] / medians[1] if medians[0] and medians[1] else None,
-        tps_ratio_min=min(ratios, default=None),
-        tps_ratio_max=max(ratios, default=None),
+        tps_ratio=tps.ratio if tps else None,
+        tps_ratio_min=tps.min if tps else None,
+        tps_ratio_max=tps.max if tps else None,
         tpot_ratio=float(np.exp(by_prompt.mean())) if len(by_prompt) else None,
         tpot_ratio_low=float(np.exp(interval.low)) if interval else None,
         tpot_ratio_high=float(np.exp(interval.high)) if interval else None,
@@ -42,6 +48,20 @@ def speedup(
         method="geometric mean of paired TPOT ratios; "
         + (interval.describe("prompts") if interval else "too few prompts for an interval"),
     )
+
+
+def block_ratio(name: str, label: str, baseline: str, blocks: Mapping[tuple[str, int], Figures]) -> Ratio | None:
+    """Figure `name` of arm `label` over that of `baseline`; None where either was not measured."""
+    top, bottom = (_by_repeat(name, arm, blocks) for arm in (label, baseline))
+    if not top or not bottom:
+        return None
+    ratios = [top[repeat] / bottom[repeat] for repeat in top if repeat in bottom]
+    medians = [float(np.median(list(values.values()))) for values in (top, bottom)]
+    return Ratio(ratio=medians[0] / medians[1], min=min(ratios, default=None), max=max(ratios, default=None))
+
+
+def _by_repeat(name: str, label: str, blocks: Mapping[tuple[str, int], Figures]) -> dict[int, float]:
+    return {n: value for (arm, n), figures in blocks.items() if arm == label and (value := figures.get(name))}
 
 
 def tpot_pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFrame:

@@ -33,7 +33,7 @@ _CLAIM = ("source", "hardware", "setup")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """What a recipe's table shows: columns by name (run/seed_table.py), the source's claim, why figures differ."""
+    """What a recipe's table shows: columns by name (run/recipe_table.py), the source's claim, why figures differ."""
 
     title: str = ""
     columns: tuple[str, ...] = ()

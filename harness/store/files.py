@@ -55,9 +55,18 @@ def to_object(value: object) -> dict[str, Json]:
     return found
 
 
+def json_text(value: object) -> str:
+    """`value` as indented strict JSON."""
+    return json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
 def write_json(path: Path, value: object) -> None:
     """Write `value` as indented strict JSON, atomically."""
-    text = json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    write_text(path, json_text(value))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8, atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 

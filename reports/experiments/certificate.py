@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specbench.reports.cells import NOTHING, number
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 HEADERS = (
     "arm",
@@ -26,7 +26,7 @@ HEADERS = (
 _MOST_POSITIONS = 4
 
 
-def certificate_table(certificate: Mapping[str, Any]) -> ResultTable:
+def certificate_table(certificate: Mapping[str, Any]) -> Table:
     """One row an arm and temperature."""
     rows = tuple(_row(row) for row in certificate["certificates"])
     unfinished = [] if certificate["status"] == "complete" else ["not finished: arms without a row were not judged"]
@@ -40,7 +40,7 @@ def certificate_table(certificate: Mapping[str, Any]) -> ResultTable:
         "distribution: p of a chi-square over many seeds, all positions together; fails below 0.001.",
         *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
     ]
-    return ResultTable(title="Losslessness against no-spec", headers=HEADERS, rows=rows, notes=(*unfinished, *notes))
+    return Table(title="Losslessness against no-spec", headers=HEADERS, rows=rows, notes=(*unfinished, *notes))
 
 
 def _tolerance_note(temperature: str, found: Mapping[str, Any]) -> str:

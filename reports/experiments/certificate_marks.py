@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specbench.reports.cells import NOT_LOSSLESS
+
 FILE = "certificate.json"
-NOT_LOSSLESS = "NOT LOSSLESS"
 
 
 def read_certificate(directory: Path) -> dict[str, Any] | None:

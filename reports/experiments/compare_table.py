@@ -14,7 +14,7 @@ from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import to_object
 from specbench.reports.cells import NOTHING, number
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 COMPARE_SCHEMA = "specbench.compare/1"
 HEADERS = ("run", "arm", "metric", "baseline", "this", "change [95% CI]", "MDE", "verdict", "pairs")
@@ -24,7 +24,7 @@ _CSV = ("run", "arm", "baseline", "metric", "unit", "median", "baseline_mean", "
 _CSV_TEST = ("least_effect", "p", "verdict", "num_pairs", "pairs")
 
 
-def compare_table(compared: ComparedRuns) -> ResultTable:
+def compare_table(compared: ComparedRuns) -> Table:
     """Rows in the order of the runs; what differs, what could not be read and what else to know stands below."""
     rows = [cells for row in compared.rows if not row.is_baseline for cells in _rows(row)]
     notes = [
@@ -35,7 +35,7 @@ def compare_table(compared: ComparedRuns) -> ResultTable:
         "Pairs within one run are repeats or prompts of arms that alternate in one process: their interval says "
         "nothing of the next process. Pairs of an A/B run are its blocks.",
     ]
-    return ResultTable(
+    return Table(
         title="Comparison of stored runs",
         headers=HEADERS,
         rows=tuple(rows),

@@ -7,7 +7,7 @@ from typing import Any
 
 from specbench.harness.judge.crossover_record import FIGURES
 from specbench.reports.cells import NOTHING, marked_name, milliseconds, number
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 FIGURE_NAMES = {word: figure.name for word, figure in FIGURES.items()}
 STOPS, INTERVAL = "stops paying at", "95% interval"
@@ -27,7 +27,7 @@ _IDEAL_NOTES = (
 )
 
 
-def crossover_tables(record: Mapping[str, Any], names: Mapping[str, str] | None = None) -> list[ResultTable]:
+def crossover_tables(record: Mapping[str, Any], names: Mapping[str, str] | None = None) -> list[Table]:
     """Those that the record has anything for. `names`: what to call the arms, by label."""
     names = names or display_names(record)
     tables = [_figure_table(record, figure, names) for figure in FIGURE_NAMES]
@@ -70,7 +70,7 @@ def ratio_text(found: Mapping[str, Any] | None) -> str:
     return f"{found['ratio']:.2f}x{ends}"
 
 
-def plan_table(plan: Mapping[str, Any]) -> ResultTable:
+def plan_table(plan: Mapping[str, Any]) -> Table:
     """What a sweep would measure: a row an arm, a column a load."""
     loads = [point["max_concurrency"] for point in plan["points"]]
     blocks = [f"{point['num_blocks']} blocks" for point in plan["points"]]
@@ -78,12 +78,10 @@ def plan_table(plan: Mapping[str, Any]) -> ResultTable:
     refused = [f"{row['label']}: refused: {row['refused']}" for row in plan["arms"] if row["refused"]]
     notes = (f"{plan['num_prompts']} prompts in each block; nothing was measured (--dry-run).", *plan["notes"])
     title = f"{len(loads)} points, a run each"
-    return ResultTable(
-        title=title, headers=("strategy", *map(_load_header, loads)), rows=rows, notes=(*notes, *refused)
-    )
+    return Table(title=title, headers=("strategy", *map(_load_header, loads)), rows=rows, notes=(*notes, *refused))
 
 
-def _figure_table(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> ResultTable:
+def _figure_table(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> Table:
     rows, troubles = [], []
     for arm in record["arms"]:
         name, crossing = names[arm["label"]], arm["crossing"][figure]
@@ -100,7 +98,7 @@ def _figure_table(record: Mapping[str, Any], figure: str, names: Mapping[str, st
     notes += _dips(record, figure, names)
     if figure == "tpot":
         notes += [*_missing(record), *record.get("notes", ())]
-    return ResultTable(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
+    return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
 
 def _errors(arm: Mapping[str, Any]) -> dict[str, str]:
@@ -154,7 +152,7 @@ def _missing(record: Mapping[str, Any]) -> list[str]:
     return [f"The sweep is not complete (status {record['status']}): figures are of what it holds{loads}."]
 
 
-def _best_table(record: Mapping[str, Any]) -> ResultTable:
+def _best_table(record: Mapping[str, Any]) -> Table:
     families = list(dict.fromkeys(best["family"] for best in record["best"] if best["num_arms"] > 1))
     rows = []
     for family in families:
@@ -168,7 +166,7 @@ def _best_table(record: Mapping[str, Any]) -> ResultTable:
         "Its number of drafts, the speed-up with it, and in which share of the resamples it is the fastest; ideal: by "
         "the machine's limits, at the measured acceptance."
     )
-    return ResultTable(title="Best number of drafts", headers=headers, rows=tuple(rows), notes=(note,))
+    return Table(title="Best number of drafts", headers=headers, rows=tuple(rows), notes=(note,))
 
 
 def _ideals(record: Mapping[str, Any], family: str, load: int) -> dict[int, float]:
@@ -195,7 +193,7 @@ def _best_cell(best: Mapping[str, Any] | None) -> str:
     return _pays(f"k={best['num_drafts']}: {best['ratio']:.2f}x ({best['share']:.0%})", best["ratio"])
 
 
-def _ideal_table(record: Mapping[str, Any], names: Mapping[str, str]) -> ResultTable:
+def _ideal_table(record: Mapping[str, Any], names: Mapping[str, str]) -> Table:
     rows: list[tuple[str, ...]] = []
     unknown: dict[str, str] = {}
     for arm in record["arms"]:
@@ -208,7 +206,7 @@ def _ideal_table(record: Mapping[str, Any], names: Mapping[str, str]) -> ResultT
     notes += [f"{name}: no ideal: {why}." for why, name in unknown.items()]
     headers = ("strategy", *map(_load_header, record["loads"]), f"ideal {STOPS}")
     title = "Ideal speed-up and efficiency, from the machine's limits"
-    return ResultTable(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
+    return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
 
 def _ideal_cell(ideal: Mapping[str, Any] | None) -> str:

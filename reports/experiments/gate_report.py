@@ -20,9 +20,9 @@ from specbench.harness.judge.gate_result import (
 )
 from specbench.harness.store.files import to_object
 from specbench.reports.cells import NOTHING, number
+from specbench.reports.document import Table
 from specbench.reports.experiments.compare_table import change_cell, signed
-from specbench.reports.run.result_table import ResultTable
-from specbench.reports.table import escape_markdown, markdown_table
+from specbench.reports.markdown import escape_markdown, markdown_table
 
 GATE_SCHEMA = "specbench.gate/1"
 HEADERS = ("gate", "arm", "baseline", "this run", "change [95% CI]", "MDE", "verdict", "pairs", "limit", "why")
@@ -40,10 +40,10 @@ _WORDS = {
 _CUT = "\n\n(cut: GitHub takes no longer comments; the whole report is in the artefact)\n"
 
 
-def gate_table(report: GateReport) -> ResultTable:
+def gate_table(report: GateReport) -> Table:
     """Every result, failed ones first."""
     against = f" against {report.baseline_id}" if report.baseline_id else ""
-    return ResultTable(
+    return Table(
         title=f"{report.suite}: {headline(report)}: {report.run_id}{against}",
         headers=HEADERS,
         rows=tuple(_row(result) for result in _sorted(report.results)),

@@ -12,8 +12,8 @@ from specbench.harness.judge.history.steps import MACHINE, DatedStep, Segment, S
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.files import to_plain
 from specbench.reports.cells import number
+from specbench.reports.document import Table
 from specbench.reports.experiments.compare_table import signed
-from specbench.reports.run.result_table import ResultTable
 
 HISTORY_SCHEMA = "specbench.history/1"
 _HEADERS = ("commit", "first run (UTC)", "value", "runs", "segment median", "event")
@@ -22,7 +22,7 @@ _NO_OPTIONS = "Commands without options: the run does not tell them; add those o
 _SUSPECTS = ("commit", "arm", "metric", "value", "expected [99% interval]", "change", "verdict", "decide by")
 
 
-def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[DatedStep], last: int) -> ResultTable:
+def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[DatedStep], last: int) -> Table:
     """The last `last` commits of one series."""
     by_commit = {id(step.after): step for step in steps}
     rows = []
@@ -37,12 +37,12 @@ def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[Da
                 event = f"{step.verdict} {signed(step.change)} since {step.before.commit[:12]}{accepted}"
             values = (number(commit.value), str(commit.num_runs), number(segment.median))
             rows.append((_short(commit.commit), commit.utc, *values, event))
-    return ResultTable(
+    return Table(
         title=f"{series.metric} of {series.arm} ({series.case_text})", headers=_HEADERS, rows=tuple(rows[-last:])
     )
 
 
-def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> ResultTable:
+def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> Table:
     """Newest points that stand out, each with the command that compares the two commits in pairs."""
     rows = [
         (
@@ -59,7 +59,7 @@ def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> 
     ]
     notes = [_NO_VERDICT] if rows else ["No suspects."]
     notes += [_NO_OPTIONS] if any(not s.commit.options for s in suspects) else []
-    return ResultTable(title="Suspects", headers=_SUSPECTS, rows=tuple(rows), notes=(*notes, *problem_notes(problems)))
+    return Table(title="Suspects", headers=_SUSPECTS, rows=tuple(rows), notes=(*notes, *problem_notes(problems)))
 
 
 def decide_by(suspect: Suspect) -> str:

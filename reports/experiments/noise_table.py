@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from specbench.reports.cells import NOTHING
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 
-def noise_table(floor: Mapping[str, Any]) -> ResultTable:
+def noise_table(floor: Mapping[str, Any]) -> Table:
     """From a floor that `specbench power` measured or stored."""
     first = floor["metrics"][0]
     headers = (
@@ -21,7 +21,7 @@ def noise_table(floor: Mapping[str, Any]) -> ResultTable:
         "false verdicts",
         "n",
     )
-    return ResultTable(
+    return Table(
         title=f"Noise of A/A: {floor['arm']} on {floor['model']['name']} ({floor['model']['device']})",
         headers=headers,
         rows=tuple(_row(metric) for metric in floor["metrics"]),

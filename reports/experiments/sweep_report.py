@@ -9,10 +9,10 @@ from typing import Any
 from specbench.harness.judge.crossover_record import RECORD_FILE
 from specbench.harness.store.files import write_atomically, write_json
 from specbench.reports.experiments.crossover_table import FIGURE_NAMES, crossover_tables, display_names
+from specbench.reports.markdown import escape_markdown, markdown_result
 from specbench.reports.run.roofline_table import roofline_tables
 from specbench.reports.site.crossover_chart import crossover_frame, crossover_lines
 from specbench.reports.site.plots import Styles
-from specbench.reports.table import escape_markdown, markdown_result
 
 TEXT_FILE = "crossover.md"
 _DPI = 150

@@ -7,7 +7,7 @@ from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIV
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.harness.store.ab_record import Side
 from specbench.reports.cells import NOTHING, milliseconds, number
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 HEADERS = ("metric", "A", "B", "change [95% CI]", "least effect", "verdict", "p (Holm)", "p (signed rank)", "n")
 NO_VERDICT = (INVALID, UNFINISHED)  # of a whole experiment: then no metric has one either
@@ -16,7 +16,7 @@ _MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
 _MOST_REASONS = 5
 
 
-def verdict_table(record: Judgement) -> ResultTable:
+def verdict_table(record: Judgement) -> Table:
     """From `ab.json`, finished or not."""
     title = f"B against A: {verdict_words(record)}"
     if record.is_aa:
@@ -24,7 +24,7 @@ def verdict_table(record: Judgement) -> ResultTable:
     if record.status != "complete":
         title += f" ({record.status})"
     rows = tuple(_row(metric, record.verdict) for metric in record.metrics)
-    return ResultTable(title=title, headers=HEADERS, rows=rows, notes=tuple(_notes(record)))
+    return Table(title=title, headers=HEADERS, rows=rows, notes=tuple(_notes(record)))
 
 
 def verdict_words(record: Judgement) -> str:

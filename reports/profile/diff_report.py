@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable
 from specbench.harness.profiling.record import PhaseFigures, Profile
 from specbench.harness.store.files import to_plain
 from specbench.reports.cells import NOTHING
-from specbench.reports.document import Command, Document, Section
+from specbench.reports.document import Command, Document, Section, Table
 from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, points, ratio, share
 from specbench.reports.profile.diff import Delta, KernelDelta, PhaseDelta, ProfileDiff, diff_profiles
 from specbench.reports.profile.report import commands, without_phases
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED, findings
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
-from specbench.reports.run.result_table import ResultTable
 
 MOST_KERNELS = 15
 _SIDES = ("A", "B", "change")
@@ -67,9 +66,9 @@ def changes(diff: ProfileDiff) -> Iterable[str]:
             yield f"{_capital(name)}: {share(shares[0])} of its kernels from a graph in A, {share(shares[1])} in B."
 
 
-def _headline(diff: ProfileDiff) -> ResultTable:
+def _headline(diff: ProfileDiff) -> Table:
     rows = tuple((_with_unit(d), _cell(d.unit, d.a), _cell(d.unit, d.b), _change(d)) for d in diff.headline)
-    return ResultTable(title="Figures of a round", headers=("figure", *_SIDES), rows=rows)
+    return Table(title="Figures of a round", headers=("figure", *_SIDES), rows=rows)
 
 
 def _phase_sections(diff: ProfileDiff) -> Iterable[Section]:
@@ -78,7 +77,7 @@ def _phase_sections(diff: ProfileDiff) -> Iterable[Section]:
     busy = [_phase_row(p, "ns", "gpu_busy_ns") for p in diff.phases]
     host = [_phase_row(p, "ns", "host_ns") for p in diff.phases]
     headers = ("phase", *(f"{what} {side}" for what in ("GPU busy µs", "host µs") for side in _SIDES))
-    times = ResultTable(
+    times = Table(
         title="Time by phase",
         headers=headers,
         rows=tuple((*left, *right[1:]) for left, right in zip(busy, host, strict=True)),
@@ -87,7 +86,7 @@ def _phase_sections(diff: ProfileDiff) -> Iterable[Section]:
     graph = [_phase_row(p, "share", "graph_share_kernels") for p in diff.phases]
     kernels = [_phase_row(p, "count", "kernels") for p in diff.phases]
     headers = ("phase", *(f"{what} {side}" for what in ("from a graph", "kernels") for side in _SIDES))
-    launches = ResultTable(
+    launches = Table(
         title="Graphs and kernels by phase",
         headers=headers,
         rows=tuple((*left, *right[1:]) for left, right in zip(graph, kernels, strict=True)),
@@ -103,13 +102,13 @@ def _phase_row(phase: PhaseDelta, unit: str, field: str) -> tuple[str, ...]:
     return (phase_name(phase.phase, phase.draft_step), _cell(unit, delta.a), _cell(unit, delta.b), _change(delta))
 
 
-def _syncs(diff: ProfileDiff) -> ResultTable:
+def _syncs(diff: ProfileDiff) -> Table:
     headers = ("phase", "call", "kind", *(f"{what} {s}" for what in ("a round", "wait µs") for s in _SIDES))
     rows = tuple(
         (s.phase or NOTHING, s.api, s.kind, *_three(s.per_round), *_three(s.wait))
         for s in sorted(diff.syncs, key=lambda sync: -abs(sync.wait.change or 0.0))
     )
-    return ResultTable(title="Synchronisations by place", headers=headers, rows=rows)
+    return Table(title="Synchronisations by place", headers=headers, rows=rows)
 
 
 def _kernel_section(diff: ProfileDiff) -> Section:
@@ -126,7 +125,7 @@ def _kernel_section(diff: ProfileDiff) -> Section:
         "Whole names and all kernels are in the JSON.",
     )
     title = "Kernels that came, went or changed most"
-    return Section(title="Kernels", tables=(ResultTable(title=title, headers=headers, rows=rows, notes=notes),))
+    return Section(title="Kernels", tables=(Table(title=title, headers=headers, rows=rows, notes=notes),))
 
 
 def _kernel_row(kernel: KernelDelta) -> tuple[str, ...]:

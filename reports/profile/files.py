@@ -10,8 +10,8 @@ from specbench.harness.profiling.record import FILE, Profile, read_profile, to_j
 from specbench.harness.store.files import write_atomically
 from specbench.harness.store.safe_paths import path_inside
 from specbench.reports.document import Document
-from specbench.reports.document_text import markdown_document
-from specbench.reports.profile.html import html_page
+from specbench.reports.html import html_page
+from specbench.reports.markdown import markdown_document
 from specbench.reports.profile.report import profile_name, profiles_document
 from specbench.reports.profile.trace import trace_json
 

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from specbench.harness.profiling.record import IdleFigures, Profile
-from specbench.reports.cells import NOTHING
-from specbench.reports.document import Command, Document, Fact, Section
+from specbench.reports.cells import NOTHING, compact
+from specbench.reports.document import Command, Document, Fact, Section, Table
 from specbench.reports.profile.cells import count, microseconds, num_bytes_text, ratio, share
 from specbench.reports.profile.labels import arm_titles
 from specbench.reports.profile.sentences import (
@@ -29,8 +29,6 @@ from specbench.reports.profile.tables import (
     sync_table,
 )
 from specbench.reports.profile.timeline import timeline
-from specbench.reports.run.result_table import ResultTable
-from specbench.reports.run.view import compact
 
 
 def profile_document(profile: Profile, title: str | None = None) -> Document:
@@ -157,7 +155,7 @@ def _commands(profile: Profile) -> Section:
         about += [("choices", compact(profile.subject.config))]
     missing = [] if source.command else ["The trace does not hold the command of the program."]
     rows = tuple((name, value) for name, value in about if value)
-    table = ResultTable(title="Where it comes from", headers=("what", "value"), rows=rows)
+    table = Table(title="Where it comes from", headers=("what", "value"), rows=rows)
     return Section(title="Command", sentences=tuple(missing), commands=commands(profile), tables=(table,))
 
 
@@ -176,7 +174,7 @@ def _phases(profile: Profile) -> Sequence[Section]:
     return [Section(title="Phases", tables=(phase_table(profile),))]
 
 
-def _tables(title: str, *tables: ResultTable | None) -> Sequence[Section]:
+def _tables(title: str, *tables: Table | None) -> Sequence[Section]:
     present = tuple(table for table in tables if table)
     return [Section(title=title, tables=present)] if present else []
 

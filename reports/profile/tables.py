@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from specbench.harness.profiling.record import LATE, KernelFigures, PhaseFigures, Profile
 from specbench.reports.cells import NOTHING
+from specbench.reports.document import Table
 from specbench.reports.profile.cells import (
     cause_name,
     count,
@@ -17,7 +18,6 @@ from specbench.reports.profile.cells import (
     share,
     steps_name,
 )
-from specbench.reports.run.result_table import ResultTable
 
 MOST_KERNELS = 20
 _KINDS = {
@@ -29,7 +29,7 @@ _KINDS = {
 _TARGET = ("advance", "verify", "accept", "compact")
 
 
-def phase_table(profile: Profile) -> ResultTable:
+def phase_table(profile: Profile) -> Table:
     rows = tuple(_phase_row(figures) for figures in profile.phases)
     headers = (
         "phase",
@@ -47,7 +47,7 @@ def phase_table(profile: Profile) -> ResultTable:
         "Per round, means. GPU busy: union of the operations' intervals. GPU span: first start to last end. "
         "A dash under host: the phase lies inside a graph with others. From a graph: share of the kernels.",
     )
-    return ResultTable(title="Time and launches by phase", headers=headers, rows=rows, notes=notes)
+    return Table(title="Time and launches by phase", headers=headers, rows=rows, notes=notes)
 
 
 def _phase_row(figures: PhaseFigures) -> tuple[str, ...]:
@@ -65,14 +65,14 @@ def _phase_row(figures: PhaseFigures) -> tuple[str, ...]:
     )
 
 
-def claims_table(profile: Profile) -> ResultTable | None:
+def claims_table(profile: Profile) -> Table | None:
     """What the graph plan claims of each part, against the kernels that graphs launched; None without a claim."""
     if profile.subject is None or not profile.subject.claimed_parts:
         return None
     claims = profile.subject.claimed_parts.items()
     rows = tuple((part, mode, *_measured([p for p in profile.phases if _is_of(p, part)])) for part, mode in claims)
     headers = ("part", "claimed", "measured in", "kernels a round", "from a graph")
-    return ResultTable(title="Claimed and measured", headers=headers, rows=rows)
+    return Table(title="Claimed and measured", headers=headers, rows=rows)
 
 
 def _is_of(figures: PhaseFigures, part: str) -> bool:
@@ -92,17 +92,17 @@ def _measured(phases: Sequence[PhaseFigures]) -> tuple[str, str, str]:
     )
 
 
-def sync_table(profile: Profile) -> ResultTable | None:
+def sync_table(profile: Profile) -> Table | None:
     if not profile.syncs:
         return None
     ordered = sorted(profile.syncs, key=lambda sync: -sync.wait_ns)
     rows = tuple((s.phase or NOTHING, s.api, s.kind, count(s.per_round), microseconds(s.wait_ns)) for s in ordered)
     headers = ("phase", "call", "kind", "a round", "wait µs a round")
     notes = tuple(note for kind, note in _KINDS.items() if any(sync.kind == kind for sync in ordered))
-    return ResultTable(title="Synchronisations by place", headers=headers, rows=rows, notes=notes)
+    return Table(title="Synchronisations by place", headers=headers, rows=rows, notes=notes)
 
 
-def idle_table(profile: Profile) -> ResultTable | None:
+def idle_table(profile: Profile) -> Table | None:
     idle = profile.idle
     causes = dict.fromkeys([*idle.by_cause_ns, *idle.verify_to_draft_by_cause_ns])
     if not causes:
@@ -120,7 +120,7 @@ def idle_table(profile: Profile) -> ResultTable | None:
         "Means over the rounds. Host late: the launching call came after the GPU had run dry. Back to back: gaps below "
         "2 µs.",
     )
-    return ResultTable(title="GPU idle time by cause", headers=headers, rows=tuple(rows), notes=notes)
+    return Table(title="GPU idle time by cause", headers=headers, rows=tuple(rows), notes=notes)
 
 
 def _with_share(by_cause_ns: Mapping[str, float], cause: str) -> tuple[str, str]:
@@ -129,11 +129,11 @@ def _with_share(by_cause_ns: Mapping[str, float], cause: str) -> tuple[str, str]
     return microseconds(value), share(value / total) if value is not None and total else NOTHING
 
 
-def attention_table(profile: Profile) -> ResultTable | None:
+def attention_table(profile: Profile) -> Table | None:
     return _kernel_table("Attention kernels", merged_steps([k for k in profile.kernels if k.is_attention]))
 
 
-def kernel_table(profile: Profile) -> ResultTable | None:
+def kernel_table(profile: Profile) -> Table | None:
     ordered = merged_steps(profile.kernels)[:MOST_KERNELS]
     return _kernel_table(f"Top {len(ordered)} kernels and copies", ordered)
 
@@ -169,7 +169,7 @@ def _in_graph(kernel: KernelFigures) -> float:
     return min(1.0, kernel.in_graph / kernel.calls) if kernel.calls else 0.0
 
 
-def _kernel_table(title: str, kernels: Sequence[tuple[str, KernelFigures]]) -> ResultTable | None:
+def _kernel_table(title: str, kernels: Sequence[tuple[str, KernelFigures]]) -> Table | None:
     if not kernels:
         return None
     headers = ("kernel", "phase", "calls", "total µs", "mean µs", "from a graph", "of GPU time")
@@ -185,10 +185,10 @@ def _kernel_table(title: str, kernels: Sequence[tuple[str, KernelFigures]]) -> R
         )
         for where, kernel in kernels
     )
-    return ResultTable(title=title, headers=headers, rows=rows, notes=("Per round; whole names are in the JSON.",))
+    return Table(title=title, headers=headers, rows=rows, notes=("Per round; whole names are in the JSON.",))
 
 
-def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str] = ()) -> ResultTable:
+def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str] = ()) -> Table:
     """One row a profile, for several arms side by side. `shared`: options that their names leave out."""
     headers = (
         "arm",
@@ -219,4 +219,4 @@ def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str
     )
     notes = ["Counts are per round; from a graph: share of the kernels; slow-down: profiled round / unprofiled round."]
     notes += [f"All arms with options have {', '.join(shared)}."] * bool(shared)
-    return ResultTable(title="Arms side by side", headers=headers, rows=rows, notes=tuple(notes))
+    return Table(title="Arms side by side", headers=headers, rows=rows, notes=tuple(notes))

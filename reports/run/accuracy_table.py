@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from specbench.harness.store.results import ItemPairs, ScorePair
 from specbench.reports.cells import NOTHING, milliseconds, rates, row_name
+from specbench.reports.document import Table
 from specbench.reports.run.accuracy_view import AccuracyView, ItemFigures
-from specbench.reports.run.result_table import ResultTable
 from specbench.reports.run.view import RunView
 
 _SCORE_HEADERS = ("strategy", "Tasks", "Version", "Filter", "n-shot", "Metric", "Value", "", "Stderr", "items")
@@ -25,7 +25,7 @@ _PAIR_HEADERS = (
 )
 
 
-def accuracy_tables(view: RunView) -> list[ResultTable]:
+def accuracy_tables(view: RunView) -> list[Table]:
     """Two tables of an evaluation, none for a run without one. Arms that failed or are missing stand in the notes."""
     if view.accuracy is None:
         return []
@@ -36,7 +36,7 @@ def accuracy_tables(view: RunView) -> list[ResultTable]:
     return tables
 
 
-def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> ResultTable:
+def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
     rows = tuple(
         (
             names.get(s.arm, s.arm),
@@ -57,14 +57,14 @@ def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> 
         f"{a.label}: not scored{_reason(accuracy.errors.get(a.label))}" for a in view.arms if a.label not in scored
     ]
     notes = (f"lm-eval {accuracy.record.lm_eval}; stderr as lm-eval's", *accuracy.record.notes, *missing)
-    return ResultTable(title=f"Accuracy ({view.record.run_id})", headers=_SCORE_HEADERS, rows=rows, notes=notes)
+    return Table(title=f"Accuracy ({view.record.run_id})", headers=_SCORE_HEADERS, rows=rows, notes=notes)
 
 
 def _reason(error: str | None) -> str:
     return f": {error}" if error else ""
 
 
-def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> ResultTable:
+def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
     rows = tuple(
         (names.get(p.arm, p.arm), *_pair_cells(p, accuracy.items.get(p.task, {}).get(p.arm))) for p in accuracy.pairs
     )
@@ -80,7 +80,7 @@ def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> ResultTable:
         if accuracy.baseline in items
     ]
     title = f"Against {accuracy.baseline}, item by item"
-    return ResultTable(title=title, headers=_PAIR_HEADERS, rows=rows, notes=tuple(notes))
+    return Table(title=title, headers=_PAIR_HEADERS, rows=rows, notes=tuple(notes))
 
 
 def _pair_cells(pair: ScorePair, items: ItemFigures | None) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.profiling.record import FAILURE, FILE, Profile, read_profile
+from specbench.reports.cells import VOID
 
-VOID = "GRAPH CLAIM VOID"
 HEADERS = ("graph claim", "graph share", "graph launches/round", "launches/round", "syncs/round (trace)")
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 from specbench.harness.store.files import Json, to_object, to_plain
 from specbench.harness.store.results import BlockFigures
 from specbench.reports.run.accuracy_view import AccuracyView
+from specbench.reports.run.document import requested_tables
 from specbench.reports.run.graph_columns import graph_json
 from specbench.reports.run.view import RunView
-from specbench.reports.table import asked_tables
 
 REPORT_SCHEMA = "specbench.report/1"
 
@@ -24,14 +23,9 @@ def json_report(view: RunView) -> dict[str, Any]:
         "arms": to_plain(view.arms),
         "accuracy": _accuracy(view.accuracy),
         "graphs": to_plain(graph_json(view.graphs)),
-        "tables": to_plain(asked_tables(view)),
+        "tables": to_plain(requested_tables(view)),
         "blocks": [{"arm": arm, "repeat": n, **_block(figures)} for (arm, n), figures in view.blocks.items()],
     }
-
-
-def json_text(view: RunView) -> str:
-    """`json_report` as indented strict JSON."""
-    return json.dumps(json_report(view), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _block(figures: BlockFigures) -> dict[str, Json]:

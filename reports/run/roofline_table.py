@@ -10,7 +10,7 @@ from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER, IdealArm
 from specbench.harness.store.codec import from_document
 from specbench.harness.store.roofline_record import Machine
 from specbench.reports.cells import NOTHING, milliseconds, number, rates
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 _PHASES = {"verify": "verify", "accept": "accept", "draft_first": "draft first", "draft_next": "draft next"}
 HEADERS = (
@@ -34,13 +34,13 @@ _LEFT_OUT = (
 )
 
 
-def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list[ResultTable]:
+def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list[Table]:
     """A table for each load of a crossover that has ideals, notes under the first that needs them. `names`: what to
     call the arms, by label."""
     if not record.get("machine"):
         return []
     machine = from_document(Machine, record["machine"], "machine")
-    tables: list[ResultTable] = []
+    tables: list[Table] = []
     said: set[str] = set()
     for load in record["loads"]:
         at = [cell["ideal"] for arm in record["arms"] for cell in arm["points"] if cell["load"] == load]
@@ -52,7 +52,7 @@ def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list
     return tables
 
 
-def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Against the roofline") -> ResultTable:
+def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Against the roofline") -> Table:
     """A row an arm, in their order; below it how the figures are to be read and what has no ideal, and why."""
     notes = [
         f"machine: {machine.describe()}",
@@ -73,7 +73,7 @@ def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Aga
             "~: measured phases are the round's time by the shares of an instrumented capture of the largest batch"
         )
     notes += [f"{arm.label}: no ideal: {arm.unknown}" for arm in arms if arm.unknown]
-    return ResultTable(title=title, headers=HEADERS, rows=tuple(_row(arm) for arm in arms), notes=tuple(notes))
+    return Table(title=title, headers=HEADERS, rows=tuple(_row(arm) for arm in arms), notes=tuple(notes))
 
 
 def _row(arm: IdealArm) -> tuple[str, ...]:

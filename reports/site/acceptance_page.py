@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from specbench.reports.cells import acceptance_length, number, rates, row_name
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 from .groups import Group, by_case, left_out
 from .page import Cell, Page, Section
@@ -66,7 +66,7 @@ def histogram_frame(run: SiteRun) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def acceptance_table(run: SiteRun) -> ResultTable:
+def acceptance_table(run: SiteRun) -> Table:
     """Figures of the arms that verified drafts."""
     rows = []
     for arm in run.arms:
@@ -90,7 +90,7 @@ def acceptance_table(run: SiteRun) -> ResultTable:
         "AL: tokens per verification, the bonus token among them, all repeats pooled. By position: this draft and all "
         "before it accepted, as in vLLM's counters.",
     )
-    return ResultTable(title="Acceptance", headers=_HEADERS, rows=tuple(rows), notes=notes)
+    return Table(title="Acceptance", headers=_HEADERS, rows=tuple(rows), notes=notes)
 
 
 def _section(group: Group, n: int, styles: Styles) -> Section:

@@ -9,10 +9,10 @@ import pandas as pd
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, row_name
+from specbench.reports.document import Table
 from specbench.reports.profile.cells import count, microseconds, phase_name, share
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
-from specbench.reports.run.result_table import ResultTable
 
 from .groups import Group, by_case, left_out
 from .page import Cell, Page, Section
@@ -90,7 +90,7 @@ def trace_frame(run: SiteRun) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def clock_table(run: SiteRun) -> ResultTable:
+def clock_table(run: SiteRun) -> Table:
     """What the engine's own step log counts, without a profiler."""
     rows = []
     for arm in run.arms:
@@ -102,13 +102,13 @@ def clock_table(run: SiteRun) -> ResultTable:
         figures = [arm.median(name) for name in ("syncs_per_round", "rows_per_round", "mean_batch_size")]
         times = [milliseconds(arm.median(name)) for name in ("round_ms.p50", "gap_ms.p50")]
         rows.append((row_name(arm), *times, *map(number, figures), used))
-    return ResultTable(title="Counted by the engine", headers=_CLOCK_HEADERS, rows=tuple(rows))
+    return Table(title="Counted by the engine", headers=_CLOCK_HEADERS, rows=tuple(rows))
 
 
-def trace_table(run: SiteRun) -> ResultTable:
+def trace_table(run: SiteRun) -> Table:
     """What the traces count."""
     rows = tuple((arm, *_trace_cells(profile)) for arm, profile in run.profiles.items())
-    return ResultTable(title="Counted in traces", headers=_TRACE_HEADERS, rows=rows, notes=(SHARES_NOT_SPEED,))
+    return Table(title="Counted in traces", headers=_TRACE_HEADERS, rows=rows, notes=(SHARES_NOT_SPEED,))
 
 
 def _trace_cells(profile: Profile) -> tuple[str, ...]:

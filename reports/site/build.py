@@ -10,7 +10,7 @@ from pathlib import Path
 from specbench.harness.judge.history.accepted import Accepted, read_accepted
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.safe_paths import path_inside, refuse_links
-from specbench.reports.profile.html import html_page
+from specbench.reports.html import html_page
 from specbench.reports.profile.report import profiles_document
 
 from .acceptance_page import acceptance_page

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from specbench.harness.store.files import Json, to_object, to_plain
 from specbench.harness.store.run_record import RunRecord
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 from .groups import by_kind
 from .runs import SiteRun
@@ -23,7 +23,7 @@ def environment_rows(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield from _flat("", to_plain(record.environment))
 
 
-def changes_table(runs: Sequence[SiteRun]) -> ResultTable | None:
+def changes_table(runs: Sequence[SiteRun]) -> Table | None:
     """What differs in hardware, software and settings between each run (newest first) and the one before it of the same
     model, workload and load, whatever machine that ran on; a change that several workloads show is named once. None for
     no change."""
@@ -40,7 +40,7 @@ def changes_table(runs: Sequence[SiteRun]) -> ResultTable | None:
     notes.append("Against the run before of the same model, workload and load; a change seen in several is named once.")
     headers = ("first run (UTC)", "commit", "what", "before", "since")
     title = "Hardware, software and settings that changed"
-    return ResultTable(title=title, headers=headers, rows=tuple(rows[:_NUM_CHANGES]), notes=tuple(notes))
+    return Table(title=title, headers=headers, rows=tuple(rows[:_NUM_CHANGES]), notes=tuple(notes))
 
 
 def _changes(newer: SiteRun, older: SiteRun) -> Iterator[tuple[str, str, str]]:
@@ -55,7 +55,7 @@ def _changes(newer: SiteRun, older: SiteRun) -> Iterator[tuple[str, str, str]]:
             yield name, before, since
 
 
-def difference_table(newer: SiteRun, older: SiteRun) -> ResultTable | None:
+def difference_table(newer: SiteRun, older: SiteRun) -> Table | None:
     """What differs between two runs in code, configuration, hardware, software and settings; None for nothing."""
     found = dict(_of_run(older)), dict(_of_run(newer))
     rows = tuple(
@@ -65,7 +65,7 @@ def difference_table(newer: SiteRun, older: SiteRun) -> ResultTable | None:
     )
     if not rows:
         return None
-    return ResultTable(title=f"Since {older.run_id}", headers=("what", "before", "now"), rows=rows)
+    return Table(title=f"Since {older.run_id}", headers=("what", "before", "now"), rows=rows)
 
 
 def _of_run(run: SiteRun) -> Iterator[tuple[str, str]]:

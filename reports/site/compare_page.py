@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, comparison, number, row_name
-from specbench.reports.document import Command
+from specbench.reports.cells import NOTHING, number, row_name
+from specbench.reports.document import Command, Table
 from specbench.reports.experiments.verdict_table import verdict_table
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.run.comparison import comparison_table
 
 from . import badges
 from .groups import Group, by_case, by_load, left_out
@@ -47,7 +48,7 @@ def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Pag
     )
 
 
-def matrix_table(group: Group) -> ResultTable:
+def matrix_table(group: Group) -> Table:
     """A row a strategy, a column a load: TPS and the factor against no-spec of the same run, the newest run of each."""
     newest: dict[str, SiteRun] = {}
     for run in group.runs:
@@ -56,7 +57,7 @@ def matrix_table(group: Group) -> ResultTable:
     arms = {load: {row_name(arm): arm for arm in newest[load].arms} for load in loads}
     names = list(dict.fromkeys(name for load in loads for name in arms[load]))
     rows = tuple((name, *(_cell(arms[load].get(name)) for load in loads)) for name in names)
-    return ResultTable(
+    return Table(
         title="Tokens per second (factor against no-spec of the same run)",
         headers=("strategy", *loads),
         rows=rows,
@@ -80,9 +81,8 @@ def _card(run: SiteRun, n: int) -> Section:
 
 
 def _matrix(group: Group) -> Section:
-    headers, rows = comparison(group.newest.view(with_accuracy=False))
-    cells = tuple(tuple(row[header] for header in headers) for row in rows)
-    newest = ResultTable(title=f"All figures of {group.newest.run_id}", headers=headers, rows=cells)
+    figures = comparison_table(group.newest.view(with_accuracy=False))
+    newest = replace(figures, title=f"All figures of {group.newest.run_id}", notes=())
     asked = [table for case in by_case(group.runs)[:_MAX_ASKED] for table in asked_tables(case.newest)]
     links = tuple(Cell(text=run.run_id, href=run.page) for run in group.runs[:5])
     return Section(title=f"Strategies: {group.title}", links=links, tables=(matrix_table(group), newest, *asked))

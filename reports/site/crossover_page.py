@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.reports.cells import row_name
-from specbench.reports.document import Command
+from specbench.reports.document import Command, Table
 from specbench.reports.experiments.crossover_table import crossover_tables
-from specbench.reports.run.result_table import ResultTable
 from specbench.reports.run.roofline_table import roofline_tables
 
 from .crossover_chart import crossover_lines
@@ -84,7 +83,7 @@ def _one_load(groups: Sequence[Group]) -> Section:
     rows = [row for group in groups for row in _rows_at_one(group)]
     headers = ("strategy", "speed-up of TPOT [95% CI]", "requests at once", "workload")
     note = "Interval: bootstrap over the prompts of the run."
-    table = ResultTable(title="Speed-up at one load", headers=headers, rows=tuple(rows), notes=(note,))
+    table = Table(title="Speed-up at one load", headers=headers, rows=tuple(rows), notes=(note,))
     more = "specbench sweep measures the same at several loads, and says where a strategy stops paying."
     return Section(title="Measured at one load only", sentences=(more,), tables=(table,))
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.cells import NOTHING, row_name
-from specbench.reports.document import Fact
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Fact, Table
 
 from . import badges
 from .page import Cell, LinkTable, Page, Section
@@ -122,9 +121,9 @@ def _model(run: SiteRun) -> str:
     return record.config.model if record.config else "no model"
 
 
-def _problems(problems: Sequence[Problem]) -> ResultTable:
+def _problems(problems: Sequence[Problem]) -> Table:
     rows = tuple((problem.path, problem.reason) for problem in problems)
-    return ResultTable(title="Directories and reasons", headers=("directory", "reason"), rows=rows)
+    return Table(title="Directories and reasons", headers=("directory", "reason"), rows=rows)
 
 
 def _counted(n: int) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.reports.document import Command, Fact
+from specbench.reports.document import Command, Fact, Table
 from specbench.reports.profile.timeline import Timeline
-from specbench.reports.run.result_table import ResultTable
 
 from .plots import Plot
 
@@ -43,7 +42,7 @@ class Section:
     charts: tuple[Plot, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     link_tables: tuple[LinkTable, ...] = ()
-    tables: tuple[ResultTable, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

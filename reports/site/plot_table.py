@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from specbench.reports.cells import NOTHING, number
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 from .plots import Intervals, Plot, Slopes, Stacks
 
@@ -22,14 +22,14 @@ _NAMES = {
 _PERCENT = ("x", "low", "high", "least")
 
 
-def plot_table(plot: Plot) -> ResultTable:
+def plot_table(plot: Plot) -> Table:
     """Columns in the order of the frame; intervals as signed percentages, as the chart shows them."""
     columns = [name for name in plot.frame if name not in _HIDDEN]
     rows = tuple(
         tuple(_cell(plot, str(name), value) for name, value in zip(columns, row, strict=True))
         for row in plot.frame[columns].itertuples(index=False)
     )
-    return ResultTable(title=plot.title, headers=tuple(_header(plot, str(name)) for name in columns), rows=rows)
+    return Table(title=plot.title, headers=tuple(_header(plot, str(name)) for name in columns), rows=rows)
 
 
 def _header(plot: Plot, name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specbench.harness.store.files import sha256_file
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
 
 from .runs import SiteRun
 
@@ -14,7 +14,7 @@ _MOST_FILES, _MOST_HASHED_BYTES = 60, 64_000_000
 _HEADERS = ("file", "bytes", "sha256", "against run.json")
 
 
-def files_table(run: SiteRun) -> ResultTable:
+def files_table(run: SiteRun) -> Table:
     """Recorded files first."""
     recorded = run.record.files
     rows = [_recorded(run.path / name, name, sha256) for name, sha256 in recorded.items()]
@@ -23,7 +23,7 @@ def files_table(run: SiteRun) -> ResultTable:
     notes = [] if recorded else ["The run was not finished: its raw tables have no recorded hashes yet."]
     if len(later) > _MOST_FILES:
         notes.append(f"{len(later) - _MOST_FILES} more files are not listed.")
-    return ResultTable(title=str(run.path), headers=_HEADERS, rows=tuple(rows), notes=tuple(notes))
+    return Table(title=str(run.path), headers=_HEADERS, rows=tuple(rows), notes=tuple(notes))
 
 
 def _recorded(path: Path, name: str, digest: str) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from jinja2 import Template
 from markupsafe import Markup, escape
 
-from specbench.reports.profile.html import page_environment
-from specbench.reports.run.result_table import ResultTable
+from specbench.reports.document import Table
+from specbench.reports.html import page_environment
 from specbench.workloads.json_values import Json
 
 from .page import Page
@@ -57,7 +57,7 @@ class Drawn:
 
     json: Markup
     keys: tuple[Key, ...]
-    table: ResultTable
+    table: Table
     height_px: int
     is_wide: bool
 

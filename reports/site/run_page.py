@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 from specbench.harness.store.environment import GitState
-from specbench.reports.cells import comparison
-from specbench.reports.document import Command
+from specbench.reports.document import Command, Table
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.report import commands as profile_commands
+from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.accuracy_table import accuracy_tables
-from specbench.reports.run.factor_table import factor_table
-from specbench.reports.run.result_table import ResultTable
-from specbench.reports.run.seed_table import seed_table
-from specbench.reports.run.view import conventions, footnotes
+from specbench.reports.run.comparison import comparison_table
+from specbench.reports.run.notes import conventions, footnotes
+from specbench.reports.run.recipe_table import recipe_table
 
 from . import badges
 from .changes import difference_table, environment_rows
@@ -88,9 +88,7 @@ def _figures(run: SiteRun, whole: bool) -> list[Section]:
     if not run.arms:
         return []
     view = run.view(with_accuracy=False)
-    headers, rows = comparison(view)
-    cells = tuple(tuple(row[header] for header in headers) for row in rows)
-    table = ResultTable(title="Arms", headers=headers, rows=cells, notes=tuple(conventions(view)))
+    table = replace(comparison_table(view), title="Arms", notes=tuple(conventions(view)))
     asked = asked_tables(run) if whole else []
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
     return [Section(title="Figures", sentences=(later,) * (asks(run) and not asked), tables=(table, *asked))]
@@ -101,12 +99,12 @@ def asks(run: SiteRun) -> bool:
     return bool(run.record.purpose.recipe or run.record.purpose.ablation)
 
 
-def asked_tables(run: SiteRun) -> list[ResultTable]:
+def asked_tables(run: SiteRun) -> list[Table]:
     """That table; nothing for other runs."""
     if not asks(run):
         return []
     view = run.view_with_requests()
-    return [table for table in (seed_table(view), factor_table([view])) if table is not None]
+    return [table for table in (recipe_table(view), ablation_table([view])) if table is not None]
 
 
 def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
@@ -167,8 +165,8 @@ def _traces(run: SiteRun, href: str | None) -> list[Section]:
 def _origin(run: SiteRun) -> list[Section]:
     notes = footnotes(run.view(with_accuracy=False))
     about = tuple((name, value) for name, value in notes if name != "command")  # the page began with it
-    tables = [ResultTable(title="What was run", headers=("what", "value"), rows=about)] if run.arms else []
-    environment = ResultTable(
+    tables = [Table(title="What was run", headers=("what", "value"), rows=about)] if run.arms else []
+    environment = Table(
         title="Hardware, software, settings", headers=("what", "value"), rows=tuple(environment_rows(run.record))
     )
     return [

@@ -21,14 +21,15 @@ from specbench.harness.store.results import ArmSummary, BlockFigures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import slug
-from specbench.reports.cells import comparison
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.experiments.certificate_marks import failed_marks, read_certificate
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.files import read_profiles
 from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
+from specbench.reports.run.comparison import comparison_table
 from specbench.reports.run.graph_columns import GraphsView, graph_marks, view_graphs
-from specbench.reports.run.view import RunView, footnotes
+from specbench.reports.run.notes import footnotes
+from specbench.reports.run.view import RunView
 
 Blocks = Mapping[tuple[str, int], BlockFigures]
 WRONG_SHAPE = (AssertionError, AttributeError, IndexError, KeyError, TypeError, pa.ArrowException, OSError)
@@ -159,7 +160,7 @@ def _read(path: Path) -> SiteRun:
 def _check_shown(run: SiteRun) -> None:
     """Raises here, where the reason is kept, what would otherwise stop the page that shows it."""
     comparison_keys(run.record)
-    comparison(run.view(with_accuracy=False))
+    comparison_table(run.view(with_accuracy=False))
     footnotes(run.view(with_accuracy=False))
     if run.certificate is not None:
         certificate_table(run.certificate)

@@ -12,9 +12,8 @@ import pandas as pd
 from specbench.harness.judge.comparison import ComparedRuns, compare_runs
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.figures import COMPARED
-from specbench.reports.document import Command
+from specbench.reports.document import Command, Table
 from specbench.reports.experiments.compare_table import compare_table
-from specbench.reports.run.result_table import ResultTable
 
 from .groups import Group, by_case
 from .page import Cell, LinkTable, Section
@@ -122,11 +121,11 @@ def _charts(compared: ComparedRuns, n: int) -> list[Plot]:
     return [chart]
 
 
-def _table(compared: ComparedRuns, run: SiteRun, older: SiteRun) -> ResultTable:
+def _table(compared: ComparedRuns, run: SiteRun, older: SiteRun) -> Table:
     """Without the column of the run and the notes that say what is compared with what: the title says both."""
     whole = compare_table(compared)
     told = tuple(f"{row.run}: {row.arm}: {'against' if row.baseline else 'the baseline'}" for row in compared.rows)
-    return ResultTable(
+    return Table(
         title=f"{run.run_id} against {older.run_id}",
         headers=whole.headers[1:],
         rows=tuple(row[1:] for row in whole.rows),

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, TaskLimit
 from specbench.harness.store.results import ItemPairs, Score, ScorePair
+from specbench.reports.markdown import markdown_result
 from specbench.reports.run.accuracy_columns import accuracy_columns, accuracy_conventions, verdict
 from specbench.reports.run.accuracy_table import accuracy_tables
 from specbench.reports.run.accuracy_view import AccuracyView, ItemFigures
-from specbench.reports.table import markdown_result, plain_result
+from specbench.reports.terminal import plain_result
 
 KEYS = dict(task="gsm8k", version="3.0", filter="strict-match", num_fewshot=5, metric="exact_match")
 ITEMS = ItemPairs(n=500, difference=0.004, p=0.69, won=5, lost=3, low=-0.008, high=0.016)

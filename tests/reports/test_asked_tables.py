@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from run_samples import SAMPLING, begun, chain_block
 
+from specbench.harness.metrics.speedup import Ratio
 from specbench.harness.spec.recipe_files import Report
 from specbench.harness.spec.table_records import Ablation, AblationRow, RecipeRecord, RecipeRow
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.markdown import markdown_report
-from specbench.reports.run.factor_table import factor_table
+from specbench.reports.run.ablation_table import ablation_table
+from specbench.reports.run.document import main_tables, markdown_report
 from specbench.reports.run.json_report import json_report
-from specbench.reports.run.result_table import change, factor
-from specbench.reports.run.seed_table import seed_table
+from specbench.reports.run.ratios import change, factor
+from specbench.reports.run.recipe_table import recipe_table
 from specbench.reports.run.view import RunView, view_run
-from specbench.reports.table import plain_comparison
 
 ACCEPTED = [4, 0, 2, 1, 3, 0]
 ROUND_MS = {"slow": 10.0, "fast": 8.0, "other slow": 20.0, "other fast": 10.0}
@@ -53,7 +53,7 @@ def view(tmp_path) -> RunView:
 
 
 def cells(view: RunView) -> dict[str, dict[str, str]]:
-    table = seed_table(view)
+    table = recipe_table(view)
     return {row[0]: dict(zip(table.headers, row, strict=True)) for row in table.rows}
 
 
@@ -72,11 +72,11 @@ def test_each_row_is_compared_with_the_nearest_baseline_above(view):
 def test_claims_stand_in_columns_that_have_any(view):
     found = cells(view)
     assert found["fast"]["claimed tps"] == "530" and found["slow"]["claimed tps"] == "-"
-    assert "claimed factor" not in seed_table(view).headers
+    assert "claimed factor" not in recipe_table(view).headers
 
 
 def test_notes_say_what_differs_from_the_claim(view):
-    notes = seed_table(view).notes
+    notes = recipe_table(view).notes
     assert notes[0] == "claimed: PR 1" and {"measured so", "shared", "one difference"} <= set(notes)
 
 
@@ -85,18 +85,18 @@ def test_failed_and_synthetic_arms_say_so_beside_their_name(tmp_path):
     run.append("a", 0, **chain_block(ACCEPTED))
     run.describe_arm("a", notes=["synthetic acceptance (2.0)"])
     run.fail_arm("b", 0, "boom")
-    rows = seed_table(view_run(run)).rows
+    rows = recipe_table(view_run(run)).rows
     assert [row[0] for row in rows] == ["a (synthetic)", "b (failed)"] and set(rows[1][1:-1]) == {"-"}
 
 
 def test_rows_may_share_an_arm(tmp_path):
     rows = [row("slow", baseline=True), row("slow", name="the same again")]
-    table = seed_table(view_run(run_of(tmp_path, {"slow": 10.0}, recipe=recipe(rows))))
+    table = recipe_table(view_run(run_of(tmp_path, {"slow": 10.0}, recipe=recipe(rows))))
     assert [row[0] for row in table.rows] == ["slow", "the same again"] and table.rows[0][1:] == table.rows[1][1:]
 
 
 def test_every_report_holds_the_table(view):
-    assert "a title\n" not in plain_comparison(view), "the comparison itself stays as it is"
+    assert [table.title for table in main_tables(view)] == ["", "a title"], "the comparison itself stays as it is"
     assert "## a title\n\n| arm |" in markdown_report(view)
     (table,) = json_report(view)["tables"]
     assert table["title"] == "a title" and len(table["rows"]) == 4
@@ -111,7 +111,7 @@ ROWS = factors(("base", "mine", "slow", ""), ("sync", "none", None, "needs padde
 
 
 def test_one_thing_at_a_time(tmp_path):
-    table = factor_table([view_run(run_of(tmp_path, {"slow": 10.0, "fast": 8.0}, ablation=ROWS))])
+    table = ablation_table([view_run(run_of(tmp_path, {"slow": 10.0, "fast": 8.0}, ablation=ROWS))])
     base, refused, single = (dict(zip(table.headers, row, strict=True)) for row in table.rows)
     assert base["TPOT change [95% CI]"] == "-" and base["factor"] == "1.00x"
     assert refused["marks"] == "refused: needs padded" and refused["TPS"] == "-"
@@ -124,7 +124,7 @@ def test_batch_sizes_stand_below_each_other_and_a_refusal_once(tmp_path):
         rounds = {"slow": 10.0 * factor_ms, "fast": 8.0}
         sampling = replace(SAMPLING, max_concurrency=size)
         views.append(view_run(run_of(tmp_path, rounds, sampling, ablation=ROWS)))
-    rows = [row[:5] for row in factor_table(views).rows]
+    rows = [row[:5] for row in ablation_table(views).rows]
     assert [(row[0], row[1], row[2]) for row in rows] == [
         ("base", "mine", "1"),
         ("base", "mine", "8"),
@@ -137,11 +137,13 @@ def test_batch_sizes_stand_below_each_other_and_a_refusal_once(tmp_path):
 
 def test_runs_of_another_kind_have_no_such_tables(tmp_path):
     view = view_run(run_of(tmp_path, {"slow": 10.0}))
-    assert seed_table(view) is None and factor_table([view]) is None and factor_table([]) is None
+    assert recipe_table(view) is None and ablation_table([view]) is None and ablation_table([]) is None
     assert json_report(view)["tables"] == []
 
 
 def test_ratios_as_text():
-    assert factor((1.138, 1.13, 1.15), False) == "1.14x (1.13 to 1.15)" and factor(None, False) == "-"
-    assert factor((1.2, 1.2, 1.2), False) == "1.20x" and factor(None, True) == "1.00x"
-    assert change((0.975, 0.97, 0.99)) == "-2.5% (-3.0% to -1.0%)" and change(None) == "-"
+    assert (
+        factor(Ratio(ratio=1.138, min=1.13, max=1.15), False) == "1.14x (1.13 to 1.15)" and factor(None, False) == "-"
+    )
+    assert factor(Ratio(ratio=1.2, min=1.2, max=1.2), False) == "1.20x" and factor(None, True) == "1.00x"
+    assert change(Ratio(ratio=0.975, min=0.97, max=0.99)) == "-2.5% (-3.0% to -1.0%)" and change(None) == "-"

@@ -12,12 +12,13 @@ from rich.console import Console
 from run_samples import SAMPLING
 
 from specbench.reports.experiments.certificate_marks import FILE
-from specbench.reports.markdown import markdown_report
-from specbench.reports.run.factor_table import factor_table
+from specbench.reports.run.ablation_table import ablation_table
+from specbench.reports.run.comparison import comparison_table
+from specbench.reports.run.document import markdown_report
 from specbench.reports.run.json_report import json_report
-from specbench.reports.run.seed_table import seed_table
+from specbench.reports.run.recipe_table import recipe_table
 from specbench.reports.run.view import view_run
-from specbench.reports.table import plain_comparison, print_joined, rich_comparison
+from specbench.reports.terminal import plain_result, rich_result
 
 MARK = "NOT LOSSLESS"
 ROUND_MS = {"slow": 10.0, "fast": 8.0}
@@ -55,12 +56,13 @@ def _printed(renderable) -> list[str]:
 
 def test_the_main_table_in_every_form(view_of, is_failed):
     view = view_of("main")
-    forms = (plain_comparison(view).splitlines(), _printed(rich_comparison(view, 400)))
+    table = comparison_table(view)
+    forms = (plain_result(table).splitlines(), _printed(rich_result(table, 400)))
     for lines in forms:
         marked = _marked(lines)
         assert len(marked) == is_failed and all(line.strip().startswith("fast") for line in marked)
         assert not is_failed or "a token lies 3 below" in marked[0]
-    narrow = _printed(rich_comparison(view, 60))
+    narrow = _printed(rich_result(table, 60))
     assert bool(_marked(narrow)) is is_failed, "columns in groups keep the mark below"
     assert (MARK in json.dumps(json_report(view))) is is_failed
 
@@ -71,15 +73,13 @@ def test_every_table_of_the_markdown_report_that_names_arms(view_of, is_failed):
 
 
 def test_a_recipes_table(view_of, is_failed):
-    names = [cells[0] for cells in seed_table(view_of("seed", recipe=RECIPE)).rows]
+    names = [cells[0] for cells in recipe_table(view_of("seed", recipe=RECIPE)).rows]
     assert names == ["slow", f"fast ({MARK})" if is_failed else "fast"]
 
 
 def test_one_factor_at_a_time_alone_and_joined(view_of, is_failed):
     views = [view_of(f"b{b}", ablation=ROWS, sampling=replace(SAMPLING, max_concurrency=b)) for b in (1, 8)]
-    alone = [row[-1] for row in factor_table(views[:1]).rows if MARK in row[-1]]
+    alone = [row[-1] for row in ablation_table(views[:1]).rows if MARK in row[-1]]
     assert len(alone) == is_failed
-    console = Console(file=io.StringIO(), width=400)
-    print_joined(views, console)
-    marked = _marked(console.file.getvalue().splitlines())
+    marked = _marked(plain_result(ablation_table(views)).splitlines())
     assert len(marked) == 2 * is_failed and all(line.startswith("sync") for line in marked)

@@ -11,7 +11,8 @@ from floor_samples import store
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.stored import Problem, read_runs
 from specbench.reports.experiments.compare_table import change_cell, compare_csv, compare_json, compare_table, signed
-from specbench.reports.table import markdown_result, plain_result
+from specbench.reports.markdown import markdown_result
+from specbench.reports.terminal import plain_result
 
 EVIL = "eagle:k=4,</script><img src=x onerror=alert(1)>|`x`"
 

@@ -4,10 +4,11 @@ import json
 import pytest
 from profile_samples import eagle_profile, foreign_profile, fused_profile
 
-from specbench.reports.document_text import markdown_document, plain_document
+from specbench.reports.html import html_page
+from specbench.reports.markdown import markdown_document
 from specbench.reports.profile.diff import SCHEMA, diff_profiles
 from specbench.reports.profile.diff_report import changes, diff_document, diff_json
-from specbench.reports.profile.html import html_page
+from specbench.reports.terminal import plain_document
 
 NAMES = ("old", "new")
 

@@ -3,7 +3,7 @@
 import pytest
 from profile_samples import eagle_profile, fused_profile
 
-from specbench.reports.profile.html import html_page
+from specbench.reports.html import html_page
 from specbench.reports.profile.labels import arm_titles
 from specbench.reports.profile.report import profiles_document
 

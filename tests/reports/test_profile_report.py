@@ -8,11 +8,12 @@ import pytest
 from profile_samples import HOSTILE, eagle_profile, foreign_profile, fused_profile, hostile_profile
 from rich.console import Console
 
-from specbench.reports.document_text import markdown_document, plain_document, print_document
-from specbench.reports.profile.html import html_page, text_columns
+from specbench.reports.html import html_page, text_columns
+from specbench.reports.markdown import markdown_document
 from specbench.reports.profile.report import profile_document, profiles_document
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED
 from specbench.reports.profile.tables import claims_table, kernel_table, merged_steps, overview_table, phase_table
+from specbench.reports.terminal import plain_document, print_document
 
 SECTIONS = [
     "Command",

@@ -5,16 +5,19 @@ import pytest
 from rich.console import Console
 from run_samples import begun, chain_block, sample_run
 
+from specbench.harness.store.files import json_text
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RUN_SCHEMA
-from specbench.reports.cells import HEADERS, milliseconds, number, percent, rates
-from specbench.reports.markdown import markdown_report
+from specbench.reports.cells import compact, milliseconds, number, percent, rates
+from specbench.reports.markdown import escape_markdown, markdown_result
 from specbench.reports.plots import wrapped
-from specbench.reports.run.json_report import json_report, json_text
-from specbench.reports.run.run_report import write_reports
-from specbench.reports.run.view import compact, view_run
-from specbench.reports.table import escape_markdown, markdown_comparison, plain_comparison, print_comparison
+from specbench.reports.run.comparison import HEADERS, comparison_table
+from specbench.reports.run.document import markdown_report
+from specbench.reports.run.json_report import json_report
+from specbench.reports.run.report import write_reports
+from specbench.reports.run.view import view_run
+from specbench.reports.terminal import plain_result, print_result
 
 ODD = "eagle:k=4,note=<b>x|y</b>"
 
@@ -25,7 +28,7 @@ def run(tmp_path):
 
 
 def test_plain_table_has_a_row_an_arm_and_what_is_needed_to_repeat_it(run):
-    text = plain_comparison(view_run(run))
+    text = plain_result(comparison_table(view_run(run)))
     lines = text.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["no-spec", ODD, "naive-eagle"]
     arm = view_run(run).arms[1]
@@ -37,7 +40,7 @@ def test_plain_table_has_a_row_an_arm_and_what_is_needed_to_repeat_it(run):
 
 
 def test_markdown_shows_hostile_labels_literally(run):
-    text = markdown_comparison(view_run(run))
+    text = markdown_result(comparison_table(view_run(run)))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert "<b>" not in text.replace("`", "")
     assert r"&lt;b&gt;x\|y&lt;/b&gt;" in rows[3]
@@ -64,7 +67,7 @@ def test_escape_markdown(text, shown):
 @pytest.mark.parametrize("width", [60, 80, 120, 240])
 def test_terminal_table_shows_every_arm_and_mark_at_any_width(run, width):
     console = Console(width=width, force_terminal=True, record=True, file=io.StringIO())
-    print_comparison(view_run(run), console)
+    print_result(comparison_table(view_run(run)), console)
     text = console.export_text()
     for piece in ("no-spec", ODD, "naive-eagle", "failed: RuntimeError", "synthetic", "1.77x", "2.52 [2.33, 2.67]"):
         assert piece in text
@@ -73,7 +76,7 @@ def test_terminal_table_shows_every_arm_and_mark_at_any_width(run, width):
 def test_labels_are_not_rich_markup(tmp_path):
     run = RunDirectory.create(tmp_path, "x", begun("[red]no-spec[/red]"))
     console = Console(width=240, force_terminal=True, record=True, file=io.StringIO())
-    print_comparison(view_run(run), console)
+    print_result(comparison_table(view_run(run)), console)
     assert "[red]no-spec[/red]" in console.export_text()
 
 
@@ -81,7 +84,7 @@ def test_json_report_is_strict_and_whole(run):
     def refuse(name):
         raise AssertionError(name)
 
-    report = json.loads(json_text(view_run(run)), parse_constant=refuse)
+    report = json.loads(json_text(json_report(view_run(run))), parse_constant=refuse)
     assert report["run"]["schema"] == RUN_SCHEMA and len(report["arms"]) == 3 and len(report["blocks"]) == 4
     assert report["arms"][1]["speedup"]["tps_ratio"] == pytest.approx(1.768, abs=1e-3)
     assert report["arms"][2]["error"].startswith("RuntimeError")
@@ -144,5 +147,5 @@ def test_top_level_model_and_sampling_come_before_the_configuration(tmp_path):
     more = {"model": ModelRecord(name="other"), "sampling": SamplingRecord(seed=7, ignore_eos=True)}
     run = RunDirectory.create(tmp_path, "x", begun("eagle", **more))
     run.append("eagle", 0, **chain_block([1, 2]))
-    text = plain_comparison(view_run(run))
+    text = plain_result(comparison_table(view_run(run)))
     assert "model: name=other" in text and "sampling: ignore_eos=True, seed=7" in text and "AL is flattered" in text

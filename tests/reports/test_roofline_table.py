@@ -11,8 +11,9 @@ from site_samples import EAGLE
 from sweep_samples import LOADS, sample_record, stored_sweep
 
 from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms_of
+from specbench.reports.markdown import markdown_result
 from specbench.reports.run.roofline_table import HEADERS, roofline_table, roofline_tables
-from specbench.reports.table import markdown_result, plain_result
+from specbench.reports.terminal import plain_result
 
 
 @pytest.fixture

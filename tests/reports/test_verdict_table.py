@@ -7,7 +7,8 @@ from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.judge.ab_verdict import judge
 from specbench.reports.experiments.verdict_table import HEADERS, interval, signed, verdict_table
-from specbench.reports.table import markdown_result, plain_result
+from specbench.reports.markdown import markdown_result
+from specbench.reports.terminal import plain_result
 
 
 def card(*args, **kwargs):

@@ -22,8 +22,9 @@ from specbench.harness.quality.certificate.scores import fp32_twin, output_logit
 from specbench.harness.quality.certificate.tolerance import FP32_TOLERANCE, measure_tolerance
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.reports.run.comparison import comparison_table
 from specbench.reports.run.view import view_run
-from specbench.reports.table import plain_comparison
+from specbench.reports.terminal import plain_result
 
 PROMPT = (5, 9, 70, 33, 2)
 OUTPUT = (11, 12, 40, 7, 99, 3, 3)
@@ -223,13 +224,13 @@ def test_a_failed_certificate_marks_the_rows_of_its_run(tmp_path):
     (path,) = tmp_path.iterdir()
     arguments = ["certify", "--run", str(path), "--temperature", "0", "-q"]
     assert CliRunner().invoke(app, arguments, prog_name="specbench").exit_code == 0
-    assert "NOT LOSSLESS" not in plain_comparison(view_run(path))
+    assert "NOT LOSSLESS" not in plain_result(comparison_table(view_run(path)))
     stored = json.loads((path / "certificate.json").read_text())
     for row in stored["certificates"]:
         if row["arm"] == "ngram:k=2":
             row.update(ok=False, problems=["regret: planted"])
     (path / "certificate.json").write_text(json.dumps(stored))
-    lines = [line for line in plain_comparison(view_run(path)).splitlines() if "NOT LOSSLESS" in line]
+    lines = [line for line in plain_result(comparison_table(view_run(path))).splitlines() if "NOT LOSSLESS" in line]
     assert len(lines) == 1 and lines[0].startswith("ngram:k=2") and "regret: planted" in lines[0]
     assert RunDirectory.open(path).record.status == "complete"
 

@@ -14,7 +14,7 @@ from specbench.harness.spec.measured_acceptance import find_measured, measured_a
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plan import recipe_arms
 from specbench.harness.spec.recipe_files import base_summaries, load_base, load_recipe, recipe_names, recipe_summaries
-from specbench.reports.run.seed_table import check_columns
+from specbench.reports.run.recipe_table import check_columns
 
 OPTIONS = {name: said for name, said in RunOptions.schema().items() if said.group not in ("Arms", "Output")}
 NAMES = ["sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]

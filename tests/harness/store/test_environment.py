@@ -52,7 +52,7 @@ def test_measuring_modules_and_reports_do_not_import_torch():
         "harness.store.run_directory",
         "harness.cli.show",
         "harness.cli.env",
-        "reports.table",
+        "reports.terminal",
     )
     code = (
         "import sys; "

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from specbench.harness.store.files import write_atomically, write_json
+from specbench.harness.store.files import write_json, write_text
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.markdown import markdown_report
 from specbench.reports.plots import write_plots
+from specbench.reports.run.document import markdown_report
 from specbench.reports.run.json_report import json_report
 from specbench.reports.run.view import view_run
 
@@ -18,8 +18,7 @@ def write_reports(run_dir: RunDirectory | str | os.PathLike[str]) -> list[Path]:
     run = run_dir if isinstance(run_dir, RunDirectory) else RunDirectory.open(run_dir)
     view = view_run(run)
     plots = write_plots(view, run.path / "plots")
-    text = markdown_report(view, [path.relative_to(run.path).as_posix() for path in plots])
     markdown, json_file = run.path / "report.md", run.path / "report.json"
-    write_atomically(markdown, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(markdown, markdown_report(view, [path.relative_to(run.path).as_posix() for path in plots]))
     write_json(json_file, json_report(view))
     return [markdown, json_file, *plots]

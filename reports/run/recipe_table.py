@@ -15,7 +15,8 @@ from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import ArmSummary, Speedup
 from specbench.harness.text import nearest
 from specbench.reports.cells import NOTHING, acceptance_length, milliseconds, number, row_name, tps_spread
-from specbench.reports.run.result_table import ResultTable, against, block_ratio, factor, tpot_delta
+from specbench.reports.document import Table
+from specbench.reports.run.ratios import against, factor, ratio, tpot_change
 from specbench.reports.run.view import RunView
 
 CLAIM = "claim:"
@@ -57,7 +58,7 @@ def _ms(name: str) -> Cell:
 
 
 def _ratio(name: str) -> Cell:
-    return lambda row: factor(block_ratio(row.view, name, row.arm, row.baseline), row.is_baseline)
+    return lambda row: factor(ratio(row.view, name, row.arm, row.baseline), row.is_baseline)
 
 
 def _text(value: str | float | None) -> str:
@@ -91,7 +92,7 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "factor_requests": ("factor", _ratio("requests_per_s")),
     "spread": ("spread", lambda row: tps_spread(row.arm) if row.arm else NOTHING),
     "tpot_ms": (TPOT_MS.heading, _ms(TPOT_MS.block)),
-    "tpot_delta": ("TPOT change [95% CI]", lambda row: "baseline" if row.is_baseline else tpot_delta(row.compared)),
+    "tpot_delta": ("TPOT change [95% CI]", lambda row: "baseline" if row.is_baseline else tpot_change(row.compared)),
     "round_ms": ("round p50 ms", _ms("round_ms.p50")),
     "gap_ms": ("gap mean ms", _ms("gap_ms.mean")),
     "syncs": (SYNCS_PER_ROUND.name, _median(SYNCS_PER_ROUND.block)),
@@ -111,7 +112,7 @@ def check_columns(names: Sequence[str]) -> None:
             raise ValueError(f"report.columns: {name!r} is not known{nearest(name, COLUMNS)}; allowed: {allowed}")
 
 
-def seed_table(view: RunView) -> ResultTable | None:
+def recipe_table(view: RunView) -> Table | None:
     """The table of a run's recipe; None for a run without one."""
     recipe = view.record.purpose.recipe
     if recipe is None:
@@ -134,7 +135,7 @@ def seed_table(view: RunView) -> ResultTable | None:
             claim=asked.claim,
         )
         rows.append((_name(asked.name, arm), *(_cell(name, row) for name in names)))
-    return ResultTable(
+    return Table(
         title=recipe.report.title or recipe.name,
         headers=("arm", *(_header(name) for name in names)),
         rows=tuple(rows),

@@ -12,7 +12,8 @@ from specbench.harness.metrics.figures import STEP_MS, SYNCS_PER_ROUND, TPOT_MS,
 from specbench.harness.spec.table_records import Ablation, AblationRow
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, tps_spread
-from specbench.reports.run.result_table import ResultTable, against, block_ratio, change, factor, tpot_delta
+from specbench.reports.document import Table
+from specbench.reports.run.ratios import against, change, factor, ratio, tpot_change
 from specbench.reports.run.view import RunView
 
 _HEADERS = (
@@ -34,7 +35,7 @@ _HEADERS = (
 )
 
 
-def factor_table(views: Sequence[RunView]) -> ResultTable | None:
+def ablation_table(views: Sequence[RunView]) -> Table | None:
     """Rows in the order of the run, each at every batch size; None where a view is of another kind of run."""
     first = views[0].record.purpose.ablation if views else None
     if first is None or any(view.record.purpose.ablation is None for view in views):
@@ -47,7 +48,7 @@ def factor_table(views: Sequence[RunView]) -> ResultTable | None:
     ]
     notes += first.notes
     acceptance = views[0].record.purpose.acceptance
-    return ResultTable(
+    return Table(
         title=f"one thing at a time from {first.base}",
         headers=_HEADERS,
         rows=tuple(rows),
@@ -66,17 +67,17 @@ def _row(view: RunView, row: AblationRow, ablation: Ablation) -> tuple[str, ...]
     arms = {arm.label: arm for arm in view.arms}
     arm, base = arms[row.label or ""], arms[ablation.rows[0].label or ""]
     is_base, sampling = arm.label == base.label, view.record.sampling
-    round_change = block_ratio(view, STEP_MS.block, arm, base)
+    round_change = ratio(view, STEP_MS.block, arm, base)
     return (
         row.switch,
         row.value,
         NOTHING if sampling is None or sampling.max_concurrency is None else str(sampling.max_concurrency),
         milliseconds(arm.median(TPOT_MS.block)),
-        NOTHING if is_base else tpot_delta(against(view, arm, base)),
+        NOTHING if is_base else tpot_change(against(view, arm, base)),
         milliseconds(arm.median(STEP_MS.block)),
         NOTHING if is_base else change(round_change),
         number(arm.median(TPS.block)),
-        factor(block_ratio(view, TPS.block, arm, base), is_base),
+        factor(ratio(view, TPS.block, arm, base), is_base),
         tps_spread(arm),
         number(arm.median(SYNCS_PER_ROUND.block)),
         _graph(view, arm),

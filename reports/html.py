@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from specbench.reports.document import Document
+from specbench.reports.document import Document, text_columns
 
-_TEMPLATES = Path(__file__).parent.parent / "templates"
-_FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def html_page(document: Document) -> str:
@@ -30,8 +27,3 @@ def page_environment(*folders: Path) -> Environment:
     )
     environment.filters["text_columns"] = text_columns
     return environment
-
-
-def text_columns(rows: Sequence[Sequence[str]]) -> set[int]:
-    """Columns that hold words; figures are aligned to the right, words to the left."""
-    return {i for row in rows for i, cell in enumerate(row) if not _FIGURE.fullmatch(cell)}

@@ -1,0 +1,62 @@
+"""The comparison table of a run: a row per arm, with columns for traces, evaluations and other packages' figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specbench.harness.metrics import figures
+from specbench.harness.metrics.registered import foreign_figures
+from specbench.harness.store.results import ArmSummary
+from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, number, rates, tps_spread
+from specbench.reports.document import Table, table_of
+from specbench.reports.run.accuracy_columns import accuracy_columns
+from specbench.reports.run.graph_columns import graph_columns
+from specbench.reports.run.notes import conventions, footnotes
+from specbench.reports.run.view import RunView
+
+
+def comparison_table(view: RunView) -> Table:
+    """Its notes say how to read the columns, what was run and how to repeat it."""
+    more = graph_columns(view.graphs) | accuracy_columns(view.accuracy) | _foreign_columns(view)
+    columns = {**_COLUMNS, **{header: _of_arm(cells) for header, cells in more.items()}, "marks": _marks}
+    about = [f"{name}: {value}" for name, value in footnotes(view)]
+    return table_of("", columns, view.arms, (*conventions(view), *about))
+
+
+def _of_arm(cells: dict[str, str]) -> Callable[[ArmSummary], str]:
+    return lambda arm: cells.get(arm.label, NOTHING)
+
+
+def _foreign_columns(view: RunView) -> dict[str, dict[str, str]]:
+    """Cells by header and arm label, for figures that at least one arm has."""
+    values = {figure: {arm.label: arm.median(figure.block) for arm in view.arms} for figure in foreign_figures()}
+    return {
+        figure.heading: {label: number(value) for label, value in by_arm.items()}
+        for figure, by_arm in values.items()
+        if any(value is not None for value in by_arm.values())
+    }
+
+
+def _tps(arm: ArmSummary) -> str:
+    text = number(arm.median(figures.TPS.block))
+    return text if arm.speedup is None or arm.speedup.tps_ratio is None else f"{text} ({arm.speedup.tps_ratio:.2f}x)"
+
+
+def _marks(arm: ArmSummary) -> str:
+    return "; ".join(arm.marks) or NOTHING
+
+
+_COLUMNS: dict[str, Callable[[ArmSummary], str]] = {
+    "strategy": lambda arm: arm.label,
+    f"{figures.TPS.name} (x)": _tps,
+    figures.TPOT_MS.heading: median_ms(figures.TPOT_MS.block),
+    figures.TTFT_MS.heading: median_ms(figures.TTFT_MS.block),
+    "spread": tps_spread,
+    f"{figures.ACCEPTANCE_LENGTH.name} [95% CI]": lambda arm: acceptance_length(arm.acceptance),
+    figures.TOKENS_PER_FORWARD.heading: lambda arm: number(
+        arm.acceptance.tokens_per_forward if arm.acceptance else None
+    ),
+    "accepted by position": lambda arm: rates(arm.acceptance.marginal if arm.acceptance else ()),
+    figures.SYNCS_PER_ROUND.heading: median(figures.SYNCS_PER_ROUND.block),
+}
+HEADERS = (*_COLUMNS, "marks")

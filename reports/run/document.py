@@ -1,0 +1,194 @@
+"""The long report of a run: comparison, speed-up, latency, acceptance, rounds, accounting, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from specbench.harness.store.results import Acceptance, ArmSummary
+from specbench.reports.cells import NOTHING, median, median_ms, milliseconds, number, percent, rates, row_name
+from specbench.reports.document import Document, Section, Table, table_of
+from specbench.reports.markdown import markdown_document, markdown_pictures
+from specbench.reports.run.ablation_table import ablation_table
+from specbench.reports.run.accuracy_table import accuracy_tables
+from specbench.reports.run.comparison import comparison_table
+from specbench.reports.run.recipe_table import recipe_table
+from specbench.reports.run.view import RunView
+
+Cells: TypeAlias = dict[str, Callable[[ArmSummary], str]]
+
+
+def markdown_report(view: RunView, plots: Sequence[str] = ()) -> str:
+    """`plots`: paths of pictures, relative to the directory of the text."""
+    return markdown_document(run_document(view)) + markdown_pictures(plots)
+
+
+def main_tables(view: RunView) -> list[Table]:
+    """The comparison and what else the run was made for."""
+    return [comparison_table(view), *requested_tables(view)]
+
+
+def run_document(view: RunView) -> Document:
+    """Tables without any row are left out."""
+    measured = [arm for arm in view.arms if arm.num_repeats]
+    compared = [arm for arm in measured if arm.speedup]
+    drafted = [arm for arm in measured if arm.acceptance and arm.acceptance.num_verifications]
+    predicted = [arm for arm in measured if arm.median("accounting.predicted_tpot_ms") is not None]
+    tables = [
+        *main_tables(view),
+        _table("Speed-up against no speculation", _SPEEDUP, compared, _SPEEDUP_NOTE),
+        _table("Latency and throughput", _LATENCY, measured, _LATENCY_NOTE),
+        _table("Acceptance", _ACCEPTANCE, drafted, _ACCEPTANCE_NOTE),
+        _table("Acceptance as peers would print it", _PEERS, measured, _PEERS_NOTE),
+        _table("Rounds", _ROUNDS, measured, _ROUNDS_NOTE),
+        _phases(measured),
+        _table("Does it add up?", _ACCOUNTING, predicted, _ACCOUNTING_NOTE),
+    ]
+    failures = tuple(f"{arm.label}: {arm.error}" for arm in view.arms if arm.error)
+    sections = [Section(title="", tables=tuple(table for table in tables if table.rows))]
+    sections += [Section(title="Failures", sentences=failures)] if failures else []
+    return Document(title=view.record.label or "specbench", sections=tuple(sections))
+
+
+def requested_tables(view: RunView) -> list[Table]:
+    """Tables beyond the comparison that the run was made for: a recipe's, an ablation's, an evaluation's."""
+    tables = [table for table in (recipe_table(view), ablation_table([view])) if table is not None]
+    return [*tables, *accuracy_tables(view)]
+
+
+def _table(title: str, columns: Cells, arms: Sequence[ArmSummary], note: str) -> Table:
+    return table_of(title, {"strategy": row_name, **columns}, arms, (note,))
+
+
+def _phases(arms: Sequence[ArmSummary]) -> Table:
+    """Median ms per round by phase; instrumented captures in rows of their own."""
+    kinds = {"": "phases_ms.plain", " (instrumented)": "phases_ms.instrumented"}
+    rows = [(row_name(arm) + mark, arm.group(name)) for arm in arms for mark, name in kinds.items()]
+    rows = [(name, phases) for name, phases in rows if phases]
+    headers = list(dict.fromkeys(phase for _, phases in rows for phase in phases))
+    return Table(
+        title="Phases",
+        headers=("strategy", *headers),
+        rows=tuple((name, *(milliseconds(phases.get(phase)) for phase in headers)) for name, phases in rows),
+        notes=("Median ms per decode round. Instrumented rows show how a round splits, never how fast it is.",),
+    )
+
+
+def _pooled(figure: Callable[[Acceptance], float | Sequence[float | None] | None]) -> Callable[[ArmSummary], str]:
+    def cell(arm: ArmSummary) -> str:
+        value = figure(arm.acceptance) if arm.acceptance else None
+        return rates(value) if isinstance(value, Sequence) else number(value)
+
+    return cell
+
+
+def _tpot_ratio(arm: ArmSummary) -> str:
+    speedup = arm.speedup
+    if speedup is None or speedup.tpot_ratio is None:
+        return NOTHING
+    ends = "" if speedup.tpot_ratio_low is None else f" [{speedup.tpot_ratio_low:.3f}, {speedup.tpot_ratio_high:.3f}]"
+    return f"{speedup.tpot_ratio:.3f}{ends}"
+
+
+def _tps_ratio(arm: ArmSummary) -> str:
+    speedup = arm.speedup
+    if speedup is None or speedup.tps_ratio is None or speedup.tps_ratio_min is None:
+        return number(speedup.tps_ratio if speedup else None)
+    return f"{speedup.tps_ratio:.3f} ({speedup.tps_ratio_min:.3f} to {speedup.tps_ratio_max:.3f})"
+
+
+def _histogram(arm: ArmSummary) -> str:
+    return " ".join(map(str, arm.acceptance.accepted_histogram)) if arm.acceptance else NOTHING
+
+
+def _graphs(arm: ArmSummary) -> str:
+    return ", ".join(f"{name}: {number(count)}" for name, count in arm.group("rounds_by_graph").items()) or NOTHING
+
+
+def _residual(arm: ArmSummary) -> str:
+    plain = arm.median("accounting.residual")
+    if plain is not None:
+        return percent(plain)
+    return percent(arm.median("accounting.residual_instrumented")) + " (instrumented)"
+
+
+_SPEEDUP: Cells = {
+    "TPOT ratio [95% CI]": _tpot_ratio,
+    "TPS ratio (min to max)": _tps_ratio,
+    "prompts": lambda arm: str(arm.speedup.num_prompts) if arm.speedup else NOTHING,
+    "pairs": lambda arm: str(arm.speedup.num_pairs) if arm.speedup else NOTHING,
+    "same output": lambda arm: percent(arm.speedup.same_output_rate).lstrip("+") if arm.speedup else NOTHING,
+}
+_SPEEDUP_NOTE = (
+    "TPOT ratio: baseline / arm, paired by prompt and repeat, geometric mean; bootstrap over prompts. "
+    "Above 1 the arm is faster."
+)
+_LATENCY: Cells = {
+    "TPOT mean": median_ms("tpot_ms.mean"),
+    "by token": median_ms("tpot_ms.weighted"),
+    "p50": median_ms("tpot_ms.p50"),
+    "p90": median_ms("tpot_ms.p90"),
+    "p99": median_ms("tpot_ms.p99"),
+    "TTFT p50": median_ms("ttft_ms.p50"),
+    "TTFT p99": median_ms("ttft_ms.p99"),
+    "burst ITL p99": median_ms("itl_ms.p99"),
+    "ICL p50": median_ms("icl_ms.p50"),
+    "E2E/token": median_ms("e2e_per_token_ms"),
+    "TPS/user": median("tps_per_user"),
+    "TPS": median("tps"),
+    "steady TPS": median("steady_tps"),
+    "decode TPS": median("decode_tps"),
+    "requests/s": median("requests_per_s"),
+}
+_LATENCY_NOTE = (
+    "Times in ms. TPOT: (last - first token) / (tokens - 1). TPS: output tokens / (first submit to last token). "
+    "Steady TPS: while the most requests were in service. Decode TPS: tokens of decode rounds / time in them."
+)
+_ACCEPTANCE: Cells = {
+    "AL pooled": _pooled(lambda a: a.acceptance_length),
+    "AL by request": _pooled(lambda a: a.acceptance_length_by_request),
+    "tokens/forward": _pooled(lambda a: a.tokens_per_forward),
+    "accepted/drafted": _pooled(lambda a: a.draft_acceptance_rate),
+    "accepted/depth": _pooled(lambda a: a.accepted_depth_rate),
+    "marginal by position": _pooled(lambda a: a.marginal),
+    "conditional by position": _pooled(lambda a: a.conditional),
+    "verifications accepting 0, 1, ...": _histogram,
+    "forwards without draft": _pooled(lambda a: a.num_forwards_without_draft),
+    "truncated tokens": _pooled(lambda a: a.num_truncated_tokens),
+}
+_ACCEPTANCE_NOTE = (
+    "AL: 1 + accepted drafts / verifications with a draft. Tokens per forward counts every decode forward and only "
+    "kept tokens. Marginal: the first i drafts were accepted; conditional: the i-th, given those before it. "
+    "Accepted/drafted is not given for trees."
+)
+_PEERS: Cells = {
+    "vLLM mean acceptance length": _pooled(lambda a: a.peers.vllm.mean_acceptance_length),
+    "vLLM draft acceptance rate": _pooled(lambda a: a.peers.vllm.draft_acceptance_rate),
+    "vLLM per position": _pooled(lambda a: a.peers.vllm.per_position),
+    "SGLang accept length": _pooled(lambda a: a.peers.sglang.accept_length),
+    "SGLang accept rate": _pooled(lambda a: a.peers.sglang.accept_rate),
+    "SGLang avg_spec_accept_length": _pooled(lambda a: a.peers.sglang.avg_spec_accept_length),
+}
+_PEERS_NOTE = "The same step log under the definitions of vLLM's and SGLang's own counters."
+_ROUNDS: Cells = {
+    "decode rounds": median("num_decode_rounds"),
+    "mixed steps": median("num_mixed_steps"),
+    "round p50 ms": median_ms("round_ms.p50"),
+    "round p99 ms": median_ms("round_ms.p99"),
+    "gap mean ms": median_ms("gap_ms.mean"),
+    "syncs/round": median("syncs_per_round"),
+    "requests/round": median("mean_batch_size"),
+    "rounds by graph": _graphs,
+}
+_ROUNDS_NOTE = "Medians over repeats. A round lasts from the end of the step before it to its own end."
+_ACCOUNTING: Cells = {
+    "TPOT ms": median_ms("accounting.tpot_ms"),
+    "predicted ms": median_ms("accounting.predicted_tpot_ms"),
+    "residual": _residual,
+    "tokens/decode forward": median("accounting.tokens_per_decode_forward"),
+    "mixed steps ms/token": median_ms("accounting.mixed_ms_per_token"),
+}
+_ACCOUNTING_NOTE = (
+    "Predicted: (sum of the phases' means + mean gap) / tokens per forward, plus the share of mixed steps. "
+    "A residual beyond 3% means that the phases do not explain the speed."
+)
