@@ -22,7 +22,7 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import AbOptions
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.stats.verdict import LEAST_PAIRS
+from specbench.harness.stats.verdict import MIN_PAIRS
 from specbench.harness.store.ab_record import LABELS, AbPlan, AbRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
@@ -159,7 +159,7 @@ def _check_arm(config: RunConfig) -> None:
 def _say_outlook(plan: AbPlan, directory: RunDirectory, progress: Progress) -> None:
     """What the experiment may hope to show, where this machine's noise is known."""
     floors = [f for f in read_floors(directory.record.environment) if f["in_process"] == plan.in_process]
-    if floors and plan.num_blocks >= LEAST_PAIRS:
+    if floors and plan.num_blocks >= MIN_PAIRS:
         progress.say(outlook(floors[0], plan.num_blocks))
 
 

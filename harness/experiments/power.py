@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.judge.noise import noise_floor, read_floors, store_floor
-from specbench.harness.judge.overall import INVALID
-from specbench.harness.store.ab_judgement import Judgement
+from specbench.harness.store.ab_judgement import INVALID, Judgement
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.files import write_json
 from specbench.harness.store.run_directory import RunDirectory

@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping
 
 import pandas as pd
 
-from specbench.harness.metrics.figures import COMPARED, TOKENS_PER_STEP, TPOT_MS, Figure
+from specbench.harness.metrics.figures import TOKENS_PER_STEP, Figure
 from specbench.harness.metrics.same_requests import count_same_outputs
-from specbench.harness.stats.verdict import Metric
+from specbench.harness.stats.verdict import Metric, Pairs
 from specbench.harness.store.ab_record import LABELS
 from specbench.harness.store.results import Figures
 from specbench.harness.store.schema import Frames
 
-Pairs = list[tuple[float, float]]
 OF_PROMPTS = (TOKENS_PER_STEP,)
 """Properties of the prompts, not of the machine's hour."""
 
@@ -22,35 +21,21 @@ def metric_of(figure: Figure, pairs: str) -> Metric:
     return Metric(name=figure.name, better=figure.better, pairs=pairs, unit=figure.unit, gated=figure.gated)
 
 
-def metric_in_ab(figure: Figure) -> Metric:
-    return metric_of(figure, "prompts" if figure in OF_PROMPTS else "blocks")
-
-
-TPOT = metric_in_ab(TPOT_MS)
-
-
-def metric_pairs(
-    frames: Frames, figures: Mapping[tuple[str, int], Figures], blocks: Collection[int]
-) -> dict[Metric, Pairs]:
-    """Pairs (A, B) of every metric over `blocks`. `figures`: `block_figures` of the run. Gated metrics first."""
-    return {metric_in_ab(figure): pairs_of(figure, frames, figures, blocks) for figure in COMPARED}
-
-
 def pairs_of(
     figure: Figure, frames: Frames, figures: Mapping[tuple[str, int], Figures], blocks: Collection[int]
 ) -> Pairs:
-    """Pairs (A, B) of one figure.
+    """Pairs (A, B) of one figure over `blocks`; `figures`: of the run, by arm and block.
 
     step time: median duration of the decode rounds of a block, gaps in front included. TPOT, TTFT: mean over the
     requests of a block. tokens per step: of a prompt, tokens kept / forwards, all its blocks pooled.
     """
     if figure in OF_PROMPTS:
-        return _by_prompt(frames, blocks)
+        return Pairs(metric=metric_of(figure, "prompts"), values=_by_prompt(frames, blocks))
     both = ((figures["A", n].get(figure.block), figures["B", n].get(figure.block)) for n in blocks)
-    return [(a, b) for a, b in both if a and b]
+    return Pairs(metric=metric_of(figure, "blocks"), values=[(a, b) for a, b in both if a and b])
 
 
-def _by_prompt(frames: Frames, blocks: Collection[int]) -> Pairs:
+def _by_prompt(frames: Frames, blocks: Collection[int]) -> list[tuple[float, float]]:
     rows = frames.steps[frames.steps["repeat"].isin(list(blocks)) & ~frames.steps["is_prefill"].astype(bool)]
     keys = ["arm", "repeat", "request_id"]
     rows = rows[[*keys, "num_emitted"]].merge(frames.requests[[*keys, "prompt_id"]], on=keys)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.judge.ab_pairs import TPOT, Pairs, metric_pairs, same_outputs
+from specbench.harness.judge.ab_pairs import pairs_of, same_outputs
 from specbench.harness.judge.experiment import Experiment, read_experiment
-from specbench.harness.judge.overall import INVALID, MIXED, UNFINISHED, decisive
 from specbench.harness.metrics.block_figures import block_figures
+from specbench.harness.metrics.figures import COMPARED, TPOT_MS
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.stats.verdict import (
     EQUIVALENT,
@@ -22,10 +22,19 @@ from specbench.harness.stats.verdict import (
     NO_DATA,
     REGRESSED,
     Comparison,
+    Pairs,
     compare,
 )
 from specbench.harness.store.ab_blocks import BlockRecord, read_records
-from specbench.harness.store.ab_judgement import JudgedArm, JudgedMetric, Judgement, SameOutput
+from specbench.harness.store.ab_judgement import (
+    INVALID,
+    MIXED,
+    UNFINISHED,
+    JudgedArm,
+    JudgedMetric,
+    Judgement,
+    SameOutput,
+)
 from specbench.harness.store.ab_record import AbRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
@@ -36,8 +45,8 @@ def judge(directory: RunDirectory) -> Judgement:
 
     exit_code: 0 improved or equivalent (or inconclusive, which --strict makes 3), 1 regressed, 4 invalid (too few or
     too many rejected blocks; a change between equal sides; mixed without a TPOT; no outputs to compare where a share of
-    equal ones was asked for), 6 outputs that differ more than allowed. Before the last block there is no verdict: who
-    stops at the right moment finds whatever he looks for.
+    equal ones was asked for), 6 outputs that differ more than allowed. No verdict before the last block: optional
+    stopping inflates false positives.
     """
     record, stored = directory.record, directory.record.ab
     assert stored is not None
@@ -45,17 +54,15 @@ def judge(directory: RunDirectory) -> Judgement:
     figures = block_figures(frames)
     found = read_experiment(directory, figures)
     plan = found.plan
-    pairs = metric_pairs(frames, figures, found.kept)
-    compared = compare(pairs, plan.min_effect)
+    pairs = [replace(pairs_of(f, frames, figures, found.kept), min_effect=plan.min_effect) for f in COMPARED]
+    compared = compare(pairs)
     if found.no_verdict():
         compared = [c if c.verdict == NO_DATA else replace(c, verdict=EXPLORATORY, more_pairs=None) for c in compared]
-    verdict = _overall(compared, found) if found.is_whole else UNFINISHED
-    product = next(c.verdict for c in compared if c.metric == TPOT)
     num_same, num_outputs = same_outputs(frames.requests, found.kept)
-    # A share that was asked for and cannot be told is no pass. The ratio, not the product: 11 of 20 are 55 %.
+    # A share that was asked for and cannot be told is not a pass. The ratio, not the product: 11 of 20 are 55 %.
     is_told = num_outputs > 0 or plan.min_same_output == 0
-    wrong = num_outputs > 0 and num_same / num_outputs < plan.min_same_output
-    return Judgement(
+    is_wrong = num_outputs > 0 and num_same / num_outputs < plan.min_same_output
+    judged = Judgement(
         run_id=record.run_id,
         status=record.status,
         plan=plan,
@@ -68,12 +75,13 @@ def judge(directory: RunDirectory) -> Judgement:
         num_kept=len(found.kept),
         num_rejected=found.num_rejected,
         unchecked=_unchecked(stored, read_records(directory.path)),
-        metrics=tuple(_with_pairs(c, pairs[c.metric]) for c in compared),
-        same_output=SameOutput(num_same=num_same, num_pairs=num_outputs, is_enough=is_told and not wrong),
-        verdict=verdict,
-        product=product,
-        exit_code=ExitCode.WRONG if wrong else _exit_code(decisive(verdict, product)) if is_told else ExitCode.INVALID,
+        metrics=tuple(_with_pairs(c, p) for c, p in zip(compared, pairs, strict=True)),
+        same_output=SameOutput(num_same=num_same, num_pairs=num_outputs, is_enough=is_told and not is_wrong),
+        verdict=_overall(compared, found) if found.is_whole else UNFINISHED,
+        product=compared[COMPARED.index(TPOT_MS)].verdict,
+        exit_code=ExitCode.WRONG if is_wrong else ExitCode.INVALID,
     )
+    return judged if is_wrong or not is_told else replace(judged, exit_code=_exit_code(judged.decisive))
 
 
 def _arm(arm: ArmRecord, name: str) -> JudgedArm:
@@ -82,7 +90,7 @@ def _arm(arm: ArmRecord, name: str) -> JudgedArm:
 
 def _with_pairs(compared: Comparison, pairs: Pairs) -> JudgedMetric:
     same = {field.name: getattr(compared, field.name) for field in fields(compared)}
-    return JudgedMetric(**same, pairs=tuple(pairs))
+    return JudgedMetric(**same, pairs=tuple(pairs.values))
 
 
 def _unchecked(stored: AbRecord, records: Mapping[tuple[str, int], BlockRecord]) -> tuple[str, ...]:
@@ -111,5 +119,5 @@ def _exit_code(verdict: str) -> ExitCode:
 def exit_code(judged: Judgement, *, strict: bool) -> ExitCode:
     """Of a judged experiment; `strict`: an inconclusive one did not pass."""
     code = ExitCode(judged.exit_code)
-    is_open = code == ExitCode.PASSED and decisive(judged.verdict, judged.product) == INCONCLUSIVE
+    is_open = code == ExitCode.PASSED and judged.decisive == INCONCLUSIVE
     return ExitCode.INCONCLUSIVE if strict and is_open else code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.judge import gate_result as g
-from specbench.harness.judge.gate_result import Checked, GateResult
-from specbench.harness.judge.limits import fraction, key, percent
-from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, DIRECTION, paired, with_direction
+from specbench.harness.judge.gate_result import Checked, Gate, GateResult
+from specbench.harness.judge.limits import Share, percent
+from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, DIRECTION, TASK_KEYS, paired, with_direction
 from specbench.harness.metrics.figures import ACCURACY
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.paired import holm
@@ -21,120 +21,107 @@ from specbench.harness.stats.power import ALPHA
 from specbench.harness.store.results import ItemPairs
 
 _FILE = "accuracy.parquet"
-_TASK_KEYS = ["task", "version", "filter", "num_fewshot", "metric"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """One test: an arm on one task, filter and metric. found: as `paired` gives it, None without scores. better:
-    1 where more is better, -1 where less is, 0 where nobody knows."""
+class _Scores:
+    """An arm on one task, filter and metric. pairs: None without scores. sign: 1 where more is better, -1 where less
+    is, 0 where that was not recorded."""
 
     arm: str
     subject: str = ""
-    found: ItemPairs | None
-    better: int = 0
+    pairs: ItemPairs | None = None
+    sign: int = 0
     num_left_out: int = 0
 
     @property
     def p_test(self) -> float | None:
-        """None where it has no test."""
-        return self.found.p_test if self.better and self.found is not None else None
+        """None where there is no test."""
+        return self.pairs.p_test if self.sign and self.pairs is not None else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AccuracyGate:
+class AccuracyGate(Gate):
     """Scores, paired item by item, are no more than `max_drop` worse than the reference's: the same arm of the baseline
     (the policy's baseline arm, A of an A/B run), or `no-spec` of the same run where that was not evaluated. What is
     worse is what lm-eval says of the metric. `alpha`: chance of a false loss over all arms, tasks, filters and metrics
     together (Holm)."""
 
     name: ClassVar[str] = ACCURACY.key
-    max_drop: float = key(fraction, 0.01)
-    alpha: float = key(fraction, ALPHA)
+    kind: ClassVar[str] = g.CORRECTNESS
+    max_drop: Share = Share(0.01)
+    alpha: Share = Share(ALPHA)
+
+    def limit(self, worse: str = "worse") -> str:
+        return f"at most {percent(self.max_drop)} {worse}"
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
-        asked = list(_asked(checked))
-        tests = {n: one.p_test for n, one in enumerate(asked) if one.p_test is not None}
-        adjusted = dict(zip(tests, holm(list(tests.values())), strict=True)) if tests else {}
-        for n, one in enumerate(asked):
-            yield self._judged(one, adjusted.get(n))
+        scores = list(_scores(checked))
+        tests = [n for n, one in enumerate(scores) if one.p_test is not None]
+        adjusted = dict(zip(tests, holm([scores[n].p_test or 0.0 for n in tests]), strict=True))
+        for n, one in enumerate(scores):
+            status, reason = self._status(one, adjusted.get(n))
+            value = one.pairs.difference if one.pairs is not None else None
+            found = self.result(one.arm, status, reason, subject=one.subject, value=value)
+            yield replace(found, limit=self.limit({1: "lower", -1: "higher", 0: "worse"}[one.sign]))
 
-    def _judged(self, one: _Asked, p_holm: float | None) -> GateResult:
-        found = one.found
-        if found is None:
-            return self._result(one, g.NO_DATA, None, "no scores of this arm and of a reference")
-        if not found.n:
-            return self._result(one, g.NO_DATA, None, "no item with a score on both sides")
-        change = found.difference
-        if not one.better:
-            return self._result(
-                one, g.NO_DATA, change, "no verdict: not recorded whether more or less is better; evaluate again"
-            )
+    def _status(self, one: _Scores, p_holm: float | None) -> tuple[str, str]:
+        pairs = one.pairs
+        if pairs is None:
+            return g.NO_DATA, "no scores of this arm and of a reference"
+        if not pairs.n:
+            return g.NO_DATA, "no item with a score on both sides"
+        if not one.sign:
+            return g.NO_DATA, "no verdict: not recorded whether more or less is better; evaluate again"
         left_out = f"; {one.num_left_out} items without a score left out" if one.num_left_out else ""
         if p_holm is None:
-            return self._result(one, g.INCONCLUSIVE, change, f"one item has no interval{left_out}")
-        assert change is not None and found.low is not None and found.high is not None
-        ends = [one.better * found.low, one.better * found.high]
+            return g.INCONCLUSIVE, f"one item has no interval{left_out}"
+        assert pairs.difference is not None and pairs.low is not None and pairs.high is not None
+        reason = f"{pairs.difference:+.1%} [{pairs.low:+.1%}, {pairs.high:+.1%}] over {pairs.n} items, "
+        if pairs.p is None:
+            reason += f"paired t, scores other than 0 and 1, p (Holm) {p_holm:.2g}"
+        else:
+            reason += f"McNemar p (Holm) {p_holm:.2g}, can see {pairs.detectable:.1%}"
         status = g.INCONCLUSIVE
-        if one.better * change < -self.max_drop and p_holm <= self.alpha:
+        if one.sign * pairs.difference < -self.max_drop and p_holm <= self.alpha:
             status = g.FAILED
-        elif min(ends) >= -self.max_drop:
+        elif min(one.sign * pairs.low, one.sign * pairs.high) >= -self.max_drop:
             status = g.PASSED
-        return self._result(one, status, change, _said(found, p_holm) + left_out)
-
-    def _result(self, one: _Asked, status: str, value: float | None, reason: str) -> GateResult:
-        worse = {1: "lower", -1: "higher", 0: "worse"}[one.better]
-        return GateResult(
-            gate=self.name,
-            kind=g.CORRECTNESS,
-            arm=one.arm,
-            subject=one.subject,
-            status=status,
-            value=value,
-            limit=f"at most {percent(self.max_drop)} {worse}",
-            reason=reason,
-        )
+        return status, reason + left_out
 
 
-def _said(found: ItemPairs, p_holm: float) -> str:
-    text = f"{found.difference:+.1%} [{found.low:+.1%}, {found.high:+.1%}] over {found.n} items, "
-    if found.p is None:
-        return text + f"paired t, scores are no 0 or 1, p (Holm) {p_holm:.2g}"
-    return text + f"McNemar p (Holm) {p_holm:.2g}, can see {found.detectable:.1%}"
-
-
-def _asked(checked: Checked) -> Iterator[_Asked]:
+def _scores(checked: Checked) -> Iterator[_Scores]:
     own = _read_accuracy(checked.run.path)
-    for arm, base in checked.arms.items():
-        rows, other = own[own["arm"] == arm], _reference_rows(checked, arm, base, own)
+    for arm in checked.arms:
+        rows, other = own[own["arm"] == arm], _reference_rows(checked, arm, own)
         if checked.run.record.arm(arm).strategy == BASELINE and other.empty:
             continue
         if rows.empty or other.empty:
-            yield _Asked(arm=arm, found=None)
-            continue
-        for names, group in rows.groupby(_TASK_KEYS, sort=False):
-            same = other[(other[_TASK_KEYS] == list(names)).all(axis=1)]
+            yield _Scores(arm=arm)
+        for names, group in rows.groupby(TASK_KEYS, sort=False) if not other.empty else ():
+            same = other[(other[TASK_KEYS] == list(names)).all(axis=1)]
             scored = [side[np.isfinite(side["value"].astype(float))] for side in (same, group)]
-            yield _Asked(
+            yield _Scores(
                 arm=arm,
                 subject=", ".join(str(names[n]) for n in (0, 2, -1)),
-                found=paired(*scored),
-                better=_direction(same, group),
+                pairs=paired(*scored),
+                sign=_sign(pd.concat([same[DIRECTION], group[DIRECTION]])),
                 num_left_out=len(group) - len(scored[1]),
             )
 
 
-def _direction(*sides: pd.DataFrame) -> int:
+def _sign(directions: pd.Series) -> int:
     """0 where a side does not say, or where they contradict each other."""
-    said = {value for side in sides for value in side[DIRECTION].astype(object).where(side[DIRECTION].notna(), None)}
-    return {frozenset({True}): 1, frozenset({False}): -1}.get(frozenset(said), 0)
+    found = set(directions.astype(object).where(directions.notna(), None))
+    return {frozenset({True}): 1, frozenset({False}): -1}.get(frozenset(found), 0)
 
 
-def _reference_rows(checked: Checked, arm: str, base: str | None, own: pd.DataFrame) -> pd.DataFrame:
-    if checked.baseline is not None and base is not None and (checked.baseline is not checked.run or base != arm):
-        rows = _read_accuracy(checked.baseline.path) if checked.baseline is not checked.run else own
-        if not rows[rows["arm"] == base].empty:
-            return rows[rows["arm"] == base]
+def _reference_rows(checked: Checked, arm: str, own: pd.DataFrame) -> pd.DataFrame:
+    base = checked.base(arm)
+    if base is not None and not (checked.is_inner and base.arm == arm):
+        rows = own if checked.is_inner else _read_accuracy(base.run.path)
+        if not (of_base := rows[rows["arm"] == base.arm]).empty:
+            return of_base
     plain = [a.label for a in checked.run.record.arms if a.strategy == BASELINE and a.label != arm]
     return own[own["arm"].isin(plain[:1])]
 

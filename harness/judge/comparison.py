@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from specbench.harness.judge.figures import Pairs, Side, median, pair
+from specbench.harness.judge.figures import Side, median, pair, same_outputs
 from specbench.harness.judge.keys import Mismatch, mismatches, software_changes, unknown_groups
 from specbench.harness.judge.machine_noise import NoiseFloors
-from specbench.harness.judge.outputs import same_outputs
 from specbench.harness.judge.stored import Problem, StoredRun
 from specbench.harness.metrics.figures import COMPARED
 from specbench.harness.registry import BASELINE
@@ -18,8 +17,8 @@ from specbench.harness.stats.verdict import (
     MIN_EFFECT,
     REGRESSED,
     Comparison,
+    Pairs,
     compare,
-    untested,
 )
 from specbench.harness.store.ab_record import LABELS
 
@@ -129,15 +128,6 @@ def _default_arm(run: StoredRun) -> str:
     return next((label for label in run.arms if run.record.arm(label).strategy == BASELINE), run.arms[0])
 
 
-def judged(pairs: Mapping[str, Pairs], min_effect: float) -> dict[str, Comparison]:
-    """The comparison of each figure; those that may have no verdict show their change alone."""
-    known = {p.metric: p for p in pairs.values() if not p.no_verdict}
-    shared = {metric: p.shared for metric, p in known.items() if p.shared is not None}
-    tested = compare({metric: p.values for metric, p in known.items()}, min_effect, shared=shared)
-    by_metric = {found.metric: found for found in tested}
-    return {key: by_metric.get(p.metric) or untested(p.metric, p.values) for key, p in pairs.items()}
-
-
 def _row(
     side: Side, partner: Side | None, floors: NoiseFloors, min_effect: float, is_baseline: bool
 ) -> tuple[Row, list[str]]:
@@ -153,9 +143,9 @@ def _row(
     )
     if partner is None:
         return row, []
-    pairs = {figure.key: pair(figure, partner, side, floors) for figure in COMPARED}
-    found = judged(pairs, min_effect)
-    notes = [note for p in pairs.values() for note in _said(side, p)]
+    pairs = [replace(pair(figure, partner, side, floors), min_effect=min_effect) for figure in COMPARED]
+    found = {figure.key: one for figure, one in zip(COMPARED, compare(pairs), strict=True)}
+    notes = [note for p in pairs for note in _said(side, p)]
     if side.run is partner.run and _is_false_change(side.run, found.values()):
         notes.append(f"{side.run.name}: {FALSE_CHANGE}")
         found = {key: replace(one, verdict=EXPLORATORY, more_pairs=None) for key, one in found.items()}

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specbench.harness.judge.overall import MOST_REJECTED
-from specbench.harness.stats.verdict import LEAST_PAIRS
+from specbench.harness.stats.verdict import MIN_PAIRS
 from specbench.harness.store.ab_blocks import BlockRecord, read_records
-from specbench.harness.store.ab_judgement import ExperimentBlock
+from specbench.harness.store.ab_judgement import MAX_REJECTED, ExperimentBlock
 from specbench.harness.store.ab_record import LABELS, AbPlan, SideRecord
 from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
@@ -41,16 +40,12 @@ class Experiment:
 
     @property
     def is_whole(self) -> bool:
-        """Who stops at the right moment finds whatever he looks for: before the last block there is no verdict."""
+        """No verdict before the last block: optional stopping inflates false positives."""
         return all(block.measured or block.reasons for block in self.blocks)
 
     @property
     def has_too_many_rejected(self) -> bool:
-        return self.num_rejected / self.plan.num_blocks > MOST_REJECTED
-
-    @property
-    def has_too_few_blocks(self) -> bool:
-        return len(self.kept) < LEAST_PAIRS
+        return self.num_rejected / self.plan.num_blocks > MAX_REJECTED
 
     def no_verdict(self) -> str:
         """Why nothing that was measured here may be a verdict; empty where it may."""
@@ -59,9 +54,9 @@ class Experiment:
             missing = sum(not (block.measured or block.reasons) for block in self.blocks)
             return f"{missing} of {num_blocks} blocks are not measured yet (specbench ab --resume)"
         if self.has_too_many_rejected:
-            return f"{self.num_rejected} of {num_blocks} blocks are rejected, more than {MOST_REJECTED:.0%}: invalid"
-        if self.has_too_few_blocks:
-            return f"{len(self.kept)} of {num_blocks} blocks count; a verdict takes {LEAST_PAIRS}"
+            return f"{self.num_rejected} of {num_blocks} blocks are rejected, more than {MAX_REJECTED:.0%}: invalid"
+        if len(self.kept) < MIN_PAIRS:
+            return f"{len(self.kept)} of {num_blocks} blocks count; a verdict takes {MIN_PAIRS}"
         return ""
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from specbench.harness.judge.ab_pairs import OF_PROMPTS, metric_in_ab, metric_of, pairs_of
-from specbench.harness.judge.experiment import Experiment
+from specbench.harness.judge.ab_pairs import OF_PROMPTS, metric_of, pairs_of
 from specbench.harness.judge.keys import same_prompts
 from specbench.harness.judge.machine_noise import ADVICE, NoiseFloors
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.accounting import step_table
 from specbench.harness.metrics.figures import STEP_MS, TOKENS_PER_STEP, TPOT_MS, TTFT_MS, Figure
 from specbench.harness.metrics.latency import served, tpot_by_request_ms
-from specbench.harness.stats.paired import Shared
-from specbench.harness.stats.verdict import LEAST_PAIRS, Metric
+from specbench.harness.metrics.same_requests import count_same_outputs
+from specbench.harness.stats.verdict import MIN_PAIRS, Pairs
 from specbench.harness.store.ab_record import LABELS
 
 _NS_PER_MS = 1e6
@@ -35,24 +34,6 @@ class Side:
     @property
     def name(self) -> str:
         return f"{self.run.name}: {self.arm}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pairs:
-    """Pairs (baseline, arm) of one figure.
-
-    kind: what a pair is (repeats, prompts, blocks). num_dropped: pairs that are no positive numbers, left out. shared:
-    what all pairs have in common and their spread does not show. no_verdict: why they may not be judged, empty where
-    they may. note: what a reader must know of them.
-    """
-
-    metric: Metric
-    kind: str
-    values: tuple[tuple[float, float], ...]
-    num_dropped: int = 0
-    shared: Shared | None = None
-    no_verdict: str = ""
-    note: str = ""
 
 
 def _tpot_by_prompt(side: Side) -> pd.Series:
@@ -125,45 +106,46 @@ def median(figure: Figure, side: Side) -> float | None:
 def pair(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
     """Pairs of `b` against the baseline `a`.
 
-    Both sides of an A/B run: as `specbench ab` pairs them. Otherwise by repeat where both sides have LEAST_PAIRS of
+    Both sides of an A/B run: as `specbench ab` pairs them. Otherwise by repeat where both sides have MIN_PAIRS of
     them (repeats of one run were interleaved; those of two runs are independent, and any matching of them is valid); by
     prompt where fewer and the prompts are the same. What two runs differ in besides comes from `floors`.
     """
+    of_a, of_b = block_values(figure, a), block_values(figure, b)
     if a.run is b.run:
         experiment = a.run.experiment
         if experiment is not None and {a.arm, b.arm} == set(LABELS):
-            return _of_experiment(figure, experiment, a)
-        return _own_pairs(figure, a, b, lambda x, y: [(x[n], y[n]) for n in x if n in y])
-    found = _own_pairs(figure, a, b, lambda x, y: list(zip(x.values(), y.values(), strict=False)))
+            found = pairs_of(figure, a.run.frames, a.run.figures, experiment.kept)
+            values = found.values if a.arm == LABELS[0] else [(y, x) for x, y in found.values]
+            return replace(_positive(found, values), no_verdict=experiment.no_verdict())
+        return _pairs(figure, a, b, [(of_a[n], of_b[n]) for n in of_a if n in of_b])
+    found = _pairs(figure, a, b, list(zip(of_a.values(), of_b.values(), strict=False)))
     if figure in OF_PROMPTS:
-        return (
-            found
-            if found.kind == PROMPTS
-            else replace(found, no_verdict=f"{figure.name}: the prompts are not the same")
-        )
+        other = "" if found.metric.pairs == PROMPTS else f"{figure.name}: the prompts are not the same"
+        return replace(found, no_verdict=other)
     noise = floors.between(a.run, b.run, b.arm, figure.name)
     if noise.shared is None:
         return replace(found, no_verdict=f"times of two runs: {noise.said}; {ADVICE}")
     return replace(found, shared=noise.shared, note=noise.said)
 
 
-def _own_pairs(
-    figure: Figure, a: Side, b: Side, match: Callable[[dict[int, float], dict[int, float]], list[tuple[float, float]]]
-) -> Pairs:
-    repeats = match(block_values(figure, a), block_values(figure, b))
+def _pairs(figure: Figure, a: Side, b: Side, repeats: Sequence[tuple[float, float]]) -> Pairs:
     by_prompt = _BY_PROMPT.get(figure) if same_prompts(a.run.record, b.run.record) else None
-    if by_prompt is not None and (figure in OF_PROMPTS or len(repeats) < LEAST_PAIRS):
+    if by_prompt is not None and (figure in OF_PROMPTS or len(repeats) < MIN_PAIRS):
         both = pd.concat([by_prompt(a), by_prompt(b)], axis=1, join="inner").to_numpy()
-        return _pairs(figure, PROMPTS, [(float(x), float(y)) for x, y in both])
-    return _pairs(figure, REPEATS, repeats)
+        values = [(float(x), float(y)) for x, y in both]
+        return _positive(Pairs(metric=metric_of(figure, PROMPTS), values=()), values)
+    return _positive(Pairs(metric=metric_of(figure, REPEATS), values=()), repeats)
 
 
-def _of_experiment(figure: Figure, experiment: Experiment, a: Side) -> Pairs:
-    found = pairs_of(figure, a.run.frames, a.run.figures, experiment.kept)
-    values = found if a.arm == LABELS[0] else [(y, x) for x, y in found]
-    return replace(_pairs(figure, metric_in_ab(figure).pairs, values), no_verdict=experiment.no_verdict())
+def _positive(pairs: Pairs, values: Sequence[tuple[float, float]]) -> Pairs:
+    good = tuple(pair for pair in values if all(math.isfinite(x) and x > 0 for x in pair))
+    return replace(pairs, values=good, num_dropped=len(values) - len(good))
 
 
-def _pairs(figure: Figure, kind: str, values: list[tuple[float, float]]) -> Pairs:
-    good = tuple(p for p in values if all(math.isfinite(x) and x > 0 for x in p))
-    return Pairs(metric=metric_of(figure, kind), kind=kind, values=good, num_dropped=len(values) - len(good))
+def same_outputs(a: Side, b: Side) -> tuple[int, int] | None:
+    """(requests with identical tokens, requests paired): by repeat, prompt and n-th run of the prompt. None where the
+    prompts differ, nothing pairs, or the tokens are not known."""
+    if not same_prompts(a.run.record, b.run.record) or any(side.run.record.imported for side in (a, b)):
+        return None
+    num_same, num_pairs = count_same_outputs(*(side.run.rows("requests", side.arm) for side in (a, b)))
+    return (num_same, num_pairs) if num_pairs else None

@@ -1,11 +1,13 @@
-"""What a gate says of one arm, and what all gates together mean for the caller."""
+"""What a gate checks and says of one arm, and what all gates together mean for the caller."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.judge.figures import Side
 from specbench.harness.judge.keys import Mismatch
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.stats.verdict import Comparison
@@ -21,8 +23,8 @@ VALIDITY, STRUCTURAL, CORRECTNESS, TIMED = "validity", "structural", "correctnes
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateResult:
     """One check. `subject`: which part of the arm, where a gate looks at several. value, reference: the figure of the
-    run and of its baseline. limit: the rule in words. comparison: of timed gates. reason: why it is what it is. note:
-    what a reader must know of all figures of its kind."""
+    run and of its baseline. limit: the rule in words. comparison: of timed gates. reason: why the status is what it is.
+    note: what a reader must know of all figures of its kind."""
 
     gate: str
     kind: str
@@ -53,10 +55,58 @@ class Checked:
     arms: Mapping[str, str | None]
     mismatches: tuple[Mismatch, ...]
 
+    @property
+    def is_inner(self) -> bool:
+        """Whether the baseline is an arm of the run itself."""
+        return self.baseline is self.run
+
+    def base(self, arm: str) -> Side | None:
+        """What `arm` is compared with."""
+        base = self.arms[arm]
+        return Side(run=self.baseline, arm=base) if self.baseline is not None and base is not None else None
+
     def other_inputs(self) -> str:
-        """What prompts, load or sampling differ in, empty for nothing: what is accepted and said then differs too."""
+        """The prompts, load and sampling that differ, empty where none do: outputs and acceptance then differ too."""
         found = [m.describe() for m in self.mismatches if m.group != "hardware"]
         return f"differs in {'; '.join(found)}" if found else ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    """A gate of a policy that counts rather than times; its fields are the keys of its table."""
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+
+    def limit(self) -> str:
+        """The rule in words."""
+        raise NotImplementedError
+
+    def results(self, checked: Checked) -> Iterator[GateResult]:
+        """One result or more for each arm."""
+        raise NotImplementedError
+
+    def result(
+        self,
+        arm: str,
+        status: str,
+        reason: str = "",
+        *,
+        subject: str = "",
+        value: float | None = None,
+        reference: float | None = None,
+    ) -> GateResult:
+        return GateResult(
+            gate=self.name,
+            kind=self.kind,
+            arm=arm,
+            status=status,
+            subject=subject,
+            value=value,
+            reference=reference,
+            limit=self.limit(),
+            reason=reason,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,13 +138,11 @@ class GateReport:
 
 def severity(status: str, *, inconclusive: str, missing: str) -> str:
     """ERROR: the exit code is not 0 for it; WARNING: it is, and a reader should know; NOTHING: in order."""
-    if status in (FAILED, NOT_COMPARABLE):
-        return ERROR
     if status == NO_DATA:
         return ERROR if missing == "fail" else WARNING
     if status == INCONCLUSIVE:
         return {"fail": ERROR, "warn": WARNING, "pass": NOTHING}[inconclusive]
-    return NOTHING
+    return ERROR if status in (FAILED, NOT_COMPARABLE) else NOTHING
 
 
 def exit_code(results: Sequence[GateResult], *, inconclusive: str, missing: str) -> ExitCode:

@@ -12,7 +12,7 @@ import numpy as np
 
 from specbench.harness.stats.paired import Shared, paired
 from specbench.harness.stats.power import as_fraction, least_effect, pairs_needed
-from specbench.harness.stats.verdict import IMPROVED, LEAST_PAIRS, MIN_EFFECT, REGRESSED, decide
+from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, MIN_PAIRS, REGRESSED, decide
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.harness.store.environment import Cpu, Environment, Hardware
 from specbench.harness.store.files import write_json
@@ -88,7 +88,7 @@ def block_cvs(logs: np.ndarray) -> tuple[float, float]:
 
 def _needed(effect: float, sd: float) -> int | None:
     needed = pairs_needed(float(np.log1p(effect)), sd)
-    return None if needed is None else max(LEAST_PAIRS, needed)
+    return None if needed is None else max(MIN_PAIRS, needed)
 
 
 def false_verdicts(ratios: Sequence[float] | np.ndarray, min_effect: float = MIN_EFFECT, num_blocks: int = 10) -> float:
@@ -121,7 +121,7 @@ def fitting_floor(floors: Sequence[Mapping[str, Any]], run: RunRecord, arm: str)
     of the noise; then one of the same arm; then the newest."""
     asked = _key(run)
     fits = [f for f in floors if {key: f[key] for key in asked} == asked and not f["in_process"]]
-    return min(fits, key=lambda f: (f["num_blocks"] < LEAST_PAIRS, f["arm"] != arm), default=None)
+    return min(fits, key=lambda f: (f["num_blocks"] < MIN_PAIRS, f["arm"] != arm), default=None)
 
 
 def floor_file(environment: Environment) -> Path:

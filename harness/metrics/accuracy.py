@@ -28,7 +28,7 @@ ACCURACY_SCHEMA = pa.schema(
         (DIRECTION, pa.bool_()),  # of an item's value; null where lm-eval does not say
     ]
 )
-_KEYS = ["task", "version", "filter", "num_fewshot", "metric"]
+TASK_KEYS = ["task", "version", "filter", "num_fewshot", "metric"]
 _Z_95 = 1.959964
 _Z_POWER_80 = 0.841621
 
@@ -43,12 +43,12 @@ def accuracy_figures(rows: pd.DataFrame, baseline: str) -> AccuracyFigures:
 
     `rows` has the columns of ACCURACY_SCHEMA. Values are fractions; `stderr` is s / sqrt(n), as lm-eval's for means.
     """
-    scores = [_score(group["value"], *key) for key, group in rows.groupby(["arm", *_KEYS], sort=False)]
+    scores = [_score(group["value"], *key) for key, group in rows.groupby(["arm", *TASK_KEYS], sort=False)]
     pairs: list[ScorePair] = []
-    for key, group in rows.groupby(_KEYS, sort=False):
+    for key, group in rows.groupby(TASK_KEYS, sort=False):
         by_arm = dict(tuple(group.groupby("arm", sort=False)))
         if baseline in by_arm:
-            named = dict(zip(_KEYS, key, strict=True))
+            named = dict(zip(TASK_KEYS, key, strict=True))
             pairs += [
                 ScorePair(arm=arm, baseline=baseline, **named, items=paired(by_arm[baseline], own))
                 for arm, own in by_arm.items()

@@ -7,13 +7,14 @@ the coefficient of variation (CV) of one side within a block.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 
 from scipy import stats
 
 ALPHA = 0.05
 POWER = 0.8
-MOST_PAIRS = 10_000
+MAX_PAIRS = 10_000
 
 
 def least_effect(sd: float, num_pairs: int, alpha: float = ALPHA, power: float = POWER) -> float:
@@ -40,25 +41,20 @@ def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> fl
 
 
 def pairs_needed(effect: float, sd: float, alpha: float = ALPHA, power: float = POWER) -> int | None:
-    """Fewest pairs whose chance to find `effect` is at least `power`; None beyond MOST_PAIRS."""
+    """Fewest pairs whose chance to find `effect` is at least `power`; None beyond MAX_PAIRS."""
     assert effect > 0, "no number of pairs finds no effect"
     return _fewest(lambda n: chance(effect, sd, n, alpha) >= power)
 
 
 def pairs_for_width(half_width: float, sd: float, level: float = 0.95) -> int | None:
-    """Fewest pairs whose interval is no wider than +-`half_width`; None beyond MOST_PAIRS."""
+    """Fewest pairs whose interval is no wider than +-`half_width`; None beyond MAX_PAIRS."""
     return _fewest(lambda n: stats.t.ppf((1 + level) / 2, n - 1) * sd / math.sqrt(n) <= half_width)
 
 
-def _fewest(enough: Callable[[int], bool]) -> int | None:
-    """Least n from 2 for which `enough` holds, by bisection: it holds for all larger n."""
-    low, high = 2, MOST_PAIRS
-    if not enough(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
+def _fewest(is_enough: Callable[[int], bool]) -> int | None:
+    """The smallest n from 2 for which `is_enough` holds; it holds for all larger n."""
+    n = 2 + bisect_left(range(2, MAX_PAIRS + 1), True, key=is_enough)
+    return n if n <= MAX_PAIRS else None
 
 
 def as_fraction(log_ratio: float) -> float:

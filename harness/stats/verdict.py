@@ -3,14 +3,14 @@
 improved, regressed   the difference counts (Holm over the gated metrics) and is at least the smallest that matters
 equivalent            the whole interval lies closer to no difference than that
 inconclusive          anything else; it never reads "no change"
-exploratory           fewer than LEAST_PAIRS pairs, or pairs whose spread is not that of a comparison: no test can tell
+exploratory           fewer than MIN_PAIRS pairs, or pairs whose spread is not that of a comparison: no test can tell
 no data               the metric has no figure, or only one
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from specbench.harness.stats.power import ALPHA, as_fraction, least_effect_of, p
 IMPROVED, REGRESSED = "improved", "regressed"
 EQUIVALENT, INCONCLUSIVE = "equivalent", "inconclusive"
 EXPLORATORY, NO_DATA = "exploratory", "no data"
-LEAST_PAIRS = 6
+MIN_PAIRS = 6
 """Below it the exact signed rank cannot reach p < 0.05."""
 MIN_EFFECT = 0.01
 
@@ -36,6 +36,40 @@ class Metric:
     pairs: str
     unit: str = ""
     gated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairs:
+    """Pairs (A, B) of one metric, positive figures, and how they are judged.
+
+    min_effect: the smallest change that matters, a fraction. alpha: chance of a false change over all metrics that are
+    tested together. shared: what all pairs have in common and their spread does not show. no_verdict: why they must not
+    be tested, empty where they may. num_dropped: pairs left out because they are not positive numbers. note: what a
+    reader must know of them.
+    """
+
+    metric: Metric
+    values: Sequence[tuple[float, float]]
+    min_effect: float = MIN_EFFECT
+    alpha: float = ALPHA
+    shared: Shared | None = None
+    no_verdict: str = ""
+    num_dropped: int = 0
+    note: str = ""
+
+    @property
+    def log_ratios(self) -> NDArray[np.float64]:
+        """ln(b / a) of each pair."""
+        logs = np.log(np.asarray(self.values, dtype=float).reshape(-1, 2))
+        return np.asarray(logs[:, 1] - logs[:, 0])
+
+    @property
+    def is_testable(self) -> bool:
+        return not self.no_verdict and len(self.values) >= 2
+
+    def test(self) -> Paired:
+        found = paired(self.log_ratios)
+        return found if self.shared is None else widened(found, self.shared)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,88 +116,59 @@ def decide(
         np.where(grown == (better == "higher"), IMPROVED, REGRESSED),
         np.where(inside, EQUIVALENT, INCONCLUSIVE),
     )
-    return by_rule if found.num_pairs >= LEAST_PAIRS else np.full_like(by_rule, EXPLORATORY, dtype="<U12")
+    return by_rule if found.num_pairs >= MIN_PAIRS else np.full_like(by_rule, EXPLORATORY, dtype="<U12")
 
 
-def log_ratios(pairs: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
-    """ln(b / a) of each pair (a, b)."""
-    values = np.log(np.asarray(pairs, dtype=float).reshape(-1, 2))
-    return np.asarray(values[:, 1] - values[:, 0])
+def compare(asked: Sequence[Pairs]) -> list[Comparison]:
+    """B against A for each of `asked`; Holm over the gated metrics that can be tested.
 
-
-def ratio_test(pairs: Sequence[tuple[float, float]], shared: Shared | None = None) -> Paired:
-    """The paired test of two pairs or more, with what they share where that is known."""
-    found = paired(log_ratios(pairs))
-    return found if shared is None else widened(found, shared)
-
-
-def compare(
-    pairs: Mapping[Metric, Sequence[tuple[float, float]]],
-    min_effect: float = MIN_EFFECT,
-    alpha: float = ALPHA,
-    shared: Mapping[Metric, Shared] | None = None,
-) -> list[Comparison]:
-    """B against A for each metric, from its pairs (a, b), positive figures; Holm over the gated metrics that have data.
-
-    Metrics that are not gated get an interval and no verdict but `exploratory`. `shared`: of metrics whose pairs have
-    something in common that their spread does not show.
+    Metrics that are not gated get an interval and no verdict but `exploratory`; pairs that must not be tested, the
+    change alone.
     """
-    common = shared or {}
-    tests = {m: ratio_test(found, common.get(m)) for m, found in pairs.items() if len(found) >= 2}
-    gated = [m for m in tests if m.gated]
-    adjusted = dict(zip(gated, holm([float(tests[m].p) for m in gated]), strict=True)) if gated else {}
-    compared = []
-    for metric, found in pairs.items():
-        if metric not in tests:
-            compared.append(untested(metric, found))
-            continue
-        p_holm = float(adjusted[metric]) if metric in adjusted else None
-        is_shared = metric in common
-        compared.append(comparison(metric, found, tests[metric], p_holm, min_effect, alpha, is_shared=is_shared))
-    return compared
+    tests = {n: pairs.test() for n, pairs in enumerate(asked) if pairs.is_testable}
+    gated = [n for n in tests if asked[n].metric.gated]
+    adjusted = dict(zip(gated, holm([float(tests[n].p) for n in gated]), strict=True))
+    return [
+        comparison(pairs, tests[n], float(adjusted[n]) if n in adjusted else None) if n in tests else _untested(pairs)
+        for n, pairs in enumerate(asked)
+    ]
 
 
-def untested(metric: Metric, pairs: Sequence[tuple[float, float]]) -> Comparison:
-    """The change alone: of pairs whose spread is not that of a comparison, no interval would be true."""
-    if not pairs:
-        return Comparison(metric=metric, verdict=NO_DATA, num_pairs=0)
-    a, b = (math.exp(float(np.mean(np.log(side)))) for side in zip(*pairs, strict=True))
-    return Comparison(metric=metric, verdict=EXPLORATORY, num_pairs=len(pairs), a=a, b=b, change=b / a - 1)
+def _untested(pairs: Pairs) -> Comparison:
+    if not pairs.values:
+        return Comparison(metric=pairs.metric, verdict=NO_DATA, num_pairs=0)
+    a, b = (math.exp(float(np.mean(np.log(side)))) for side in zip(*pairs.values, strict=True))
+    num_pairs = len(pairs.values)
+    return Comparison(metric=pairs.metric, verdict=EXPLORATORY, num_pairs=num_pairs, a=a, b=b, change=b / a - 1)
 
 
-def comparison(
-    metric: Metric,
-    found: Sequence[tuple[float, float]],
-    test: Paired,
-    p_holm: float | None,
-    min_effect: float = MIN_EFFECT,
-    alpha: float = ALPHA,
-    *,
-    is_shared: bool = False,
-) -> Comparison:
-    """One metric from its pairs and their test (`tested`). p_holm: among whatever is tested beside it; None for a
-    metric that gets no verdict. is_shared: `test` holds what the pairs have in common."""
-    verdict = EXPLORATORY if p_holm is None else str(decide(test, p_holm, metric.better, min_effect, alpha))
+def comparison(pairs: Pairs, test: Paired, p_holm: float | None) -> Comparison:
+    """One metric from its pairs and their test. p_holm: among whatever is tested beside it; None for a metric that gets
+    no verdict."""
+    verdict = EXPLORATORY
+    if p_holm is not None:
+        verdict = str(decide(test, p_holm, pairs.metric.better, pairs.min_effect, pairs.alpha))
     mean, sd, p = float(test.mean), float(test.sd), float(test.p)
     # Holm compares this metric's p with alpha over the metrics not yet decided: what more pairs must reach, too.
-    own_alpha = alpha * p / p_holm if p_holm and p else alpha
-    can_say_more = verdict == INCONCLUSIVE and not is_shared
-    a = float(np.exp(np.mean(np.log([a for a, _ in found]))))
+    own_alpha = pairs.alpha * p / p_holm if p_holm and p else pairs.alpha
+    can_say_more = verdict == INCONCLUSIVE and pairs.shared is None
+    num_pairs = len(pairs.values)
+    a = float(np.exp(np.mean(np.log([a for a, _ in pairs.values]))))
     return Comparison(
-        metric=metric,
+        metric=pairs.metric,
         verdict=verdict,
-        num_pairs=len(found),
+        num_pairs=num_pairs,
         a=a,
         b=a * math.exp(mean),
         change=as_fraction(mean),
         low=as_fraction(float(test.low)),
         high=as_fraction(float(test.high)),
-        least_effect=as_fraction(least_effect_of(float(test.error), test.freedom, alpha)),
+        least_effect=as_fraction(least_effect_of(float(test.error), test.freedom, pairs.alpha)),
         p=p,
         p_holm=p_holm,
-        p_signed_rank=None if is_shared else signed_rank_p(log_ratios(found)),
+        p_signed_rank=None if pairs.shared is not None else signed_rank_p(pairs.log_ratios),
         cv=sd / math.sqrt(2),
-        more_pairs=_more_pairs(mean, sd, len(found), min_effect, own_alpha) if can_say_more else None,
+        more_pairs=_more_pairs(mean, sd, num_pairs, pairs.min_effect, own_alpha) if can_say_more else None,
     )
 
 

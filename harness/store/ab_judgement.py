@@ -10,6 +10,13 @@ from specbench.harness.store.ab_record import AbPlan
 
 AB_FILE, AB_SCHEMA = "ab.json", "specbench.ab/1"
 
+INVALID = "invalid"  # rejected blocks, or a change between equal sides
+UNFINISHED = "unfinished"
+MIXED = "mixed"  # a metric improved and another regressed: TPOT decides
+
+MAX_REJECTED = 0.2
+"""Share of rejected blocks beyond which the whole measurement is invalid."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentBlock:
@@ -69,3 +76,8 @@ class Judgement:
     verdict: str
     product: str
     exit_code: int
+
+    @property
+    def decisive(self) -> str:
+        """The verdict that counts: that of the whole, or TPOT's where it is mixed."""
+        return self.product if self.verdict == MIXED else self.verdict

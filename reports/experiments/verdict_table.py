@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from specbench.harness.judge.overall import INVALID, MIXED, MOST_REJECTED, UNFINISHED, decisive
-from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, LEAST_PAIRS, NO_DATA
-from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
+from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, MIN_PAIRS, NO_DATA
+from specbench.harness.store.ab_judgement import INVALID, MAX_REJECTED, MIXED, UNFINISHED, JudgedMetric, Judgement
 from specbench.harness.store.ab_record import Side
 from specbench.reports.cells import NOTHING, milliseconds, number
 from specbench.reports.document import Table
@@ -31,7 +30,7 @@ def verdict_words(record: Judgement) -> str:
     """The verdict of the whole; of one that goes both ways, what TPOT says; and whether it is worth nothing because the
     answers are not those asked for."""
     mixed = record.verdict == MIXED
-    word = f"{MIXED}, TPOT {decisive(record.verdict, record.product)}" if mixed else record.verdict
+    word = f"{MIXED}, TPOT {record.decisive}" if mixed else record.verdict
     same = record.same_output
     if same.is_enough:
         return word
@@ -145,12 +144,12 @@ def _blocks(record: Judgement) -> list[str]:
     listed = f" ({'; '.join(reasons[:_MOST_REASONS])}{more})" if reasons else ""
     num_blocks = record.plan.num_blocks
     notes = [f"{record.num_kept} of {num_blocks} blocks count, {record.num_rejected} rejected{listed}"]
-    if record.num_rejected / num_blocks > MOST_REJECTED:
-        notes.append(f"more than {MOST_REJECTED:.0%} of the blocks are rejected: the measurement is invalid")
+    if record.num_rejected / num_blocks > MAX_REJECTED:
+        notes.append(f"more than {MAX_REJECTED:.0%} of the blocks are rejected: the measurement is invalid")
     if record.verdict == UNFINISHED:
         notes.append("not all blocks are measured: no verdict yet")
-    elif record.num_kept < LEAST_PAIRS:
-        notes.append(f"exploratory: no verdict with fewer than {LEAST_PAIRS} blocks")
+    elif record.num_kept < MIN_PAIRS:
+        notes.append(f"exploratory: no verdict with fewer than {MIN_PAIRS} blocks")
     loads = [v for b in record.blocks for pair in b.load_average.values() for v in pair or () if v is not None]
     if loads:
         notes.append(f"load average beside the blocks: {min(loads):.2f} to {max(loads):.2f}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from specbench.harness.judge.overall import INVALID, decisive
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
-from specbench.harness.store.ab_judgement import Judgement
+from specbench.harness.store.ab_judgement import INVALID, Judgement
 from specbench.reports.cells import NOTHING
 from specbench.reports.experiments.certificate_marks import all_passed
 from specbench.reports.experiments.verdict_table import verdict_words
@@ -31,7 +30,7 @@ def status(run: SiteRun) -> Cell:
 
 def verdict(record: Judgement) -> Cell:
     """Of an A/B experiment, with its sign; of one that goes both ways, that of TPOT, which decides."""
-    word = decisive(record.verdict, record.product)
+    word = record.decisive
     sign = "A/A: " if record.is_aa else _SIGNS.get(word, "")
     tone = _VERDICT_TONES.get(word, OPEN) if record.same_output.is_enough else BAD
     return Cell(text=f"{sign}{verdict_words(record)}", tone=tone)

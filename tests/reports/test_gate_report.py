@@ -24,7 +24,7 @@ from specbench.harness.judge.gate_result import (
     GateResult,
     exit_code,
 )
-from specbench.harness.stats.verdict import Metric, compare
+from specbench.harness.stats.verdict import Metric, Pairs, compare
 from specbench.reports.experiments.gate_report import MOST_CHARACTERS, comment, gate_json, gate_table, marker
 from specbench.reports.experiments.github import escape_data, escape_property, workflow_commands, write_summary
 from specbench.reports.experiments.junit import junit_xml, write_junit
@@ -35,7 +35,7 @@ EVIL = "</script><img src=x onerror=alert(1)> | --> `x` \x00\r\n::error::100%"
 def timed(status, change=0.03, **more):
     metric = Metric(name="step time", better="lower", pairs="prompts", unit="ms")
     pairs = [(10.0, 10.0 * (1 + change) * (1 + 0.001 * (n % 3))) for n in range(12)]
-    (found,) = compare({metric: pairs})
+    (found,) = compare([Pairs(metric=metric, values=pairs)])
     values = {"gate": "step_ms", "kind": TIMED, "arm": "eagle:k=4", "unit": "ms", "limit": "not slower by 0.01"}
     return GateResult(**values | more, status=status, value=found.b, reference=found.a, comparison=found)
 

@@ -11,36 +11,42 @@ utc = "2026-01-02T03:04:05Z"
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from specbench.harness.judge.history.adding import one_at_a_time
 from specbench.harness.judge.history.points import METRICS, Point
 from specbench.harness.judge.history.steps import is_named
-from specbench.harness.judge.limits import key, read_table, text, unknown
+from specbench.harness.judge.limits import read_table, unknown
 from specbench.harness.store.files import write_atomically
 from specbench.harness.store.safe_paths import path_inside
 from specbench.harness.text import tomllib
 
 FILE = "history.toml"
 _TABLE = "accepted"
-_LEAST_COMMIT = 7
+_MIN_COMMIT = 7
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _File:
+    accepted: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accepted:
     """One accepted step: empty `metric` and `arm` mean all."""
 
-    commit: str = key(text, "")
-    metric: str = key(text, "")
-    arm: str = key(text, "")
-    note: str = key(text, "")
-    utc: str = key(text, "")
+    commit: str = ""
+    metric: str = ""
+    arm: str = ""
+    note: str = ""
+    utc: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.commit) < _LEAST_COMMIT:
-            raise ValueError(f"commit: {self.commit!r} is not allowed; at least {_LEAST_COMMIT} characters of it")
+        if len(self.commit) < _MIN_COMMIT:
+            raise ValueError(f"commit: {self.commit!r} is not allowed; at least {_MIN_COMMIT} characters of it")
         if self.metric and self.metric not in METRICS:
             raise ValueError(f"metric: {unknown(self.metric, METRICS)}")
 
@@ -57,11 +63,8 @@ def read_accepted(history: Path) -> list[Accepted]:
     if not path.is_file():
         return []
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        others = [name for name in raw if name != _TABLE]
-        if others:
-            raise ValueError(unknown(others[0], [_TABLE]))
-        return [read_table(Accepted, table, f"{_TABLE} {n + 1}") for n, table in enumerate(raw.get(_TABLE, []))]
+        file = read_table(_File, tomllib.loads(path.read_text(encoding="utf-8")), "history")
+        return [read_table(Accepted, table, f"{_TABLE} {n + 1}") for n, table in enumerate(file.accepted)]
     except (ValueError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -72,16 +75,14 @@ def accepted_commits(accepted: list[Accepted], arm: str, metric: str) -> list[st
 
 def accept(history: Path, entry: Accepted, points: tuple[Point, ...]) -> Path:
     """Adds `entry` to the file; ValueError for a commit, metric or arm that no run of the history has."""
-    concerned = sorted((p for p in points if entry.names(p)), key=lambda p: p.utc)
     if entry.arm and not any(entry.arm in (p.arm, p.full_arm) for p in points):
         raise ValueError(f"arm: {entry.arm!r} has no point here; allowed: {', '.join({p.arm: 0 for p in points})}")
-    own = [p for p in concerned if is_named(p.commit, [entry.commit])]
-    if not own:
-        known = list(dict.fromkeys(p.commit[:12] for p in concerned))
-        raise ValueError(
-            f"commit: {entry.commit!r} has no point here; the newest that have: {', '.join(known[-10:]) or 'none'}"
-        )
-    if len({p.commit for p in own if not p.commit.endswith("+")}) > 1:
+    commits = list(dict.fromkeys(p.commit for p in sorted(points, key=lambda p: p.utc) if entry.names(p)))
+    named = [commit for commit in commits if is_named(commit, [entry.commit])]
+    if not named:
+        newest = ", ".join(dict.fromkeys(commit[:12] for commit in commits[-10:])) or "none"
+        raise ValueError(f"commit: {entry.commit!r} has no point here; the newest that have: {newest}")
+    if len([commit for commit in named if not commit.endswith("+")]) > 1:
         raise ValueError(f"commit: {entry.commit!r} is the start of several commits; give more of it")
     path = history / FILE
     dated = {**asdict(entry), "utc": entry.utc or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}

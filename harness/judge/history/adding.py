@@ -43,28 +43,21 @@ class Added:
 def add_run(history: Path, run: Path) -> Added:
     """Copies a run into the history. ValueError for a run that cannot be read or compared later, for one that changes
     while it is copied, and for another run of the same id."""
-    given = read_run(run)
+    record = read_run(run).record
     folder = path_inside(history, RUNS, "history")
     folder.mkdir(parents=True, exist_ok=True)
-    target = path_inside(folder, given.run_id, "run_id")
-    outcome = ADDED
-    if target.exists():
-        with one_at_a_time(history):
-            outcome = ADDED if _goes_on(given, target) else ALREADY
-    if outcome == ADDED:
-        temporary = folder / f".{given.run_id}.{secrets.token_hex(4)}"
-        try:
-            _copy(given.path, temporary)
-            outcome = _put(temporary, target, history, given)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    record = given.record
+    target = path_inside(folder, record.run_id, "run_id")
+    temporary = folder / f".{record.run_id}.{secrets.token_hex(4)}"
+    try:
+        outcome = _put(_copy(run, temporary), run, target, history)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return Added(path=target, outcome=outcome, status=record.status, is_experiment=record.ab is not None)
 
 
 @contextmanager
 def one_at_a_time(history: Path) -> Iterator[None]:
-    """Waits for the other jobs that change what is there. Where the file system has no such locks renames still keep
+    """Waits for the other jobs that change what is there. Where the file system has no such locks, renames still keep
     every copy whole; only two replacements of one run at one moment could then undo each other."""
     if sys.platform == "win32":
         yield
@@ -82,26 +75,26 @@ def one_at_a_time(history: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _put(temporary: Path, target: Path, history: Path, given: StoredRun) -> str:
-    """Gives the copy its name, or the place of the unfinished run that has it."""
-    if _took(temporary, target):
+def _put(copy: StoredRun, run: Path, target: Path, history: Path) -> str:
+    """Gives the copy of `run` its name, or the place of the unfinished run that has it."""
+    if _take(copy.path, target):
         return ADDED
     replaced = []
     with one_at_a_time(history):
         try:
-            while not _took(temporary, target):
-                if not _goes_on(given, target):
+            while not _take(copy.path, target):
+                if not _goes_on(copy, run, target):
                     return ALREADY
-                # Between two renames the run has no name. Who reads then misses it once; nothing is lost.
+                # Between two renames the run has no name: a reader then misses it once; nothing is lost.
                 replaced.append(target.with_name(f".{target.name}.{secrets.token_hex(4)}"))
                 os.rename(target, replaced[-1])
         finally:
             for path in replaced:
                 shutil.rmtree(path, ignore_errors=True)
-    return REPLACED
+    return REPLACED if replaced else ADDED
 
 
-def _took(temporary: Path, target: Path) -> bool:
+def _take(temporary: Path, target: Path) -> bool:
     """A directory that is not empty is never replaced by a rename: the name then belongs to another copy."""
     try:
         os.rename(temporary, target)
@@ -112,34 +105,32 @@ def _took(temporary: Path, target: Path) -> bool:
     return True
 
 
-def _copy(run: Path, temporary: Path) -> None:
+def _copy(run: Path, temporary: Path) -> StoredRun:
     try:
         # A link that appears now is copied as a link, and refused in the copy.
         shutil.copytree(run, temporary, symlinks=True, ignore=_LEFT_BEHIND)
-        read_run(temporary)
+        return read_run(temporary)
     except (shutil.Error, FileNotFoundError, ValueError) as error:
         raise ValueError(f"run: {run} changed while it was copied; add it when it has ended ({error})") from error
 
 
-def _goes_on(given: StoredRun, target: Path) -> bool:
-    """Whether `given` is the run at `target` and holds more of it. False for the same or less; ValueError for another
+def _goes_on(copy: StoredRun, run: Path, target: Path) -> bool:
+    """Whether `copy` is the run at `target` and holds more of it. False for the same or less; ValueError for another
     run of this id."""
     there = read_run(target)
-    blocks = [_blocks(run) for run in (there, given)]
-    common = blocks[0] & blocks[1]
-    same_start = there.record.started_utc == given.record.started_utc
-    is_nested = common in blocks
-    if not same_start or not is_nested or not _rows(there, common).equals(_rows(given, common)):
+    old, new = _blocks(there), _blocks(copy)
+    common = old & new
+    same_start = there.record.started_utc == copy.record.started_utc
+    if not same_start or common not in (old, new) or not _rows(there, common).equals(_rows(copy, common)):
         raise ValueError(
-            f"run: {given.path}: has the run id of {there.path}, but its raw tables differ; "
-            "give it an id of its own or remove one"
+            f"run: {run}: has the run id of {target}, but its raw tables differ; give it an id of its own or remove one"
         )
-    if blocks[0] != blocks[1]:
-        return blocks[0] < blocks[1]
-    ended = [run.record.status in _FINISHED for run in (there, given)]
-    if ended[0] != ended[1]:
-        return ended[1]
-    return _files(there.path) < _files(given.path)  # certified or scored since
+    if old != new:
+        return old < new
+    had_ended, has_ended = (one.record.status in _FINISHED for one in (there, copy))
+    if had_ended != has_ended:
+        return has_ended
+    return _files(target) < _files(copy.path)  # certified or scored since
 
 
 def _blocks(run: StoredRun) -> frozenset[tuple[str, int]]:
@@ -159,11 +150,5 @@ def _rows(run: StoredRun, blocks: frozenset[tuple[str, int]]) -> pd.DataFrame:
     return rows[kept].sort_values(_IDENTITY[:3]).reset_index(drop=True)
 
 
-def _files(run: Path) -> frozenset[str]:
-    """Files of a copy, by their path in the run, without those that nobody copies."""
-    found = set()
-    for folder, names, files in os.walk(run):
-        ignored = _LEFT_BEHIND(folder, [*names, *files])
-        names[:] = [name for name in names if name not in ignored]
-        found |= {os.path.relpath(os.path.join(folder, name), run) for name in files if name not in ignored}
-    return frozenset(found)
+def _files(run: Path) -> frozenset[Path]:
+    return frozenset(path.relative_to(run) for path in run.rglob("*") if path.is_file())

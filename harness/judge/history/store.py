@@ -8,18 +8,19 @@ HISTORY/.index.json           a cache of every run's points; delete it at any ti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.harness.judge.history.adding import RUNS
 from specbench.harness.judge.history.points import Point, points_of
 from specbench.harness.judge.stored import Problem, read_run
-from specbench.harness.store.files import write_json
+from specbench.harness.store.codec import read_document, write_document
 from specbench.harness.store.safe_paths import path_inside
 
 INDEX = ".index.json"
-_INDEX_SCHEMA = "specbench.history-index/2"
+_INDEX_SCHEMA = "specbench.history-index/3"  # to be raised with every change of what a point holds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,26 +32,43 @@ class History:
     problems: tuple[Problem, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Entry:
+    """What was computed from a run whose files had this signature."""
+
+    signature: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Index:
+    """`runs`: by path, seen from the history."""
+
+    schema: str = _INDEX_SCHEMA
+    runs: Mapping[str, _Entry]
+
+
 def read_history(history: Path) -> History:
     """All runs below `history`, through the cache; a run whose files have changed is read again."""
     if not history.is_dir():
         raise ValueError(f"history: {history} does not exist; make it with `specbench history add {history} RUN`")
     directories, problems = _directories(history)
-    cache, kept, points = _read_index(history), {}, []
+    cache, kept = _read_index(history), {}
+    points: list[Point] = []
     for directory in directories:
-        signature = _signature(directory)
-        entry = cache.get(str(directory.relative_to(history)))
-        if entry is None or entry["signature"] != signature:
+        signature, name = _signature(directory), str(directory.relative_to(history))
+        entry = cache.get(name)
+        if entry is None or entry.signature != signature:
             try:
-                found = points_of(read_run(directory))
+                entry = _Entry(signature=signature, points=tuple(points_of(read_run(directory))))
             except ValueError as error:
                 problems.append(Problem(path=str(directory), reason=str(error)))
                 continue
-            entry = {"signature": signature, "points": [asdict(p) for p in found]}
-        kept[str(directory.relative_to(history))] = entry
-        points += [Point(**{**p, "path": str(directory)}) for p in entry["points"]]  # a history may be moved
+        kept[name] = entry
+        points += [replace(point, path=str(directory)) for point in entry.points]  # a history may be moved
     if kept != cache:
-        _write_index(history / INDEX, kept)
+        with suppress(OSError):  # a cache that cannot be written (a history mounted read-only) costs time only
+            write_document(history / INDEX, _Index(runs=kept))
     unique, doubled = _unique(points)
     return History(path=history, points=tuple(unique), problems=(*problems, *doubled))
 
@@ -67,7 +85,7 @@ def _directories(history: Path) -> tuple[list[Path], list[Problem]]:
             elif (path / "run.json").is_file():
                 found.append(path)
             else:
-                problems.append(Problem(path=str(path), reason=f"{path}: no run.json: half written, or no run"))
+                problems.append(Problem(path=str(path), reason=f"{path}: no run.json: half written, or not a run"))
     return found, problems
 
 
@@ -78,21 +96,12 @@ def _signature(directory: Path) -> str:
     return json.dumps(list(stats))
 
 
-def _read_index(history: Path) -> dict[str, dict]:
+def _read_index(history: Path) -> Mapping[str, _Entry]:
     """Empty for a missing, damaged or older cache: it is written anew."""
     try:
-        raw = json.loads(path_inside(history, INDEX, "history").read_text(encoding="utf-8"))
-        return raw["runs"] if raw["schema"] == _INDEX_SCHEMA else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_document(path_inside(history, INDEX, "history"), _Index, _INDEX_SCHEMA).runs
+    except (OSError, ValueError):
         return {}
-
-
-def _write_index(path: Path, entries: dict[str, dict]) -> None:
-    """A cache that cannot be written (a history mounted read-only) costs time, no result."""
-    try:
-        write_json(path, {"schema": _INDEX_SCHEMA, "runs": entries})
-    except OSError:
-        return
 
 
 def _unique(points: Iterable[Point]) -> tuple[list[Point], list[Problem]]:

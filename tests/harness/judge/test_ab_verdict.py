@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.judge import ab_verdict as judge_module
-from specbench.harness.judge.ab_pairs import TPOT
 from specbench.harness.judge.ab_verdict import judge
+from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import SameOutput
 from specbench.harness.store.codec import to_document
 from specbench.reports.experiments.verdict_table import verdict_table
@@ -71,8 +72,12 @@ def test_longer_steps_of_more_tokens_go_both_ways_and_tpot_decides(tmp_path, cha
 
 def test_both_ways_without_a_tpot_is_no_verdict(tmp_path, monkeypatch):
     """Answers of one token have none: nobody can say what the change is worth."""
-    own = judge_module.metric_pairs
-    monkeypatch.setattr(judge_module, "metric_pairs", lambda *args: {**own(*args), TPOT: []})
+    own = judge_module.pairs_of
+
+    def without_tpot(figure, *args):
+        return replace(own(figure, *args), values=()) if figure is TPOT_MS else own(figure, *args)
+
+    monkeypatch.setattr(judge_module, "pairs_of", without_tpot)
     record = judge(experiment(tmp_path, change=0.6, accepted_b=[j + 1 for j in ACCEPTED]))
     assert (record.verdict, record.product, record.exit_code) == ("mixed", "no data", 4)
 

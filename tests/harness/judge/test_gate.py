@@ -145,9 +145,9 @@ def test_baseline_arm_of_the_same_run(tmp_path):
     report = judged(run, gates={"tpot_ms": {}}, baseline="no-spec")
     (timed,) = [r for r in report.results if r.gate == "tpot_ms"]
     assert timed.arm == "eagle:k=4" and timed.comparison.verdict == "improved" and report.exit_code == 0
-    with pytest.raises(ValueError, match="baseline: 'nospec' is no arm.*no-spec"):
+    with pytest.raises(ValueError, match="baseline: 'nospec' is not an arm.*no-spec"):
         judged(run, gates={"tpot_ms": {}}, baseline="nospec")
-    with pytest.raises(ValueError, match="arms: 'eagle' is no arm"):
+    with pytest.raises(ValueError, match="arms: 'eagle' is not an arm"):
         judged(run, gates={"tpot_ms": {}}, arms=["eagle"])
 
 

@@ -44,9 +44,9 @@ def test_a_whole_policy():
         ({"gate": {"step_ms": {"alpha": True}}}, "gate.step_ms.alpha: True"),
         ({"gate": {"step_ms": {"direction": "lowr"}}}, "did you mean 'lower'"),
         ({"gate": {"step_ms": 1}}, "gate.step_ms: 1 is not allowed; allowed: a table"),
-        ({"gate": {"syncs_per_round": {"max": -1}}}, "gate.syncs_per_round.max: -1 .* 0 or more"),
+        ({"gate": {"syncs_per_round": {"max": -1}}}, "gate.syncs_per_round.max: -1 .*>= 0"),
         ({"gate": {"syncs_per_round": {"max": float("nan")}}}, "gate.syncs_per_round.max: nan"),
-        ({"gate": {"certificate": {"required": "yes"}}}, "true, false"),
+        ({"gate": {"certificate": {"required": "yes"}}}, "gate.certificate.required: 'yes' .*`bool`"),
         ({"gate": {"acceptance_length": {"reference": {}}}}, "gate.acceptance_length.reference"),
         ({"gate": {"acceptance_length": {"reference": {"eagle": "3"}}}}, "gate.acceptance_length.reference"),
         ({"inconclusive": "wanr", "gate": {"step_ms": {}}}, "policy.inconclusive: 'wanr' .*did you mean 'warn'"),
@@ -64,7 +64,7 @@ def test_files_are_named(tmp_path):
         read_policy(tmp_path / "nowhere.toml")
     path = tmp_path / "p.toml"
     path.write_text("[gate.step_ms\n")
-    with pytest.raises(ValueError, match="p.toml is no TOML"):
+    with pytest.raises(ValueError, match="p.toml is not TOML"):
         read_policy(path)
     path.write_text("[gate.step]\n")
     with pytest.raises(ValueError, match="p.toml: gate: key 'step'"):

@@ -12,10 +12,12 @@ from compare_samples import Machine, make_run
 
 from specbench.harness.judge.history.accepted import Accepted, accept, accepted_commits, read_accepted
 from specbench.harness.judge.history.adding import ADDED, ALREADY, add_run
-from specbench.harness.judge.history.points import build_series
+from specbench.harness.judge.history.points import build_series, points_of
 from specbench.harness.judge.history.store import INDEX, read_history
+from specbench.harness.judge.stored import read_run
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.store.codec import write_document
 from specbench.harness.store.inputs_record import ModelRecord
 
 SMALL = {"num_prompts": 3, "num_rounds": 4, "num_repeats": 1}
@@ -196,3 +198,28 @@ def test_a_wrong_history_toml_is_named(tmp_path, text, message):
     (tmp_path / "history.toml").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_accepted(tmp_path)
+
+
+def test_a_new_run_in_an_old_history_is_of_the_same_machine(tmp_path):
+    """Older versions hashed more into the machine: what they cached is computed anew, with every other run."""
+    first, second = runs(tmp_path / "made", 2)
+    add_run(tmp_path / "h", first)
+    read_history(tmp_path / "h")
+    index = json.loads((tmp_path / "h" / INDEX).read_text())
+    for entry in index["runs"].values():
+        entry["points"] = [{**point, "fingerprint": "of hardware and schema"} for point in entry["points"]]
+    (tmp_path / "h" / INDEX).write_text(json.dumps({**index, "schema": "specbench.history-index/2"}))
+    add_run(tmp_path / "h", second)
+    points = read_history(tmp_path / "h").points
+    assert {p.run_id for p in points} == {first.name, second.name} and len({p.fingerprint for p in points}) == 1
+
+
+def test_a_run_of_an_older_schema_is_of_the_same_machine(tmp_path):
+    """A stored run, as specbench.run/1 and as this version writes it."""
+    stored = next((Path(__file__).parents[4] / "benchmarks" / "runs").glob("h200/*crossover*/runs/*"))
+    assert json.loads((stored / "run.json").read_text())["schema"] == "specbench.run/1"
+    again = tmp_path / "again"
+    shutil.copytree(stored, again)
+    write_document(again / "run.json", read_run(stored).record)
+    old, new = (points_of(read_run(path)) for path in (stored, again))
+    assert old and [replace(point, path=str(stored)) for point in new] == old
