@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from specbench.reports.charts.chart import Chart
 from specbench.reports.profile.timeline import Timeline
-from specbench.reports.site.plots import Plot
 
 _Item = TypeVar("_Item")
 _FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
@@ -78,7 +78,7 @@ class Section:
     sentences: tuple[str, ...] = ()
     commands: tuple[Command, ...] = ()
     facts: tuple[Fact, ...] = ()
-    charts: tuple[Plot, ...] = ()
+    charts: tuple[Chart, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     tables: tuple[Table, ...] = ()
 

@@ -8,14 +8,13 @@ from typing import Any
 
 from specbench.harness.judge.crossover_record import RECORD_FILE
 from specbench.harness.store.files import write_atomically, write_json
+from specbench.reports.charts.chart import Styles
+from specbench.reports.experiments.crossover_chart import crossover_chart
 from specbench.reports.experiments.crossover_table import FIGURE_NAMES, crossover_tables, display_names
 from specbench.reports.markdown import escape_markdown, markdown_result
 from specbench.reports.run.roofline_table import roofline_tables
-from specbench.reports.site.crossover_chart import crossover_frame, crossover_lines
-from specbench.reports.site.plots import Styles
 
 TEXT_FILE = "crossover.md"
-_DPI = 150
 
 
 def write_sweep_reports(folder: Path, record: Mapping[str, Any]) -> list[Path]:
@@ -47,14 +46,7 @@ def _facts(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _write_pictures(folder: Path, record: Mapping[str, Any]) -> list[Path]:
-    from specbench.reports.site.pictures import figure  # matplotlib, which reading a sweep does not need
+    from specbench.reports.charts.pictures import write_pictures  # matplotlib, which reading a sweep does not need
 
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name in FIGURE_NAMES:
-        path = folder / f"crossover_{name}.png"
-        path.unlink(missing_ok=True)
-        if len(crossover_frame(record, name)):
-            figure(crossover_lines(record, Styles(), f"crossover-{name}", name)).savefig(path, dpi=_DPI)
-            written.append(path)
-    return written
+    charts = {f"crossover_{name}": crossover_chart(record, Styles(), name, name) for name in FIGURE_NAMES}
+    return write_pictures(charts.items(), folder)

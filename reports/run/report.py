@@ -7,17 +7,21 @@ from pathlib import Path
 
 from specbench.harness.store.files import write_json, write_text
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.plots import write_plots
+from specbench.reports.charts.chart import Styles
+from specbench.reports.charts.pictures import write_pictures
+from specbench.reports.run.charts import run_charts
 from specbench.reports.run.document import markdown_report
 from specbench.reports.run.json_report import json_report
 from specbench.reports.run.view import view_run
+
+PICTURES = ("tokens_per_second", "acceptance_by_position", "accepted_length", "phases")
 
 
 def write_reports(run_dir: RunDirectory | str | os.PathLike[str]) -> list[Path]:
     """Write all reports of a run, finished or not, into its directory; returns the files. ValueError as for `open`."""
     run = run_dir if isinstance(run_dir, RunDirectory) else RunDirectory.open(run_dir)
     view = view_run(run)
-    plots = write_plots(view, run.path / "plots")
+    plots = write_pictures(zip(PICTURES, run_charts(view.arms, Styles()), strict=True), run.path / "plots")
     markdown, json_file = run.path / "report.md", run.path / "report.json"
     write_text(markdown, markdown_report(view, [path.relative_to(run.path).as_posix() for path in plots]))
     write_json(json_file, json_report(view))

@@ -1,4 +1,4 @@
 """The static site of stored runs.
 
-Imported by: harness/cli, reports.
+Imported by: harness/cli.
 """

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pandas as pd
 
 from specbench.harness.stats.verdict import MIN_EFFECT
+from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable, intervals
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.run.accuracy_table import accuracy_tables
 
 from . import badges
 from .groups import by_case
 from .page import Cell, LinkTable, Page, Section
-from .plots import Intervals
 from .runs import SiteRun
 
 PATH = "accuracy.html"
@@ -47,18 +47,12 @@ def difference_frame(run: SiteRun) -> pd.DataFrame:
     """y: arm and task, x: difference of its score from the baseline's over the same items, with its interval."""
     pairs = run.accuracy.pairs if run.accuracy else ()
     rows = [
-        {
-            "y": f"{p.arm}, {p.task}, {p.filter}",
-            "x": p.items.difference,
-            "low": p.items.low,
-            "high": p.items.high,
-            "least": p.items.detectable,
-            "word": f"p = {p.items.p:.2g}",
-        }
+        (f"{p.arm}, {p.task}, {p.filter}", p.items.difference, p.items.low, p.items.high, p.items.detectable)
+        + (f"p = {p.items.p:.2g}",)
         for p in pairs
         if p.items.p is not None
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=[*CHANGES[:-1], "p"])
 
 
 def _certificate(run: SiteRun) -> Section:
@@ -76,22 +70,21 @@ def _scores(run: SiteRun, n: int) -> list[Section]:
     if run.accuracy is None:
         problem = (run.accuracy_problem or "no arm was scored yet",)
         return [Section(title=f"Scores of {run.run_id}", sentences=problem)]
-    frame = difference_frame(run)
-    chart = Intervals(
+    chart = Chart(
         name=f"scores-{n + 1}",
         title=f"Score against {run.accuracy.baseline}, item by item",
         description="Diamonds: difference over the same items with its 95% interval (Agresti and Min). Grey: one "
         "point. Short strokes: the difference that so many items would have shown. p: McNemar, exact.",
-        frame=frame,
-        x_title="difference of the score",
-        y_title="arm",
-        margin=MIN_EFFECT,
+        frame=difference_frame(run),
+        x=Axis(title="difference of the score", unit="change"),
+        y=Axis(title="arm", scale="names"),
+        layers=intervals(MIN_EFFECT, "p"),
     )
     return [
         Section(
             title=f"Scores of {run.run_id}",
             links=(Cell(text=run.run_id, href=run.page),),
-            charts=(chart,) if len(frame) else (),
+            charts=drawable(chart),
             tables=tuple(tables),
         )
     ]

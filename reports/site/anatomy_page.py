@@ -7,21 +7,21 @@ from collections.abc import Sequence
 import pandas as pd
 
 from specbench.harness.profiling.record import Profile
-from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, milliseconds, number, row_name
+from specbench.reports.charts.chart import drawable
 from specbench.reports.document import Table
 from specbench.reports.profile.cells import count, microseconds, phase_name, share
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
+from specbench.reports.run.charts import phase_chart, phase_frame, stack_chart
 
 from .groups import Group, by_case, left_out
 from .page import Cell, Page, Section
-from .plots import Plot, Stacks, phase_styles
 from .runs import SiteRun
 
 PATH = "anatomy.html"
 MAX_GROUPS, MAX_TIMELINES = 10, 4
-GAP, IDLE = "gap", "GPU idle"
+IDLE = "GPU idle"
 _CLOCK_HEADERS = (
     "strategy",
     "round ms (median)",
@@ -46,7 +46,7 @@ _TRACE_HEADERS = (
 
 def anatomy_page(runs: Sequence[SiteRun]) -> Page:
     """The newest run of each workload that recorded phases or traces."""
-    groups = [g for g in by_case(runs) if len(phase_frame(g.newest)) or g.newest.profiles]
+    groups = [g for g in by_case(runs) if len(phase_frame(g.newest.arms)) or g.newest.profiles]
     shown = [_section(group, n) for n, group in enumerate(groups[:MAX_GROUPS])]
     shown += left_out(len(groups), MAX_GROUPS)
     if not shown:
@@ -59,35 +59,17 @@ def anatomy_page(runs: Sequence[SiteRun]) -> Page:
     )
 
 
-def phases_ms(arm: ArmSummary) -> tuple[dict[str, float], bool]:
-    """Medians by phase, the host's gap first, and whether they come from an instrumented capture."""
-    plain = arm.group("phases_ms.plain")
-    phases = plain or arm.group("phases_ms.instrumented")
-    gap_ms = arm.median("gap_ms.p50")
-    return (phases if not phases or gap_ms is None else {GAP: gap_ms, **phases}), not plain
-
-
-def phase_frame(run: SiteRun) -> pd.DataFrame:
-    """y: the arm, part: a phase, value: its median in ms of a decode round."""
-    rows = []
-    for arm in run.arms:
-        found, is_instrumented = phases_ms(arm)
-        name = row_name(arm) + (" (instrumented)" if is_instrumented else "")
-        rows += [{"y": name, "part": part, "value": value} for part, value in found.items()]
-    return pd.DataFrame(rows)
-
-
 def trace_frame(run: SiteRun) -> pd.DataFrame:
-    """y: the arm, part: a phase of the GPU or its idle time, value: µs in a round under the profiler."""
-    rows = []
+    """y: the arm, part: a phase of the GPU or its idle time, x: µs in a round under the profiler."""
+    rows: list[tuple[str, str, float]] = []
     for arm, profile in run.profiles.items():
         parts: dict[str, float] = {}
         for p in profile.phases if profile.quality.verdict != "refused" else ():
             name = phase_name(p.phase, p.draft_step)
             parts[name] = parts.get(name, 0.0) + p.gpu_busy_ns / 1e3
-        rows += [{"y": arm, "part": part, "value": value} for part, value in parts.items() if value]
-        rows += [{"y": arm, "part": IDLE, "value": profile.idle.total_ns / 1e3}] if parts else []
-    return pd.DataFrame(rows)
+        rows += [(arm, part, value) for part, value in parts.items() if value]
+        rows += [(arm, IDLE, profile.idle.total_ns / 1e3)] if parts else []
+    return pd.DataFrame(rows, columns=["y", "part", "x"])
 
 
 def clock_table(run: SiteRun) -> Table:
@@ -127,33 +109,13 @@ def _trace_cells(profile: Profile) -> tuple[str, ...]:
 
 def _section(group: Group, n: int) -> Section:
     run = group.newest
-    charts: list[Plot] = []
-    clocked, traced = phase_frame(run), trace_frame(run)
-    if len(clocked):
-        charts.append(
-            Stacks(
-                name=f"phases-{n + 1}",
-                title="Phases of a decode round",
-                description="Medians of each phase by the engine's clock. An instrumented capture gives shares, "
-                "not speed.",
-                frame=clocked,
-                x_title="ms in a decode round",
-                y_title="strategy",
-                styles=phase_styles(clocked["part"]),
-            )
-        )
-    if len(traced):
-        charts.append(
-            Stacks(
-                name=f"trace-{n + 1}",
-                title="GPU time of a round, from traces",
-                description="Busy time by phase and idle time, under the profiler: shares, not speed.",
-                frame=traced,
-                x_title="µs in a round",
-                y_title="strategy",
-                styles=phase_styles(traced["part"]),
-            )
-        )
+    traced = stack_chart(
+        trace_frame(run),
+        name=f"trace-{n + 1}",
+        title="GPU time of a round, from traces",
+        description="Busy time by phase and idle time, under the profiler: shares, not speed.",
+        x_title="µs in a round",
+    )
     span = max((timeline_span_ns(p) for p in run.profiles.values()), default=0.0)
     drawn = [
         timeline(profile, f"{arm}: round {profile.timeline_round}, the median one", span)
@@ -164,7 +126,7 @@ def _section(group: Group, n: int) -> Section:
     return Section(
         title=group.title,
         links=(Cell(text=run.run_id, href=run.page),),
-        charts=tuple(charts),
+        charts=drawable(phase_chart(run.arms, n), traced),
         timelines=tuple(drawn),
         tables=tuple(tables),
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from specbench.harness.judge.history.accepted import Accepted, read_accepted
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.safe_paths import path_inside, refuse_links
+from specbench.reports.charts.chart import Chart, Styles
 from specbench.reports.html import html_page
 from specbench.reports.profile.report import profiles_document
 
@@ -23,7 +24,6 @@ from .groups import by_case
 from .history_page import history_page
 from .overview_page import overview_page
 from .page import Page
-from .plots import Styles
 from .predecessors import followers
 from .render import render, write_assets
 from .run_page import run_page
@@ -67,9 +67,9 @@ def build_site(
     files += [_write(output / _profile_path(run), _profile_html(run)) for run in runs if run.profiles]
     extra = [name for name in formats if name != "html"]
     if extra:
-        from .pictures import write_pictures
+        from specbench.reports.charts.pictures import write_pictures  # matplotlib, which pages do not need
 
-        files += write_pictures(pages, output / "charts", extra)
+        files += write_pictures(_named_charts(pages), output / "charts", extra)
     _remove_stale(output, files)
     _mark(output, files)
     return Built(index=output / "index.html", num_runs=len(runs), files=tuple(files), problems=problems)
@@ -101,6 +101,12 @@ def _read_whole(runs: Sequence[SiteRun]) -> set[str]:
     """Pages of the runs whose raw tables are read: the newest of each workload first, then the newest of all."""
     first = [group.newest.page for group in by_case(runs)]
     return set(list(dict.fromkeys([*first, *(run.page for run in runs)]))[:_MAX_WHOLE])
+
+
+def _named_charts(pages: Iterable[Page]) -> Iterator[tuple[str, Chart]]:
+    for page in pages:
+        stem = page.path.removesuffix(".html").replace("/", "-")
+        yield from ((f"{stem}-{chart.name}", chart) for section in page.sections for chart in section.charts)
 
 
 def _profile_path(run: SiteRun) -> str:

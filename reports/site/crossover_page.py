@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.reports.cells import row_name
+from specbench.reports.charts.chart import Styles
 from specbench.reports.document import Command, Table
+from specbench.reports.experiments.crossover_chart import crossover_chart
 from specbench.reports.experiments.crossover_table import crossover_tables
 from specbench.reports.run.roofline_table import roofline_tables
 
-from .crossover_chart import crossover_lines
 from .crossover_records import StoredSweep, group_record, loads_of, stored_sweeps
 from .groups import Group, by_load, left_out
 from .page import Cell, Page, Section
-from .plots import Styles
 from .runs import SiteRun
 
 PATH = "crossover.html"
@@ -56,14 +56,14 @@ def _sweep_section(sweep: StoredSweep, n: int, styles: Styles) -> Section:
         links=_links(sweep.runs),
         sentences=(told,),
         commands=(Command(name="Command", text=str(record["command"])),),
-        charts=(crossover_lines(record, styles, f"sweep-{n + 1}", names=sweep.names),),
+        charts=(crossover_chart(record, styles, f"sweep-{n + 1}", names=sweep.names),),
         tables=(*crossover_tables(record, sweep.names), *roofline_tables(record, sweep.names)),
     )
 
 
 def _section(group: Group, n: int, styles: Styles) -> Section:
     record = group_record(group)
-    chart = crossover_lines(record, styles, f"crossover-{n + 1}")
+    chart = crossover_chart(record, styles, f"crossover-{n + 1}")
     told = "Runs of different times that are alike in all but their load; the newest at each load counts."
     return Section(
         title=group.title,

@@ -13,9 +13,9 @@ from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.cells import marked_name, row_name
+from specbench.reports.experiments.crossover_chart import crossover_frame
 from specbench.reports.experiments.crossover_table import crossover_tables
 
-from .crossover_chart import crossover_frame
 from .groups import Group
 from .runs import WRONG_SHAPE, SiteRun
 

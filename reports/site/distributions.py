@@ -16,50 +16,42 @@ from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.schema import Frames
 from specbench.reports.cells import row_name
+from specbench.reports.charts.chart import LINES, STEPS, Axis, Chart, Styles, drawable
 
-from .plots import Lines, Plot, Styles
 from .runs import SiteRun, shown_labels
 
-_MOST_POINTS, _MOST_BINS = 40, 24  # of a line
-_LEAST_PROMPTS, _LEAST_FOR_INTERVAL = 2, 5  # in a bin
+_MAX_POINTS, _MAX_BINS = 40, 24  # of a line
+_MIN_PROMPTS, _MIN_FOR_INTERVAL = 2, 5  # in a bin
 
 
-def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Plot, ...]:
-    """Nothing for a run without served requests. Raises what reading the raw tables raises."""
+def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
+    """None for a run without served requests. Raises what reading the raw tables raises."""
     frames = RunDirectory.open(run.path).frames()
-    found: list[Plot] = []
     tpot, lengths = tpot_frame(run, frames), length_frame(run, frames)
-    if len(tpot):
-        found.append(
-            Lines(
-                name="tpot",
-                title="TPOT of the requests",
-                description="Share of the requests, all repeats together, that took at most so long a token: the "
-                "steeper, the more alike.",
-                frame=tpot,
-                x_title="TPOT, ms",
-                y_title="share of requests",
-                styles=styles.of(tpot["series"]),
-                scale="number",
-                are_steps=True,
-                shares=True,
-            )
-        )
-    if len(lengths):
-        found.append(
-            Lines(
-                name="lengths",
-                title="Accepted length over the rounds of an answer",
-                description="Tokens of a verification, the bonus token among them: means over prompts, with a 95% "
-                f"interval where there are {_LEAST_FOR_INTERVAL} or more. Prompts with short answers are in the first "
-                "rounds only.",
-                frame=lengths,
-                x_title="round of the answer",
-                y_title="tokens in a verification",
-                styles=styles.of(lengths["series"]),
-            )
-        )
-    return tuple(found)
+    return drawable(
+        Chart(
+            name="tpot",
+            title="TPOT of the requests",
+            description="Share of the requests, all repeats together, with at most this TPOT: the steeper, the more "
+            "alike.",
+            frame=tpot,
+            x=Axis(title="TPOT, ms"),
+            y=Axis(title="share of requests", unit="share", range=(0, 1.02)),
+            layers=STEPS,
+            styles=styles.of(tpot["series"]),
+        ),
+        Chart(
+            name="lengths",
+            title="Accepted length over the rounds of an answer",
+            description="Tokens of a verification, the bonus token included: means over prompts, with a 95% interval "
+            f"from {_MIN_FOR_INTERVAL} prompts on. Prompts with short answers are in the first rounds only.",
+            frame=lengths,
+            x=Axis(title="round of the answer", scale="whole"),
+            y=Axis(title="tokens in a verification"),
+            layers=LINES,
+            styles=styles.of(lengths["series"]),
+        ),
+    )
 
 
 def tpot_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:
@@ -68,9 +60,9 @@ def tpot_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:
     for name, label in _arms(run):
         values = np.sort(tpot_by_request_ms(frames.requests[frames.requests["arm"] == label]).to_numpy(dtype=float))
         n = len(values)
-        picked = sorted({round((i + 1) * n / min(n, _MOST_POINTS)) for i in range(min(n, _MOST_POINTS))})
-        rows += [{"series": name, "x": values[i - 1], "y": i / n} for i in picked]
-    return pd.DataFrame(rows)
+        picked = sorted({round((i + 1) * n / min(n, _MAX_POINTS)) for i in range(min(n, _MAX_POINTS))})
+        rows += [(name, values[i - 1], i / n) for i in picked]
+    return pd.DataFrame(rows, columns=["series", "x", "y"])
 
 
 def length_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:
@@ -80,32 +72,24 @@ def length_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:
     keys = ["arm", "repeat", "request_id"]
     steps = steps.sort_values("step").merge(frames.requests[[*keys, "prompt_id"]], on=keys)
     steps = steps.assign(round=steps.groupby(keys).cumcount(), length=steps["num_accepted"] + 1)
-    if steps.empty:
-        return pd.DataFrame()
-    width = -(-(int(steps["round"].max()) + 1) // _MOST_BINS)
-    rows: list[dict[str, object]] = []
+    width = 1 if steps.empty else -(-(int(steps["round"].max()) + 1) // _MAX_BINS)
+    rows = []
     for name, label in _arms(run):
         own = steps[steps["arm"] == label]
         for first, inside in own.groupby(own["round"] // width * width):
             by_prompt = inside.groupby("prompt_id")["length"].mean()
-            if len(by_prompt) >= _LEAST_PROMPTS:
-                rows.append(
-                    {
-                        "series": name,
-                        **_mean(by_prompt),
-                        "x": int(first) + 1,
-                        "note": _bin(int(first), width, len(by_prompt)),
-                    }
-                )
+            if len(by_prompt) >= _MIN_PROMPTS:
+                rows.append((name, int(first) + 1, *_mean(by_prompt), _bin(int(first), width, len(by_prompt))))
     return pd.DataFrame(rows, columns=["series", "x", "y", "low", "high", "note"])
 
 
-def _mean(by_prompt: pd.Series) -> dict[str, float]:
+def _mean(by_prompt: pd.Series) -> tuple[float, float, float]:
+    """With the ends of its interval."""
     mean, n = float(by_prompt.mean()), len(by_prompt)
-    if n < _LEAST_FOR_INTERVAL:
-        return {"y": mean, "low": math.nan, "high": math.nan}
+    if n < _MIN_FOR_INTERVAL:
+        return mean, math.nan, math.nan
     half = float(stats.t.ppf(0.975, n - 1) * by_prompt.std() / math.sqrt(n))
-    return {"y": mean, "low": max(mean - half, 1.0), "high": mean + half}
+    return mean, max(mean - half, 1.0), mean + half
 
 
 def _bin(first: int, width: int, num_prompts: int) -> str:

@@ -9,13 +9,13 @@ import pandas as pd
 from specbench.harness.judge.history.accepted import Accepted
 from specbench.harness.judge.history.points import METRICS, Commit
 from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
+from specbench.reports.charts.chart import LINES, Axis, Chart, Events, Styles
 from specbench.reports.experiments.compare_table import signed
 from specbench.reports.experiments.history_table import suspects_table
 
 from .changes import changes_table
 from .history_series import Story, commit_name, commit_places, event_marks, history_frame, points, stories
 from .page import Cell, LinkTable, Page, Section, plain_cells
-from .plots import Lines, Styles
 from .runs import SiteRun
 
 PATH = "history.html"
@@ -104,18 +104,19 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
     charts = []
     for metric in dict.fromkeys(story.series.metric for story in own):
         mine = [story for story in own if story.series.metric == metric]
-        frame = history_frame(mine, num_points)
+        frame, marks = history_frame(mine, num_points), event_marks(mine, MAX_MARKS)
+        events = (Events(marks),) if marks else ()
         charts.append(
-            Lines(
+            Chart(
                 name=f"history-{n + 1}-{metric}".replace("_", "-"),
                 title=_title(metric),
                 description="A point a commit, medians over its runs. Upright dashes: a step, or another machine."
                 + " Where lines lie on each other only the last is seen." * _coincide(frame),
                 frame=frame,
-                x_title="commit, the oldest 1",
-                y_title=_title(metric),
+                x=Axis(title="commit, the oldest 1", scale="whole"),
+                y=Axis(title=_title(metric)),
+                layers=(*events, *LINES),
                 styles=styles.of(frame["series"]),
-                marks=event_marks(mine, MAX_MARKS),
             )
         )
     most = max(story.num_commits for story in own)

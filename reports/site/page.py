@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specbench.reports.charts.chart import Chart
 from specbench.reports.document import Command, Fact, Table
 from specbench.reports.profile.timeline import Timeline
-
-from .plots import Plot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +38,7 @@ class Section:
     sentences: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
     commands: tuple[Command, ...] = ()
-    charts: tuple[Plot, ...] = ()
+    charts: tuple[Chart, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     link_tables: tuple[LinkTable, ...] = ()
     tables: tuple[Table, ...] = ()

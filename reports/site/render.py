@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,14 +12,14 @@ from pathlib import Path
 from jinja2 import Template
 from markupsafe import Markup, escape
 
+from specbench.reports.charts.chart import Chart, Line
+from specbench.reports.charts.data_table import data_table
+from specbench.reports.charts.vega import specification
 from specbench.reports.document import Table
 from specbench.reports.html import page_environment
 from specbench.workloads.json_values import Json
 
 from .page import Page
-from .plot_table import plot_table
-from .plots import Lines, Plot, Slopes, Style
-from .vega import specification
 
 _HERE = Path(__file__).parent
 # Moments, intervals and short remarks in brackets: broken over two lines they are hard to read.
@@ -53,7 +53,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """What a page needs of a plot. `json`: safe inside a script element."""
+    """What a page needs of a chart. `json`: safe inside a script element."""
 
     json: Markup
     keys: tuple[Key, ...]
@@ -64,13 +64,13 @@ class Drawn:
 
 def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
     """The page's text. `menu`: (path, title) of the pages that every page leads to."""
-    plots = [plot for section in page.sections for plot in section.charts]
+    charts = [chart for section in page.sections for chart in section.charts]
     return _template().render(
         page=page,
         menu=menu,
         site_title=site_title,
-        charts={plot.name: _drawn(plot) for plot in plots},
-        has_charts=bool(plots),
+        charts={chart.name: _drawn(chart) for chart in charts},
+        has_charts=bool(charts),
         has_timelines=any(section.timelines for section in page.sections),
         scripts=SCRIPTS,
     )
@@ -136,23 +136,21 @@ def _licences() -> list[str]:
     return sorted(path.name for path in (_HERE / "vendor").glob("*.LICENSE"))
 
 
-def _drawn(plot: Plot) -> Drawn:
-    spec = specification(plot)
-    styles: Mapping[str, Style] = getattr(plot, "styles", {})
-    is_line = isinstance(plot, Lines)
+def _drawn(chart: Chart) -> Drawn:
+    spec = specification(chart)
     height = spec.get("height")
     return Drawn(
         json=inline_json(spec),
-        keys=tuple(_key(name, style, is_line, plot) for name, style in styles.items()),
-        table=plot_table(plot),
+        keys=tuple(_keys(chart)),
+        table=data_table(chart),
         height_px=height + 50 if isinstance(height, int) else 240,
-        is_wide=isinstance(plot, Slopes),
+        is_wide="facet" in chart.frame,
     )
 
 
-def _key(name: str, style: Style, is_line: bool, plot: Plot) -> Key:
-    has_dashed = is_line and "dashed" in plot.frame and bool(plot.frame["dashed"].any())
-    dash = "" if has_dashed or style.dash == (1, 0) else " ".join(map(str, style.dash))
-    if has_dashed and plot.frame.loc[plot.frame["series"] == name, "dashed"].all():
-        dash = "3 3"  # a name that stands for dashed lines only
-    return Key(name=name, colour=style.colour, dash=dash, path=_SYMBOLS[style.shape], is_line=is_line)
+def _keys(chart: Chart) -> Iterator[Key]:
+    is_line, strokes = any(isinstance(layer, Line) for layer in chart.layers), chart.strokes()
+    for name, style in chart.styles.items():
+        dash = strokes.get((name, False), (3, 3))  # some names have dashed lines only
+        text = "" if dash == (1, 0) else " ".join(map(str, dash))
+        yield Key(name=name, colour=style.colour, dash=text, path=_SYMBOLS[style.shape], is_line=is_line)

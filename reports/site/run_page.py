@@ -6,12 +6,14 @@ import shlex
 from dataclasses import replace
 
 from specbench.harness.store.environment import GitState
+from specbench.reports.charts.chart import Chart, Styles, drawable
 from specbench.reports.document import Command, Table
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.report import commands as profile_commands
 from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.accuracy_table import accuracy_tables
+from specbench.reports.run.charts import tps_chart
 from specbench.reports.run.comparison import comparison_table
 from specbench.reports.run.notes import conventions, footnotes
 from specbench.reports.run.recipe_table import recipe_table
@@ -21,7 +23,6 @@ from .changes import difference_table, environment_rows
 from .distributions import distribution_charts
 from .experiment_blocks import blocks_table
 from .page import Cell, Page, Section
-from .plots import Plot, Styles
 from .predecessors import Follows
 from .raw_files import files_table
 from .runs import WRONG_SHAPE, SiteRun
@@ -91,7 +92,9 @@ def _figures(run: SiteRun, whole: bool) -> list[Section]:
     table = replace(comparison_table(view), title="Arms", notes=tuple(conventions(view)))
     asked = asked_tables(run) if whole else []
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
-    return [Section(title="Figures", sentences=(later,) * (asks(run) and not asked), tables=(table, *asked))]
+    told = (later,) * (asks(run) and not asked)
+    charts = () if run.is_experiment else drawable(tps_chart(run.arms))  # of a verdict, none draws the eye away
+    return [Section(title="Figures", sentences=told, charts=charts, tables=(table, *asked))]
 
 
 def asks(run: SiteRun) -> bool:
@@ -110,7 +113,7 @@ def asked_tables(run: SiteRun) -> list[Table]:
 def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
     if not run.arms:
         return []
-    charts: tuple[Plot, ...] = ()
+    charts: tuple[Chart, ...] = ()
     told = f"Drawn for the newest runs only; for this one: specbench report {shlex.quote(str(run.path))}"
     try:
         if whole:

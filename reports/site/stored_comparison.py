@@ -12,18 +12,18 @@ import pandas as pd
 from specbench.harness.judge.comparison import ComparedRuns, compare_runs
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.figures import COMPARED
+from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable, intervals
 from specbench.reports.document import Command, Table
 from specbench.reports.experiments.compare_table import compare_table
 
 from .groups import Group, by_case
 from .page import Cell, LinkTable, Section
-from .plots import Intervals, Plot
 from .predecessors import Follows
 from .runs import WRONG_SHAPE, SiteRun
-from .verdict_charts import signed_word
+from .verdict_charts import READING, signed_word
 
 MAX_PAIRS = 8  # each takes as long as reading two runs whole
-_MOST_REFUSED, _MOST_DRAWN = 3, 24
+_MAX_REFUSED, _MAX_DRAWN = 3, 24
 _TITLE = "Newest run against the one before"
 
 
@@ -50,27 +50,20 @@ def change_frame(compared: ComparedRuns) -> pd.DataFrame:
     """y: arm and metric, x: its change as a fraction, with the interval, the least effect and the verdict. Metrics that
     can have a verdict only."""
     rows = [
-        {
-            "y": f"{row.arm}: {figure.name}",
-            "x": c.change,
-            "low": c.low,
-            "high": c.high,
-            "least": c.least_effect,
-            "word": signed_word(c.verdict),
-        }
+        (f"{row.arm}: {figure.name}", c.change, c.low, c.high, c.least_effect, signed_word(c.verdict))
         for row in compared.rows
         for figure in COMPARED
         if (c := row.comparisons.get(figure.key)) and figure.gated and c.change is not None and math.isfinite(c.change)
     ]
-    return pd.DataFrame(rows[:_MOST_DRAWN])
+    return pd.DataFrame(rows[:_MAX_DRAWN], columns=CHANGES)
 
 
 def _section(group: Group, follows: Follows, n: int) -> Section:
     run, older = follows.run, follows.comparable
     assert older is not None
     told = [f"{other.run_id}, nearer in time, is not comparable: {'; '.join(why)}." for other, why in follows.refused]
-    if len(told) > _MOST_REFUSED:
-        told[_MOST_REFUSED:] = [f"{len(told) - _MOST_REFUSED} more runs between them are not comparable either."]
+    if len(told) > _MAX_REFUSED:
+        told[_MAX_REFUSED:] = [f"{len(told) - _MAX_REFUSED} more runs between them are not comparable either."]
     shown = Section(
         title=f"{_TITLE}: {group.title}",
         links=tuple(Cell(text=one.run_id, href=one.page) for one in (run, older)),
@@ -84,7 +77,7 @@ def _section(group: Group, follows: Follows, n: int) -> Section:
     return replace(
         shown,
         commands=(Command(name="The same in a terminal", text=command),),
-        charts=tuple(_charts(compared, n)),
+        charts=drawable(_chart(compared, n)),
         tables=(_table(compared, run, older),),
     )
 
@@ -104,21 +97,16 @@ def _refusals(found: Sequence[Follows]) -> LinkTable:
     return LinkTable(title="What differs (before and now)", headers=("run", "before it", "why not"), rows=tuple(rows))
 
 
-def _charts(compared: ComparedRuns, n: int) -> list[Plot]:
-    frame = change_frame(compared)
-    if not len(frame):
-        return []
-    chart = Intervals(
+def _chart(compared: ComparedRuns, n: int) -> Chart:
+    return Chart(
         name=f"stored-{n + 1}",
         title="Change since the run before",
-        description="Diamonds: change, with its 95% interval where one can be told. Grey: changes too small to "
-        "matter. Short strokes: the least effect that so many pairs would have found. The notes below say more.",
-        frame=frame,
-        x_title="change against the run before",
-        y_title="strategy and metric",
-        margin=compared.min_effect,
+        description=f"Diamonds: change, with its 95% interval where there is one. {READING}",
+        frame=change_frame(compared),
+        x=Axis(title="change against the run before", unit="change"),
+        y=Axis(title="strategy and metric", scale="names"),
+        layers=intervals(compared.min_effect),
     )
-    return [chart]
 
 
 def _table(compared: ComparedRuns, run: SiteRun, older: SiteRun) -> Table:

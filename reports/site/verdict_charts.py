@@ -1,4 +1,4 @@
-"""An A/B experiment drawn: each metric's change with its interval, and the pairs behind it."""
+"""An A/B experiment drawn: the change of each metric with its interval, and the pairs behind it."""
 
 from __future__ import annotations
 
@@ -6,79 +6,63 @@ import pandas as pd
 
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, REGRESSED
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
+from specbench.reports.charts.chart import CHANGES, Axis, Chart, Line, Points, drawable, intervals
 from specbench.reports.experiments.verdict_table import NO_VERDICT
 
-from .plots import Intervals, Plot, Slopes
-
 SIGNS = {IMPROVED: "▲", REGRESSED: "▼", EQUIVALENT: "~", INCONCLUSIVE: "?"}
-_MOST_PAIRS = 40  # of a metric, drawn as lines: prompts can be hundreds
+READING = (
+    "Grey: changes too small to matter. Short strokes: the least effect, either way, that so many pairs would have "
+    "detected."
+)
+_MAX_PAIRS = 40  # of a metric, drawn as lines: prompts can be hundreds
 
 
-def verdict_charts(record: Judgement, n: int = 0) -> tuple[Plot, ...]:
-    """Of `ab.json`; `n`: number of the experiment on its page. Nothing is drawn of what has no figures."""
-    found: list[Plot] = []
-    changes, pairs = interval_frame(record), slope_frame(record)
-    if len(changes):
-        found.append(
-            Intervals(
-                name=f"verdict-{n + 1}",
-                title="Change of B against A",
-                description="Diamonds: change with its 95% interval. Grey: changes too small to matter. Short strokes: "
-                "the least effect, either way, that so many pairs would have found.",
-                frame=changes,
-                x_title="change of B against A",
-                y_title="metric",
-                margin=record.plan.min_effect,
-            )
-        )
-    if len(pairs):
-        found.append(
-            Slopes(
-                name=f"pairs-{n + 1}",
-                title="Pair by pair",
-                description="A line a pair that ran back to back, or had the same prompt; of more than "
-                f"{_MOST_PAIRS} pairs only some, evenly.",
-                frame=pairs,
-                x_title="side",
-                y_title="against the mean of A",
-            )
-        )
-    return tuple(found)
+def verdict_charts(record: Judgement, n: int = 0) -> tuple[Chart, ...]:
+    """Of `ab.json`; `n`: number of the experiment on its page. Charts without figures are left out."""
+    changes = Chart(
+        name=f"verdict-{n + 1}",
+        title="Change of B against A",
+        description=f"Diamonds: change with its 95% interval. {READING}",
+        frame=interval_frame(record),
+        x=Axis(title="change of B against A", unit="change"),
+        y=Axis(title="metric", scale="names"),
+        layers=intervals(record.plan.min_effect),
+    )
+    pairs = Chart(
+        name=f"pairs-{n + 1}",
+        title="Pair by pair",
+        description="One line for each pair that ran back to back, or had the same prompt; at most "
+        f"{_MAX_PAIRS} pairs, evenly spaced.",
+        frame=slope_frame(record),
+        x=Axis(title="side", scale="ordinal"),
+        y=Axis(title="against the mean of A", unit="change"),
+        layers=(Line(), Points()),
+    )
+    return drawable(changes, pairs)
 
 
 def interval_frame(record: Judgement) -> pd.DataFrame:
     """y: metric, x: change of B against A as a fraction, with its interval, the least effect and the verdict."""
     rows = [
-        {
-            "y": c.metric.name,
-            "x": c.change,
-            "low": c.low,
-            "high": c.high,
-            "least": c.least_effect,
-            "word": _word(c, record),
-        }
+        (c.metric.name, c.change, c.low, c.high, c.least_effect, _word(c, record))
         for c in record.metrics
         if c.change is not None
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=CHANGES)
 
 
 def slope_frame(record: Judgement) -> pd.DataFrame:
-    """Pairs of the gated metrics, at most _MOST_PAIRS evenly among them: y is the value against A's mean, minus one."""
+    """Pairs of the gated metrics, at most _MAX_PAIRS evenly among them: y is the value against A's mean, minus one."""
     rows = []
     for c in record.metrics:
         pairs = c.pairs
         if not c.metric.gated or len(pairs) < 2:
             continue
         mean = sum(a for a, _ in pairs) / len(pairs)
-        for n in sorted({i * len(pairs) // _MOST_PAIRS for i in range(_MOST_PAIRS)}):
-            pair = pairs[n]
+        for n in sorted({i * len(pairs) // _MAX_PAIRS for i in range(_MAX_PAIRS)}):
             name = f"{c.metric.pairs.removesuffix('s')} {n + 1}"
-            rows += [
-                {"facet": c.metric.name, "pair": name, "x": side, "y": value / mean - 1, "value": value}
-                for side, value in zip("AB", pair, strict=True)
-            ]
-    return pd.DataFrame(rows)
+            rows += [(c.metric.name, name, side, v / mean - 1, v) for side, v in zip("AB", pairs[n], strict=True)]
+    return pd.DataFrame(rows, columns=["facet", "pair", "x", "y", "value"])
 
 
 def signed_word(verdict: str) -> str:

@@ -10,8 +10,8 @@ from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RUN_SCHEMA
 from specbench.reports.cells import compact, milliseconds, number, percent, rates
+from specbench.reports.charts.pictures import wrapped
 from specbench.reports.markdown import escape_markdown, markdown_result
-from specbench.reports.plots import wrapped
 from specbench.reports.run.comparison import HEADERS, comparison_table
 from specbench.reports.run.document import markdown_report
 from specbench.reports.run.json_report import json_report

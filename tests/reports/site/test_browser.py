@@ -10,10 +10,9 @@ from site_samples import ARMS, EAGLE, HOSTILE, broken_runs, whole_sample
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.stored import read_run
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.site.acceptance_page import histogram_frame, position_frame
-from specbench.reports.site.anatomy_page import phase_frame
+from specbench.reports.experiments.crossover_chart import crossover_frame
+from specbench.reports.run.charts import histogram_frame, phase_frame, position_frame
 from specbench.reports.site.build import build_site
-from specbench.reports.site.crossover_chart import crossover_frame
 from specbench.reports.site.crossover_records import group_record
 from specbench.reports.site.distributions import length_frame
 from specbench.reports.site.find import find_runs
@@ -72,7 +71,7 @@ def plotted(page, chart, keys, value) -> dict[tuple[str, ...], float]:
 
 
 def newest_of(site, page_frame):
-    return next(run for group in by_case(site[1]) if len(page_frame(run := group.newest)))
+    return next(run for group in by_case(site[1]) if len(page_frame((run := group.newest).arms)))
 
 
 def test_crossover_plots_its_frame(opened, site):
@@ -90,20 +89,20 @@ def test_crossover_plots_its_frame(opened, site):
 def test_positions_and_histogram_plot_their_frames(opened, site):
     page = opened("acceptance.html")
     run = newest_of(site, position_frame)
-    marginal = position_frame(run)
+    marginal = position_frame(run.arms)
     found = [m for m in spoken(page, "Accepted by draft position") if "accepted" in m]
     drawn = sorted((m["series"], int(m["draft position"]), float(m["accepted"])) for m in found)
     assert [mark[:2] for mark in drawn] == sorted((row.series, row.x) for row in marginal.itertuples())
     told = sorted((row.series, row.x, row.y) for row in marginal.itertuples())
     assert [mark[2] for mark in drawn] == pytest.approx([row[2] for row in told])
     shares = plotted(page, "Drafts accepted in a verification", ("series", "accepted drafts"), "share of verifications")
-    assert shares == pytest.approx({(r.series, str(r.x)): r.y for r in histogram_frame(run).itertuples()})
+    assert shares == pytest.approx({(r.series, str(r.x)): r.y for r in histogram_frame(run.arms).itertuples()})
 
 
 def test_phases_plot_their_frame(opened, site):
     run = newest_of(site, phase_frame)
     found = plotted(opened("anatomy.html"), "Phases of a decode round", ("strategy", "part"), "ms in a decode round")
-    assert found == pytest.approx({(r.y, r.part): r.value for r in phase_frame(run).itertuples()})
+    assert found == pytest.approx({(r.y, r.part): r.x for r in phase_frame(run.arms).itertuples()})
 
 
 def test_the_verdict_plots_its_frame(opened, site):

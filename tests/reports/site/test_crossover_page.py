@@ -12,14 +12,14 @@ from sweep_samples import LOADS, stored_sweep
 
 from specbench.harness.judge import crossover_record as derived
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.reports.charts.chart import Styles
+from specbench.reports.charts.pictures import figure
+from specbench.reports.experiments.crossover_chart import crossover_frame
 from specbench.reports.site.build import build_site
-from specbench.reports.site.crossover_chart import crossover_frame
 from specbench.reports.site.crossover_page import crossover_page
 from specbench.reports.site.crossover_records import group_record, stored_sweeps
 from specbench.reports.site.find import find_runs
 from specbench.reports.site.groups import by_load
-from specbench.reports.site.pictures import figure
-from specbench.reports.site.plots import Styles
 from specbench.reports.site.runs import read_site_runs
 
 NAME = f"{EAGLE} (synthetic)"

@@ -11,16 +11,16 @@ from profile_samples import eagle_profile
 from site_samples import ARMS, EAGLE, add_trace, copied, experiment_run, finished_run
 
 from specbench.harness.judge.history.accepted import Accepted
-from specbench.reports.site.acceptance_page import histogram_frame, position_frame
-from specbench.reports.site.anatomy_page import phase_frame, trace_frame
+from specbench.reports.charts.chart import LINES, Axis, Chart, Styles, phase_styles
+from specbench.reports.charts.data_table import data_table
+from specbench.reports.charts.vega import specification
+from specbench.reports.run.charts import histogram_frame, phase_frame, position_frame
+from specbench.reports.site.anatomy_page import trace_frame
 from specbench.reports.site.changes import changes_table
 from specbench.reports.site.compare_page import matrix_table
 from specbench.reports.site.groups import by_case, by_load
 from specbench.reports.site.history_series import history_frame, num_searched_commits, points, stories
-from specbench.reports.site.plot_table import plot_table
-from specbench.reports.site.plots import Lines, Styles, phase_styles
 from specbench.reports.site.runs import read_site_runs
-from specbench.reports.site.vega import specification
 from specbench.reports.site.verdict_charts import interval_frame, slope_frame
 
 
@@ -43,7 +43,7 @@ def test_the_matrix_says_factors_by_load(sweep):
 
 
 def test_acceptance_frames(sweep):
-    positions, histogram = position_frame(sweep[0]), histogram_frame(sweep[0])
+    positions, histogram = position_frame(sweep[0].arms), histogram_frame(sweep[0].arms)
     eagle = next(arm for arm in sweep[0].arms if arm.label == EAGLE)
     solid = positions[(positions["series"] == EAGLE) & ~positions["dashed"]]
     assert list(solid["y"]) == list(eagle.acceptance.marginal) and list(solid["x"]) == [1, 2, 3, 4]
@@ -52,10 +52,10 @@ def test_acceptance_frames(sweep):
 
 def test_phases_and_traces(sweep):
     traced = next(run for run in sweep if run.profiles)
-    frame = phase_frame(traced)
-    of_eagle = frame[frame["y"] == EAGLE].set_index("part")["value"]
+    frame = phase_frame(traced.arms)
+    of_eagle = frame[frame["y"] == EAGLE].set_index("part")["x"]
     assert of_eagle.to_dict() == pytest.approx({"gap": 1.0, "verify": 6.7875, "draft_first": 2.2625}, rel=0.01)
-    trace = trace_frame(traced).set_index("part")["value"]
+    trace = trace_frame(traced).set_index("part")["x"]
     assert trace["GPU idle"] == eagle_profile().idle.total_ns / 1e3 and trace["verify"] == 512.0
     styles = phase_styles(trace.index)
     assert styles["GPU idle"].colour == "host" and len({styles[f"draft step {n}"].colour for n in range(4)}) == 4
@@ -65,7 +65,7 @@ def test_verdict_frames(tmp_path):
     (run,), _ = read_site_runs([experiment_run(tmp_path, change=0.03)])
     intervals, slopes = interval_frame(run.ab).set_index("y"), slope_frame(run.ab)
     assert intervals.loc["step time", "x"] == pytest.approx(0.03, abs=0.003)
-    assert intervals.loc["step time", "word"] == "▼ regressed" and intervals.loc["TPS", "word"] == "exploratory"
+    assert intervals.loc["step time", "verdict"] == "▼ regressed" and intervals.loc["TPS", "verdict"] == "exploratory"
     step = slopes[slopes["facet"] == "step time"]
     assert len(step) == 20 and step[step["x"] == "A"]["y"].mean() == pytest.approx(0, abs=1e-12)
     assert {arm.label for arm in run.arms} == {"A: eagle:k=2", "B: eagle:k=4"}
@@ -146,15 +146,15 @@ def test_styles_differ_in_more_than_colour_and_stay_the_same():
 
 def test_missing_ends_are_neither_drawn_nor_written_as_numbers():
     frame = pd.DataFrame([{"series": "a", "x": 1, "y": 1.5, "low": math.nan, "high": math.nan}])
-    plot = Lines(
+    chart = Chart(
         name="p",
         title="t",
         description="d",
         frame=frame,
-        x_title="x",
-        y_title="y",
+        x=Axis(title="x", scale="log2"),
+        y=Axis(title="y"),
+        layers=LINES,
         styles=Styles().of(["a"]),
-        scale="log2",
     )
-    json.dumps(specification(plot), allow_nan=False)
-    assert plot_table(plot).rows == (("a", "1", "1.5", "-", "-"),)
+    json.dumps(specification(chart), allow_nan=False)
+    assert data_table(chart).rows == (("a", "1", "1.5", "-", "-"),)

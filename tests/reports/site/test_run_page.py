@@ -16,11 +16,11 @@ from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.reports.charts.chart import Styles
 from specbench.reports.site.build import build_site
 from specbench.reports.site.changes import difference_table
 from specbench.reports.site.distributions import distribution_charts, length_frame, tpot_frame
 from specbench.reports.site.experiment_blocks import blocks_table
-from specbench.reports.site.plots import Styles
 from specbench.reports.site.raw_files import files_table
 from specbench.reports.site.run_page import run_page
 from specbench.reports.site.runs import read_site_runs
@@ -57,7 +57,7 @@ def test_blocks_say_their_order_their_figures_and_why_one_is_rejected(tmp_path):
 
 def test_an_invalid_experiment_has_no_verdict_in_its_chart(tmp_path):
     run = read(experiment_run(tmp_path, change=0.03, reasons=REASONS, failed=[("B", 7)]))
-    assert run.ab.verdict == "invalid" and set(interval_frame(run.ab)["word"]) == {"invalid"}
+    assert run.ab.verdict == "invalid" and set(interval_frame(run.ab)["verdict"]) == {"invalid"}
     assert "is no verdict" in caution(run.ab)[0]
     assert caution(read(experiment_run(tmp_path, change=0.03)).ab) == ()
 

@@ -98,7 +98,7 @@ def test_the_table_is_that_of_the_command(first, tmp_path):
     assert {row[0] for row in table.rows} == set(ARMS)
     assert section.commands[0].text == f"specbench compare {runs[1].path} {runs[0].path}"
     frame = change_frame(compared)
-    drawn = {row.y: (row.x, row.word) for row in frame.itertuples()}
+    drawn = {row.y: (row.x, row.verdict) for row in frame.itertuples()}
     eagle = next(row for row in compared.rows if row.arm == EAGLE and row.baseline).comparisons["step_ms"]
     assert drawn[f"{EAGLE}: step time"][0] == eagle.change and eagle.verdict in drawn[f"{EAGLE}: step time"][1]
     assert not any("TTFT" in name or "TPS" in name for name in drawn)

@@ -1,0 +1,224 @@
+"""Charts as PNG and PDF, drawn by matplotlib without a display: for papers, comments and reports in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, singledispatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from specbench.reports.cells import number
+
+from .chart import Band, Bars, Chart, Ends, Events, Layer, Line, Points, Rule, Ticks, Words
+
+_STYLE_SHEETS = ("templates/page.css", "site/templates/site.css")
+_MARKERS = {"circle": "o", "square": "s", "triangle-up": "^", "diamond": "D", "cross": "P", "triangle-down": "v"}
+_WIDTH_INCHES, _HEIGHT_INCHES, _DPI = 8.5, 4.8, 150
+_AXIS_CHARACTERS, _LEGEND_CHARACTERS, _TEXT_CHARACTERS = 36, 80, 130
+_INK, _QUIET, _BAND = "#1a1c20", "#545962", "#c9cdd4"
+
+
+def write_pictures(charts: Iterable[tuple[str, Chart]], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
+    """`<stem>.<format>` of each (stem, chart); the files written. A chart without rows is not drawn, and a picture that
+    an earlier state left in its place is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for stem, chart in charts:
+        paths = [folder / f"{stem}.{name}" for name in formats]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        if len(chart.frame):
+            drawn = figure(chart)
+            for path in paths:
+                drawn.savefig(path, dpi=_DPI)
+            written += paths
+    return written
+
+
+def figure(chart: Chart) -> Figure:
+    """The matplotlib figure; colours are those of the pages in light mode."""
+    facets = list(dict.fromkeys(chart.frame["facet"])) if "facet" in chart.frame else [""]
+    lines = sum(wrapped(name, _AXIS_CHARACTERS).count("\n") + 1 for name in chart.names)
+    height = 1.9 + max(0.55 * len(chart.names), 0.22 * lines) if chart.names else _HEIGHT_INCHES
+    drawn = Figure(figsize=(max(_WIDTH_INCHES, 2.8 * len(facets)), height), layout="constrained")
+    drawn.suptitle(f"{_literal(chart.title)}\n{wrapped(chart.description, _TEXT_CHARACTERS)}", fontsize="small")
+    for n, facet in enumerate(facets):
+        axes = drawn.add_subplot(1, len(facets), n + 1)
+        frame = chart.frame[chart.frame["facet"] == facet] if facet else chart.frame
+        if chart.names:
+            frame = frame.assign(y=frame["y"].map(chart.names.index))
+        for layer in chart.shown():
+            _draw(layer, chart, axes, frame)
+        _finish(chart, axes)
+        axes.set_title(facet, fontsize="small")
+        axes.set_ylabel("" if n else axes.get_ylabel())
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:
+        columns = max(1, min(len(labels), int(90 / (6 + max(map(len, labels))))))
+        drawn.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
+    return drawn
+
+
+def wrapped(label: str, width: int) -> str:
+    """The whole label, broken after commas and blanks into lines of at most `width`, never read as mathematics.
+
+    Nothing is cut off: labels often differ only at their ends.
+    """
+    words = re.split(r"(?<=[, ])", label)
+    pieces = [word[i : i + width] for word in words for i in range(0, len(word), width)]
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return _literal("\n".join(line.strip() for line in lines))
+
+
+@singledispatch
+def _draw(layer: Layer, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    raise TypeError(f"no drawing for {type(layer).__name__}")
+
+
+@_draw.register
+def _rule(layer: Rule, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    axes.axhline(layer.value, color=_QUIET, lw=1.2)
+
+
+@_draw.register
+def _band(layer: Band, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    axes.axvspan(-layer.margin, layer.margin, color=_BAND, alpha=0.6, lw=0)
+    axes.axvline(0, color=_INK, lw=1)
+
+
+@_draw.register
+def _events(layer: Events, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    for at, text in layer.events:
+        axes.axvline(at, color=_QUIET, lw=1, ls="--")
+        axes.annotate(
+            _literal(text),
+            (at, 1),
+            (3, -10),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            fontsize=8,
+        )
+
+
+@_draw.register
+def _line(layer: Line, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    way = "steps-post" if layer.is_step else "default"
+    if not chart.styles:
+        for _, own in frame.groupby("pair", sort=False):
+            axes.plot(own["x"], own["y"], color=_INK, alpha=0.6, lw=1)
+        return
+    for (name, is_dashed), own in _by_series(frame):
+        dash = chart.strokes()[name, is_dashed]
+        has_solid = is_dashed and (name, False) in chart.strokes()
+        look: dict[str, Any] = {
+            "ls": (0, () if dash == (1, 0) else dash),
+            "marker": _MARKERS[chart.styles[name].shape],
+            "ms": 5,
+        }
+        label = None if has_solid else wrapped(name, _LEGEND_CHARACTERS)
+        own = own.sort_values("x")
+        axes.plot(own["x"], own["y"], ds=way, color=_colour(chart, name), label=label, **look)
+
+
+@_draw.register
+def _points(layer: Points, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    """Of series, lines have drawn them already, so that the legend shows both."""
+    if not chart.styles:
+        axes.plot(frame["x"], frame["y"], "D" if chart.names else "o", color=_INK, ms=6 if chart.names else 3)
+
+
+@_draw.register
+def _bars(layer: Bars, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    left, width = np.zeros(len(chart.names)), 0.8 / len(chart.styles)
+    for n, name in enumerate(chart.styles):
+        look: dict[str, Any] = {"color": _colour(chart, name), "label": wrapped(name, _LEGEND_CHARACTERS)}
+        if chart.names:
+            own = frame[frame["part"] == name].set_index("y")["x"].reindex(range(len(left))).fillna(0.0).to_numpy()
+            axes.barh(range(len(left)), own, left=left, edgecolor="white", height=0.62, **look)
+            left += own
+        else:
+            own = frame[frame["series"] == name]
+            offset = (n - (len(chart.styles) - 1) / 2) * width
+            axes.bar(own["x"] + offset, own["y"], width, edgecolor="black", lw=0.4, **look)
+
+
+@_draw.register
+def _ends(layer: Ends, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    for row in frame.dropna(subset=["low", "high"]).itertuples():
+        if chart.names:
+            axes.plot([row.low, row.high], [row.y, row.y], "|-", color=_INK, lw=1.5)
+        else:
+            axes.vlines(row.x, row.low, row.high, color=_colour(chart, row.series), lw=1.2)
+
+
+@_draw.register
+def _ticks(layer: Ticks, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    axes.plot(frame["least"], frame["y"], "|", color=palette()["s1"], ms=12, mew=2)
+
+
+@_draw.register
+def _words(layer: Words, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    place, align = ((6, 0), "left") if layer.right_of else ((0, 8), "center")
+    for row in frame.dropna(subset=[layer.column]).to_dict("records"):
+        word, at = row[layer.column], (row[layer.right_of or "x"], row["y"])
+        text = _literal(word) if isinstance(word, str) else number(word)
+        up = "center" if layer.right_of else "bottom"
+        axes.annotate(text, at, place, textcoords="offset points", ha=align, va=up, fontsize=8)
+
+
+def _finish(chart: Chart, axes: Axes) -> None:
+    """Axes with their labels and ticks, and the grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="both", alpha=0.25)
+    axes.set_axisbelow(True)
+    for axis, line in ((chart.x, axes.xaxis), (chart.y, axes.yaxis)):
+        line.set_label_text("" if axis.scale == "names" else _literal(axis.title))
+        if axis.unit != "number":
+            line.set_major_formatter(PercentFormatter(1.0, decimals=1 if axis.unit == "change" else None))
+    if chart.x.scale == "log2":
+        axes.set_xscale("log", base=2)
+        axes.minorticks_off()
+    if chart.x.scale in ("log2", "ordinal"):
+        axes.set_xticks(sorted(set(chart.frame["x"])), [str(x) for x in sorted(set(chart.frame["x"]))])
+    if chart.x.scale == "whole":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlim=chart.x.range, ylim=chart.y.range)
+    if chart.names:
+        axes.set_yticks(range(len(chart.names)), [wrapped(name, _AXIS_CHARACTERS) for name in chart.names])
+        axes.set_ylim(len(chart.names) - 0.5, -0.6)  # the first on top
+
+
+def _by_series(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, bool], pd.DataFrame]]:
+    """((series, whether dashed), its rows), in the order of the frame."""
+    keys = [frame["series"], frame["dashed"] if "dashed" in frame else pd.Series(False, index=frame.index)]
+    for (name, is_dashed), own in frame.groupby(keys, sort=False):
+        yield (str(name), bool(is_dashed)), own
+
+
+def _literal(text: str) -> str:
+    return text.replace("$", r"\$")
+
+
+def _colour(chart: Chart, name: str) -> str:
+    return palette()[chart.styles[name].colour]
+
+
+@cache
+def palette() -> dict[str, str]:
+    """Colours in light mode by their names in the style sheets, where they come first."""
+    texts = [(Path(__file__).parents[1] / name).read_text(encoding="utf-8") for name in _STYLE_SHEETS]
+    found: dict[str, str] = {}
+    for name, colour in re.findall(r"--([\w-]+): (#[0-9a-f]{6});", "".join(texts)):
+        found.setdefault(name, colour)
+    return found

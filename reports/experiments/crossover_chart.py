@@ -1,0 +1,60 @@
+"""A crossover as a chart: measured speed-up by load with its interval, and the ideal of the roofline, dashed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from specbench.reports.charts.chart import LINES, Axis, Chart, Rule, Styles
+from specbench.reports.experiments.crossover_table import FIGURE_NAMES, display_names
+
+IDEAL = ", ideal"
+_COLUMNS = ["series", "x", "y", "low", "high", "dashed", "note"]
+
+
+def crossover_frame(
+    record: Mapping[str, Any], figure: str = "tpot", names: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """series, x: concurrency, y: speed-up with its interval; rows of the ideal are dashed and named so."""
+    names = names or display_names(record)
+    other = "tps" if figure == "tpot" else "tpot"
+    rows: list[tuple[Any, ...]] = []
+    for arm in sorted(record["arms"], key=lambda arm: names[arm["label"]]):
+        name, cells = names[arm["label"]], [cell for cell in arm["points"] if cell[figure]]
+        for cell in cells:
+            ratio, beside = cell[figure], cell[other]
+            note = "measured" + (f"; {FIGURE_NAMES[other]} {beside['ratio']:.2f}x" if beside else "")
+            rows.append((name, cell["load"], ratio["ratio"], ratio["low"], ratio["high"], False, note))
+        ideals = {cell["load"]: (cell["ideal"] or {}).get("ideal_speedup") for cell in cells}
+        note = "ideal: what the machine's limits allow"
+        rows += [
+            (name + IDEAL, load, ideal, math.nan, math.nan, True, note)
+            for load, ideal in ideals.items()
+            if ideal is not None
+        ]
+    frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"low": float, "high": float, "dashed": bool})
+    return frame if frame["dashed"].any() else frame.drop(columns="dashed")
+
+
+def crossover_chart(
+    record: Mapping[str, Any], styles: Styles, name: str, figure: str = "tpot", names: Mapping[str, str] | None = None
+) -> Chart:
+    """The chart of one figure; the ideal has the colour and shape of its arm."""
+    frame = crossover_frame(record, figure, names)
+    ideal = " Dashed: the ideal of decode rounds, by the machine's limits (roofline)." if "dashed" in frame else ""
+    series = dict.fromkeys(frame["series"])
+    looks = styles.of(one for one in series if not one.endswith(IDEAL))
+    word = FIGURE_NAMES[figure]
+    return Chart(
+        name=name,
+        title=f"Speed-up of {word} against no-spec by requests at once",
+        description=f"Above the line at 1 speculation pays. Bars: 95% interval over blocks and prompts.{ideal}",
+        frame=frame,
+        x=Axis(title="requests at once", scale="log2"),
+        y=Axis(title=f"speed-up of {word}"),
+        layers=(Rule(1.0), *LINES),
+        styles={one: looks[one.removesuffix(IDEAL)] for one in series},
+    )

@@ -1,0 +1,150 @@
+"""The charts of a run's arms: speed, acceptance by position, accepted drafts, the phases of a decode round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from specbench.harness.store.results import ArmSummary
+from specbench.reports.cells import row_name
+from specbench.reports.charts.chart import LINES, Axis, Bars, Chart, Ends, Style, Styles, Words, phase_styles
+
+GAP = "gap"
+_BASELINE, _OTHERS = "baseline", "against the baseline"
+_ROOM = 1.3  # of the longest bar: the text beside it needs some
+
+
+def run_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[Chart, ...]:
+    """All of them, the `n`-th of their page; those that the arms have no figures for have no rows."""
+    return (tps_chart(arms), *acceptance_charts(arms, styles, n), phase_chart(arms, n))
+
+
+def tps_chart(arms: Sequence[ArmSummary]) -> Chart:
+    """Medians of TPS with the extremes over repeats, and the factor against the baseline beside them."""
+    measured = [arm for arm in arms if arm.num_repeats]
+    frame = pd.DataFrame([_tps_row(arm) for arm in measured], columns=["y", "part", "x", "low", "high", "TPS (x)"])
+    repeats = " or ".join(map(str, sorted({arm.num_repeats for arm in measured})))
+    return Chart(
+        name="tokens-per-second",
+        title="Output tokens per second",
+        description="Medians over the repeats, with the lowest and the highest; in brackets the factor against the "
+        "baseline of the run.",
+        frame=frame,
+        x=Axis(title=f"output tokens per second (median, min to max, n={repeats})", range=_from_zero(frame, "high")),
+        y=Axis(title="strategy", scale="names"),
+        layers=(Bars(), Ends(), Words("TPS (x)", right_of="high")),
+        styles={_BASELINE: Style(colour="host"), _OTHERS: Style(colour="s0")},
+    )
+
+
+def _tps_row(arm: ArmSummary) -> dict[str, object]:
+    tps, ratio = arm.spreads["tps"], arm.speedup.tps_ratio if arm.speedup else None
+    text = f"{tps.median:,.0f}" + (f" ({ratio:.2f}x)" if ratio else "")
+    part = _OTHERS if arm.speedup else _BASELINE
+    return {"y": row_name(arm), "part": part, "x": tps.median, "low": tps.min, "high": tps.max, "TPS (x)": text}
+
+
+def acceptance_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[Chart, Chart]:
+    """Rates by position, and how many drafts a verification accepted."""
+    positions, histogram = position_frame(arms), histogram_frame(arms)
+    looks = styles.of(positions["series"])
+    names = {_with_length(arm): row_name(arm) for arm in arms}
+    return (
+        Chart(
+            name=f"positions-{n + 1}",
+            title="Accepted by draft position",
+            description="Solid: with all drafts before it. Dashed: given that all before it were accepted.",
+            frame=positions,
+            x=Axis(title="draft position", scale="ordinal"),
+            y=Axis(title="accepted", unit="share", range=(0, 1.02)),
+            layers=LINES,
+            styles=looks,
+        ),
+        Chart(
+            name=f"histogram-{n + 1}",
+            title="Drafts accepted in a verification",
+            description="Share of the verifications that accepted 0, 1, ... drafts. AL: tokens per verification, the "
+            "bonus token included.",
+            frame=histogram,
+            x=Axis(title="accepted drafts", scale="ordinal"),
+            y=Axis(title="share of verifications", unit="share"),
+            layers=(Bars(),),
+            styles={name: looks[names[name]] for name in dict.fromkeys(histogram["series"])},
+        ),
+    )
+
+
+def position_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
+    """series, x: draft position from 1, y: rate; dashed: given that all before it were accepted."""
+    rows = [
+        {"series": row_name(arm), "x": i, "y": rate, "dashed": is_dashed}
+        for arm in arms
+        if arm.acceptance
+        for is_dashed, rates in ((False, arm.acceptance.marginal), (True, arm.acceptance.conditional))
+        for i, rate in enumerate(rates, start=1)
+        if rate is not None
+    ]
+    return pd.DataFrame(rows, columns=["series", "x", "y", "dashed"])
+
+
+def histogram_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
+    """series: the arm with its acceptance length, x: drafts accepted in a verification, y: share of them."""
+    rows = [
+        {"series": _with_length(arm), "x": j, "y": count / sum(arm.acceptance.accepted_histogram)}
+        for arm in arms
+        if arm.acceptance and any(arm.acceptance.accepted_histogram)
+        for j, count in enumerate(arm.acceptance.accepted_histogram)
+    ]
+    return pd.DataFrame(rows, columns=["series", "x", "y"])
+
+
+def phase_chart(arms: Sequence[ArmSummary], n: int = 0) -> Chart:
+    """Medians of the phases, stacked."""
+    return stack_chart(
+        phase_frame(arms),
+        name=f"phases-{n + 1}",
+        title="Phases of a decode round",
+        description="Medians of each phase by the engine's clock. An instrumented capture gives shares, not speed.",
+        x_title="ms in a decode round",
+    )
+
+
+def stack_chart(frame: pd.DataFrame, *, name: str, title: str, description: str, x_title: str) -> Chart:
+    """Bars of the parts of a round with their sum beside them. `frame`: y, part, x."""
+    total = frame.groupby("y")["x"].transform("sum").where(~frame["y"].duplicated(keep="last"))
+    frame = frame.assign(total=total)
+    return Chart(
+        name=name,
+        title=title,
+        description=description,
+        frame=frame,
+        x=Axis(title=x_title, range=_from_zero(frame, "total")),
+        y=Axis(title="strategy", scale="names"),
+        layers=(Bars(), Words("total", right_of="total")),
+        styles=phase_styles(frame["part"]),
+    )
+
+
+def phase_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
+    """y: the arm, part: a phase, the host's gap first, x: its median in ms of a decode round."""
+    rows = []
+    for arm in arms:
+        plain, gap_ms = arm.group("phases_ms.plain"), arm.median("gap_ms.p50")
+        phases = plain or arm.group("phases_ms.instrumented")
+        if phases and gap_ms is not None:
+            phases = {GAP: gap_ms, **phases}
+        name = row_name(arm) + ("" if plain else " (instrumented)")
+        rows += [{"y": name, "part": part, "x": value} for part, value in phases.items()]
+    return pd.DataFrame(rows, columns=["y", "part", "x"])
+
+
+def _with_length(arm: ArmSummary) -> str:
+    length = arm.acceptance.acceptance_length if arm.acceptance else None
+    return row_name(arm) + ("" if length is None else f", AL {length:.2f}")
+
+
+def _from_zero(frame: pd.DataFrame, column: str) -> tuple[float, float]:
+    longest = frame[column].max()
+    return 0.0, _ROOM * (1.0 if math.isnan(longest) else float(longest))
