@@ -1,4 +1,4 @@
-"""A trace of anybody's, analysed; with a folder to keep it in, a copy without names and the process environment."""
+"""Analyses a trace made by any engine; can keep a copy of it without names and the process environment."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specbench.harness.profiling.nsys_trace import export_report
 from specbench.harness.profiling.record import Profile, write_profile
 from specbench.harness.profiling.redact import redact
 from specbench.harness.profiling.rules import PhaseRules
+from specbench.harness.profiling.trace_db import KINETO, trace_kind
 
 
 def analyse(trace: Path, rules: Path | None, nodes: Path | None) -> Profile:
@@ -45,16 +46,10 @@ def keep(
 
 def _redacted(trace: Path, directory: Path) -> Path:
     """The copy that is kept, named for what it holds; of an nsys report its export, which can be redacted."""
-    with trace.open("rb") as stream:
-        head = stream.read(256)
-    if head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"["):
-        copy = directory / ("trace.json.gz" if head.startswith(b"\x1f\x8b") else "trace.json")
-        redact(trace, copy)
-        return copy
-    copy = directory / "trace.sqlite"
-    if head.startswith(b"SQLite format 3\0"):
-        redact(trace, copy)
-        return copy
+    kind = trace_kind(trace)
     with tempfile.TemporaryDirectory() as folder:
-        redact(export_report(trace, Path(folder)), copy)
+        original = trace if kind else export_report(trace, Path(folder))
+        json_name = "trace.json.gz" if trace.suffix == ".gz" else "trace.json"
+        copy = directory / (json_name if kind == KINETO else "trace.sqlite")
+        redact(original, copy)
     return copy

@@ -25,7 +25,7 @@ from .rounds import Rounds, choose_rounds, unplaced
 from .rules import Matcher, PhaseRules
 from .spans import Span, matched
 from .timeline import timeline
-from .trace_db import GRAPH, MAGIC, ProcessTrace, Trace, TraceFile
+from .trace_db import GRAPH, KINETO, NSYS, ProcessTrace, Trace, TraceFile, trace_kind
 from .waits import find_waits, sync_figures, syncs_per_round
 
 GOOD_SHARE, REFUSED_SHARE = 0.95, 0.5  # of the busy time, attributed to a phase
@@ -50,21 +50,20 @@ def analyse_trace(
 def open_trace(path: Path) -> Iterator[Trace]:
     """The trace in a file, whose kind its content says; only nsys reports go by their name, having no known mark."""
     if not path.is_file():
-        raise ValueError(f"trace: {path} is no file")
+        raise ValueError(f"trace: {path} is not a file")
     given = TraceFile(name=path.name, sha256=sha256_file(path), num_bytes=path.stat().st_size)
-    with path.open("rb") as stream:
-        head = stream.read(256)
+    kind = trace_kind(path)
     with tempfile.TemporaryDirectory() as folder:
-        if head.startswith(MAGIC):
+        if kind == NSYS:
             trace = open_nsys(path, given)
-        elif head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"["):
+        elif kind == KINETO:
             trace = open_kineto(path, given)
-        elif path.suffix in _REPORTS and head:
+        elif path.suffix in _REPORTS and given.num_bytes:
             trace = open_nsys(export_report(path, Path(folder)), given)
         else:
             raise ValueError(
-                f"trace: {path.name} is {'empty' if not head else 'neither sqlite nor JSON'}; allowed: an nsys report "
-                "(.nsys-rep) or its sqlite export, or a torch profiler trace (.json, .json.gz)"
+                f"trace: {path.name} is {'neither sqlite nor JSON' if given.num_bytes else 'empty'}; allowed: an nsys "
+                "report (.nsys-rep) or its sqlite export, or a torch profiler trace (.json, .json.gz)"
             )
         with closing(trace.connection):
             yield trace

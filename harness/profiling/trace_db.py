@@ -19,7 +19,7 @@ import pandas as pd
 
 from .record import Source
 
-MAGIC = b"SQLite format 3\x00"
+NSYS, KINETO = "nsys", "kineto"  # kinds of trace
 
 KERNEL, MEMCPY, GRAPH = "kernel", "memcpy", "graph"  # graph: a replay that was not traced by node
 
@@ -131,6 +131,15 @@ class ProcessTrace:
                 outer.append(ApiCall(row, re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name), t0, t1))
                 end = t1
         return outer
+
+
+def trace_kind(path: Path) -> str | None:
+    """By the file's first bytes: NSYS (sqlite) or KINETO (JSON, plain or gzipped); None for anything else."""
+    with path.open("rb") as stream:
+        head = stream.read(256)
+    if head.startswith(b"SQLite format 3\x00"):
+        return NSYS
+    return KINETO if head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"[") else None
 
 
 def open_tables(path: Path | None) -> sqlite3.Connection:

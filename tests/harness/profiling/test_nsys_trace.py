@@ -158,7 +158,7 @@ def test_wrong_kinds_of_file(tmp_path):
     empty = tmp_path / "empty.sqlite"
     empty.touch()
     assert "is empty" in refused(empty)
-    assert "is no file" in refused(tmp_path / "nowhere.sqlite")
+    assert "is not a file" in refused(tmp_path / "nowhere.sqlite")
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.97])
