@@ -11,10 +11,8 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.profiling.profile_run import (
     FOLDER,
     ArmProfile,
-    Settings,
+    Tracing,
     arm_folder,
-    check_tool,
-    pick_nsys,
     printed_command,
     profile_arm,
 )
@@ -36,25 +34,6 @@ from .run import by_batch_size
 from .session import Destination, Session, check_writable, exit_code
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tracing:
-    """tool: nsys, torch or auto. twin: the same rounds are also run without a profiler."""
-
-    tool: str
-    num_rounds: int
-    rules: PhaseRules
-    twin: bool
-
-    def settings(self, config: RunConfig, folder: Path) -> Settings:
-        """ValueError for what cannot be traced on this machine or written to `folder`, before anything is."""
-        device = pick_device(config.device).type
-        nsys = pick_nsys(self.tool, device)
-        for arm in config.arms:
-            arm_check(config)(arm)
-        check_writable(folder)
-        return Settings(num_rounds=self.num_rounds, nsys=nsys, rules=self.rules, twin=self.twin)
-
-
 @dataclass(frozen=True, slots=True)
 class Profiled:
     """The arms of a directory that were profiled, by label."""
@@ -71,8 +50,7 @@ class Profiled:
 def profiles(options: ProfileOptions, argv: Sequence[str], progress: Progress) -> Iterator[Profiled]:
     """Profiles every arm at every batch size, a directory each, as it is closed; ends with one that was interrupted."""
     plan = plan_run(options, arm_check(options))
-    rules = PhaseRules.shipped().with_file(options.rules)
-    tracing = Tracing(tool=options.tool, num_rounds=options.rounds, rules=rules, twin=not options.no_twin)
+    tracing = _tracing(options)
     purpose = Purpose(recipe=plan.recipe, ablation=plan.ablation, acceptance=plan.acceptance)
     for config, label in by_batch_size(plan, options.label):
         to = Destination(options.output_dir, label, tuple(argv))
@@ -89,9 +67,7 @@ def commands(options: ProfileOptions) -> Iterator[str]:
     needs, the machine that runs it knows.
     """
     plan = plan_run(options, arm_check(options))
-    PhaseRules.shipped().with_file(options.rules)
-    check_tool(options.tool)
-    Settings(num_rounds=options.rounds, nsys=None, rules=PhaseRules.shipped(), twin=False)  # refuses what a run would
+    _tracing(options)  # refuses what a run would
     for arm in plan.config.arms:
         strategy_class(arm.strategy).of(arm.options)
     chosen = "torch" if options.tool == "torch" else "nsys"
@@ -102,9 +78,17 @@ def commands(options: ProfileOptions) -> Iterator[str]:
             yield f"mkdir -p {shlex.quote(str(folder))} && {shlex.join(words)}"
 
 
+def _tracing(options: ProfileOptions) -> Tracing:
+    rules = PhaseRules.shipped().with_file(options.rules)
+    return Tracing(tool=options.tool, num_rounds=options.rounds, rules=rules, twin=not options.no_twin)
+
+
 def profile(config: RunConfig, tracing: Tracing, purpose: Purpose, to: Destination, progress: Progress) -> Profiled:
     """Profiles every arm; one that fails is recorded, and the others go on. ValueError for bad input."""
-    settings = tracing.settings(config, to.folder)
+    nsys = tracing.nsys(pick_device(config.device).type)
+    for arm in config.arms:
+        arm_check(config)(arm)
+    check_writable(to.folder)
     found: dict[str, ArmProfile] = {}
 
     def close(directory: RunDirectory, status: str | None) -> None:
@@ -117,7 +101,7 @@ def profile(config: RunConfig, tracing: Tracing, purpose: Purpose, to: Destinati
         begun = _begun(config, tracing, purpose, to.argv)
         directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         for arm in config.arms:
-            profiled = _try_arm(directory, replace(config, arms=(arm,)), settings, progress)
+            profiled = _try_arm(directory, replace(config, arms=(arm,)), tracing, nsys, progress)
             if profiled is not None:
                 found[arm.label] = profiled
     return Profiled(directory, found)
@@ -134,11 +118,13 @@ def _begun(config: RunConfig, tracing: Tracing, purpose: Purpose, argv: Sequence
     )
 
 
-def _try_arm(directory: RunDirectory, config: RunConfig, settings: Settings, progress: Progress) -> ArmProfile | None:
+def _try_arm(
+    directory: RunDirectory, config: RunConfig, tracing: Tracing, nsys: str | None, progress: Progress
+) -> ArmProfile | None:
     """None where it failed: the arm's entry of run.json and its log say why. ValueError is the user's."""
     (arm,) = config.arms
     try:
-        found = profile_arm(config, settings, directory.path / FOLDER / arm_folder(arm.label), progress.say)
+        found = profile_arm(config, tracing, nsys, directory.path / FOLDER / arm_folder(arm.label), progress.say)
     except (RuntimeError, ValueError) as error:
         directory.put_arm(replace(directory.record.arm(arm.label), status="failed", error=str(error)))
         if isinstance(error, ValueError):

@@ -33,17 +33,48 @@ _REPORTS = (".nsys-rep", ".qdrep")
 
 
 def analyse_trace(
-    path: Path, *, rules: PhaseRules, node_maps: Sequence[NodeMap] = (), subject: Subject | None = None
+    path: Path,
+    *,
+    rules: PhaseRules,
+    node_maps: Sequence[NodeMap] = (),
+    subject: Subject | None = None,
+    notes: Sequence[str] = (),
 ) -> Profile:
-    """All figures of a trace, which is only read. `node_maps`: counts of captured graphs (node_map.py).
+    """All figures of a trace, which is only read. `node_maps`: counts of captured graphs (node_map.py). `notes`: what
+    the engine says about its rounds.
 
     ValueError says what is wrong with the file, or missing in it, and what to do.
     """
     with open_trace(path) as trace:
         matcher = rules.matcher()
-        process, spans, notes = _process(trace, matcher)
-        attribution = attribute(process, spans, node_maps, subject)
-        return _profile(trace, process, attribution, matcher, subject, [*trace.notes, *notes])
+        process, spans, about_processes = _process(trace, matcher)
+        a = attribute(process, spans, node_maps, subject)
+        calls = process.calls(a.call_tid)
+        rounds = choose_rounds(a, calls, process.file)
+    quality = _quality(a, rounds, [*trace.notes, *about_processes, *a.notes, *rounds.notes, *_more_notes(a)], notes)
+    refusal = None
+    if quality.verdict == "refused":
+        refusal = f"only {quality.attributed_share:.1%} of the GPU's busy time could be attributed to a phase"
+    waits = find_waits(a, calls)
+    syncs = sync_figures(waits, rounds)
+    idle, busy_share = idle_figures(a, rounds)
+    bars, number = timeline(a, rounds, waits)
+    return Profile(
+        source=trace.source,
+        subject=subject,
+        round_ns=rounds.length_ns(),
+        gpu_busy_ns=int(rounds.ops["own_ns"].sum()) / rounds.num,
+        gpu_busy_share=busy_share,
+        phases=() if refusal else phase_figures(a, rounds),
+        graph=graph_certificate(a, rounds, subject, refusal),
+        syncs=syncs,
+        syncs_per_round=syncs_per_round(syncs),
+        idle=idle,
+        kernels=kernel_figures(rounds, matcher),
+        timeline=bars,
+        timeline_round=number,
+        quality=quality,
+    )
 
 
 @contextmanager
@@ -102,38 +133,7 @@ def _refuse(trace: Trace, matcher: Matcher) -> None:
     )
 
 
-def _profile(
-    trace: Trace, process: ProcessTrace, a: Attribution, matcher: Matcher, subject: Subject | None, notes: list[str]
-) -> Profile:
-    calls = process.calls(a.call_tid)
-    rounds = choose_rounds(a, calls, process.file)
-    quality = _quality(a, rounds, [*notes, *a.notes, *rounds.notes, *_more_notes(a)])
-    refusal = None
-    if quality.verdict == "refused":
-        refusal = f"only {quality.attributed_share:.1%} of the GPU's busy time could be attributed to a phase"
-    waits = find_waits(a, calls)
-    syncs = sync_figures(waits, rounds)
-    idle, busy_share = idle_figures(a, rounds)
-    bars, number = timeline(a, rounds, waits)
-    return Profile(
-        source=trace.source,
-        subject=subject,
-        round_ns=rounds.length_ns(),
-        gpu_busy_ns=int(rounds.ops["own_ns"].sum()) / rounds.num,
-        gpu_busy_share=busy_share,
-        phases=() if refusal else phase_figures(a, rounds),
-        graph=graph_certificate(a, rounds, subject, refusal),
-        syncs=syncs,
-        syncs_per_round=syncs_per_round(syncs),
-        idle=idle,
-        kernels=kernel_figures(rounds, matcher),
-        timeline=bars,
-        timeline_round=number,
-        quality=quality,
-    )
-
-
-def _quality(a: Attribution, rounds: Rounds, notes: list[str]) -> Quality:
+def _quality(a: Attribution, rounds: Rounds, notes: Sequence[str], engines_notes: Sequence[str]) -> Quality:
     """The share counts operations of the analysed rounds, and those of no round between the first and the last."""
     loose = unplaced(a, rounds)
     placed_ns = int(rounds.ops["own_ns"].drop(loose.index, errors="ignore").sum())
@@ -148,7 +148,7 @@ def _quality(a: Attribution, rounds: Rounds, notes: list[str]) -> Quality:
         num_ops_without_round=int((a.ops["round"] < 0).sum()),
         num_rounds=rounds.num,
         num_rounds_left_out=rounds.num_left_out,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=(*dict.fromkeys(notes), *engines_notes),
     )
 
 

@@ -14,14 +14,14 @@ import torch
 
 from specbench.harness.engines.base import Deployment, ResolvedArm
 from specbench.harness.engines.load import Load
+from specbench.harness.run.prepare import first_line
 
 from .analysis import analyse_trace
+from .job import subject_of
 from .node_map import FILE as NODES
 from .node_map import write_node_maps
-from .profile_run import with_notes
-from .record import FAILURE, FILE, Profile, write_profile
+from .record import FAILURE, Profile, write_profile
 from .rules import PhaseRules
-from .subject import subject_of
 from .tracers import TorchTracer
 
 NUM_ROUNDS = 20
@@ -40,20 +40,18 @@ def certify_arm(
         traced = deployment.trace(load, num_rounds, TorchTracer(trace, torch.device("cuda")))
         write_node_maps(traced.node_maps, folder / NODES)
         profile = analyse_trace(
-            trace, rules=PhaseRules.shipped(), node_maps=traced.node_maps, subject=subject_of(arm, traced)
+            trace,
+            rules=PhaseRules.shipped(),
+            node_maps=traced.node_maps,
+            subject=subject_of(arm, traced),
+            notes=traced.notes,
         )
-    profile = with_notes(profile, traced.notes)
     write_profile(profile, folder)
     (folder / FAILURE).unlink(missing_ok=True)  # an earlier try's
     return profile
 
 
-def is_certified(folder: Path) -> bool:
-    return (folder / FILE).is_file()
-
-
 def write_failure(folder: Path, arm: str, error: BaseException) -> None:
     """An arm whose trace came to nothing: its row says so, and a resumed run tries again."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = str(error).splitlines() or [type(error).__name__]
-    (folder / FAILURE).write_text(json.dumps({"arm": arm, "error": lines[0]}), encoding="utf-8")
+    (folder / FAILURE).write_text(json.dumps({"arm": arm, "error": first_line(error)}), encoding="utf-8")

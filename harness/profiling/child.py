@@ -16,10 +16,9 @@ from specbench.harness.run.prepare import initial_record, prepare
 from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.devices import pick_device
 
-from .job import ChildReport, Job, write_error
+from .job import ChildReport, Job, subject_of, write_error
 from .node_map import FILE as NODES
 from .node_map import write_node_maps
-from .subject import subject_of
 from .tracers import NoTracer, NsysRange, TorchTracer
 
 
@@ -31,7 +30,7 @@ class _Lines(NullProgress):
 
 
 def run_job(job: Job) -> None:
-    """Raises ValueError for bad input; what it found stands in the job's folder."""
+    """Raises ValueError for bad input; the outcome is in the job's folder."""
     job.folder.mkdir(parents=True, exist_ok=True)
     progress, c = _Lines(), job.config
     with prepare(c, progress) as run:
@@ -69,7 +68,7 @@ def main(words: list[str]) -> int:
         write_error(job.folder, error)
         print(f"specbench: error: {error}", file=sys.stderr)
         return ExitCode.BAD_INPUT
-    except Exception as error:  # whoever started the process reads it in error.json
+    except Exception as error:  # read from error.json by the process that started this one
         write_error(job.folder, error)
         traceback.print_exc()
         return ExitCode.FAILED

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
-from specbench.harness.engines.traced import SteadyRounds
+from specbench.harness.engines.base import ResolvedArm
+from specbench.harness.engines.traced import SteadyRounds, Traced
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.codec import from_document, read_object, to_document, write_document
+from specbench.harness.store.files import write_json
 from specbench.harness.store.run_record import RunRecord
 
 from .record import Subject
@@ -45,18 +47,10 @@ class Job:
         return from_document(Job, json.loads(text), "job")
 
 
-class ChildError(TypedDict):
-    """`is_input`: the user's to mend, as bad input of a run is."""
-
-    is_input: bool
-    error: str
-    type: str
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChildReport:
-    """`engine.json`: the subject, the rounds as the engine and the host's clock
-    saw them, and the beginning of a run record (prepare.initial_record)."""
+    """`engine.json`: the subject, the rounds as the engine and the host's clock saw them, and the beginning of a run
+    record (prepare.initial_record)."""
 
     subject: Subject
     rounds: SteadyRounds
@@ -72,12 +66,32 @@ class ChildReport:
         return from_document(ChildReport, read_object(folder / REPORT), str(folder / REPORT))
 
 
-def write_error(folder: Path, error: BaseException) -> None:
-    record: ChildError = {"is_input": isinstance(error, ValueError), "error": str(error), "type": type(error).__name__}
+def subject_of(arm: ResolvedArm, traced: Traced) -> Subject:
+    """Without the profiler's command, which the traced process does not know."""
+    return Subject(
+        arm=arm.config.label,
+        strategy=arm.config.strategy,
+        config=dataclasses.asdict(arm.setup()),
+        graph_plan=traced.graph_plan,
+        batch_size=traced.rounds.batch_size,
+        num_drafts=traced.num_drafts,
+        claimed_parts=traced.claimed_parts,
+        engine_syncs_per_round=traced.rounds.syncs_per_round,
+        profiler_argv=None,
+    )
+
+
+def write_error(folder: Path, error: Exception) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ERROR).write_text(json.dumps(record), encoding="utf-8")
+    is_input = isinstance(error, ValueError)
+    write_json(folder / ERROR, {"is_input": is_input, "error": str(error), "type": type(error).__name__})
 
 
-def read_error(folder: Path) -> ChildError | None:
+def read_error(folder: Path) -> Exception | None:
+    """What the process failed with, if it said so: ValueError for what the user can mend."""
     path = folder / ERROR
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    raw = read_object(path)
+    text = str(raw["error"])
+    return ValueError(text) if raw["is_input"] else RuntimeError(f"{raw['type']}: {text}")

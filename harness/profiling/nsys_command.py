@@ -1,4 +1,4 @@
-"""The nsys command: found, its version checked, its whole argument list, and what became of a run of it."""
+"""The nsys command: where it is, whether its version will do, its argument list, and the trace that it left."""
 
 from __future__ import annotations
 
@@ -6,51 +6,31 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-LEAST_VERSION = (2022, 1)  # --cuda-graph-trace=node together with --capture-range-end
+MIN_VERSION = (2022, 1)  # --cuda-graph-trace=node together with --capture-range-end
 _VERSION = re.compile(r"\b(20\d\d)\.(\d+)(?:\.(\d+))?")
 _LINES_SHOWN = 12
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nsys:
-    """An nsys that can be used. `version`: as it says it, 2025.3.1."""
-
-    path: str
-    version: str
-
-
-def find_nsys() -> Nsys | None:
-    """The nsys on the PATH; None where there is none. ValueError for one that is too old or does not say."""
+def find_nsys() -> str | None:
+    """The nsys on the PATH; None where there is none. ValueError for one that is too old or names no version."""
     path = shutil.which("nsys")
-    if path is None:
-        return None
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return Nsys(path=path, version=parse_version(done.stdout + done.stderr))
+    if path is not None:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        parse_version(done.stdout + done.stderr)
+    return path
 
 
 def parse_version(text: str) -> str:
-    """From the output of `nsys --version`; ValueError where it cannot be read, or is older than LEAST_VERSION."""
-    found = _VERSION.search(text)
-    if found is None:
+    """From the output of `nsys --version`; ValueError where it cannot be read, or is older than MIN_VERSION."""
+    version = _VERSION.search(text)
+    if version is None:
         raise ValueError(f"tool: nsys --version said {' '.join(text.split())!r}, which names no version; reinstall it")
-    numbers = tuple(int(word) for word in found.groups() if word is not None)
-    if numbers[:2] < LEAST_VERSION:
-        least = ".".join(map(str, LEAST_VERSION))
-        raise ValueError(f"tool: nsys {found[0]} is too old; install {least} or later, or use --tool torch")
-    return found[0]
-
-
-def require_nsys() -> Nsys:
-    """As `find_nsys`, with an error where there is none."""
-    nsys = find_nsys()
-    if nsys is None:
-        raise ValueError(
-            "tool: nsys is not on the PATH; install NVIDIA Nsight Systems and put nsys on the PATH, or use --tool torch"
-        )
-    return nsys
+    if (int(version[1]), int(version[2])) < MIN_VERSION:
+        oldest = ".".join(map(str, MIN_VERSION))
+        raise ValueError(f"tool: nsys {version[0]} is too old; install {oldest} or later, or use --tool torch")
+    return version[0]
 
 
 def nsys_argv(nsys: str, output: Path | str, program: Sequence[str]) -> list[str]:

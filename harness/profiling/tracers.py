@@ -1,4 +1,4 @@
-"""What stands around the traced rounds: nothing, the capture range that nsys waits for, or the torch profiler."""
+"""What is around the traced rounds: nothing, the capture range that nsys waits for, or the torch profiler."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ class NoTracer:
     def drop(self) -> None: ...
 
 
-class NsysRange:
+class NsysRange(NoTracer):
     """Opens and closes the range of nsys's --capture-range=cudaProfilerApi."""
 
     sees_nodes = True
 
     def __init__(self) -> None:
         self.ranges: Ranges = TraceRanges()
-
-    def arm(self) -> None: ...
 
     def begin(self) -> None:
         torch.cuda.synchronize()  # work in flight would be in the trace without its launch
@@ -49,7 +47,7 @@ class NsysRange:
         torch.cuda.profiler.stop()  # of a range that was never opened it does nothing
 
 
-class TorchTracer:
+class TorchTracer(NoTracer):
     """torch.profiler over the rounds, written as Chrome JSON (.json.gz: compressed)."""
 
     sees_nodes = True
@@ -61,7 +59,7 @@ class TorchTracer:
         self._path = path
         self._on_gpu = device.type == "cuda"
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
-        # Warm-up: the first collection of a process takes seconds to begin, which must not stand in a round.
+        # Warm-up: the first collection of a process takes seconds to begin, which must not be in a round.
         self._profile = profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1))
 
     def arm(self) -> None:

@@ -23,10 +23,10 @@ from specbench.harness.engines.native.graph_nodes import GraphOperations
 from specbench.harness.engines.native.nodes import record_node_maps
 from specbench.harness.engines.traced import NodeMap, SteadyRounds
 from specbench.harness.profiling.analysis import analyse_trace
+from specbench.harness.profiling.job import subject_of
 from specbench.harness.profiling.profile_run import arm_folder
 from specbench.harness.profiling.record import Profile, Subject, read_profile
 from specbench.harness.profiling.rules import PhaseRules
-from specbench.harness.profiling.subject import subject_of
 from specbench.harness.profiling.tracers import TorchTracer
 from specbench.harness.spec.arm import ArmSetup
 from specbench.workloads.base import Prompt
