@@ -168,7 +168,7 @@ def _run(words: list[str]) -> tuple[int, str]:
     code, out = 0, io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
-            runpy.run_module("specbench.harness", run_name="__main__")
+            runpy.run_module("specbench.harness.cli.main", run_name="__main__")
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         except Exception:

@@ -95,7 +95,7 @@ class FreshBlocks:
         shutil.rmtree(folder)
 
     def _run(self, side: Side, folder: Path, log: Path) -> int:
-        command = [sys.executable, "-m", "specbench.harness", "run", *side.words]
+        command = [sys.executable, "-m", "specbench.harness.cli.main", "run", *side.words]
         command += ["--num-repeats", "1", "--label", side.label, "--output-dir", str(folder)]
         with log.open("w", encoding="utf-8") as stream:
             process = subprocess.Popen(

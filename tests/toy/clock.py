@@ -8,7 +8,13 @@ import random
 import pytest
 import torch
 
-MEASURING = ("engine.clock", "engine.engine", "engine.readback", "engine.status", "engines.native.drive")
+MEASURING = (
+    "engines.native.core.clock",
+    "engines.native.core.engine",
+    "engines.native.core.readback",
+    "engines.native.core.status",
+    "engines.native.drive",
+)
 
 
 class Clock:

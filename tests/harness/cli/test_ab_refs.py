@@ -28,7 +28,7 @@ from specbench.harness.store.run_directory import RunDirectory
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("harness", "kernels", "reports", "strategies", "workloads")
 TOKENS = "output_token_ids=request.output_ids"  # of a row, in engines/native/drive.py
-LAUNCH = "    def _launch_decode_round(self) -> None:\n"  # in engine/engine.py
+LAUNCH = "    def _launch_decode_round(self) -> None:\n"  # in engines/native/core/engine.py
 HANG = "        print('at work', file=__import__('sys').stderr, flush=True)\n        time.sleep(600)\n"
 
 
@@ -55,7 +55,7 @@ def checkout(tmp_path_factory) -> Path:
     git(root, "commit", "-q", "--allow-empty", "-m", "the same files again")
     git(root, "tag", "same")
     commit_edit(root, "other", "engines/native/drive.py", TOKENS, "output_token_ids=[0] * len(request.output_ids)")
-    commit_edit(root, "stuck", "engine/engine.py", LAUNCH, LAUNCH + HANG)
+    commit_edit(root, "stuck", "engines/native/core/engine.py", LAUNCH, LAUNCH + HANG)
     return root
 
 
@@ -104,7 +104,7 @@ def wait_until_at_work(process: subprocess.Popen[str], runs: Path) -> None:
 def test_ctrl_c_ends_the_process_at_work(words, checkout, only_run, runs):
     """Only the parent is signalled; its child must not live on."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "specbench.harness", *words, "--ref-a", "stuck", "--ref-b", "stuck", "--blocks", "2"],
+        [sys.executable, "-m", "specbench", *words, "--ref-a", "stuck", "--ref-b", "stuck", "--blocks", "2"],
         env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -134,7 +134,10 @@ def test_revisions_of_the_same_files_are_the_same_code(checkout):
 
 def test_every_edit_of_the_code_changes_its_state(checkout):
     """Edits, new files and another commit do; notes, results and the same files under another commit do not."""
-    engine, new = checkout / "harness" / "engine" / "engine.py", checkout / "kernels" / "neu \u00fc.py"
+    engine, new = (
+        checkout / "harness" / "engines" / "native" / "core" / "engine.py",
+        checkout / "kernels" / "neu \u00fc.py",
+    )
     text, first = engine.read_text(), code_state(checkout)
     engine.write_text(text + "# one\n")
     edited = code_state(checkout)

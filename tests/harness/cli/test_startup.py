@@ -36,13 +36,13 @@ def test_nothing_heavy_is_imported(words):
 
 
 def test_the_module_is_the_command():
-    done = python("-m", "specbench.harness", "--version")
+    done = python("-m", "specbench", "--version")
     assert done.returncode == 0 and done.stdout.startswith("specbench ")
-    assert python("-m", "specbench.harness", "run", "--help").stdout.strip().startswith("Usage: specbench run")
+    assert python("-m", "specbench", "run", "--help").stdout.strip().startswith("Usage: specbench run")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    code = f"{sys.executable} -m specbench.harness list | head -1"
+    code = f"{sys.executable} -m specbench list | head -1"
     done = subprocess.run(
         code, shell=True, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT / ".ns"), "PATH": "/usr/bin:/bin"}
     )

@@ -187,7 +187,7 @@ _TOY = (
 def _command(folder: Path, *words: str) -> dict[str, Profile]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / ".ns"), os.environ.get("PYTHONPATH", "")])}
     arms = [word for arm in _ARMS for word in ("-s", arm)]
-    argv = [sys.executable, "-m", "specbench.harness", "profile", "run", *arms, *_TOY, *words]
+    argv = [sys.executable, "-m", "specbench", "profile", "run", *arms, *_TOY, *words]
     done = subprocess.run(
         [*argv, "--output-dir", str(folder)], env=environment, capture_output=True, text=True, check=False
     )
@@ -224,7 +224,7 @@ def test_a_run_certifies_its_own_graphs(tmp_path):
     toy = [w for w in _TOY if w not in ("--rounds", "20", "--no-twin")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / ".ns"), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [sys.executable, "-m", "specbench.harness", *words.split(), *toy, "--output-dir", str(tmp_path)],
+        [sys.executable, "-m", "specbench", *words.split(), *toy, "--output-dir", str(tmp_path)],
         env=environment,
         capture_output=True,
         text=True,

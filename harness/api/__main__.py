@@ -1,0 +1,5 @@
+"""`python -m specbench`."""
+
+from specbench.harness.cli.main import main
+
+main()
