@@ -27,25 +27,13 @@ def train_head(options: TrainHeadOptions) -> None:
 
       specbench train-head --target ./my-model --data prompts.jsonl --out heads/mine --resume
     """
+    from specbench.harness.training import pipeline
     from specbench.harness.training.load import load_for_training
-    from specbench.harness.training.pipeline import Job
-    from specbench.harness.training.pipeline import train_head as run_job
 
     from .train_progress import TrainProgress
 
     with TrainProgress(options.quiet) as progress:
         progress.say(f"loading {options.target}")
-        loaded = load_for_training(options.target, options.device, options.dtype, progress.asset)
-        job = Job(
-            generate=options.generate(loaded.described["name"], loaded.model.device.type),
-            train=options.train(),
-            out=options.out,
-            responses=options.responses or options.out / "responses",
-            command=shlex.join(typed_command()),
-            budget_s=options.budget_s,
-            generate_budget_s=options.generate_budget_s,
-            resume=options.resume,
-            only_responses=options.only_responses,
-        )
-        folder = run_job(job, loaded, progress)
-    typer.echo(str(folder or job.responses))
+        target = load_for_training(options.target, options.device, options.dtype, progress.asset)
+        folder = pipeline.train_head(options, shlex.join(typed_command()), target, progress)
+    typer.echo(str(folder))

@@ -15,7 +15,7 @@ _LINE_EVERY_S = 15.0
 
 
 class TrainProgress(RunProgress):
-    """What a `Watcher` of a training is told, shown."""
+    """Shows what a training reports (`TrainingProgress`)."""
 
     def __init__(self, quiet: bool):
         super().__init__(quiet)

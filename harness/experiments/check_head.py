@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import CheckHeadOptions
+from specbench.harness.store.files import write_json
 from specbench.harness.training.check import HeadReport, check_files, check_head
 from specbench.harness.training.evaluate import HeadEvaluation, evaluate_head
-from specbench.harness.training.load import load_for_training
-from specbench.harness.training.model_card import ACCEPTANCE, write_json, write_model_card
-from specbench.harness.training.pipeline import LoadedTarget
+from specbench.harness.training.load import LoadedTarget, load_for_training
+from specbench.harness.training.model_card import ACCEPTANCE, write_model_card
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder
 from specbench.workloads.assets.table import asset_of_workload
@@ -48,7 +47,7 @@ def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple
             progress.say(f"{name}: {options.evaluate} prompts at temperature {temperature}")
             evaluations.append(_evaluate(head, loaded, name, temperature, options))
     if options.write:
-        write_json(head / ACCEPTANCE, [dataclasses.asdict(e) for e in evaluations])
+        write_json(head / ACCEPTANCE, evaluations)
         write_model_card(head)
     return report, evaluations
 

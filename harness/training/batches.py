@@ -10,7 +10,6 @@ drafts an engine asks for.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,17 +33,11 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         def move(tensor: Tensor) -> Tensor:
-            if device.type != "cuda":
-                return tensor
-            return tensor.pin_memory().to(device, non_blocking=True)
+            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
-        return Batch(
-            move(self.ids_BT),
-            move(self.target_row_Q),
-            tuple(move(t) for t in self.loss_row_R),
-            tuple(move(t) for t in self.loss_target_R),
-            self.num_tokens,
-        )
+        ids_BT, target_row_Q = move(self.ids_BT), move(self.target_row_Q)
+        rows, targets = (tuple(map(move, tensors)) for tensors in (self.loss_row_R, self.loss_target_R))
+        return Batch(ids_BT, target_row_Q, rows, targets, self.num_tokens)
 
 
 class Batches:
@@ -114,8 +107,3 @@ def _loss_rows(response_BT: np.ndarray, width: int, unroll: int) -> tuple[list[n
         rows.append(sequence * width + place)
         wanted.append(sequence * width + place + 1 + k)
     return rows, wanted
-
-
-def num_steps(batches_per_epoch: int, epochs: float, steps: int) -> int:
-    """Optimiser steps in all: `steps` if given, else what the epochs hold."""
-    return steps or max(1, math.ceil(batches_per_epoch * epochs))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
 from specbench.harness.engines.native.models.config import ModelConfig, read_config, size_of
@@ -22,9 +22,9 @@ from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.rope import rope_table
 
 from .evaluate import Acceptance, acceptance_of, generate_with_head
-from .target_pass import DenseAttention, Teacher
+from .frozen_target import DenseAttention, FrozenTarget
 
-_LEAST_ACCEPTANCE = 1.2  # below it a head is not worth its time
+_MIN_ACCEPTANCE = 1.2  # below it a head is not worth its time
 _CLEAR_LEAD = 0.02  # of agreement, by which another layer convention must win to count
 
 
@@ -52,8 +52,10 @@ def check_files(head_dir: Path, target: LlamaModel) -> HeadReport:
         raise ValueError(f"head: {head_dir} is not a directory; give the folder of an EAGLE-3 checkpoint")
     load_eagle3(head_dir, target)
     report = HeadReport(head=head_dir.name, aux_layers=target.config.aux_layers)
-    tensors = _read(head_dir)
-    report.tensors = {name: f"{_dtype(t)} {list(t.shape)}" for name, t in sorted(tensors.items())}
+    tensors = {n: t for path in sorted(head_dir.glob("*.safetensors")) for n, t in load_file(path).items()}
+    report.tensors = {
+        name: f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for name, t in sorted(tensors.items())
+    }
     report.num_bytes = sum(path.stat().st_size for path in head_dir.iterdir() if path.is_file())
     report.draft_vocab_size = size_of(read_config(head_dir)[1], "draft_vocab_size", target.config.vocab_size)
     for name, tensor in tensors.items():
@@ -61,18 +63,6 @@ def check_files(head_dir: Path, target: LlamaModel) -> HeadReport:
             report.problems.append(f"{name} has values that are not finite")
     report.problems += _map_problems(tensors, target.config.vocab_size)
     return report
-
-
-def _read(head_dir: Path) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for path in sorted(head_dir.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    return tensors
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _map_problems(tensors: dict[str, Tensor], vocab_size: int) -> list[str]:
@@ -91,10 +81,11 @@ def _map_problems(tensors: dict[str, Tensor], vocab_size: int) -> list[str]:
     return problems
 
 
+@dataclass(frozen=True, kw_only=True)
 class _ShiftedConfig(ModelConfig):
-    """The target's config with features taken `shift` layers later."""
+    """A config with features taken `shift` layers later."""
 
-    shift = 0
+    shift: int
 
     @property
     def aux_layers(self) -> tuple[int, int, int]:
@@ -103,9 +94,9 @@ class _ShiftedConfig(ModelConfig):
 
 
 def _with_shift(target: LlamaModel, shift: int) -> LlamaModel:
-    kind = type("_Shifted", (_ShiftedConfig,), {"shift": shift})
     values = {f.name: getattr(target.config, f.name) for f in dataclasses.fields(ModelConfig)}
-    return LlamaModel(kind(**values), target.embed_VH, target.layers, target.norm_H, target.lm_head)
+    config = _ShiftedConfig(**values, shift=shift)
+    return LlamaModel(config, target.embed_VH, target.layers, target.norm_H, target.lm_head)
 
 
 @torch.inference_mode()
@@ -115,11 +106,13 @@ def agreement(head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[i
     sequences: (ids, number of prompt ids).
     """
     hits = total = 0
-    teacher = Teacher(_with_shift(target, shift), torch.zeros(1).long(), torch.zeros(1).long(), _longest(sequences))
-    table = rope_table(head.config, _longest(sequences), target.device)
+    max_tokens = max(len(ids) for ids, _ in sequences)
+    no_ids = torch.zeros(1).long()
+    frozen = FrozenTarget(_with_shift(target, shift), no_ids, no_ids, max_tokens)
+    table = rope_table(head.config, max_tokens, target.device)
     for ids, num_prompt in sequences:
         ids_T = torch.tensor(ids, device=target.device)
-        _, features_TF = teacher.states(ids_T.unsqueeze(0))
+        _, features_TF = frozen.states(ids_T.unsqueeze(0))
         hidden_TH = head.project(features_TF[:-1])
         output_TH = run_pieces(head.pieces(ids_T[1:], hidden_TH), DenseAttention(head.config, table, 1))
         draft_T = head.logits_and_state(output_TH)[0].argmax(-1)
@@ -127,10 +120,6 @@ def agreement(head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[i
         same = draft_T[num_prompt - 1 : -1] == ids_T[num_prompt + 1 :]
         hits, total = hits + int(same.sum()), total + same.numel()
     return hits / max(total, 1)
-
-
-def _longest(sequences: list[tuple[list[int], int]]) -> int:
-    return max(len(ids) for ids, _ in sequences)
 
 
 def check_head(
@@ -147,7 +136,7 @@ def check_head(
     asked = [(ids, max_tokens) for ids in prompts]
     done = generate_with_head(head_dir, target, asked, stop_token_ids, k, 0.0, 0, len(prompts))
     report.acceptance = acceptance_of(done.rounds, k, sorted(done.requests))
-    if report.acceptance.length < _LEAST_ACCEPTANCE:
+    if report.acceptance.length < _MIN_ACCEPTANCE:
         report.problems.append(
             f"acceptance length {report.acceptance.length:.2f} over {len(prompts)} prompts: next to nothing is "
             "accepted; was it trained for this target?"

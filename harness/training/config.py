@@ -19,18 +19,14 @@ _Part = TypeVar("_Part", bound=Options)
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateConfig(Options):
-    """Which conversations the target is asked to hold, and how it answers.
-
-    data: names or paths, each with an optional `*N` for N samples a conversation. exclude: data whose texts must never
-    be trained on. num_prompts: most conversations; 0 is all.
-    """
+    """Which conversations the target holds, and how it answers."""
 
     target: str = option(help="Asset name, hub name, Hugging Face directory or .gguf.")
     data: tuple[str, ...] = option(
         help="Prompts: sharegpt, gsm8k-train, or a file (.json, .jsonl, .parquet); *N: N samples of each."
     )
     exclude: tuple[str, ...] = option(("gsm8k",), "Evaluation data whose texts are never trained on. Default: gsm8k.")
-    num_prompts: int = option(0, "Most conversations; 0: all.")
+    num_prompts: int = option(0, "Most conversations; 0: all.", least=0)
     max_turns: int = option(3, "Human turns a conversation; the target answers each.", least=1)
     max_prompt_tokens: int = option(
         640, "Longer ones, earlier turns included, end their conversation.", unit="tokens", least=1
@@ -50,8 +46,6 @@ class GenerateConfig(Options):
         super().__post_init__()
         if not self.data:
             raise ValueError("data: nothing to train on; give --data sharegpt --data gsm8k-train, or files")
-        if self.num_prompts < 0:
-            raise ValueError(f"num_prompts: {self.num_prompts} is not allowed; must be >= 0 (0 is all)")
         for name in ("greedy_share", "whole_loop_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be 0 to 1")
@@ -63,7 +57,7 @@ class GenerateConfig(Options):
 
     @property
     def fingerprint(self) -> str:
-        """Stands for everything that decides the responses; the size of batches only changes rounding."""
+        """Hash of everything that decides the responses; the size of batches only changes rounding."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if name != "generate_batch"}
         text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -71,7 +65,7 @@ class GenerateConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Options):
-    """The head and its optimisation. `steps` 0: as many as `epochs` give. `intermediate_size` 0: the target's."""
+    """The head and its optimisation."""
 
     draft_vocab_size: int = option(
         12_000, "Tokens that the head can draft: the most frequent of the responses.", unit="tokens", least=1
@@ -106,7 +100,7 @@ class TrainConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainHeadOptions(GenerateConfig, TrainConfig):
-    """Of `specbench train-head`: both halves, and where and how long."""
+    """Options of `specbench train-head`: both halves, and where and how long."""
 
     out: Path = option(help="Folder of the head; everything else goes below it.")
     responses: Path | None = option(None, "Folder of the target's responses, to share them. Default: OUT/responses.")
@@ -124,6 +118,10 @@ class TrainHeadOptions(GenerateConfig, TrainConfig):
         super().__post_init__()
         if not self.budget_s > 0 or not self.generate_budget_s >= 0:
             raise ValueError(f"budget_s: {self.budget_s} / {self.generate_budget_s} is not allowed; must be > 0 / >= 0")
+
+    @property
+    def responses_folder(self) -> Path:
+        return self.responses or self.out / "responses"
 
     def generate(self, target: str, device: str) -> GenerateConfig:
         """What is generated, for a target by its own name, on a device."""

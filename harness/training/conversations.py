@@ -1,4 +1,4 @@
-"""What people said, out of the data sets: conversations by their human turns, evaluation records left out by hash.
+"""Human turns of the conversations in the data sets, without the evaluation records.
 
 Readable: ShareGPT (`conversations`), questions (`question`, alone or in `doc`), `messages` of chats, plain `prompt`s;
 JSON, JSON lines or parquet, by the names of the asset table or by path. Big files are read record by record.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from specbench.workloads.assets.cache import Progress
-from specbench.workloads.assets.resolve import resolve
+from specbench.workloads.assets.resolve import ResolvedAsset, resolve
 from specbench.workloads.held_out import is_held_out, text_key
 from specbench.workloads.json_values import JsonObject
 from specbench.workloads.records import objects_field, question_record
@@ -29,17 +29,13 @@ class Conversation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DataSource:
+class DataSource(ResolvedAsset):
     """One `--data` argument on this disk."""
 
-    name: str
-    path: Path
-    sha256: str
-    source: str
     num_samples: int
 
-    def described(self) -> dict[str, str | int]:
-        # The file's own name, never the folder of the machine where it lay.
+    def described(self) -> JsonObject:
+        # The name of the file without its folder on this machine.
         origin = self.path.name if self.source.startswith("file:") else self.source
         return {"name": self.name, "source": origin, "sha256": self.sha256, "samples": self.num_samples}
 
@@ -53,17 +49,22 @@ class Selection:
     num_excluded: int
     num_duplicates: int
 
+    def summary(self) -> JsonObject:
+        return {
+            "num_conversations": len(self.conversations),
+            "num_held_out": self.num_held_out,
+            "num_excluded": self.num_excluded,
+            "num_duplicates": self.num_duplicates,
+        }
+
 
 def find_data(text: str, default_samples: int, progress: Progress | None = None) -> DataSource:
     """`NAME`, `PATH`, either with `*N`. Raises ValueError for a bad N and AssetError for an unknown name."""
     name, star, count = text.rpartition("*") if "*" in text else (text, "", "")
     if star and not (count.isdigit() and int(count) >= 1):
         raise ValueError(f"data: {text!r}: {count!r} samples a prompt are not allowed; must be a whole number >= 1")
-    asset = resolve(name, progress=progress)
-    num_samples = int(count) if star else default_samples
-    return DataSource(
-        name=asset.name, path=asset.path, sha256=asset.sha256, source=asset.source, num_samples=num_samples
-    )
+    asset = asdict(resolve(name, progress=progress))
+    return DataSource(**asset, num_samples=int(count) if star else default_samples)
 
 
 def read_turns(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -102,17 +103,16 @@ def select(
     Left out: ShareGPT's held-out conversations, any conversation that opens with a text of theirs or says one of
     `excluded`, and openings seen before.
     """
-    excluded = set(excluded)
     records = [(source, record_id, turns) for source in sources for record_id, turns in read_turns(source.path)]
-    held = [_is_held(record_id) for _, record_id, _ in records]
-    held_openings = {text_key(turns[0]) for (_, _, turns), out in zip(records, held, strict=True) if out}
+    held_openings = [text_key(turns[0]) for _, record_id, turns in records if _is_held(record_id)]
+    no_openings, no_turns = set(held_openings), set(excluded)
     kept: dict[str, Conversation] = {}
     num_excluded = num_duplicates = 0
-    for (source, record_id, turns), out in zip(records, held, strict=True):
+    for source, record_id, turns in records:
         opening = text_key(turns[0])
-        if out:
+        if _is_held(record_id):
             continue
-        if opening in held_openings or any(text_key(t) in excluded for t in turns):
+        if opening in no_openings or any(text_key(t) in no_turns for t in turns):
             num_excluded += 1
         elif opening in kept:
             num_duplicates += 1
@@ -121,7 +121,7 @@ def select(
             kept[opening] = Conversation(id=name, turns=turns[:max_turns], num_samples=source.num_samples)
     order = list(kept.values())
     random.Random(seed).shuffle(order)
-    return Selection(order[:num_prompts] if num_prompts else order, sum(held), num_excluded, num_duplicates)
+    return Selection(order[: num_prompts or None], len(held_openings), num_excluded, num_duplicates)
 
 
 def _is_held(record_id: str) -> bool:

@@ -52,12 +52,6 @@ class HeadEvaluation:
     all: Acceptance
     without_loops: Acceptance | None
 
-    @staticmethod
-    def of(raw: dict) -> HeadEvaluation:
-        """What `dataclasses.asdict` made."""
-        acceptance = {name: raw[name] and Acceptance(**raw[name]) for name in ("all", "without_loops")}
-        return HeadEvaluation(**{**raw, **acceptance})
-
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
@@ -108,14 +102,16 @@ def generate_with_head(
     max_num_seqs: int,
 ) -> Outputs:
     """Runs (prompt ids, most output tokens) pairs through `eagle:k=..,head=..`."""
-    longest = max(len(ids) + most for ids, most in prompts) + 1
+    max_model_len = max(len(ids) + max_tokens for ids, max_tokens in prompts) + 1
     options = {"k": str(k), "head": str(head_dir)}
-    engine = throughput_engine(
-        target, head_strategy(), options, max_num_seqs=min(max_num_seqs, len(prompts)), max_model_len=longest
-    )
-    for number, (ids, most) in enumerate(prompts):
+    num_seqs = min(max_num_seqs, len(prompts))
+    engine = throughput_engine(target, head_strategy(), options, max_num_seqs=num_seqs, max_model_len=max_model_len)
+    for number, (ids, max_tokens) in enumerate(prompts):
         sampling = SamplingParams(
-            temperature=temperature, max_tokens=most, stop_token_ids=stop_token_ids, seed=seed * 1_000_003 + number
+            temperature=temperature,
+            max_tokens=max_tokens,
+            stop_token_ids=stop_token_ids,
+            seed=seed * 1_000_003 + number,
         )
         engine.add(Request(number, ids, sampling))
     done: dict[int, Request] = {}

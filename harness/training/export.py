@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specbench.workloads.assets.cache import atomic_file
+from specbench.harness.store.files import write_atomically, write_json
 from specbench.workloads.json_values import JsonObject
 
 from .draft_vocab import DraftVocab
@@ -77,10 +76,10 @@ def head_config(shape: HeadShape, target: JsonObject, dtype: torch.dtype) -> Jso
 def write_head(
     folder: Path, module: HeadModule, vocab: DraftVocab, target_config: JsonObject, dtype: torch.dtype
 ) -> None:
+    def save(file: Path) -> None:
+        save_file(published_tensors(module, vocab, dtype), file, metadata={"format": "pt"})
+        file.chmod(0o644)
+
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_file(folder / "config.json") as file:
-        file.write(json.dumps(head_config(module.shape, target_config, dtype), indent=2).encode() + b"\n")
-    passing = folder / ".model.safetensors.part"
-    save_file(published_tensors(module, vocab, dtype), passing, metadata={"format": "pt"})
-    passing.chmod(0o644)
-    passing.replace(folder / "model.safetensors")
+    write_json(folder / "config.json", head_config(module.shape, target_config, dtype))
+    write_atomically(folder / "model.safetensors", save)

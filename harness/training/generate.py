@@ -18,8 +18,8 @@ from specbench.harness.engines.native.core.request import Request, SamplingParam
 
 from .config import GenerateConfig
 from .conversations import Conversation
-from .dialogue import ChatTokenizer, Dialogue, Sample, samples
-from .shards import ShardWriter, finished_samples
+from .dialogue import ChatTokenizer, Dialogue, ResponseSequence, Sample, samples
+from .shards import finished_samples, write_shard
 
 _REFILL_SHARE = 0.2  # of the slots must be free before new prompts come in
 _ROWS_PER_SHARD = 8192
@@ -37,9 +37,6 @@ class GenerateStats:
     num_cut_tokens: int = 0
     seconds: float = 0.0
     done: bool = False
-
-
-Tell = Callable[[GenerateStats], None]
 
 
 class Generation:
@@ -60,38 +57,50 @@ class Generation:
         self._folder = folder
         self._active: dict[int, Dialogue] = {}
         self._ready: list[tuple[Dialogue, list[int]]] = []  # later turns wait for the next wave
+        self._unwritten: list[ResponseSequence] = []
         self._next_id = 0
         self.stats = GenerateStats()
 
     @torch.inference_mode()
-    def run(self, conversations: list[Conversation], budget_s: float, tell: Tell | None = None) -> GenerateStats:
-        """Resumes where the shards of the folder end. Conversations in flight when time is over are dropped."""
-        start, told = time.perf_counter(), 0.0
+    def run(
+        self, conversations: list[Conversation], budget_s: float, report: Callable[[GenerateStats], None]
+    ) -> GenerateStats:
+        """Resumes where the shards of the folder end. Conversations in flight when time is over are dropped.
+
+        `report` is called about once a second.
+        """
+        start, reported = time.perf_counter(), 0.0
         done = finished_samples(self._folder)
         todo = (s for s in samples(conversations, self._config) if s.id not in done)
-        writer = ShardWriter(self._folder, _ROWS_PER_SHARD)
         while time.perf_counter() - start < budget_s:
             self._refill(todo)
             if not self._active:
                 self.stats.done = True
                 break
             for request in self._engine.step():
-                self._on_finish(request, writer)
+                self._on_finish(request)
+            if len(self._unwritten) >= _ROWS_PER_SHARD:
+                self._write()
             if len(self._engine.log.rows) > _LOG_ROWS_KEPT:
                 self._engine.log.rows.clear()
             self.stats.seconds = time.perf_counter() - start
-            if tell and self.stats.seconds - told >= 1:
-                told = self.stats.seconds
-                tell(self.stats)
-        writer.close()
+            if self.stats.seconds - reported >= 1:
+                reported = self.stats.seconds
+                report(self.stats)
+        if self._unwritten:
+            self._write()
         self.stats.seconds = time.perf_counter() - start
         return self.stats
 
+    def _write(self) -> None:
+        write_shard(self._folder, self._unwritten)
+        self._unwritten = []
+
     def _refill(self, todo: Iterator[Sample]) -> None:
-        most = self._config.generate_batch
-        if len(self._active) > most * (1 - _REFILL_SHARE):
+        num_slots = self._config.generate_batch
+        if len(self._active) > num_slots * (1 - _REFILL_SHARE):
             return
-        while len(self._active) < most:
+        while len(self._active) < num_slots:
             if self._ready:
                 dialogue, prompt = self._ready.pop()
             else:
@@ -103,9 +112,9 @@ class Generation:
                 if first is None:
                     continue
                 prompt = first
-            self._ask(dialogue, prompt)
+            self._start(dialogue, prompt)
 
-    def _ask(self, dialogue: Dialogue, prompt: list[int]) -> None:
+    def _start(self, dialogue: Dialogue, prompt: list[int]) -> None:
         sampling = SamplingParams(
             temperature=dialogue.sample.temperature,
             max_tokens=self._config.max_response_tokens,
@@ -116,7 +125,7 @@ class Generation:
         self._active[self._next_id] = dialogue
         self._next_id += 1
 
-    def _on_finish(self, request: Request, writer: ShardWriter) -> None:
+    def _on_finish(self, request: Request) -> None:
         dialogue = self._active.pop(request.id)
         dialogue.answer(request.output_ids)
         self.stats.num_response_tokens += len(request.output_ids)
@@ -125,8 +134,7 @@ class Generation:
             self._ready.append((dialogue, prompt))
             return
         self.stats.num_samples += 1
-        for sequence in dialogue.finished:
-            writer.add(sequence)
-            self.stats.num_sequences += 1
-            self.stats.num_looped += sequence.looped
-            self.stats.num_cut_tokens += sequence.num_cut_tokens
+        self._unwritten += dialogue.finished
+        self.stats.num_sequences += len(dialogue.finished)
+        self.stats.num_looped += sum(sequence.looped for sequence in dialogue.finished)
+        self.stats.num_cut_tokens += sum(sequence.num_cut_tokens for sequence in dialogue.finished)

@@ -51,21 +51,6 @@ class HeadShape:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """One optimiser step's copies in the dtype of the arithmetic."""
-
-    fc: Tensor  # [H, F]
-    embed_norm: Tensor
-    hidden_norm: Tensor
-    qkv: Tensor  # [X, 2H]
-    o: Tensor  # [H, Hq * D]
-    post_norm: Tensor
-    gate_up: Tensor  # [2I, H]
-    down: Tensor  # [H, I]
-    norm: Tensor
-
-
 class HeadModule(nn.Module):
     """Master weights of one head. `lm_head` starts as the target's rows, `norm` as the target's last norm."""
 
@@ -89,13 +74,9 @@ class HeadModule(nn.Module):
         self.norm = nn.Parameter(norm_H.detach().float().cpu().clone())
         self.lm_head = nn.Parameter(lm_head_VH.detach().float().cpu().clone())
 
-    def cast(self, dtype: torch.dtype) -> Weights:
-        return Weights(
-            *(
-                getattr(self, name).to(dtype)
-                for name in ("fc", "embed_norm", "hidden_norm", "qkv", "o", "post_norm", "gate_up", "down", "norm")
-            )
-        )
+    def cast(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Copies of all but `lm_head` in the dtype of the arithmetic, for one optimiser step."""
+        return {name: weight.to(dtype) for name, weight in self.named_parameters() if name != "lm_head"}
 
 
 class Unroller:
@@ -108,7 +89,7 @@ class Unroller:
         self._before = compiled_rows(_before_attention, 3) if compiled else _before_attention
         self._after = compiled_rows(_after_attention, 2) if compiled else _after_attention
 
-    def outputs(self, w: Weights, features_NF: Tensor, ids_BT: Tensor, num_steps: int) -> Iterator[Tensor]:
+    def outputs(self, w: dict[str, Tensor], features_NF: Tensor, ids_BT: Tensor, num_steps: int) -> Iterator[Tensor]:
         """The layer's output [N, H] before the final norm, for each unrolled step.
 
         Step k takes token p+1+k in row p at rotary position p+k, as the engine's k-th draft does.
@@ -117,19 +98,32 @@ class Unroller:
         place_N = torch.arange(width, device=ids_BT.device).repeat(num)
         keys: list[Tensor] = []
         values: list[Tensor] = []
-        hidden_NH = F.linear(features_NF, w.fc)
+        hidden_NH = F.linear(features_NF, w["fc"])
         for k in range(num_steps):
             embed_NH = F.embedding(shifted(ids_BT, 1 + k).reshape(-1), self._embed_VH)
             cos_sin_ND = self._cos_sin_MD[place_N + k]
             q, key, value = self._before(
-                embed_NH, hidden_NH, cos_sin_ND, w.embed_norm, w.hidden_norm, w.qkv, s.num_q_heads, s.rms_norm_eps
+                embed_NH,
+                hidden_NH,
+                cos_sin_ND,
+                w["embed_norm"],
+                w["hidden_norm"],
+                w["qkv"],
+                s.num_q_heads,
+                s.rms_norm_eps,
             )
             q, key, value = (x.view(num, width, -1, s.head_dim).transpose(1, 2) for x in (q, key, value))
             keys.append(key)
             values.append(value)
             attn_BTX = unrolled_attention(q, keys, values, s.head_dim**-0.5).transpose(1, 2)
             hidden_NH = self._after(
-                attn_BTX.reshape(num * width, -1), hidden_NH, w.o, w.post_norm, w.gate_up, w.down, s.rms_norm_eps
+                attn_BTX.reshape(num * width, -1),
+                hidden_NH,
+                w["o"],
+                w["post_norm"],
+                w["gate_up"],
+                w["down"],
+                s.rms_norm_eps,
             )
             yield hidden_NH
 

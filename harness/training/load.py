@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from specbench.harness.engines.native.models.config import read_config
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import load_target
 from specbench.harness.engines.native.target import check_memory
 from specbench.harness.spec.devices import pick_device, pick_dtype
@@ -11,7 +15,18 @@ from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.assets.table import find_asset
 from specbench.workloads.tokenizer import load_tokenizer
 
-from .pipeline import LoadedTarget
+from .dialogue import ChatTokenizer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedTarget:
+    """The target to train for. `described` holds name, hub_name, source, sha256."""
+
+    model: LlamaModel
+    model_dir: Path
+    tokenizer: ChatTokenizer
+    stop_token_ids: tuple[int, ...]
+    described: dict[str, str]
 
 
 def load_for_training(name: str, device_name: str, dtype_name: str, progress: Progress | None = None) -> LoadedTarget:

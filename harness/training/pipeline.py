@@ -10,9 +10,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
-import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -21,28 +19,28 @@ import torch
 from specbench.harness.engines.native.models.config import read_config
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import BASELINE
-from specbench.workloads.assets.cache import Progress
-from specbench.workloads.json_values import Json, JsonObject
+from specbench.harness.store.files import write_json
+from specbench.workloads.json_values import JsonObject
 
 from .batches import Batches
-from .config import GenerateConfig, TrainConfig
-from .conversations import Selection, excluded_keys, find_data, select
-from .dialogue import ChatTokenizer
+from .config import GenerateConfig, TrainConfig, TrainHeadOptions
+from .conversations import DataSource, Selection, excluded_keys, find_data, select
 from .draft_vocab import DraftVocab, most_frequent
 from .engines import throughput_engine
 from .export import write_head
+from .frozen_target import FrozenTarget
 from .generate import GenerateStats, Generation
 from .head_module import HeadModule, HeadShape
-from .model_card import LOG, TRAINING, write_json, write_model_card
+from .load import LoadedTarget
+from .model_card import LOG, TRAINING, write_model_card
 from .shards import Sequences, read_sequences, shard_paths
-from .target_pass import Teacher
 from .trainer import LogRow, Trainer
 
 _EXPORT_S = 15.0  # kept back from a budget for loading, export and the last checkpoint
 
 
-class Watcher(Protocol):
-    """What a training tells whoever watches it."""
+class TrainingProgress(Protocol):
+    """Where a training reports what it does."""
 
     def say(self, text: str) -> None: ...
 
@@ -53,65 +51,52 @@ class Watcher(Protocol):
     def trained(self, row: LogRow) -> None: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedTarget:
-    """The target to train for. `described` holds name, hub_name, source, sha256."""
+def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, progress: TrainingProgress) -> Path:
+    """Runs the stages that are not done yet; returns the folder of the head, or of the responses (`only_responses`).
 
-    model: LlamaModel
-    model_dir: Path
-    tokenizer: ChatTokenizer
-    stop_token_ids: tuple[int, ...]
-    described: dict[str, str]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """One call of the command.
-
-    Budgets are in seconds; `generate_budget_s` is part of `budget_s`, and 0 asks for what is on disk, whole or not.
-    """
-
-    generate: GenerateConfig
-    train: TrainConfig
-    out: Path
-    responses: Path
-    command: str
-    licence: str = "apache-2.0"
-    budget_s: float = math.inf
-    generate_budget_s: float = math.inf
-    resume: bool = False
-    only_responses: bool = False
-
-
-def train_head(job: Job, target: LoadedTarget, watcher: Watcher) -> Path | None:
-    """Runs the stages that are not done yet; returns the head's folder, None after `only_responses`.
-
-    Raises ValueError for folders that hold something else, and for options that do not fit what they hold.
+    `command` is the command line to record. Raises ValueError for folders that hold something else, and for options
+    that do not match what they hold.
     """
     start = time.perf_counter()
-    _check_folders(job)
-    selection, data = _select(job, watcher)
-    _make_responses(job, target, selection, watcher)
-    if job.only_responses:
-        return None
-    sequences = read_sequences(job.responses)
-    vocab = most_frequent(sequences, job.train.draft_vocab_size, target.model.config.vocab_size)
-    watcher.say(
-        f"{len(sequences):,} sequences, {int(sequences.is_response_T.sum()):,} response tokens; draft vocabulary "
-        f"covers {vocab.coverage:.2%}"
+    out, responses = options.out, options.responses_folder
+    generate = options.generate(target.described["name"], target.model.device.type)
+    _check_folders(options, generate)
+    sources, selection = _select(generate, progress)
+    _make_responses(options, generate, target, selection, progress)
+    if options.only_responses:
+        return responses
+    train = options.train()
+    sequences = read_sequences(responses)
+    vocab = most_frequent(sequences, train.draft_vocab_size, target.model.config.vocab_size)
+    summary = sequences.summary()
+    progress.say(
+        f"{len(sequences):,} sequences, {summary['num_response_tokens']:,} response tokens; draft vocabulary covers "
+        f"{vocab.coverage:.2%}"
     )
-    trainer = make_trainer(job.train, target.model, sequences, vocab, job.out)
-    if job.resume and (job.out / "checkpoint.pt").is_file():
+    trainer = make_trainer(train, target.model, sequences, vocab, out)
+    if options.resume and (out / "checkpoint.pt").is_file():
         trainer.resume()
-        watcher.say(f"going on after step {trainer.step:,} of {trainer.num_steps:,}")
-    left_s = job.budget_s - (time.perf_counter() - start) - _EXPORT_S
-    trainer.run(max(left_s, 1.0), watcher.trained)
-    _export(job, target, trainer, vocab)
-    record = _record(job, target, trainer, vocab, sequences, selection, data)
-    write_json(job.out / TRAINING, record)
-    write_model_card(job.out)
-    (job.out / "checkpoint.pt").unlink(missing_ok=True)
-    return job.out
+        progress.say(f"going on after step {trainer.step:,} of {trainer.num_steps:,}")
+    left_s = options.budget_s - (time.perf_counter() - start) - _EXPORT_S
+    trainer.run(max(left_s, 1.0), progress.trained)
+    write_head(out, trainer.module, vocab, read_config(target.model_dir)[1], torch.bfloat16)
+    shape = dataclasses.asdict(trainer.module.shape)
+    record = {
+        "command": command,
+        "licence": "apache-2.0",
+        "target": target.described,
+        "head": {**shape, "aux_layers": target.model.config.aux_layers, "coverage": vocab.coverage},
+        "data": [source.described() for source in sources],
+        "selection": selection.summary(),
+        "generate": _without_folders(generate),
+        "responses": summary,
+        "train": train,
+        "run": trainer.summary(),
+    }
+    write_json(out / TRAINING, record)
+    write_model_card(out)
+    (out / "checkpoint.pt").unlink(missing_ok=True)
+    return out
 
 
 def make_trainer(
@@ -125,126 +110,75 @@ def make_trainer(
         eye = torch.eye(target.config.hidden_size, dtype=target.dtype, device=target.device)
         lm_head_VH = target.logits(eye).t()[vocab.target_id_Vd.to(target.device)]
     module = HeadModule(shape, lm_head_VH, target.norm_H, generator)
-    teacher = Teacher(target, vocab.target_id_Vd, vocab.draft_id_V, config.max_sequence_tokens + 64)
+    frozen = FrozenTarget(target, vocab.target_id_Vd, vocab.draft_id_V, config.max_sequence_tokens + 64)
     batches = Batches(sequences, config.batch_tokens, config.max_sequence_tokens, config.unroll, config.seed)
-    return Trainer(config, module, teacher, batches, out / "checkpoint.pt", out / LOG)
+    return Trainer(config, module, frozen, batches, out / "checkpoint.pt", out / LOG)
 
 
-def _check_folders(job: Job) -> None:
-    if not job.resume and ((job.out / "model.safetensors").exists() or (job.out / "checkpoint.pt").exists()):
-        raise ValueError(f"out: {job.out} already holds a head or a checkpoint; give another --out, or --resume")
-    job.out.mkdir(parents=True, exist_ok=True)
-    job.responses.mkdir(parents=True, exist_ok=True)
-    described = _read_described(job.responses)
-    if not described and shard_paths(job.responses):
-        raise ValueError(f"responses: {job.responses} holds shards but no responses.json; give another --responses")
-    if described and described["fingerprint"] != job.generate.fingerprint:
+def _check_folders(options: TrainHeadOptions, generate: GenerateConfig) -> None:
+    out, responses = options.out, options.responses_folder
+    if not options.resume and ((out / "model.safetensors").exists() or (out / "checkpoint.pt").exists()):
+        raise ValueError(f"out: {out} already holds a head or a checkpoint; give another --out, or --resume")
+    out.mkdir(parents=True, exist_ok=True)
+    responses.mkdir(parents=True, exist_ok=True)
+    described = _read_described(responses)
+    if not described and shard_paths(responses):
+        raise ValueError(f"responses: {responses} holds shards but no responses.json; give another --responses")
+    if described and described["fingerprint"] != generate.fingerprint:
         raise ValueError(
-            f"responses: {job.responses} was made with other options ({described['config']}); give the same, or "
+            f"responses: {responses} was made with other options ({described['config']}); give the same, or "
             "another --responses"
         )
 
 
-def _read_described(folder: Path) -> dict[str, Json]:
+def _read_described(folder: Path) -> JsonObject:
     path = folder / "responses.json"
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
-def _select(job: Job, watcher: Watcher) -> tuple[Selection, list[dict[str, str | int]]]:
-    c = job.generate
-    progress: Progress = watcher.asset
-    sources = [find_data(text, c.samples_per_prompt, progress) for text in c.data]
-    excluded = excluded_keys(c.exclude, lambda name: find_data(name, 1, progress))
-    selection = select(sources, excluded, c.num_prompts, c.max_turns, c.seed)
+def _select(config: GenerateConfig, progress: TrainingProgress) -> tuple[list[DataSource], Selection]:
+    sources = [find_data(text, config.samples_per_prompt, progress.asset) for text in config.data]
+    excluded = excluded_keys(config.exclude, lambda name: find_data(name, 1, progress.asset))
+    selection = select(sources, excluded, config.num_prompts, config.max_turns, config.seed)
     if not selection.conversations:
-        raise ValueError(f"data: nothing is left of {', '.join(c.data)} once evaluation texts are taken out")
-    return selection, [source.described() for source in sources]
+        raise ValueError(f"data: nothing is left of {', '.join(config.data)} once evaluation texts are taken out")
+    return sources, selection
 
 
-def _make_responses(job: Job, target: LoadedTarget, selection: Selection, watcher: Watcher) -> None:
-    described = _read_described(job.responses)
-    if described.get("done") or (job.generate_budget_s == 0 and shard_paths(job.responses)):
-        watcher.say(f"responses are there: {job.responses}")
+def _make_responses(
+    options: TrainHeadOptions,
+    config: GenerateConfig,
+    target: LoadedTarget,
+    selection: Selection,
+    progress: TrainingProgress,
+) -> None:
+    folder, model = options.responses_folder, target.model
+    if _read_described(folder).get("done") or (options.generate_budget_s == 0 and shard_paths(folder)):
+        progress.say(f"responses are there: {folder}")
         return
-    c = job.generate
-    head: dict[str, Json] = {"fingerprint": c.fingerprint, "config": dataclasses.asdict(c), "target": target.described}
-    write_json(job.responses / "responses.json", head)
-    if target.model.config.max_position < c.max_prompt_tokens + c.max_response_tokens:
+    described = {"fingerprint": config.fingerprint, "config": config, "target": target.described}
+    write_json(folder / "responses.json", described)
+    max_tokens = config.max_prompt_tokens + config.max_response_tokens
+    if model.config.max_position < max_tokens:
         raise ValueError(
-            f"max_prompt_tokens: {c.max_prompt_tokens} + {c.max_response_tokens} response tokens are more than the "
-            f"target's {target.model.config.max_position} positions"
+            f"max_prompt_tokens: {config.max_prompt_tokens} + {config.max_response_tokens} response tokens are more "
+            f"than the target's {model.config.max_position} positions"
         )
-    engine = throughput_engine(
-        target.model,
-        BASELINE,
-        {},
-        max_num_seqs=c.generate_batch,
-        max_model_len=c.max_prompt_tokens + c.max_response_tokens + 1,
-    )
+    engine = throughput_engine(model, BASELINE, {}, max_num_seqs=config.generate_batch, max_model_len=max_tokens + 1)
     num_samples = sum(conversation.num_samples for conversation in selection.conversations)
-    generation = Generation(engine, target.tokenizer, target.stop_token_ids, c, job.responses)
-    budget_s = min(job.generate_budget_s, job.budget_s)
-    stats = generation.run(selection.conversations, budget_s, lambda s: watcher.generated(s, num_samples))
-    watcher.generated(stats, num_samples)
-    write_json(job.responses / "responses.json", {**head, "done": stats.done, "last_call": dataclasses.asdict(stats)})
+    generation = Generation(engine, target.tokenizer, target.stop_token_ids, config, folder)
+    budget_s = min(options.generate_budget_s, options.budget_s)
+    stats = generation.run(selection.conversations, budget_s, lambda s: progress.generated(s, num_samples))
+    progress.generated(stats, num_samples)
+    write_json(folder / "responses.json", {**described, "done": stats.done, "last_call": stats})
     # The engine's caches and graphs must be gone before training wants the memory.
     del generation, engine
     gc.collect()
-    if target.model.device.type == "cuda":
+    if model.device.type == "cuda":
         torch.cuda.empty_cache()
 
 
-def _export(job: Job, target: LoadedTarget, trainer: Trainer, vocab: DraftVocab) -> None:
-    raw = read_config(target.model_dir)[1]
-    write_head(job.out, trainer.module, vocab, raw, torch.bfloat16)
-
-
-def _record(
-    job: Job,
-    target: LoadedTarget,
-    trainer: Trainer,
-    vocab: DraftVocab,
-    sequences: Sequences,
-    selection: Selection,
-    data: list[dict[str, str | int]],
-) -> JsonObject:
-    shape, device = trainer.module.shape, target.model.device
-    generate = dataclasses.asdict(job.generate)
-    # Names, not the folders of the machine where the files lay.
-    for key in ("data", "exclude"):
-        generate[key] = [Path(text).name if "/" in text else text for text in generate[key]]
-    return {
-        "command": job.command,
-        "licence": job.licence,
-        "target": target.described,
-        "head": {
-            **dataclasses.asdict(shape),
-            "aux_layers": list(target.model.config.aux_layers),
-            "coverage": vocab.coverage,
-        },
-        "data": data,
-        "selection": {
-            "num_conversations": len(selection.conversations),
-            "num_held_out": selection.num_held_out,
-            "num_excluded": selection.num_excluded,
-            "num_duplicates": selection.num_duplicates,
-        },
-        "generate": generate,
-        "responses": {
-            "num_sequences": len(sequences),
-            "num_tokens": len(sequences.token_T),
-            "num_response_tokens": int(sequences.is_response_T.sum()),
-            "looped_share": float(sequences.looped_N.mean()),
-            "greedy_share": float(sequences.greedy_N.mean()),
-            "num_cut_tokens": sequences.num_cut_tokens,
-        },
-        "train": dataclasses.asdict(job.train),
-        "run": {
-            "steps": trainer.step,
-            "planned_steps": trainer.num_steps,
-            "num_positions": trainer.num_positions,
-            "seconds": round(trainer.seconds, 1),
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU",
-            "torch": torch.__version__,
-        },
-    }
+def _without_folders(config: GenerateConfig) -> JsonObject:
+    """The config with names in place of the paths of this machine."""
+    names = {key: [Path(text).name for text in getattr(config, key)] for key in ("data", "exclude")}
+    return {**dataclasses.asdict(config), **names}

@@ -4,21 +4,19 @@ The gradient of a soft cross-entropy is known as soon as the logits are: softmax
 computes it chunk by chunk and keeps gradients of the inputs, never the logits (as Liger-Kernel's fused linear
 cross-entropy does, arXiv 2410.10989).
 
-Legend: R rows with a loss, H hidden, V draft vocabulary, Q rows of the lesson.
+Legend: R rows with a loss, H hidden, V draft vocabulary, Q rows of the targets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from .head_module import compiled_rows
-from .target_pass import Lesson
+from .frozen_target import TrainingTargets
 
 _CHUNK_ROWS = 32_768
 
@@ -52,7 +50,7 @@ class _SoftLoss(torch.autograd.Function):
         ctx: FunctionCtx,
         hidden_RH: Tensor,
         lm_head_VH: Tensor,
-        lesson: Lesson,
+        targets: TrainingTargets,
         place_R: Tensor,
         weight_R: Tensor,
         rows: RowGrads,
@@ -65,7 +63,7 @@ class _SoftLoss(torch.autograd.Function):
             part = slice(first, first + _CHUNK_ROWS)
             x, place, weight = hidden_RH[part], place_R[part], weight_R[part]
             logits_RV = F.linear(x, weight_VH)
-            grad_RV, ce, hit = rows(logits_RV, lesson.logits_QV, lesson.lse_Q, lesson.best_Q, place, weight)
+            grad_RV, ce, hit = rows(logits_RV, targets.logits_QV, targets.lse_Q, targets.best_Q, place, weight)
             torch.mm(grad_RV, weight_VH, out=grad_hidden_RH[part])
             grad_weight_VH += grad_RV.t() @ x
             ces.append(ce)
@@ -82,18 +80,16 @@ class _SoftLoss(torch.autograd.Function):
         return grad_hidden_RH * scale.to(grad_hidden_RH.dtype), grad_weight_VH * scale, None, None, None, None
 
 
-@dataclass(slots=True)
-class SoftLoss:
-    """The loss of one optimiser step. `compiled`: softmax and gradient in one pass over the logits."""
+def soft_loss(
+    hidden_RH: Tensor,
+    lm_head_VH: Tensor,
+    targets: TrainingTargets,
+    place_R: Tensor,
+    weight_R: Tensor,
+    rows: RowGrads = row_grads,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Weighted sum (differentiable), cross-entropy [R] and hits [R]. `place_R`: each row's place in `targets`.
 
-    rows: RowGrads
-
-    @staticmethod
-    def make(compiled: bool) -> SoftLoss:
-        return SoftLoss(compiled_rows(row_grads, 6) if compiled else row_grads)
-
-    def __call__(
-        self, hidden_RH: Tensor, lm_head_VH: Tensor, lesson: Lesson, place_R: Tensor, weight_R: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted sum (differentiable), cross-entropy [R] and hits [R]. `place_R`: each row's target in the lesson."""
-        return _SoftLoss.apply(hidden_RH, lm_head_VH, lesson, place_R, weight_R, self.rows)
+    `rows`: `row_grads`, or that function compiled: softmax and gradient in one pass over the logits.
+    """
+    return _SoftLoss.apply(hidden_RH, lm_head_VH, targets, place_R, weight_R, rows)

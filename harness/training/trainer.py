@@ -1,4 +1,4 @@
-"""The optimisation of one head: lessons from the frozen target, unrolled steps, checkpoints, a log by position.
+"""The optimisation of one head: targets from the frozen model, unrolled steps, checkpoints, a log by position.
 
 Deterministic by seed on one device and software as long as `steps` (or `epochs`) end the training; a time budget ends
 it earlier, with the learning rate's schedule pulled in to match.
@@ -6,24 +6,25 @@ it earlier, with the learning rate's schedule pulled in to match.
 
 from __future__ import annotations
 
-import csv
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from specbench.harness.engines.native.models.rope import rope_table
-from specbench.workloads.assets.cache import atomic_file
+from specbench.harness.store.files import write_atomically
+from specbench.workloads.json_values import JsonObject
 
-from .batches import Batch, Batches, num_steps
+from .batches import Batch, Batches
 from .config import TrainConfig
-from .head_module import HeadModule, Unroller, norm_rows
-from .soft_loss import SoftLoss
-from .target_pass import Teacher
+from .frozen_target import FrozenTarget
+from .head_module import HeadModule, Unroller, compiled_rows, norm_rows
+from .soft_loss import row_grads, soft_loss
 
 _FLOOR = 0.01  # of the peak learning rate, at the end
 
@@ -42,8 +43,9 @@ class LogRow:
     accuracy: tuple[float, ...]
 
     def flat(self) -> dict[str, float]:
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "accuracy"}
-        return values | {f"accuracy_{k + 1}": round(a, 5) for k, a in enumerate(self.accuracy)}
+        values = asdict(self)
+        accuracy = values.pop("accuracy")
+        return values | {f"accuracy_{k + 1}": round(a, 5) for k, a in enumerate(accuracy)}
 
 
 def learning_rate(config: TrainConfig, step: int, progress: float) -> float:
@@ -60,28 +62,27 @@ class Trainer:
         self,
         config: TrainConfig,
         module: HeadModule,
-        teacher: Teacher,
+        frozen: FrozenTarget,
         batches: Batches,
         checkpoint: Path,
         log_path: Path,
     ):
-        target = teacher.target
+        target = frozen.target
         cuda = target.device.type == "cuda"
         self.config = config
         self.module = module.to(target.device)
-        self._teacher = teacher
+        self._frozen = frozen
         self._batches = batches
         self._checkpoint = checkpoint
         self._log_path = log_path
         table = rope_table(target.config, config.max_sequence_tokens + config.unroll + 64, target.device)
         self._unroller = Unroller(module.shape, target.embed_VH, table, compiled=cuda)
-        self._loss = SoftLoss.make(compiled=cuda)
+        self._row_grads = compiled_rows(row_grads, 6) if cuda else row_grads
         self._optimizer = torch.optim.AdamW(
             module.parameters(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=cuda
         )
-        self._plan_epoch = -1
-        self._plan: list = []
-        self.num_steps = num_steps(len(batches.plan(0)), config.epochs, config.steps)
+        self._epoch, self._plan = 0, batches.plan(0)
+        self.num_steps = config.steps or max(1, math.ceil(len(self._plan) * config.epochs))
         self.step = 0
         self.num_positions = 0
         self.seconds = 0.0
@@ -93,31 +94,26 @@ class Trainer:
     # -- one step ----------------------------------------------------------------------------------------------------
 
     def _batch(self, step: int) -> Batch:
-        epoch, place = self._epoch_of(step)
-        return self._batches.make(self._plan[place]).to(self._teacher.target.device)
-
-    def _epoch_of(self, step: int) -> tuple[int, int]:
-        """Every epoch has as many batches as the first: lengths, and so the cuts, are the same."""
-        per_epoch = len(self._batches.plan(0)) if not self._plan else len(self._plan)
-        epoch, place = divmod(step, per_epoch)
-        if epoch != self._plan_epoch:
-            self._plan, self._plan_epoch = self._batches.plan(epoch), epoch
-        return epoch, place
+        # All epochs have the same number of batches, as the same lengths are cut into batches.
+        epoch, place = divmod(step, len(self._plan))
+        if epoch != self._epoch:
+            self._epoch, self._plan = epoch, self._batches.plan(epoch)
+        return self._batches.make(self._plan[place]).to(self._frozen.target.device)
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss to minimise, and fp32 [2 * unroll]: mean cross-entropy and accuracy of each unrolled step."""
-        c, dtype = self.config, self._teacher.target.dtype
-        lesson = self._teacher.lesson(batch.ids_BT, batch.target_row_Q)
-        weights = self.module.cast(dtype)
-        outputs = self._unroller.outputs(weights, lesson.features_NF, batch.ids_BT, c.unroll)
+        c = self.config
+        targets = self._frozen.training_targets(batch.ids_BT, batch.target_row_Q)
+        weights = self.module.cast(self._frozen.target.dtype)
+        outputs = self._unroller.outputs(weights, targets.features_NF, batch.ids_BT, c.unroll)
         hidden_RH = torch.cat([out.index_select(0, r) for out, r in zip(outputs, batch.loss_row_R, strict=True)])
         counts = [len(r) for r in batch.loss_row_R]
         weight_R = torch.cat(
             [hidden_RH.new_full((n,), c.decay**k / max(n, 1), dtype=torch.float32) for k, n in enumerate(counts)]
         )
-        normed_RH = norm_rows(hidden_RH, weights.norm, self.module.shape.rms_norm_eps)
+        normed_RH = norm_rows(hidden_RH, weights["norm"], self.module.shape.rms_norm_eps)
         place_R = torch.cat(batch.loss_target_R)
-        loss, ce_R, hit_R = self._loss(normed_RH, self.module.lm_head, lesson, place_R, weight_R)
+        loss, ce_R, hit_R = soft_loss(normed_RH, self.module.lm_head, targets, place_R, weight_R, self._row_grads)
         means = [part.float().mean() for x in (ce_R, hit_R) for part in x.split(counts)]
         return loss, torch.stack(means)
 
@@ -139,7 +135,7 @@ class Trainer:
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
-    def run(self, budget_s: float = math.inf, tell: Callable[[LogRow], None] | None = None) -> None:
+    def run(self, budget_s: float = math.inf, on_row: Callable[[LogRow], None] | None = None) -> None:
         """Trains to the last step or to the end of the budget, whichever comes first, and writes a checkpoint."""
         start, before, base = time.perf_counter(), self.seconds, self.progress
         saved = start
@@ -151,16 +147,16 @@ class Trainer:
             self._optimise(self._batch(self.step))
             if self.step % self.config.log_every == 0 or self.step == self.num_steps:
                 self.seconds = before + time.perf_counter() - start
-                self._write_row(tell)
+                self._write_row(on_row)
             if time.perf_counter() - saved > self.config.checkpoint_every_s:
                 self.save()
                 saved = time.perf_counter()
         if self._num_summed:
-            self._write_row(tell)
+            self._write_row(on_row)
         self.seconds = before + time.perf_counter() - start
         self.save()
 
-    def _write_row(self, tell: Callable[[LogRow], None] | None) -> None:
+    def _write_row(self, on_row: Callable[[LogRow], None] | None) -> None:
         assert self._sums is not None
         loss, norm, *means = (self._sums / self._num_summed).tolist()
         if not math.isfinite(loss):
@@ -170,15 +166,21 @@ class Trainer:
         accuracy = tuple(means[self.config.unroll :])
         row = LogRow(self.step, self.num_steps, self.seconds, self.num_positions, lr, loss, norm, accuracy)
         self.log.append(row)
-        self._write_log()
-        if tell:
-            tell(row)
+        pd.DataFrame([row.flat() for row in self.log]).to_csv(self._log_path, index=False)
+        if on_row:
+            on_row(row)
 
-    def _write_log(self) -> None:
-        with self._log_path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(self.log[0].flat()))
-            writer.writeheader()
-            writer.writerows(row.flat() for row in self.log)
+    def summary(self) -> JsonObject:
+        """What training.json says of the run."""
+        device = self._frozen.target.device
+        return {
+            "steps": self.step,
+            "planned_steps": self.num_steps,
+            "num_positions": self.num_positions,
+            "seconds": round(self.seconds, 1),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU",
+            "torch": torch.__version__,
+        }
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -189,14 +191,13 @@ class Trainer:
             optimizer=self._optimizer.state_dict(),
             counts=(self.step, self.num_positions, self.seconds, self.progress, self._num_summed),
             sums=self._sums,
-            log=[(*[getattr(r, f.name) for f in fields(r)],) for r in self.log],
+            log=[astuple(row) for row in self.log],
         )
-        with atomic_file(self._checkpoint) as file:
-            torch.save(state, file)
+        write_atomically(self._checkpoint, lambda file: torch.save(state, file))
 
     def resume(self) -> None:
         """Goes on where `checkpoint` was written. Raises ValueError if it belongs to other options."""
-        state = torch.load(self._checkpoint, map_location=self._teacher.target.device, weights_only=True)
+        state = torch.load(self._checkpoint, map_location=self._frozen.target.device, weights_only=True)
         if state["config"] != asdict(self.config):
             changed = [k for k, v in asdict(self.config).items() if state["config"].get(k) != v]
             raise ValueError(

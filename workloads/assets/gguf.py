@@ -120,7 +120,7 @@ class GgufMetadata:
     def __init__(self, reader: Any, source: Path) -> None:
         self.source = source
         self.fields = {key: field.contents() for key, field in reader.fields.items()}
-        self.architecture = self.fields.get("general.architecture")
+        self.architecture = str(self.fields.get("general.architecture"))
         if self.architecture not in ARCHITECTURES:
             raise ValueError(
                 f"{source}: GGUF architecture is {self.architecture!r}; allowed: {', '.join(ARCHITECTURES)}"

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from specbench.harness.training.dialogue import ResponseSequence
-from specbench.harness.training.shards import Sequences, ShardWriter, read_sequences
+from specbench.harness.training.shards import Sequences, read_sequences, write_shard
 
 EOS = 3
 
@@ -42,9 +42,8 @@ def sequence(name: str, rng: random.Random) -> ResponseSequence:
 
 def made_up(folder: Path, count: int = 60) -> Sequences:
     rng = random.Random(1)
-    writer = ShardWriter(folder, 25)
     folder.mkdir(parents=True, exist_ok=True)
-    for i in range(count):
-        writer.add(sequence(f"made/{i:03d}#0.0", rng))
-    writer.close()
+    rows = [sequence(f"made/{i:03d}#0.0", rng) for i in range(count)]
+    for first in range(0, count, 25):
+        write_shard(folder, rows[first : first + 25])
     return read_sequences(folder)

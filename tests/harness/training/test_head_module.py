@@ -14,8 +14,8 @@ from toy.eagle3_reference import Eagle3Reference
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.harness.training.draft_vocab import DraftVocab
 from specbench.harness.training.export import write_head
+from specbench.harness.training.frozen_target import FrozenTarget
 from specbench.harness.training.head_module import HeadModule, HeadShape, Unroller, norm_rows
-from specbench.harness.training.target_pass import Teacher
 
 CONFIG = llama_config()
 VOCAB = DraftVocab(torch.arange(0, 128, 2), 128, 1.0)
@@ -48,18 +48,18 @@ def test_unrolled_steps_are_the_drafts_of_the_exported_head(target, tmp_path):
     written(module, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     reference = Eagle3Reference(load_file(tmp_path / "model.safetensors"), config, target.embed_VH)
-    teacher = Teacher(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
+    frozen = FrozenTarget(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
     unroller = Unroller(module.shape, target.embed_VH, rope_table(target.config, 64, target.device), compiled=False)
     generator = torch.Generator().manual_seed(4)
     for _ in range(6):
         context = torch.randint(0, 128, (12,), generator=generator).tolist()
-        features = teacher.states(torch.tensor([context[:-1]]))[1]
+        features = frozen.states(torch.tensor([context[:-1]]))[1]
         drafts, gap = reference.drafts(features, context, 4)
         assert gap > 1e-5
         # Row n-1 of the context's features, fed with the drafts as the tokens that follow.
         ids_BT = torch.tensor([[*context, *drafts]])
         row = len(context) - 2
-        _, features_NF = teacher.states(ids_BT)
+        _, features_NF = frozen.states(ids_BT)
         outputs = unroller.outputs(module.cast(torch.float32), features_NF, ids_BT, 4)
         got = []
         for hidden_NH in outputs:
@@ -72,26 +72,26 @@ def test_features_are_the_states_entering_the_three_layers(target):
     from specbench.harness.engines.native.models.score import next_token_logits
 
     ids = torch.randint(0, 128, (2, 9), generator=torch.Generator().manual_seed(0))
-    teacher = Teacher(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
-    hidden_NH, features_NF = teacher.states(ids)
+    frozen = FrozenTarget(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
+    hidden_NH, features_NF = frozen.states(ids)
     for row in range(2):
         expected = next_token_logits(target, ids[row].tolist())
         torch.testing.assert_close(target.logits(hidden_NH[row * 9 + 8]), expected, atol=1e-4, rtol=1e-4)
     # Causal: what follows a token does not change its states.
-    again = teacher.states(ids[:, :5])[1]
+    again = frozen.states(ids[:, :5])[1]
     torch.testing.assert_close(again.view(2, 5, -1), features_NF.view(2, 9, -1)[:, :5], atol=1e-4, rtol=1e-4)
 
 
-def test_the_lesson_is_the_targets_distribution_over_the_draft_vocabulary(target):
+def test_the_training_targets_are_the_targets_distribution_over_the_draft_vocabulary(target):
     ids = torch.randint(0, 128, (2, 9), generator=torch.Generator().manual_seed(0))
-    teacher = Teacher(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
+    frozen = FrozenTarget(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
     rows = torch.tensor([0, 3, 17])
-    lesson = teacher.lesson(ids, rows)
-    logits = target.logits(teacher.states(ids)[0][rows])
-    torch.testing.assert_close(lesson.logits_QV, logits[:, ::2])
-    torch.testing.assert_close(lesson.lse_Q, logits[:, ::2].logsumexp(-1))
+    targets = frozen.training_targets(ids, rows)
+    logits = target.logits(frozen.states(ids)[0][rows])
+    torch.testing.assert_close(targets.logits_QV, logits[:, ::2])
+    torch.testing.assert_close(targets.lse_Q, logits[:, ::2].logsumexp(-1))
     choice = logits.argmax(-1)
-    assert lesson.best_Q.tolist() == [int(c) // 2 if c % 2 == 0 else -1 for c in choice]
+    assert targets.best_Q.tolist() == [int(c) // 2 if c % 2 == 0 else -1 for c in choice]
 
 
 def load_into(module: HeadModule, folder: Path) -> None:

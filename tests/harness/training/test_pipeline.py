@@ -12,10 +12,11 @@ from toy.checkpoints import llama_config, load_written, write_llama
 
 from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
 from specbench.harness.training.check import check_files, check_head
-from specbench.harness.training.config import GenerateConfig, TrainConfig
+from specbench.harness.training.config import TrainHeadOptions
 from specbench.harness.training.evaluate import evaluate_head
 from specbench.harness.training.generate import GenerateStats
-from specbench.harness.training.pipeline import Job, LoadedTarget, train_head
+from specbench.harness.training.load import LoadedTarget
+from specbench.harness.training.pipeline import train_head
 from specbench.harness.training.shards import read_sequences
 from specbench.harness.training.trainer import LogRow
 from specbench.workloads.base import Prompt, Workload
@@ -73,8 +74,8 @@ def data(tmp_path_factory):
     return folder
 
 
-def make_job(data, out, **changes) -> Job:
-    generate = GenerateConfig(
+def options(data, out, **changes) -> TrainHeadOptions:
+    return TrainHeadOptions(
         target="toy",
         data=(str(data / "chats.jsonl"), f"{data / 'questions.jsonl'}*3"),
         exclude=(str(data / "test.jsonl"),),
@@ -82,19 +83,24 @@ def make_job(data, out, **changes) -> Job:
         max_response_tokens=24,
         samples_per_prompt=1,
         generate_batch=8,
-    )
-    train = TrainConfig(
-        draft_vocab_size=96, unroll=3, lr=3e-3, warmup_steps=2, steps=12, batch_tokens=1024, max_sequence_tokens=128,
+        draft_vocab_size=96,
+        unroll=3,
+        lr=3e-3,
+        warmup_steps=2,
+        steps=12,
+        batch_tokens=1024,
+        max_sequence_tokens=128,
         log_every=4,
-    )  # fmt: skip
-    return Job(generate=generate, train=train, out=out, responses=out / "responses", command="specbench", **changes)
+        out=out,
+        **changes,
+    )
 
 
 @pytest.fixture(scope="module")
 def head(target, data, tmp_path_factory):
     out = tmp_path_factory.mktemp("head") / "out"
     watcher = Quiet()
-    train_head(make_job(data, out), target, watcher)
+    train_head(options(data, out), "specbench", target, watcher)
     return out, watcher
 
 
@@ -137,19 +143,20 @@ def test_responses_are_the_targets_own_and_leave_out_what_is_held_out(head, targ
 
 
 def test_generation_goes_on_where_it_was_cut(target, data, tmp_path, head):
-    job = make_job(data, tmp_path / "out", only_responses=True)
-    assert train_head(replace(job, generate_budget_s=1e-6), target, Quiet()) is None
-    assert not json.loads((job.responses / "responses.json").read_text())["done"]
-    train_head(job, target, Quiet())
-    whole, cut = read_sequences(head[0] / "responses"), read_sequences(job.responses)
+    asked = options(data, tmp_path / "out", only_responses=True)
+    folder = train_head(replace(asked, generate_budget_s=1e-6), "specbench", target, Quiet())
+    assert folder == tmp_path / "out" / "responses"
+    assert not json.loads((folder / "responses.json").read_text())["done"]
+    train_head(asked, "specbench", target, Quiet())
+    whole, cut = read_sequences(head[0] / "responses"), read_sequences(folder)
     assert whole.token_T.tolist() == cut.token_T.tolist()
     with pytest.raises(ValueError, match="responses: .* was made with other options"):
-        train_head(replace(job, generate=replace(job.generate, seed=1)), target, Quiet())
+        train_head(replace(asked, seed=1), "specbench", target, Quiet())
 
 
 def test_a_folder_with_a_head_is_not_overwritten(head, target, data):
     with pytest.raises(ValueError, match="out: .* already holds a head or a checkpoint"):
-        train_head(make_job(data, head[0]), target, Quiet())
+        train_head(options(data, head[0]), "specbench", target, Quiet())
 
 
 def test_evaluation_counts_what_the_engine_accepted(head, target):

@@ -79,7 +79,7 @@ def test_an_interrupted_run_ends_in_the_same_head(sequences, tmp_path):
     t = trainer(sequences, tmp_path / "b")
     stop = _StopAfter(t, 11)
     with pytest.raises(KeyboardInterrupt):
-        t.run(tell=None)
+        t.run()
     assert stop.count == 11
     t.save()
     again = trainer(sequences, tmp_path / "b")

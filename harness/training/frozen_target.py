@@ -1,7 +1,7 @@
-"""The frozen target over a padded batch: fused features and next-token distributions, computed as inference does.
+"""The frozen target over a padded batch: fused features and next-token distributions, computed as in inference.
 
 Legend: B sequences, T padded length, N = B * T flat rows, H hidden, F = 3H, V vocabulary, Vd draft vocabulary, Q rows
-that somebody learns from, D head size, M longest position.
+whose distribution is learned, D head size, M longest position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOGIT_ROWS = 8192  # full-vocabulary logits exist for this many rows at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainingTargets:
     """What the head learns from: the target's features, and its distributions over the draft vocabulary."""
 
     features_NF: Tensor
@@ -32,7 +32,8 @@ class Lesson:
 
 
 class DenseAttention:
-    """Causal attention of whole sequences: no pages, no cache. Rope is the engine's kernel over a passing buffer."""
+    """Causal attention of whole sequences, without pages or a cache. Rope is the engine's kernel over a temporary
+    buffer."""
 
     def __init__(self, config: ModelConfig, cos_sin_MD: Tensor, num_sequences: int):
         self._config = config
@@ -50,8 +51,8 @@ class DenseAttention:
         return out.transpose(1, 2).reshape(num_rows, c.num_q_heads * c.head_dim)
 
 
-class Teacher:
-    """The target, ready to give lessons over one draft vocabulary."""
+class FrozenTarget:
+    """The target with the draft vocabulary of the head that learns from it."""
 
     def __init__(self, target: LlamaModel, target_id_Vd: Tensor, draft_id_V: Tensor, max_tokens: int):
         self.target = target
@@ -60,7 +61,7 @@ class Teacher:
         self._cos_sin_MD = rope_table(target.config, max_tokens, target.device)
 
     @torch.no_grad()
-    def lesson(self, ids_BT: Tensor, row_Q: Tensor) -> Lesson:
+    def training_targets(self, ids_BT: Tensor, row_Q: Tensor) -> TrainingTargets:
         hidden_NH, features_NF = self.states(ids_BT)
         logits, lse, best = [], [], []
         for rows in row_Q.split(_LOGIT_ROWS):
@@ -68,7 +69,7 @@ class Teacher:
             best.append(self._draft_id_V[logits_V.argmax(-1)])
             logits.append(logits_V.index_select(1, self._target_id_Vd))
             lse.append(logits[-1].float().logsumexp(-1))
-        return Lesson(features_NF, torch.cat(logits), torch.cat(lse), torch.cat(best))
+        return TrainingTargets(features_NF, torch.cat(logits), torch.cat(lse), torch.cat(best))
 
     @torch.no_grad()
     def states(self, ids_BT: Tensor) -> tuple[Tensor, Tensor]:
