@@ -46,6 +46,11 @@ def table_of(
     return Table(title=title, headers=tuple(columns), rows=rows, notes=tuple(notes))
 
 
+def with_rows(*tables: Table) -> tuple[Table, ...]:
+    """The tables that are not empty."""
+    return tuple(table for table in tables if table.rows)
+
+
 def text_columns(rows: Sequence[Sequence[str | Cell]]) -> set[int]:
     """Columns that hold words, which are aligned to the left; figures are aligned to the right."""
     return {i for row in rows for i, cell in enumerate(row) if not _FIGURE.fullmatch(str(cell))}

@@ -14,10 +14,12 @@ from specbench.harness.experiments.profile import Profiled
 from specbench.harness.experiments.session import INTERRUPTED
 from specbench.harness.profiling.profile_run import NO_GPU, ArmProfile
 from specbench.harness.profiling.record import Profile, SlowDown
+from specbench.harness.store.files import json_text
 from specbench.reports.document import Document, Table
 from specbench.reports.html import html_page
 from specbench.reports.markdown import markdown_document
-from specbench.reports.profile.diff_report import diff_document, diff_json
+from specbench.reports.profile.diff import diff_profiles
+from specbench.reports.profile.diff_document import diff_document
 from specbench.reports.profile.files import profiles_json, write_profile_reports
 from specbench.reports.profile.report import profiles_document
 from specbench.reports.terminal import plain_document, print_document, print_result
@@ -60,7 +62,7 @@ def print_difference(
 ) -> None:
     chosen = _format(format, output)
     if chosen == "json":
-        _write(diff_json(*profiles), output)
+        _write(json_text(diff_profiles(*profiles)), output)
     else:
         _print_document(diff_document(*profiles, names), chosen, output)
 

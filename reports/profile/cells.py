@@ -9,12 +9,6 @@ from specbench.reports.cells import NOTHING
 
 _NAME_HEAD, _NAME_TAIL = 70, 29  # characters kept of a kernel's name that is too long for a table
 
-CAUSES = {
-    "host-late": "because the host was late",
-    "launch-latency-or-dependency": "for launch latency or a dependency",
-    "back-to-back": "between operations back to back",
-}
-
 
 def microseconds(duration_ns: float | None, *, signed: bool = False) -> str:
     """`1.05`, `31.2`, `1234`: two decimals below 10 µs, none from 1,000; the unit stands in the header."""
@@ -67,12 +61,6 @@ def steps_name(phase: str, draft_steps: Iterable[int]) -> str:
         return phase_name(phase, steps[0] if steps else None)
     are_neighbours = steps[-1] - steps[0] == len(steps) - 1
     return f"{phase} steps {f'{steps[0]} to {steps[-1]}' if are_neighbours else ', '.join(map(str, steps))}"
-
-
-def counted(value: float, one: str, many: str) -> str:
-    """`1 launch`, `3.4 launches`."""
-    text = count(value)
-    return f"{text} {one if text == '1' else many}"
 
 
 def kernel_name(name: str) -> str:

@@ -86,7 +86,7 @@ def _warnings(a: Profile, b: Profile) -> Iterable[str]:
         compared.append(("batch sizes", a.subject.batch_size, b.subject.batch_size))
         compared.append(("numbers of drafts", a.subject.num_drafts, b.subject.num_drafts))
     else:
-        yield "The batch size of a side is not known: the trace does not say it."
+        yield "The batch size of a side is not known: the trace does not record it."
     for name, left, right in compared:
         if left != right and not (name == "versions of the tool" and a.source.kind != b.source.kind):
             yield f"Different {name}: {left or 'unknown'} in A, {right or 'unknown'} in B."
@@ -131,8 +131,8 @@ def _syncs(a: Profile, b: Profile) -> Iterable[SyncDelta]:
     sides = [{(s.phase, s.api, s.kind): s for s in profile.syncs} for profile in (a, b)]
     for key in dict.fromkeys([*sides[0], *sides[1]]):
         left, right = (side.get(key) for side in sides)
-        calls = [found.per_round if found else 0.0 for found in (left, right)]
-        waits = [found.wait_ns if found else 0.0 for found in (left, right)]
+        calls = [sync.per_round if sync else 0.0 for sync in (left, right)]
+        waits = [sync.wait_ns if sync else 0.0 for sync in (left, right)]
         yield SyncDelta(
             phase=key[0],
             api=key[1],
@@ -144,11 +144,11 @@ def _syncs(a: Profile, b: Profile) -> Iterable[SyncDelta]:
 
 def _kernels(a: Profile, b: Profile) -> list[KernelDelta]:
     sides = [_by_name(profile.kernels) for profile in (a, b)]
-    found = []
+    deltas = []
     for name in dict.fromkeys([*sides[0], *sides[1]]):
         (calls_a, total_a), (calls_b, total_b) = (side.get(name, (0.0, 0.0)) for side in sides)
         status = "both" if name in sides[0] and name in sides[1] else "only in A" if name in sides[0] else "only in B"
-        found.append(
+        deltas.append(
             KernelDelta(
                 name=name,
                 status=status,
@@ -156,7 +156,7 @@ def _kernels(a: Profile, b: Profile) -> list[KernelDelta]:
                 total=Delta(name="time a round", unit="ns", a=total_a, b=total_b),
             )
         )
-    return sorted(found, key=lambda kernel: -abs(kernel.total.change or 0.0))
+    return sorted(deltas, key=lambda kernel: -abs(kernel.total.change or 0.0))
 
 
 def _by_name(kernels: Iterable[KernelFigures]) -> dict[str, tuple[float, float]]:

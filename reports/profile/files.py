@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specbench.harness.profiling.record import FILE, Profile, read_profile, to_json
-from specbench.harness.store.files import write_atomically
+from specbench.harness.store.files import write_text
 from specbench.harness.store.safe_paths import path_inside
 from specbench.reports.document import Document
 from specbench.reports.html import html_page
@@ -55,7 +55,7 @@ def write_profile_reports(profiles: Mapping[str, Profile], directory: Path, titl
     document: Document = profiles_document(profiles, title)
     texts = {HTML: html_page(document), MARKDOWN: markdown_document(document), PERFETTO: trace_json(profiles)}
     for name, text in texts.items():
-        _write(directory / name, text)
+        write_text(directory / name, text)
     return [directory / name for name in texts]
 
 
@@ -71,7 +71,3 @@ def _read(path: Path) -> Profile:
         return read_profile(path)
     except ValueError as error:
         raise ValueError(f"{error} (a trace is read by `specbench profile import`)") from error
-
-
-def _write(path: Path, text: str) -> None:
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -6,9 +6,9 @@ import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 
-from specbench.harness.profiling.record import IdleFigures, Profile
+from specbench.harness.profiling.record import Profile
 from specbench.reports.cells import NOTHING, compact
-from specbench.reports.document import Command, Document, Fact, Section, Table
+from specbench.reports.document import Command, Document, Fact, Section, Table, with_rows
 from specbench.reports.profile.cells import count, microseconds, num_bytes_text, ratio, share
 from specbench.reports.profile.labels import arm_titles
 from specbench.reports.profile.sentences import (
@@ -16,7 +16,6 @@ from specbench.reports.profile.sentences import (
     certificate,
     evidence,
     findings,
-    syncs_agree,
     warnings,
 )
 from specbench.reports.profile.tables import (
@@ -30,6 +29,8 @@ from specbench.reports.profile.tables import (
 )
 from specbench.reports.profile.timeline import timeline
 
+_SAME_COUNT = 0.005  # counts per round that differ by less are equal
+
 
 def profile_document(profile: Profile, title: str | None = None) -> Document:
     """The whole report of one profile. Where the evidence is refused, figures by phase are left out."""
@@ -40,9 +41,17 @@ def profile_document(profile: Profile, title: str | None = None) -> Document:
         sections=(
             _commands(shown),
             Section(title="Evidence", sentences=(evidence(shown), *shown.quality.notes)),
-            _certificate(shown),
+            Section(
+                title="Graph certificate",
+                sentences=(certificate(shown), *shown.graph.reasons),
+                tables=with_rows(claims_table(shown)),
+            ),
             Section(title="A round at a glance", sentences=findings(shown), facts=facts(shown)),
-            *_phases(shown),
+            Section(
+                title="Phases",
+                sentences=() if shown.phases else ("There are no figures by phase.",),
+                tables=with_rows(phase_table(shown)),
+            ),
             *_tables("Synchronisations", sync_table(shown)),
             *_tables("GPU idle time", idle_table(shown)),
             *_tables("Kernels", attention_table(shown), kernel_table(shown)),
@@ -74,9 +83,8 @@ def profile_name(profile: Profile) -> str:
 
 def without_phases(profile: Profile) -> Profile:
     """The figures that need no phase, for evidence too thin to say more."""
-    idle = IdleFigures(
-        total_ns=profile.idle.total_ns,
-        by_cause_ns=profile.idle.by_cause_ns,
+    idle = dataclasses.replace(
+        profile.idle,
         verify_to_draft_span_ns=None,
         verify_to_draft_idle_ns=None,
         verify_to_draft_by_cause_ns={},
@@ -95,19 +103,17 @@ def without_phases(profile: Profile) -> Profile:
 def commands(profile: Profile) -> tuple[Command, ...]:
     """What was run, literally."""
     profiler = profile.subject.profiler_argv if profile.subject else None
-    told = [
+    texts = [
         ("Profiler", profiler and shlex.join(profiler)),
         ("Program, as the trace holds it", profile.source.command and shlex.join(profile.source.command)),
         ("Working directory", profile.source.working_dir),
     ]
-    return tuple(Command(name=name, text=text) for name, text in told if text)
+    return tuple(Command(name=name, text=text) for name, text in texts if text)
 
 
 def facts(profile: Profile) -> tuple[Fact, ...]:
     """The chips: figures that reviewers ask for."""
     graph, idle = profile.graph, profile.idle
-    own = profile.subject.engine_syncs_per_round if profile.subject else None
-    agree = {None: "", True: f"engine's own count: {count(own)}", False: f"engine's own count differs: {count(own)}"}
     return (
         Fact(name="launches a round", value=count(graph.launches_per_round)),
         Fact(name="graph launches a round", value=count(graph.graph_launches_per_round)),
@@ -116,7 +122,7 @@ def facts(profile: Profile) -> tuple[Fact, ...]:
             value=share(graph.graph_share_kernels),
             note=f"{share(graph.graph_share_time)} of kernel time",
         ),
-        Fact(name="synchronisations a round", value=count(profile.syncs_per_round), note=agree[syncs_agree(profile)]),
+        Fact(name="synchronisations a round", value=count(profile.syncs_per_round), note=_engine_count(profile)),
         Fact(
             name="idle from verify to draft, µs",
             value=microseconds(idle.verify_to_draft_idle_ns),
@@ -133,6 +139,15 @@ def facts(profile: Profile) -> tuple[Fact, ...]:
             note="" if profile.slow_down else "no unprofiled twin",
         ),
     )
+
+
+def _engine_count(profile: Profile) -> str:
+    """The engine's own count of synchronisations, and whether the trace's is the same."""
+    own = profile.subject.engine_syncs_per_round if profile.subject else None
+    if own is None:
+        return ""
+    is_same = abs(own - profile.syncs_per_round) < _SAME_COUNT
+    return f"engine's own count{'' if is_same else ' DIFFERS'}: {count(own)}"
 
 
 def _apart(profile: Profile) -> str:
@@ -159,23 +174,8 @@ def _commands(profile: Profile) -> Section:
     return Section(title="Command", sentences=tuple(missing), commands=commands(profile), tables=(table,))
 
 
-def _certificate(profile: Profile) -> Section:
-    table = claims_table(profile) if profile.phases else None
-    return Section(
-        title="Graph certificate",
-        sentences=(certificate(profile), *profile.graph.reasons),
-        tables=(table,) if table else (),
-    )
-
-
-def _phases(profile: Profile) -> Sequence[Section]:
-    if not profile.phases:
-        return [Section(title="Phases", sentences=("There are no figures by phase.",))]
-    return [Section(title="Phases", tables=(phase_table(profile),))]
-
-
-def _tables(title: str, *tables: Table | None) -> Sequence[Section]:
-    present = tuple(table for table in tables if table)
+def _tables(title: str, *tables: Table) -> Sequence[Section]:
+    present = with_rows(*tables)
     return [Section(title=title, tables=present)] if present else []
 
 

@@ -1,30 +1,30 @@
 """The timeline of a profile's median round, laid out: which rectangles, where; drawn by `templates/timeline.svg.j2`.
 
-Lanes from top to bottom: the host's ranges, its waits, a lane a GPU stream. A bar of full height was launched by a
+Lanes from top to bottom: the host's ranges, its waits, a lane per GPU stream. A bar of full height was launched by a
 CUDA graph, one of half height by a launch of its own. Two timelines laid out over one `span_ns` share their scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from specbench.harness.profiling.record import PHASES, Bar, Profile
 from specbench.reports.cells import NOTHING
-from specbench.reports.profile.bars import Piece, fitted, of_row, row_name, row_order
 from specbench.reports.profile.cells import microseconds, phase_name
 
 WIDTH_PX, GUTTER_PX, MARGIN_PX = 1000.0, 96.0, 16.0
 _LABEL_PX, _BAR_PX, _LANE_GAP_PX, _AXIS_PX = 14.0, 22.0, 6.0, 24.0
 _CHARACTER_PX = 6.4  # of a label's font
+MAX_RECTS = 300
 MAX_RUNS = 200  # rows of the table below a drawing
 _TICK_STEPS = (1, 2, 5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rect:
-    """In pixels of the drawing; `title` is what a pointer that rests on it is told."""
+    """In pixels of the drawing; `title` is shown while the pointer rests on it."""
 
     x: float
     y: float
@@ -64,22 +64,24 @@ def timeline(profile: Profile, title: str, span_ns: float | None = None) -> Time
     bars = profile.timeline
     span = max(span_ns or 0.0, timeline_span_ns(profile), 1.0)
     scale = (WIDTH_PX - GUTTER_PX - MARGIN_PX) / span
-    rows = sorted({bar.row for bar in bars}, key=row_order)
-    tops = {row: i * (_LABEL_PX + _BAR_PX + _LANE_GAP_PX) for i, row in enumerate(rows)}
+    lanes = bars_by_row(bars)
+    tops = {row: i * (_LABEL_PX + _BAR_PX + _LANE_GAP_PX) for i, row in enumerate(lanes)}
     pieces, notes = fitted(bars, 1 / scale)
-    phases = [*(p for p in PHASES if any(b.phase == p for b in bars)), *_unknown(bars)]
-    height = len(rows) * (_LABEL_PX + _BAR_PX + _LANE_GAP_PX)
+    runs = [run for lane in lanes.values() for run in _runs(lane)]
+    phases = {bar.phase if bar.phase in PHASES else "other" for bar in bars}
+    height = len(lanes) * (_LABEL_PX + _BAR_PX + _LANE_GAP_PX)
     return Timeline(
         title=title,
         width=WIDTH_PX,
         height=height + _AXIS_PX,
-        rects=tuple(_rect(piece, tops[piece.row], scale) for piece in pieces),
-        labels=tuple(label for row in rows for label in _labels(_runs(bars, row), tops[row], scale)),
-        lanes=tuple(Label(x=0, y=tops[row] + _LABEL_PX + _BAR_PX * 0.7, text=row_name(row)) for row in rows),
+        rects=tuple(_rect(piece, tops[piece[0].row], scale) for piece in pieces),
+        labels=tuple(label for row, lane in lanes.items() for label in _labels(_runs(lane), tops[row], scale)),
+        lanes=tuple(Label(x=0, y=tops[row] + _LABEL_PX + _BAR_PX * 0.7, text=row_name(row)) for row in lanes),
         ticks=tuple(Label(x=GUTTER_PX + t * scale, y=height, text=f"{t / 1e3:g}") for t in _ticks(span)),
-        phases=tuple(phases),
+        phases=tuple(phase for phase in PHASES if phase in phases),
         notes=tuple(notes),
-        runs=_table(bars, rows),
+        runs=tuple(map(_run_row, runs[:MAX_RUNS]))
+        + ((f"and {len(runs) - MAX_RUNS} more", *[NOTHING] * 5),) * (len(runs) > MAX_RUNS),
     )
 
 
@@ -87,35 +89,104 @@ def timeline_span_ns(profile: Profile) -> float:
     return max((bar.t1_ns for bar in profile.timeline), default=0)
 
 
-def _rect(piece: Piece, top: float, scale: float) -> Rect:
-    is_half = piece.row.startswith("gpu") and not piece.via_graph
+def fitted(bars: Sequence[Bar], pixel_ns: float) -> tuple[list[list[Bar]], list[str]]:
+    """At most MAX_RECTS rectangles, each the bars that it covers, and notes on what was joined or left out. Equal
+    neighbours are joined where one of them and their gap are narrower than a pixel, then two, four, ...; where phases
+    alternate too often for that, the shortest rectangles are left out."""
+    lanes = bars_by_row(bars).values()
+    longest_ns = max((bar.t1_ns for bar in bars), default=0)
+    joined = _joined(lanes, pixel_ns)
+    while len(joined) > MAX_RECTS and pixel_ns < longest_ns:
+        pixel_ns *= 2
+        joined = _joined(lanes, pixel_ns)
+    notes = []
+    if len(joined) < len(bars):
+        notes.append(f"{len(bars)} bars are drawn as {len(joined)}: gaps below {microseconds(pixel_ns)} µs are closed.")
+    if len(joined) > MAX_RECTS:
+        notes.append(f"The {len(joined) - MAX_RECTS} shortest rectangles are left out.")
+        joined = sorted(joined, key=lambda piece: piece[0].t0_ns - _end_ns(piece))[:MAX_RECTS]
+    return joined, notes
+
+
+def bars_by_row(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
+    """The bars of each row in their order: host, waits, then devices and their streams by number."""
+    ordered = sorted(bars, key=lambda bar: (_row_order(bar.row), bar.t0_ns, -bar.t1_ns))
+    return {row: list(lane) for row, lane in groupby(ordered, key=lambda bar: bar.row)}
+
+
+def row_name(row: str) -> str:
+    """`gpu:7` is `GPU stream 7`, `gpu1:7` `GPU 1 stream 7`."""
+    kind, _, stream = row.partition(":")
+    device = kind.removeprefix("gpu")
+    if not kind.startswith("gpu"):
+        return row
+    return f"GPU{f' {device}' * bool(device)}{f' stream {stream}' * bool(stream)}"
+
+
+def _row_order(row: str) -> tuple[int, int, int, str]:
+    kind, _, stream = row.partition(":")
+    device, number = (int(text) if text.isdigit() else 0 for text in (kind.removeprefix("gpu"), stream))
+    return ({"host": 0, "sync": 1}.get(kind, 2), device, number, row)
+
+
+def _joined(lanes: Iterable[Sequence[Bar]], pixel_ns: float) -> list[list[Bar]]:
+    pieces: list[list[Bar]] = []
+    for lane in lanes:
+        pieces.append([lane[0]])
+        end_ns = lane[0].t1_ns
+        for bar in lane[1:]:
+            first = pieces[-1][0]
+            is_narrow = min(end_ns - first.t0_ns, bar.t1_ns - bar.t0_ns) < pixel_ns
+            if _kind(first) == _kind(bar) and is_narrow and bar.t0_ns - end_ns < pixel_ns:
+                pieces[-1].append(bar)
+                end_ns = max(end_ns, bar.t1_ns)
+            else:
+                pieces.append([bar])
+                end_ns = bar.t1_ns
+    return pieces
+
+
+def _kind(bar: Bar) -> tuple[str, int | None, bool]:
+    return bar.phase, bar.draft_step, bar.via_graph
+
+
+def _end_ns(bars: Sequence[Bar]) -> int:
+    return max(bar.t1_ns for bar in bars)
+
+
+def _busy_ns(bars: Sequence[Bar]) -> int:
+    return sum(bar.t1_ns - bar.t0_ns for bar in bars)
+
+
+def _rect(piece: Sequence[Bar], top: float, scale: float) -> Rect:
+    first = piece[0]
+    is_half = first.row.startswith("gpu") and not first.via_graph
     height = _BAR_PX / 2 if is_half else _BAR_PX
     return Rect(
-        x=GUTTER_PX + piece.t0_ns * scale,
+        x=GUTTER_PX + first.t0_ns * scale,
         y=top + _LABEL_PX + (_BAR_PX - height),
-        width=max((piece.t1_ns - piece.t0_ns) * scale, 0.5),
+        width=max((_end_ns(piece) - first.t0_ns) * scale, 0.5),
         height=height,
-        phase=piece.phase if piece.phase in PHASES else "other",
-        is_odd_step=bool((piece.draft_step or 0) % 2),
+        phase=first.phase if first.phase in PHASES else "other",
+        is_odd_step=bool((first.draft_step or 0) % 2),
         title=_title(piece),
     )
 
 
-def _title(piece: Piece) -> str:
-    what = piece.name or "several operations"
-    times = f" x {piece.num_bars}" if piece.num_bars > 1 else ""
-    launched = (
-        "" if not piece.row.startswith("gpu") else ", from a graph" if piece.via_graph else ", launched by itself"
-    )
+def _title(piece: Sequence[Bar]) -> str:
+    first = piece[0]
+    name = first.name if all(bar.name == first.name for bar in piece) else "several operations"
+    times = f" x {len(piece)}" if len(piece) > 1 else ""
+    launch = ", from a graph" if first.via_graph else ", launched by itself"
     return (
-        f"{phase_name(piece.phase, piece.draft_step)}: {what}{times}{launched}; {microseconds(piece.t0_ns)} to "
-        f"{microseconds(piece.t1_ns)} µs, {microseconds(piece.busy_ns)} µs long"
+        f"{phase_name(first.phase, first.draft_step)}: {name}{times}{launch * first.row.startswith('gpu')}; "
+        f"{microseconds(first.t0_ns)} to {microseconds(_end_ns(piece))} µs, {microseconds(_busy_ns(piece))} µs long"
     )
 
 
-def _runs(bars: Sequence[Bar], row: str) -> list[list[Bar]]:
-    """The row's bars in groups of consecutive ones of one phase and drafter pass; the host's own by their names."""
-    return [list(run) for _, run in groupby(of_row(bars, row), key=_run_key)]
+def _runs(lane: Sequence[Bar]) -> list[list[Bar]]:
+    """Consecutive bars of one phase and drafter pass; the host's own by their names."""
+    return [list(run) for _, run in groupby(lane, key=_run_key)]
 
 
 def _run_key(bar: Bar) -> tuple[str, int | None, str]:
@@ -128,10 +199,9 @@ def _labels(runs: Sequence[Sequence[Bar]], top: float, scale: float) -> list[Lab
     free_from = 0.0
     for run in runs:
         x = GUTTER_PX + run[0].t0_ns * scale
-        width = max(bar.t1_ns for bar in run) * scale + GUTTER_PX - x
+        width = _end_ns(run) * scale + GUTTER_PX - x
         step = run[0].draft_step
-        name = _run_name(run) if step is None else f"{run[0].phase} {step}"
-        for text in (name,) if step is None else (name, f"d{step}"):
+        for text in (_run_name(run),) if step is None else (f"{run[0].phase} {step}", f"d{step}"):
             if x >= free_from and len(text) * _CHARACTER_PX <= width:
                 labels.append(Label(x=x, y=top + _LABEL_PX - 3, text=text))
                 free_from = x + (len(text) + 1) * _CHARACTER_PX
@@ -140,30 +210,18 @@ def _labels(runs: Sequence[Sequence[Bar]], top: float, scale: float) -> list[Lab
 
 
 def _run_name(run: Sequence[Bar]) -> str:
-    """The phase; of the host's own ranges what they are called (`prepare`, `round`)."""
+    """The phase; of the host's own ranges their name (`prepare`, `round`)."""
     name = run[0].name.removeprefix("specbench:")
     return name if run[0].phase == "host" and name != run[0].name else run[0].phase
 
 
-def _table(bars: Sequence[Bar], rows: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    runs = [_run_row(row, run) for row in rows for run in _runs(bars, row)]
-    rest = len(runs) - MAX_RUNS
-    return tuple(runs) if rest <= 0 else (*runs[:MAX_RUNS], (f"and {rest} more", *[NOTHING] * 5))
-
-
-def _run_row(row: str, run: Sequence[Bar]) -> tuple[str, ...]:
-    end_ns = max(bar.t1_ns for bar in run)
-    busy_ns = sum(bar.t1_ns - bar.t0_ns for bar in run)
-    name = phase_name(run[0].phase, run[0].draft_step)
-    figures = (run[0].t0_ns, end_ns, busy_ns)
-    return (row_name(row), name, *(microseconds(figure) for figure in figures), str(len(run)))
+def _run_row(run: Sequence[Bar]) -> tuple[str, ...]:
+    first = run[0]
+    times = (microseconds(ns) for ns in (first.t0_ns, _end_ns(run), _busy_ns(run)))
+    return (row_name(first.row), phase_name(first.phase, first.draft_step), *times, str(len(run)))
 
 
 def _ticks(span_ns: float, at_most: int = 8) -> list[float]:
     """Round times, at most `at_most` + 1 of them, from 0."""
     step = next(m * 10**e for e in range(15) for m in _TICK_STEPS if span_ns / (m * 10**e) <= at_most)
     return [i * step for i in range(int(span_ns / step) + 1)]
-
-
-def _unknown(bars: Sequence[Bar]) -> list[str]:
-    return ["other"] if any(b.phase not in PHASES for b in bars) and not any(b.phase == "other" for b in bars) else []

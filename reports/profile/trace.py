@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 
 from specbench.harness.profiling.record import Profile
-from specbench.reports.profile.bars import row_name, row_order
 from specbench.reports.profile.cells import phase_name
+from specbench.reports.profile.timeline import bars_by_row, row_name
 from specbench.workloads.json_values import JsonObject
 
 
@@ -16,7 +16,7 @@ def trace_events(profiles: Mapping[str, Profile]) -> JsonObject:
     of Chrome has them."""
     events: list[JsonObject] = []
     for pid, (name, profile) in enumerate(profiles.items(), start=1):
-        rows = {row: i for i, row in enumerate(sorted({b.row for b in profile.timeline}, key=row_order), start=1)}
+        rows = {row: i for i, row in enumerate(bars_by_row(profile.timeline), start=1)}
         events.append(_meta("process_name", pid, 0, name=name))
         for row, tid in rows.items():
             events.append(_meta("thread_name", pid, tid, name=row_name(row)))

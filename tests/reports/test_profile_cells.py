@@ -1,6 +1,6 @@
 import pytest
 
-from specbench.reports.profile.cells import count, counted, kernel_name, microseconds, phase_name, points, share
+from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, points, share
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,8 @@ def test_counts(value, text):
     assert count(value) == text
 
 
-def test_signed_counts_and_plurals():
+def test_signed_counts():
     assert (count(-3.4, signed=True), count(2.0, signed=True), count(0.0, signed=True)) == ("-3.4", "+2", "0")
-    assert (counted(1, "launch", "launches"), counted(1.5, "launch", "launches")) == ("1 launch", "1.5 launches")
 
 
 @pytest.mark.parametrize(

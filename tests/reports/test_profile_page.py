@@ -4,7 +4,7 @@ import pytest
 from profile_samples import eagle_profile, foreign_profile, fused_profile, hostile_profile
 
 from specbench.reports.html import html_page
-from specbench.reports.profile.diff_report import diff_document
+from specbench.reports.profile.diff_document import diff_document
 from specbench.reports.profile.report import profile_document, profiles_document
 
 PAGES = {

@@ -63,7 +63,7 @@ def test_claims_stand_beside_what_was_measured():
         ("first", "none", "draft step 0", "14", "0%"),
         ("later", "full", "draft steps 1 to 3", "42", "100%"),
     )
-    assert claims_table(foreign_profile()) is None
+    assert claims_table(foreign_profile()).rows == ()
 
 
 def test_steps_that_launch_a_kernel_alike_are_one_row():

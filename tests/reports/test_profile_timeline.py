@@ -8,8 +8,7 @@ import pytest
 from profile_samples import eagle_profile, fused_profile
 
 from specbench.harness.profiling.record import Bar
-from specbench.reports.profile.bars import MAX_RECTS, fitted
-from specbench.reports.profile.timeline import GUTTER_PX, MAX_RUNS, WIDTH_PX, timeline
+from specbench.reports.profile.timeline import GUTTER_PX, MAX_RECTS, MAX_RUNS, WIDTH_PX, fitted, timeline
 from specbench.reports.profile.trace import trace_events, trace_json
 
 
@@ -24,9 +23,16 @@ def drawn(*bars, span_ns=None):
 def test_wide_bars_stay_apart_and_narrow_neighbours_are_one():
     wide, notes = fitted([bar(0, 100), bar(101, 200)], pixel_ns=10)
     assert len(wide) == 2 and notes == []
-    (joined,), (note,) = fitted([bar(0, 3), bar(4, 7, name="l"), bar(8, 9)], pixel_ns=10)
-    assert (joined.t0_ns, joined.t1_ns, joined.busy_ns, joined.num_bars, joined.name) == (0, 9, 7, 3, "")
+    bars = [bar(0, 3_000), bar(4_000, 7_000, name="l"), bar(8_000, 9_000)]
+    (joined,), (note,) = fitted(bars, pixel_ns=10_000)
+    assert joined == bars
     assert note.startswith("3 bars are drawn as 1")
+
+
+def test_a_joined_rectangle_tells_what_it_covers():
+    bars = [bar(0, 3_000), bar(3_001, 7_000, name="l"), bar(8_000, 9_000)]
+    (rect,) = drawn(*bars, span_ns=10_000_000).rects
+    assert rect.title == "verify: several operations x 3, from a graph; 0.00 to 9.00 µs, 8.00 µs long"
 
 
 @pytest.mark.parametrize(

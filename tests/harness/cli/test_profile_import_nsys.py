@@ -28,7 +28,7 @@ def kept_bytes(folder: Path) -> dict[str, bytes]:
 def test_an_export(cli, tmp_path, export):
     result = cli("profile", "import", export, "-o", tmp_path / "kept")
     assert result.exit_code == 0
-    assert "The drafter's steps 1 to 2 run from a CUDA graph: 100% of 6 kernels each." in result.stdout
+    assert "Draft steps 1 to 2: 100% of 6 kernels each from a graph." in result.stdout
     assert (
         "Program, as the trace holds it: /usr/bin/python3 -m specbench.harness --api-key '[redacted]'" in result.stdout
     )

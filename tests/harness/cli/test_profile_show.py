@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from profile_samples import eagle_profile, fused_profile
@@ -24,7 +25,7 @@ def test_show_of_one_arm_from_its_folder_or_file(cli, stored):
     folder = stored / "profile" / "eagle"
     result = cli("profile", "show", folder)
     assert result.exit_code == 0 and result.stdout == cli("profile", "show", folder / "profile.json").stdout
-    assert "The drafter's steps 1 to 3 run from a CUDA graph: 100% of 14 kernels each." in result.stdout
+    assert "Draft steps 1 to 3: 100% of 14 kernels each from a graph." in result.stdout
 
 
 def test_show_of_a_run_has_all_arms(cli, stored):
@@ -59,7 +60,7 @@ def test_the_name_of_the_output_tells_the_format(cli, stored, tmp_path, name, st
 
 def test_diff(cli, stored, tmp_path):
     sides = (stored / "profile" / "eagle", stored / "profile" / "fused" / "profile.json")
-    assert "Synchronisations a round: 3.4 in A, 0 in B." in cli("profile", "diff", *sides).stdout
+    assert re.search(r"^synchronisations a round +3.4 +0 +-3.4$", cli("profile", "diff", *sides).stdout, re.M)
     assert json.loads(cli("profile", "diff", *sides, "-f", "json").stdout)["schema"] == "specbench.profile-diff/1"
     assert cli("profile", "diff", *sides, "-o", tmp_path / "d.html").exit_code == 0
     assert "both on one scale" in (tmp_path / "d.html").read_text()

@@ -1,0 +1,128 @@
+"""The comparison of two profiles as a document: A is the side named first, B the other; changes are B - A."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from specbench.harness.profiling.record import Profile
+from specbench.reports.cells import NOTHING
+from specbench.reports.document import Command, Document, Section, Table
+from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, points, ratio, share
+from specbench.reports.profile.diff import Delta, PhaseDelta, ProfileDiff, diff_profiles
+from specbench.reports.profile.report import commands, without_phases
+from specbench.reports.profile.sentences import SHARES_NOT_SPEED, findings
+from specbench.reports.profile.timeline import timeline, timeline_span_ns
+
+MAX_KERNELS = 15
+_WRITTEN: dict[str, Callable[[float | None], str]] = {
+    "ns": microseconds,
+    "count": count,
+    "share": share,
+    "ratio": ratio,
+}
+
+
+def diff_document(a: Profile, b: Profile, names: tuple[str, str]) -> Document:
+    """`names`: what the reader calls A and B."""
+    diff = diff_profiles(a, b)
+    sides = {"A": a, "B": b}
+    shown = {s: without_phases(p) if p.quality.verdict == "refused" else p for s, p in sides.items()}
+    sections = [
+        Section(
+            title="What is compared",
+            sentences=(f"A: {names[0]}", f"B: {names[1]}", SHARES_NOT_SPEED),
+            commands=tuple(
+                Command(name=f"{s}, {c.name.lower()}", text=c.text) for s, p in sides.items() for c in commands(p)
+            ),
+        ),
+        Section(title="At a glance", tables=(_headline(diff),)),
+        *([Section(title="Phases", tables=_phases(diff))] if diff.phases else []),
+        *([Section(title="Synchronisations", tables=(_syncs(diff),))] if diff.syncs else []),
+        _kernels(diff),
+        *_timelines(shown),
+        *(Section(title=f"{side} in words", sentences=findings(p)) for side, p in shown.items()),
+    ]
+    return Document(title=f"{names[0]} against {names[1]}", warnings=diff.warnings, sections=tuple(sections))
+
+
+def _headline(diff: ProfileDiff) -> Table:
+    rows = [((f"{d.name}, µs" if d.unit == "ns" else d.name,), (d,)) for d in diff.headline]
+    return _table("Figures of a round", ("figure",), ("",), rows)
+
+
+def _phases(diff: ProfileDiff) -> tuple[Table, Table]:
+    def rows(*figures: tuple[str, str]) -> Iterable[tuple[tuple[str], Sequence[Delta]]]:
+        for phase in diff.phases:
+            yield (phase_name(phase.phase, phase.draft_step),), [_figure(phase, *figure) for figure in figures]
+
+    note = "Per round, means, under the profiler; a dash: the side has no such figure."
+    times, launches = ("GPU busy µs", "host µs"), ("from a graph", "kernels")
+    return (
+        _table("Time by phase", ("phase",), times, rows(("gpu_busy_ns", "ns"), ("host_ns", "ns")), (note,)),
+        _table(
+            "Graphs and kernels by phase",
+            ("phase",),
+            launches,
+            rows(("graph_share_kernels", "share"), ("kernels", "count")),
+        ),
+    )
+
+
+def _figure(phase: PhaseDelta, field: str, unit: str) -> Delta:
+    a, b = (None if side is None else getattr(side, field) for side in (phase.a, phase.b))
+    return Delta(name=field, unit=unit, a=a, b=b)
+
+
+def _syncs(diff: ProfileDiff) -> Table:
+    ordered = sorted(diff.syncs, key=lambda sync: -abs(sync.wait.change or 0.0))
+    rows = [((s.phase or NOTHING, s.api, s.kind), (s.per_round, s.wait)) for s in ordered]
+    return _table("Synchronisations by place", ("phase", "call", "kind"), ("a round", "wait µs"), rows)
+
+
+def _kernels(diff: ProfileDiff) -> Section:
+    """Those that are on one side only, and those whose time changed most."""
+    changed = [k for k in diff.kernels if k.status != "both" or k.total.change or k.calls.change]
+    if not changed:
+        return Section(title="Kernels", sentences=("No kernel came, went or changed.",))
+    note = (
+        "Per round, over all phases, the largest change first. Only in: among the kernels that the profile keeps. "
+        "Whole names and all kernels are in the JSON."
+    )
+    rows = [((kernel_name(k.name), k.status), (k.calls, k.total)) for k in changed[:MAX_KERNELS]]
+    title = "Kernels that came, went or changed most"
+    return Section(title="Kernels", tables=(_table(title, ("kernel", "where"), ("calls", "total µs"), rows, (note,)),))
+
+
+def _timelines(sides: dict[str, Profile]) -> Iterable[Section]:
+    if any(profile.timeline for profile in sides.values()):
+        span_ns = max(map(timeline_span_ns, sides.values()))
+        drawn = [timeline(p, f"{side}: round {p.timeline_round}, the median one", span_ns) for side, p in sides.items()]
+        yield Section(title="Timeline, both on one scale", timelines=tuple(drawn))
+
+
+def _table(
+    title: str,
+    names: tuple[str, ...],
+    figures: tuple[str, ...],
+    rows: Iterable[tuple[tuple[str, ...], Sequence[Delta]]],
+    notes: tuple[str, ...] = (),
+) -> Table:
+    """Three columns per figure: A, B and the change."""
+    headers = [f"{figure} {side}".strip() for figure in figures for side in ("A", "B", "change")]
+    cells = [(*name, *(cell for delta in deltas for cell in _cells(delta))) for name, deltas in rows]
+    return Table(title=title, headers=(*names, *headers), rows=tuple(cells), notes=notes)
+
+
+def _cells(delta: Delta) -> tuple[str, str, str]:
+    write = _WRITTEN[delta.unit]
+    return write(delta.a), write(delta.b), _change(delta)
+
+
+def _change(delta: Delta) -> str:
+    """B - A with its sign; `0` for no change."""
+    change = delta.change
+    if not change:
+        return NOTHING if change is None else "0"
+    if delta.unit == "ns":
+        return microseconds(change, signed=True)
+    return points(change) if delta.unit == "share" else count(change, signed=True)
