@@ -39,7 +39,7 @@ def run(options: RunOptions) -> None:
 
       specbench run --recipe vllm-pr-25196 --num-prompts 40
 
-      specbench run --base vllm-before-pr-20078 --factor sync=single,none --factor drafter=padded --batch-sizes 1,8,64
+      specbench run --base vllm-0.9 --factor sync=single,none --factor drafter=padded --batch-sizes 1,8,64
 
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """

@@ -74,7 +74,7 @@ class RunOptions(OutputOptions, Conditions):
     )
     base: str | None = _arms(
         None,
-        "Change one thing at a time of this arm: vllm-before-pr-20078 or best; options given here replace its own.",
+        "Change one thing at a time of this arm: vllm-0.9 or best; options given here replace its own.",
     )
     factor: tuple[str, ...] = _arms((), "With --base: switch=value,... to try instead of all switches. Repeatable.")
     batch_sizes: str | None = _arms(None, "Run everything at each of these --max-concurrency, as 1,8,64.")

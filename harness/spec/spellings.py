@@ -34,7 +34,8 @@ RENAMED_FILES: Mapping[str, str] = {
     "seed-25196": "vllm-pr-25196",
     "seed-34880": "vllm-pr-34880",
     "seed-6995": "sglang-pr-6995",
-    "seed-faithful": "vllm-before-pr-20078",
+    "seed-faithful": "vllm-0.9",
+    "vllm-before-pr-20078": "vllm-0.9",
 }
 
 

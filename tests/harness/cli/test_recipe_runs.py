@@ -111,15 +111,15 @@ def test_a_users_own_recipe(toy_recipe, tmp_path):
 
 
 def test_one_thing_at_a_time_over_two_batch_sizes(toy_recipe, runs):
-    words = "--base vllm-before-pr-20078 --factor sync=single,none --factor drafter=padded --batch-sizes 1,2"
+    words = "--base vllm-0.9 --factor sync=single,none --factor drafter=padded --batch-sizes 1,2"
     result = toy_recipe(*words.split())
     assert result.exit_code == 0, result.output
     assert len(list(runs.iterdir())) == 2
-    joined = result.stdout[result.stdout.rindex("one thing at a time from vllm-before-pr-20078") :].splitlines()
+    joined = result.stdout[result.stdout.rindex("one thing at a time from vllm-0.9") :].splitlines()
     cells = [line.split() for line in joined[3:] if line]
     assert [row[:3] for row in cells if row[0] in ("base", "sync", "drafter")] == [
-        ["base", "vllm-before-pr-20078", "1"],
-        ["base", "vllm-before-pr-20078", "2"],
+        ["base", "vllm-0.9", "1"],
+        ["base", "vllm-0.9", "2"],
         ["sync", "single", "1"],
         ["sync", "single", "2"],
         ["sync", "none", "-"],
@@ -147,8 +147,9 @@ def test_a_resumed_or_shown_run_has_its_table_too(toy_recipe, cli, only_run):
         ("--base best -s no-spec", "strategy: --base brings its own arm"),
         ("--recipe seed-1", "recipe: 'seed-1' is not known"),
         ("--recipe seed-25196", "recipe: 'seed-25196' is now called 'vllm-pr-25196'"),
-        ("--base seed-faithful", "base: 'seed-faithful' is now called 'vllm-before-pr-20078'"),
-        ("--base worst", "base: 'worst' is not known; allowed: vllm-before-pr-20078, best"),
+        ("--base seed-faithful", "base: 'seed-faithful' is now called 'vllm-0.9'"),
+        ("--base vllm-before-pr-20078", "base: 'vllm-before-pr-20078' is now called 'vllm-0.9'"),
+        ("--base worst", "base: 'worst' is not known; allowed: vllm-0.9, best"),
         ("--batch-sizes 1,x", "batch_sizes: '1,x' is not allowed"),
         ("--batch-sizes 2,2", "batch_sizes: '2,2' is not allowed"),
         ("--batch-sizes 0", "batch_sizes: '0' is not allowed"),
@@ -164,5 +165,5 @@ def test_bad_input_ends_in_one_line(toy, cli, runs, words, message):
 def test_list_shows_recipes_and_bases(cli):
     content = json.loads(cli("list", "--format", "json").stdout)
     assert list(content["recipes"]) == ["sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]
-    assert list(content["bases"]) == ["vllm-before-pr-20078", "best"]
+    assert list(content["bases"]) == ["vllm-0.9", "best"]
     assert "vLLM PR 25196" in cli("list").stdout

@@ -40,7 +40,7 @@ def write(tmp_path, text: str) -> str:
 
 def test_every_seed_has_a_recipe_with_a_line_about_it():
     assert recipe_names() == NAMES
-    assert all(recipe_summaries().values()) and set(base_summaries()) == {"vllm-before-pr-20078", "best"}
+    assert all(recipe_summaries().values()) and set(base_summaries()) == {"vllm-0.9", "best"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,7 +128,7 @@ def test_unknown_recipes_columns_and_bases_are_named():
         load_recipe("nowhere.toml", OPTIONS)
     with pytest.raises(ValueError, match=r"report.columns: 'tsp' is not known \(did you mean 'tps'\?\)"):
         check_columns(["tsp"])
-    with pytest.raises(ValueError, match="base: 'bets' is not known; allowed: vllm-before-pr-20078, best"):
+    with pytest.raises(ValueError, match="base: 'bets' is not known; allowed: vllm-0.9, best"):
         load_base("bets", OPTIONS)
 
 
@@ -218,7 +218,7 @@ def rows_of(name: str, factors: dict | None = None, **given: str):
     return [(row, by_label[row.label] if row.label else None) for row in record.rows]
 
 
-@pytest.mark.parametrize("name", ["vllm-before-pr-20078", "best"])
+@pytest.mark.parametrize("name", ["vllm-0.9", "best"])
 def test_each_row_changes_one_switch_of_the_base(name, a_gpu_with_everything):
     (_, base), *others = rows_of(name)
 
@@ -237,7 +237,7 @@ def test_each_row_changes_one_switch_of_the_base(name, a_gpu_with_everything):
 
 
 def test_what_another_switch_forbids_is_refused_and_not_repaired(a_gpu_with_everything):
-    refused = {(row.switch, row.value): row.refused for row, arm in rows_of("vllm-before-pr-20078") if arm is None}
+    refused = {(row.switch, row.value): row.refused for row, arm in rows_of("vllm-0.9") if arm is None}
     assert "must read the accepted counts" in refused["sync", "none"], "it would need padded as well"
     assert "reads in mid-round" in refused["graph", "one"]
     refused = {(row.switch, row.value): row.refused for row, arm in rows_of("best") if arm is None}
@@ -247,10 +247,10 @@ def test_what_another_switch_forbids_is_refused_and_not_repaired(a_gpu_with_ever
 
 def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
     rows = rows_of(
-        "vllm-before-pr-20078", {"sync": ("multi", "single"), "graph_first": ("piecewise", "none"), "k": ("4", "2")}
+        "vllm-0.9", {"sync": ("multi", "single"), "graph_first": ("piecewise", "none"), "k": ("4", "2")}
     )
     assert [(row.switch, row.value) for row, _ in rows] == [
-        ("base", "vllm-before-pr-20078"),
+        ("base", "vllm-0.9"),
         ("sync", "single"),
         ("graph_first", "none"),
         ("k", "2"),
