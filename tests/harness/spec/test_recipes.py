@@ -246,9 +246,7 @@ def test_what_another_switch_forbids_is_refused_and_not_repaired(a_gpu_with_ever
 
 
 def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
-    rows = rows_of(
-        "vllm-0.9", {"sync": ("multi", "single"), "graph_first": ("piecewise", "none"), "k": ("4", "2")}
-    )
+    rows = rows_of("vllm-0.9", {"sync": ("multi", "single"), "graph_first": ("piecewise", "none"), "k": ("4", "2")})
     assert [(row.switch, row.value) for row, _ in rows] == [
         ("base", "vllm-0.9"),
         ("sync", "single"),
