@@ -130,7 +130,7 @@ class BlockStore:
 def _as_now(name: str, table: pa.Table) -> pa.Table:
     """With the columns that files of earlier versions lack."""
     for number, column in enumerate(TABLES[name]):
-        if column.is_newer and column.name not in table.column_names:
+        if column.fact is not None and column.name not in table.column_names:
             table = table.add_column(number, arrow_schema(name).field(number), pa.nulls(len(table), column.type))
     return table
 

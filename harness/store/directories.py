@@ -1,11 +1,56 @@
-"""What directories of results have in common: their names and their times."""
+"""What directories of results have in common: their names and times, and the record that is in each."""
 
 from __future__ import annotations
 
+import os
 import secrets
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
 
+from specbench.harness.store.codec import write_document
+from specbench.harness.store.run_record import Resume, RunRecord
+from specbench.harness.store.safe_paths import refuse_links
+from specbench.harness.store.sweep_record import SweepRecord
 from specbench.harness.text import slug
+
+AnyRecord = TypeVar("AnyRecord", RunRecord, SweepRecord)
+
+
+class RecordDirectory(Generic[AnyRecord]):
+    """A directory and its record. The process that measures is the only writer. Made by `create` or `open`."""
+
+    FILE: ClassVar[str]
+
+    def __init__(self, path: Path, record: AnyRecord) -> None:
+        self.path = path
+        self._record: AnyRecord = record
+
+    @property
+    def record(self) -> AnyRecord:
+        return self._record
+
+    @classmethod
+    def find(cls, path: str | os.PathLike[str], what: str, maker: str) -> Path:
+        """The file of the record, by the path of either; ValueError with what to do where there is none."""
+        directory = Path(path).expanduser()
+        directory = directory.parent if directory.name == cls.FILE else directory
+        if not (directory / cls.FILE).is_file():
+            raise ValueError(f"{directory}: not {what} (no {cls.FILE}); give the directory {maker} printed")
+        refuse_links(directory)
+        return directory / cls.FILE
+
+    def put(self, record: AnyRecord) -> None:
+        """Replaces the record, here and on disk."""
+        self._record = record
+        write_document(self.path / self.FILE, record)
+
+    def resume(self, argv: Iterable[str]) -> None:
+        """Sets the status back to `running` and notes when and by which command it goes on."""
+        resumes = (*self._record.resumes, Resume(resumed_utc=utc(), argv=tuple(argv)))
+        self.put(replace(self._record, resumes=resumes, status="running", ended_utc=None))
 
 
 def utc(now: datetime | None = None) -> str:

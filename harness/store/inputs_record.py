@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from specbench.harness.spec.run_config import RunConfig
 
@@ -48,12 +48,5 @@ class SamplingRecord:
 
     @staticmethod
     def of(config: RunConfig) -> SamplingRecord:
-        return SamplingRecord(
-            temperature=config.temperature,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            ignore_eos=config.ignore_eos,
-            seed=config.seed,
-            max_concurrency=config.max_concurrency,
-            request_rate=config.request_rate if math.isfinite(config.request_rate) else None,
-        )
+        values = {field.name: getattr(config, field.name) for field in fields(SamplingRecord)}
+        return SamplingRecord(**{name: None if value == math.inf else value for name, value in values.items()})

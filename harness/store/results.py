@@ -136,8 +136,8 @@ class ArmSummary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
-    """Of one arm, task, filter and metric. `value`: a fraction; `stderr`: None with one item."""
+class ScoreKey:
+    """What was scored, and how."""
 
     arm: str
     task: str
@@ -145,6 +145,12 @@ class Score:
     filter: str
     num_fewshot: int
     metric: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score(ScoreKey):
+    """`value`: a fraction, over `n` items; `stderr`: None with one item."""
+
     value: float
     stderr: float | None
     n: int
@@ -168,14 +174,8 @@ class ItemPairs:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScorePair:
-    arm: str
+class ScorePair(ScoreKey):
     baseline: str
-    task: str
-    version: str
-    filter: str
-    num_fewshot: int
-    metric: str
     items: ItemPairs
 
 

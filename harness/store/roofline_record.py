@@ -28,13 +28,10 @@ class Machine:
     how: str = GIVEN
 
     def __post_init__(self) -> None:
-        for name in _RATES:
-            if not (is_number(getattr(self, name)) and getattr(self, name) > 0):
-                raise ValueError(f"machine.{name}: {getattr(self, name)!r} is not allowed; must be > 0 and finite")
-        if not (is_number(self.kernel_launch_s) and self.kernel_launch_s >= 0):
-            raise ValueError(
-                f"machine.kernel_launch_s: {self.kernel_launch_s!r} is not allowed; must be >= 0 and finite"
-            )
+        for name in (*_RATES, "kernel_launch_s"):
+            value, must = getattr(self, name), ">" if name in _RATES else ">="
+            if not is_number(value) or value < 0 or (value == 0 and name in _RATES):
+                raise ValueError(f"machine.{name}: {value!r} is not allowed; must be {must} 0 and finite")
         for name in ("device", "dtype"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise ValueError(f"machine.{name}: {getattr(self, name)!r} is not allowed; must be a name")

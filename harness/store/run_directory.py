@@ -18,37 +18,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import ClassVar
 
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts
 from specbench.harness.store.block_store import Block, BlockStore
-from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object, write_document
-from specbench.harness.store.directories import directory_name, utc
+from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object
+from specbench.harness.store.directories import RecordDirectory, directory_name, utc
 from specbench.harness.store.environment import Environment, collect_environment, git_state
 from specbench.harness.store.files import Json, sha256_file
 from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run
 from specbench.harness.store.results import Results
-from specbench.harness.store.run_record import RUN_SCHEMA, STATUSES, Resume, RunRecord
-from specbench.harness.store.safe_paths import check_name, path_inside, refuse_links
+from specbench.harness.store.run_record import RUN_SCHEMA, STATUSES, RunRecord
+from specbench.harness.store.safe_paths import check_name, path_inside
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames, Rows, Value, build_table
 
 FILE = "run.json"
 
 
-class RunDirectory:
-    """One run on disk. The process that measures is the only writer."""
+class RunDirectory(RecordDirectory[RunRecord]):
+    """One run on disk."""
+
+    FILE: ClassVar[str] = FILE
 
     def __init__(self, path: Path, record: RunRecord) -> None:
-        """Use `create` or `open`."""
-        self.path = path
-        self._record = record
+        super().__init__(path, record)
         self._store = BlockStore(path)
-
-    @property
-    def record(self) -> RunRecord:
-        return self._record
 
     @classmethod
     def create(cls, output_dir: str | os.PathLike[str], label: str, begun: RunRecord) -> RunDirectory:
@@ -82,25 +79,12 @@ class RunDirectory:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
         """Read an existing run directory; ValueError naming the path and what to do when that is impossible."""
-        directory = Path(path).expanduser()
-        if directory.name == FILE:
-            directory = directory.parent
-        file = directory / FILE
-        if not file.is_file():
-            raise ValueError(f"{directory}: not a run directory (no {FILE}); give the directory a run printed")
-        refuse_links(directory)
-        return cls(directory, read_run_record(file))
-
-    def put(self, record: RunRecord) -> None:
-        """Replaces the record, here and on disk."""
-        self._record = record
-        write_document(self.path / FILE, record)
+        file = cls.find(path, "a run directory", "a run")
+        return cls(file.parent, read_run_record(file))
 
     def resume(self, argv: Iterable[str] | None = None) -> None:
         """Set the status back to `running` and note when and by which command the run goes on."""
-        words = tuple(sys.argv if argv is None else argv)
-        resumes = (*self._record.resumes, Resume(resumed_utc=utc(), argv=words))
-        self.put(replace(self._record, resumes=resumes, status="running", ended_utc=None))
+        super().resume(sys.argv if argv is None else argv)
 
     def append(self, arm: str, repeat: int, requests: Rows, steps: Rows = (), phases: Rows = ()) -> None:
         """Store one measured block at once. Columns: `schema.py`; ValueError for rows that do not fit them.
@@ -145,11 +129,7 @@ class RunDirectory:
             "num_output_tokens": 0,
             "finish_reason": "error",
             "error": text or "unknown error",
-            "t_submit_ns": 0,
-            "t_first_ns": 0,
-            "t_last_ns": 0,
-            "t_first_device_ns": 0,
-            "t_last_device_ns": 0,
+            **dict.fromkeys(("t_submit_ns", "t_first_ns", "t_last_ns", "t_first_device_ns", "t_last_device_ns"), 0),
             "output_token_ids": [],
         }
         tables = {name: build_table(name, arm, repeat, [row] if name == "requests" else []) for name in TABLES}

@@ -32,32 +32,17 @@ Rows = Sequence[Row] | Sequence[Mapping[str, Value]] | Mapping[str, Sequence[Val
 
 
 @dataclass(frozen=True, slots=True)
-class _Needed:
-    """Default of a column that every row must give."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Same:
-    """Default of a column: the same value as another column of the row."""
-
-    column: str
-
-
-_NEEDED = _Needed()
-
-
-@dataclass(frozen=True, slots=True)
 class Column:
-    """`default`: for rows that leave the column out; without one they must give it. `fact`: what an engine must know to
-    fill it; null without. `is_newer`: files of earlier versions lack it."""
+    """`default`: for rows that leave the column out; None: they must give it. `same_as`: the column that such rows
+    repeat. `fact`: what an engine must know to fill it; else null, as in files from before the column was there."""
 
     name: str
     type: pa.DataType
     doc: str
-    default: Value | _Same | _Needed = _NEEDED
+    default: bool | int | str | None = None
+    same_as: str = ""
     allowed: tuple[str, ...] | None = None
     fact: Fact | None = None
-    is_newer: bool = False
 
 
 _BLOCK = (
@@ -93,16 +78,13 @@ REQUEST_COLUMNS = (
         "output_sha256",
         pa.string(),
         "hash of the kept tokens, of the text without them",
-        default=None,
         fact=Fact.TOKEN_IDS,
     ),
     Column(
         "output_text",
         pa.string(),
         "the text, of engines that do not tell tokens",
-        default=None,
         fact=Fact.TOKEN_IDS,
-        is_newer=True,
     ),
     Column(
         "num_preemptions",
@@ -124,12 +106,10 @@ STEP_COLUMNS = (
     Column("t_device_ns", pa.int64(), "completion on the device, on the host's time line; the host's own on CPU"),
     Column("batch_size", pa.int32(), "requests in the step"),
     Column("num_rows", pa.int32(), "rows of the target forward, padding excluded"),
-    Column("num_padded_rows", pa.int32(), "rows of the target forward, padding included", default=_Same("num_rows")),
+    Column("num_padded_rows", pa.int32(), "rows of the target forward, padding included", same_as="num_rows"),
     Column("num_draft_rows", pa.int32(), "rows of the step's first drafter pass; 0 where there is none", default=0),
     Column("num_proposed", pa.int32(), "drafts offered to verification for this request (tree: nodes without root)"),
-    Column(
-        "draft_depth", pa.int32(), "longest draft path offered; for a chain all drafts", default=_Same("num_proposed")
-    ),
+    Column("draft_depth", pa.int32(), "longest draft path offered; for a chain all drafts", same_as="num_proposed"),
     Column("num_accepted", pa.int32(), "drafts accepted, before truncation at a stop token or limit"),
     Column("num_emitted", pa.int32(), "tokens kept for this request from this step"),
     Column("truncated", pa.bool_(), "fewer tokens kept than accepted + 1"),
@@ -177,60 +157,55 @@ def build_table(table: str, arm: str, repeat: int, rows: Rows) -> pa.Table:
     block that differs from `arm` and `repeat`, or a word outside the allowed ones.
     """
     given = _as_columns(table, rows)
-    num_rows = len(next(iter(given.values()))) if given else 0
     columns = {c.name: c for c in TABLES[table]}
     unknown = sorted(set(given) - set(columns))
     if unknown:
         raise ValueError(f"{table}: unknown columns {unknown}; allowed: {list(columns)}")
+    num_rows = len(next(iter(given.values()), ()))
+    if num_rows == 0:
+        return arrow_schema(table).empty_table()
     for name, value in (("arm", arm), ("repeat", repeat)):
         if any(v != value for v in given.get(name, ())):
             raise ValueError(f"{table}.{name}: rows of another block than {name}={value!r}")
         given[name] = [value] * num_rows
-    arrays = [_array(table, c, given, num_rows) for c in columns.values()]
+    if table == "requests" and "output_sha256" not in given:
+        outputs = (given.get(name, [None] * num_rows) for name in ("output_token_ids", "output_text"))
+        given["output_sha256"] = [_hash_output(ids, text) for ids, text in zip(*outputs, strict=True)]
+    arrays = [_array(table, c, _values(table, c, given, num_rows)) for c in columns.values()]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(table))
 
 
 def _as_columns(table: str, rows: Rows) -> dict[str, Sequence[Value]]:
     if isinstance(rows, Mapping):
-        columns = dict(rows)
-        lengths = {name: len(values) for name, values in columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"{table}: columns of unequal length {lengths}")
-        return columns
-    if not rows:
-        return {}
+        return dict(rows)
     plain = [row._asdict() if isinstance(row, tuple) else row for row in rows]
-    names = list(plain[0])
+    names = list(plain[0]) if plain else []
     if any(row.keys() != plain[0].keys() for row in plain):
         raise ValueError(f"{table}: every row must give the same columns; the first gives {names}")
     return {name: [row[name] for row in plain] for name in names}
 
 
-def _array(table: str, column: Column, given: dict[str, Sequence[Value]], num_rows: int) -> pa.Array:
-    name = column.name
-    if name in given:
-        values: Sequence[Value] = given[name]
-    elif num_rows == 0:
-        values = []
-    elif isinstance(column.default, _Needed):
-        raise ValueError(f"{table}.{name}: missing ({column.doc})")
-    elif isinstance(column.default, _Same):
-        values = given[column.default.column]
-    elif name == "output_sha256":
-        texts = given.get("output_text", [None] * num_rows)
-        values = [_hash_output(ids, text) for ids, text in zip(given["output_token_ids"], texts, strict=True)]
-    else:
-        values = [column.default] * num_rows
+def _values(table: str, column: Column, given: Mapping[str, Sequence[Value]], num_rows: int) -> Sequence[Value]:
+    if column.name in given:
+        return given[column.name]
+    if column.same_as:
+        return given[column.same_as]
+    if column.default is None and column.fact is None:
+        raise ValueError(f"{table}.{column.name}: missing ({column.doc})")
+    return [column.default] * num_rows
+
+
+def _array(table: str, column: Column, values: Sequence[Value]) -> pa.Array:
+    name = f"{table}.{column.name}"
     try:
         array = pa.array(values, type=column.type, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise ValueError(f"{table}.{name}: not {column.type}: {error}") from error
+        raise ValueError(f"{name}: not {column.type}: {error}") from error
     if array.null_count and column.fact is None:
-        raise ValueError(f"{table}.{name}: {array.null_count} values are missing ({column.doc})")
-    if column.allowed is not None:
-        wrong = sorted(set(array.unique().to_pylist()) - set(column.allowed))
-        if wrong:
-            raise ValueError(f"{table}.{name}: {wrong} not allowed; allowed: {list(column.allowed)}")
+        raise ValueError(f"{name}: {array.null_count} values are missing ({column.doc})")
+    wrong = sorted(set(array.unique().to_pylist()) - set(column.allowed)) if column.allowed else []
+    if wrong:
+        raise ValueError(f"{name}: {wrong} not allowed; allowed: {list(column.allowed or ())}")
     return array
 
 

@@ -16,31 +16,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import ClassVar
 
 from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object, write_document
-from specbench.harness.store.directories import directory_name, utc
+from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object
+from specbench.harness.store.directories import RecordDirectory, directory_name, utc
 from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep
 from specbench.harness.store.purpose import Purpose, SweepPoint
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.run_record import STATUSES, Resume
-from specbench.harness.store.safe_paths import refuse_links
+from specbench.harness.store.run_record import STATUSES
 from specbench.harness.store.sweep_record import SWEEP_SCHEMA, SweepLoad, SweepRecord
 
 FILE, RUNS = "sweep.json", "runs"
 
 
-class SweepDirectory:
-    """One sweep on disk. The process that measures is the only writer."""
+class SweepDirectory(RecordDirectory[SweepRecord]):
+    """One sweep on disk."""
 
-    def __init__(self, path: Path, record: SweepRecord) -> None:
-        """Use `create` or `open`."""
-        self.path = path
-        self._record = record
-
-    @property
-    def record(self) -> SweepRecord:
-        return self._record
+    FILE: ClassVar[str] = FILE
 
     @classmethod
     def create(cls, output_dir: Path, label: str, begun: SweepRecord) -> SweepDirectory:
@@ -58,17 +51,12 @@ class SweepDirectory:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepDirectory:
         """ValueError naming the path and what to do where there is no sweep, or none that can be read."""
-        directory = Path(path).expanduser()
-        directory = directory.parent if directory.name == FILE else directory
-        file = directory / FILE
-        if not file.is_file():
-            raise ValueError(f"{directory}: not a sweep (no {FILE}); give the directory a sweep printed")
-        refuse_links(directory)
+        file = cls.find(path, "a sweep", "a sweep")
         raw = read_object(file)
         if raw.get("schema") == OLD_SWEEP_SCHEMA:
             raw = migrated_sweep(raw, SWEEP_SCHEMA)
         check_known(RunConfig, raw.get("config"), f"{file}: config")
-        return cls(directory, from_document(SweepRecord, checked_schema(raw, SWEEP_SCHEMA, file), str(file)))
+        return cls(file.parent, from_document(SweepRecord, checked_schema(raw, SWEEP_SCHEMA, file), str(file)))
 
     @property
     def loads(self) -> tuple[int, ...]:
@@ -95,18 +83,12 @@ class SweepDirectory:
         point = SweepPoint(sweep_id=self._record.sweep_id, max_concurrency=load, num_points=len(self.loads))
         return replace(self._record.purpose, sweep=point)
 
-    def put(self, record: SweepRecord) -> None:
-        """Replaces the record, here and on disk."""
-        self._record = record
-        write_document(self.path / FILE, record)
-
     def resume(self, argv: Iterable[str]) -> None:
         """Back to `running`; remembers when, and by which command. Removes what a kill left of a run being made."""
         for child in self.runs_path.iterdir() if self.runs_path.is_dir() else ():
             if child.is_dir() and not any(child.iterdir()):
                 child.rmdir()
-        resumes = (*self._record.resumes, Resume(resumed_utc=utc(), argv=tuple(argv)))
-        self.put(replace(self._record, resumes=resumes, status="running", ended_utc=None))
+        super().resume(argv)
 
     def close(self, status: str | None = None) -> None:
         """Notes how far it is. `status`: by default complete, or failed where no run measured anything."""
