@@ -79,7 +79,7 @@ def new_blocks(options, batch: int):
     from specbench.harness.run.block_sink import BlockSink
     from specbench.harness.run.prepare import prepare
     from specbench.harness.spec.arm import parse_arm
-    from specbench.harness.spec.run_config import RunConfig
+    from specbench.harness.spec.conditions import RunConfig
     from specbench.harness.store.journal import Journal, OpenBlock
 
     common, workload = settings(options, batch)

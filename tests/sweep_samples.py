@@ -17,11 +17,11 @@ from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.metrics.metrics import results
 from specbench.harness.roofline.of_run import IdealArm, MeanRound
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.table_records import SweepArm
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import SweepRecord
 from specbench.harness.store.sweep_directory import SweepDirectory
-from specbench.harness.store.sweep_record import SweepRecord
 from specbench.reports.experiments.sweep_report import write_sweep_reports
 
 LOADS = (1, 8, 64)

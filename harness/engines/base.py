@@ -21,11 +21,10 @@ from typing import Protocol
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.registry import ENGINES, lookup
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
-from specbench.harness.spec.conditions import Conditions
-from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.arm_record import EngineFacts, GraphParts
-from specbench.harness.store.facts import Fact
+from specbench.harness.spec.conditions import Conditions, RunConfig
+from specbench.harness.store.arm_record import EngineFacts, Fact, GraphParts
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
 from specbench.workloads.base import ChatTokenizer
@@ -174,6 +173,12 @@ class Engine(Protocol):
         """A process, a server, an object, an address; gone for certain when the context ends. ValueError for what the
         user can mend, RuntimeError for memory that does not suffice and everything else."""
         ...
+
+
+def open_engine(name: str) -> Engine:
+    """A new engine object for one run. ValueError with the known names for an unknown one."""
+    engine: Engine = lookup(ENGINES, name, "engine")()
+    return engine
 
 
 def with_arm(arm: ArmConfig, text: str) -> str:

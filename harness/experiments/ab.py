@@ -20,8 +20,8 @@ from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import AbOptions
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.stats.verdict import MIN_PAIRS
 from specbench.harness.store.ab_record import LABELS, AbPlan, AbRecord
 from specbench.harness.store.arm_record import ArmRecord

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Sequence
 
 from specbench.harness.run.prepare import arm_check
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plan import plan_run
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.ab_record import AbPlan, Side
 
 _REF = "ref:"

@@ -21,7 +21,7 @@ from specbench.harness.run.prepare import Served, serve
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.commands import AccuracyOptions
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord
 from specbench.harness.store.inputs_record import WorkloadRecord

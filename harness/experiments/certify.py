@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specbench.harness.engines.table import open_engine
+from specbench.harness.engines.base import open_engine
 from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings, read, settings_of
 from specbench.harness.quality.certificate.plain import with_references
 from specbench.harness.quality.certificate.session import Certifier
@@ -13,11 +13,11 @@ from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import CertifyOptions
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.cover import pairwise_cover
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.plan import named_arm
-from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.facts import Fact
+from specbench.harness.store.arm_record import Fact
 from specbench.harness.store.run_directory import RunDirectory
 
 from .session import Destination, Session, check_writable, resume_by

@@ -21,9 +21,9 @@ from specbench.harness.registry import strategy_class
 from specbench.harness.run.prepare import arm_check
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import ProfileOptions
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.plan import plan_run
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.harness.store.purpose import Purpose

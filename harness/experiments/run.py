@@ -11,9 +11,9 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plan import RunPlan, plan_run
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 

@@ -21,8 +21,8 @@ from specbench.harness.quality.lm_evaluation.tasks import (
 from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.options import RunOptions
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord
 from specbench.harness.store.inputs_record import WorkloadRecord

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from specbench.harness.engines.base import ResolvedArm
     from specbench.harness.run.prepare import PreparedRun
     from specbench.harness.run.progress import Progress
-    from specbench.harness.spec.run_config import RunConfig
+    from specbench.harness.spec.conditions import RunConfig
     from specbench.harness.store.run_directory import RunDirectory
 
 

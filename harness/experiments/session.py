@@ -20,8 +20,7 @@ from specbench.harness.run.run_lock import run_lock
 from specbench.harness.spec.options import OutputOptions
 
 if TYPE_CHECKING:
-    from specbench.harness.store.run_record import RunRecord
-    from specbench.harness.store.sweep_record import SweepRecord
+    from specbench.harness.store.run_record import RunRecord, SweepRecord
 
 INTERRUPTED = "interrupted"
 _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)

@@ -12,15 +12,15 @@ from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, arm_check, first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import SweepOptions
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.grid import Grid, make_grid
 from specbench.harness.spec.options import parse_numbers
 from specbench.harness.spec.plan import RunPlan, acceptance_note, default_strategies, named_arm, plan_config
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import SweepRecord
 from specbench.harness.store.sweep_directory import SweepDirectory
-from specbench.harness.store.sweep_record import SweepRecord
 
 from . import run as runs
 from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 from specbench.harness.exit_codes import NotComparableError
 from specbench.harness.judge.keys import UNKNOWN, Described, Mismatch, mismatches
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.workloads.base import WorkloadRequest
 
 _LOAD = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from specbench.harness.store.facts import Fact
+from specbench.harness.store.arm_record import Fact
 
 if TYPE_CHECKING:
     import pandas as pd

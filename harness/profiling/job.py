@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.engines.traced import SteadyRounds, Traced
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.codec import from_document, read_object, to_document, write_document
 from specbench.harness.store.files import write_json
 from specbench.harness.store.run_record import RunRecord

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.text import slug
 
 from .job import ChildReport, Job, read_error

@@ -6,7 +6,7 @@ import gc
 from contextlib import AbstractContextManager
 
 from specbench.harness.engines.base import Deployment, Engine, ResolvedArm
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 
 
 class Deployments:

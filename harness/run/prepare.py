@@ -11,15 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from specbench.harness.engines.base import Engine, Model, ResolvedArm, with_arm
+from specbench.harness.engines.base import Engine, Model, ResolvedArm, open_engine, with_arm
 from specbench.harness.engines.load import Load
-from specbench.harness.engines.table import open_engine
 from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.deployments import Deployments
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.options import Conditions
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.inputs_record import SamplingRecord, WorkloadRecord
 from specbench.harness.store.purpose import NO_PURPOSE, Purpose

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from .conditions import Conditions
 from .fields import Options, all_but, changed, option
-from .options import Conditions, OutputOptions, RunOptions
+from .options import OutputOptions, RunOptions
 
 _swept = partial(option, group="The sweep")
 _arms = partial(option, group="Arms")

@@ -1,15 +1,17 @@
-"""What all arms of a run have in common."""
+"""What a run is asked to do: what all its arms have in common, and the arms; stored whole in its record."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import partial
+from typing import Any
 
 from specbench.workloads.base import WorkloadRequest
 
-from .fields import Options, Value, option
+from .arm import ArmConfig
+from .fields import Options, option
 from .sampling import SamplingParams
 
 _model = partial(option, group="Model")
@@ -86,7 +88,7 @@ class Conditions(Options):
 
     @property
     def workload(self) -> WorkloadRequest:
-        named = [field.name for field in dataclasses.fields(WorkloadRequest) if hasattr(self, field.name)]
+        named = [each.name for each in fields(WorkloadRequest) if hasattr(self, each.name)]
         own = {name: getattr(self, name) for name in named}
         return WorkloadRequest(name=self.dataset_name, path=self.dataset_path, **own)
 
@@ -115,6 +117,27 @@ class Conditions(Options):
         if self.num_pages is not None and self.num_pages < 2:
             raise ValueError(f"num_pages: {self.num_pages} is not allowed; must be >= 2 (one is the dummy page)")
 
-    def conditions(self) -> dict[str, Value]:
-        """Their values alone, of whatever options have them."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(Conditions)}
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Conditions):
+    """Everything that decides what is measured. `arms` run interleaved over `num_repeats`."""
+
+    arms: tuple[ArmConfig, ...]
+    warmup_window_s: float = 0.5
+
+    @staticmethod
+    def of_arms(conditions: Conditions, arms: Sequence[ArmConfig], **changes: Any) -> RunConfig:
+        """These arms under the conditions, some of which may be changed."""
+        values = {each.name: getattr(conditions, each.name) for each in fields(Conditions)}
+        return RunConfig(arms=tuple(arms), **{**values, **changes})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.warmup_window_s < math.inf:
+            raise ValueError(f"warmup_window_s: {self.warmup_window_s} is not allowed; must be > 0 and finite")
+        labels = [arm.label for arm in self.arms]
+        if not labels:
+            raise ValueError("strategy: there must be at least one arm")
+        twice = [label for label in labels if labels.count(label) > 1]
+        if twice:
+            raise ValueError(f"strategy: {twice[0]!r} is given twice; every arm must differ")

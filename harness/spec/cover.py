@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from specbench.harness.registry import BASELINE, declared_strategies, strategy_class
 
@@ -23,14 +23,13 @@ from .arm import CheckArm, parse_arm
 from .legality import ALLOWED, allowed
 from .plans import PLANS
 
-MOST_CELLS = 30
 _NUM_ORDERS = 60
 _FULL_FIRST = ("full_decode_only", "full_and_piecewise")  # plans whose other parts an unpadded drafter allows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of each factor."""
+    """One value of each switch."""
 
     strategy: str
     drafter: str
@@ -51,9 +50,8 @@ class Cell:
         return f"{name}:{','.join(words)}"
 
     def pairs(self) -> frozenset[Pair]:
-        """Every two factors with their values."""
-        values = [(item.name, getattr(self, item.name)) for item in fields(self)]
-        return frozenset(itertools.combinations(values, 2))
+        """Every two switches with their values."""
+        return frozenset(itertools.combinations(asdict(self).items(), 2))
 
 
 Pair = tuple[tuple[str, str], tuple[str, str]]
@@ -61,17 +59,12 @@ Pair = tuple[tuple[str, str], tuple[str, str]]
 
 def legal_cells(device: str, check: CheckArm) -> list[Cell]:
     """Every combination that may run on `device` with the packages of this machine; `check` resolves arms for it."""
-    return [cell for cell in _product(device) if _is_legal(cell, check)]
-
-
-def _product(device: str) -> Iterator[Cell]:
     # On a GPU torch's own attention is the reference of the others, not something to run.
     attention = [a for a in allowed("attention") if a != "auto" and (a, device) != ("torch", "cuda")]
     sync = [s for s in ALLOWED["sync"] if s != "auto"]
     strategies = [kind.name for kind in declared_strategies() if kind.cover_options is not None]
     choices = (strategies, ALLOWED["drafter"], attention, PLANS, sync, allowed("state_update"))
-    for s, d, a, g, y, u in itertools.product(*choices):
-        yield Cell(strategy=s, drafter=d, attention=a, graph=g, sync=y, state_update=u)
+    return [cell for values in itertools.product(*choices) if _is_legal(cell := Cell(*values), check)]
 
 
 def _is_legal(cell: Cell, check: CheckArm) -> bool:
@@ -95,18 +88,18 @@ def pairwise_cover(device: str, check: CheckArm) -> list[Cell]:
 
 def _grown(cover: Sequence[Cell], candidates: Sequence[Cell]) -> list[Cell]:
     """The cover with candidates added until no pair is missing; of equally good ones the first."""
-    number: dict[Pair, int] = {}
-    masks = [_mask(cell, number) for cell in candidates]  # pairs as bits: counting them is what takes the time
-    missing = (1 << len(number)) - 1
+    bits: dict[Pair, int] = {}
+
+    def mask(cell: Cell) -> int:
+        return sum(1 << bits.setdefault(pair, len(bits)) for pair in cell.pairs())
+
+    masks = [mask(cell) for cell in candidates]  # pairs as bits: counting them is what takes the time
+    missing = (1 << len(bits)) - 1
     grown = list(cover)
     for cell in grown:
-        missing &= ~_mask(cell, number)
+        missing &= ~mask(cell)
     while missing:
         best = max(range(len(masks)), key=lambda i: (masks[i] & missing).bit_count())
         grown.append(candidates[best])
         missing &= ~masks[best]
     return grown
-
-
-def _mask(cell: Cell, number: dict[Pair, int]) -> int:
-    return sum(1 << number.setdefault(pair, len(number)) for pair in cell.pairs())

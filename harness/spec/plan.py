@@ -10,10 +10,10 @@ from specbench.workloads.assets.shipped_heads import shipped_names
 
 from .ablation import ablate, parse_factors
 from .arm import STRATEGY_KEYS, ArmConfig, CheckArm, parse_arm, with_own_keys, with_switches
+from .conditions import Conditions, RunConfig
 from .measured_acceptance import find_measured, with_measured_rates
-from .options import Conditions, RunOptions
+from .options import RunOptions
 from .recipe_files import Base, Recipe, RecipeArm
-from .run_config import RunConfig
 from .table_records import Ablation, RecipeRecord, RecipeRow
 
 

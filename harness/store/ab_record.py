@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.environment import Environment, GitState
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 

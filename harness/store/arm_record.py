@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from specbench.harness.spec.arm import ArmSetup
-from specbench.harness.store.facts import Fact
+
+
+class Fact(str, Enum):
+    """What an engine may not know: figures are made of it besides texts and host times, which every engine gives."""
+
+    TOKEN_IDS = "token_ids"
+    DEVICE_TIMES = "device_times"
+    ROUNDS = "rounds"  # steps of the engine with their times and sizes
+    ACCEPTANCE = "acceptance"
+    PHASES = "phases"
+    GRAPHS = "graphs"
+    SYNCS = "syncs"
+    PREEMPTIONS = "preemptions"
+    SCORES = "scores"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

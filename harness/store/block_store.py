@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specbench.harness.store.files import write_parquet
-from specbench.harness.store.journal import Journal, OpenBlock, PartialBlock, read_journal
+from specbench.harness.store.journal import OpenBlock, PartialBlock, read_journal
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
 from specbench.harness.text import slug
 
@@ -51,9 +51,7 @@ class BlockStore:
 
     def begin(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
         """A block whose rows will come one by one."""
-        journal = Journal(self._journal(arm, repeat))
-        journal.begin(arm, repeat, num_requests)
-        return OpenBlock(journal)
+        return OpenBlock(self._journal(arm, repeat), arm, repeat, num_requests)
 
     def drop_journal(self, arm: str, repeat: int) -> None:
         """What an earlier try of a block left, once the block is whole."""

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from specbench.harness.store.codec import write_document
-from specbench.harness.store.run_record import Resume, RunRecord
+from specbench.harness.store.run_record import Resume, RunRecord, SweepRecord
 from specbench.harness.store.safe_paths import refuse_links
-from specbench.harness.store.sweep_record import SweepRecord
 from specbench.harness.text import slug
 
 AnyRecord = TypeVar("AnyRecord", RunRecord, SweepRecord)

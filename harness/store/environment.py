@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -77,11 +78,11 @@ class Environment:
 
     def describe_hardware(self) -> str:
         """One line for the foot of a table: `1x NVIDIA H200, Intel Xeon ... (16 cores)`."""
-        found = self.hardware or Hardware()
-        names = [gpu.name for gpu in found.gpus]
-        parts = [f"{names.count(name)}x {name}" for name in dict.fromkeys(names)]
-        if found.cpu is not None:
-            parts.append(f"{found.cpu.model or 'unknown CPU'} ({found.cpu.logical_cores} logical cores)")
+        hardware = self.hardware or Hardware()
+        counts = Counter(gpu.name for gpu in hardware.gpus)
+        parts = [f"{count}x {name}" for name, count in counts.items()]
+        if hardware.cpu is not None:
+            parts.append(f"{hardware.cpu.model or 'unknown CPU'} ({hardware.cpu.logical_cores} logical cores)")
         return ", ".join(parts) or "unknown hardware"
 
 
@@ -119,11 +120,21 @@ _GPU_QUERY = ("name", "memory.total", "driver_version", "clocks.max.sm", "power.
 
 def collect_environment() -> Environment:
     """Hardware, software, allowed environment variables, threads and load. Imports torch."""
+    import torch
+
+    # Every GPU the driver shows, whatever CUDA_VISIBLE_DEVICES says; none without a driver.
+    gpus = _output(["nvidia-smi", f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"])
     return Environment(
-        hardware=Hardware(cpu=_cpu(), gpus=_gpus()),
-        software=_software(),
+        hardware=Hardware(cpu=_cpu(), gpus=parse_gpus(gpus or "")),
+        software=Software(
+            python=platform.python_version(),
+            os=f"{platform.system()} {platform.release()}",
+            packages={name: installed_version(name) for name in _PACKAGES},
+            torch_cuda=torch.version.cuda,
+            torch_cuda_devices=torch.cuda.device_count(),
+        ),
         env=allowed_variables(os.environ),
-        threads=_threads(),
+        threads=Threads(torch_intra_op=torch.get_num_threads(), torch_inter_op=torch.get_num_interop_threads()),
         load_average=os.getloadavg() if hasattr(os, "getloadavg") else None,
     )
 
@@ -161,7 +172,10 @@ def _output(command: list[str]) -> str | None:
 
 
 def _cpu() -> Cpu:
-    fields = _cpuinfo()
+    info = Path("/proc/cpuinfo")  # of Linux alone
+    first = info.read_text(errors="replace").split("\n\n")[0] if info.exists() else ""
+    pairs = (line.partition(":") for line in first.splitlines())
+    fields = {name.strip(): value.strip() for name, _, value in pairs}
     flags = set(fields.get("flags", fields.get("Features", "")).split())
     return Cpu(
         model=fields.get("model name") or platform.processor() or platform.machine(),
@@ -171,22 +185,6 @@ def _cpu() -> Cpu:
         flags=tuple(flag for flag in _CPU_FLAGS if flag in flags),
         memory_bytes=psutil.virtual_memory().total,
     )
-
-
-def _cpuinfo() -> dict[str, str]:
-    """The first processor's entry of /proc/cpuinfo; empty on other systems."""
-    path = Path("/proc/cpuinfo")
-    if not path.exists():
-        return {}
-    first = path.read_text(errors="replace").split("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _gpus() -> tuple[Gpu, ...]:
-    """Every GPU the driver shows, whatever CUDA_VISIBLE_DEVICES says; empty without a driver."""
-    text = _output(["nvidia-smi", f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"])
-    return parse_gpus(text or "")
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
@@ -214,27 +212,9 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _software() -> Software:
-    import torch
-
-    return Software(
-        python=platform.python_version(),
-        os=f"{platform.system()} {platform.release()}",
-        packages={name: installed_version(name) for name in _PACKAGES},
-        torch_cuda=torch.version.cuda,
-        torch_cuda_devices=torch.cuda.device_count(),
-    )
-
-
 def installed_version(package: str) -> str | None:
     """None: a checkout that is run as it lies, or a package that is not there."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _threads() -> Threads:
-    import torch
-
-    return Threads(torch_intra_op=torch.get_num_threads(), torch_inter_op=torch.get_num_interop_threads())

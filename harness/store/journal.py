@@ -12,7 +12,7 @@ import contextlib
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
@@ -37,41 +37,50 @@ class PartialBlock:
     phases: tuple[PhaseRow, ...] = ()
 
 
-class Journal:
-    """Appends the rows of one block from a thread of its own: a write at the end of each request would stand between
-    two steps. A kill loses what ended in the last EVERY_S.
+class OpenBlock:
+    """A block that is being measured. Its rows stay in memory, from where it is stored once it is whole.
 
-    A disk that takes nothing ends the journal and not the block, which is stored at its end and says so then.
+    Requests are also appended to the journal, by a thread of its own: a write at the end of each request would stand
+    between two steps. A kill loses what ended in the last EVERY_S. A full disk ends the journal and not the block.
     """
 
     EVERY_S = 0.5
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, arm: str, repeat: int, num_requests: int) -> None:
+        """Replaces what an earlier try left. Raises OSError."""
         self.path = path
+        self.requests: list[RequestRow] = []
+        self.steps: list[StepRow] = []
+        self.phases: list[PhaseRow] = []
         self._pending: deque[tuple[str, Sequence[Row]]] = deque()
         self._has_ended = Event()
-        self._thread: Thread | None = None
-
-    def begin(self, arm: str, repeat: int, num_requests: int) -> None:
-        """Replaces what an earlier try left. Raises OSError."""
-        self.path.parent.mkdir(exist_ok=True)
-        self.path.write_text(json.dumps({"arm": arm, "repeat": repeat, "num_requests": num_requests}) + "\n")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"arm": arm, "repeat": repeat, "num_requests": num_requests}) + "\n")
         self._thread = Thread(target=self._write_along, name="journal", daemon=True)
         self._thread.start()
 
-    def add(self, kind: str, rows: Sequence[Row]) -> None:
-        """`kind`: requests, steps or phases."""
-        self._pending.append((kind, rows))
+    def request(self, row: RequestRow) -> None:
+        self.requests.append(row)
+        self._pending.append(("requests", [row]))
+
+    def add_steps(self, rows: Sequence[StepRow]) -> None:
+        self.steps += rows
+
+    def add_phases(self, rows: Sequence[PhaseRow]) -> None:
+        self.phases += rows
 
     def close(self) -> None:
-        """Everything that was added is on disk then."""
+        """Everything that the journal was given is on disk then."""
         self._has_ended.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
-    def remove(self) -> None:
+    def keep(self) -> None:
+        """The block did not end: what there is stays, steps and phases included."""
+        if self.requests:
+            self._pending += [(kind, rows) for kind, rows in (("steps", self.steps), ("phases", self.phases)) if rows]
         self.close()
-        self.path.unlink(missing_ok=True)
+        if not self.requests:
+            self.path.unlink(missing_ok=True)
 
     def _write_along(self) -> None:
         with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
@@ -87,46 +96,15 @@ class Journal:
 def read_journal(path: Path) -> PartialBlock | None:
     """None for one that was cut off before its first line ended. A line cut off by a kill is left out."""
     rows: dict[str, list[Row]] = {kind: [] for kind in _KINDS}
-    head: dict[str, object] | None = None
+    block: dict[str, object] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
             line = json.loads(text)
-            if head is None:
-                head = {key: line[key] for key in ("arm", "repeat", "num_requests")}
-                continue
-            for kind, found in line.items():
-                rows[kind] += [_KINDS[kind](*values) for values in found]
+            if block:
+                for kind, values in line.items():
+                    rows[kind] += [_KINDS[kind](*row) for row in values]
+            else:
+                block = {key: line[key] for key in ("arm", "repeat", "num_requests")}
         except (ValueError, KeyError, TypeError):
             break
-    return None if head is None else PartialBlock(**head, **{kind: tuple(found) for kind, found in rows.items()})  # type: ignore[arg-type]
-
-
-@dataclass(slots=True)
-class OpenBlock:
-    """A block that is being measured. Rows stay in memory too: the block is stored from there once it is whole."""
-
-    journal: Journal
-    requests: list[RequestRow] = field(default_factory=list)
-    steps: list[StepRow] = field(default_factory=list)
-    phases: list[PhaseRow] = field(default_factory=list)
-
-    def request(self, row: RequestRow) -> None:
-        self.requests.append(row)
-        self.journal.add("requests", [row])
-
-    def add_steps(self, rows: Sequence[StepRow]) -> None:
-        self.steps += rows
-
-    def add_phases(self, rows: Sequence[PhaseRow]) -> None:
-        self.phases += rows
-
-    def keep(self) -> None:
-        """The block did not end: what there is stays, steps and phases included."""
-        if self.requests:
-            if self.steps:
-                self.journal.add("steps", self.steps)
-            if self.phases:
-                self.journal.add("phases", self.phases)
-            self.journal.close()
-        else:
-            self.journal.remove()
+    return PartialBlock(**block, **{kind: tuple(of_kind) for kind, of_kind in rows.items()}) if block else None  # type: ignore[arg-type]

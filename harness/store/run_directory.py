@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from specbench.harness.spec.arm import ArmSetup
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts
 from specbench.harness.store.block_store import Block, BlockStore
 from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object
@@ -111,7 +111,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def finish_block(self, arm: str, repeat: int, block: OpenBlock) -> None:
         """As `append`, requests in their order."""
-        block.journal.close()
+        block.close()
         self.append(arm, repeat, sorted(block.requests, key=lambda row: row.request_id), block.steps, block.phases)
 
     def partial_blocks(self) -> list[PartialBlock]:

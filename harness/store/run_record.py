@@ -1,20 +1,21 @@
-"""The run record: all that `run.json` says, typed. Frozen: a change is a new record (`dataclasses.replace`)."""
+"""The records: all that `run.json` and `sweep.json` say, typed. Frozen: a change makes a new one (`replace`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.spec.table_records import SweepArm
 from specbench.harness.store.ab_record import AbRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.environment import Environment, GitState
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.results import Results
-from specbench.harness.store.roofline_record import Forwards
+from specbench.harness.store.roofline_record import Forwards, Machine
 
-RUN_SCHEMA = "specbench.run/2"
+RUN_SCHEMA, SWEEP_SCHEMA = "specbench.run/2", "specbench.sweep/2"
 STATUSES = ("running", "complete", "interrupted", "failed")
 
 
@@ -88,3 +89,36 @@ class RunRecord:
         if self.config is None:
             raise ValueError(f"config: {self.run_id} has none: its figures were imported, or it never began")
         return self.config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepLoad:
+    """`run`: its directory, seen from the sweep's; None until it was begun."""
+
+    max_concurrency: int
+    run: str | None = None
+    status: str = "pending"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepRecord:
+    """`loads`: most requests at once, one run each. `notes`: what the user did not type and should know. `purpose`: of
+    every run, beside being a point. `machine`: its limits, once they were measured. Ids and times are filled in when
+    the directory is made."""
+
+    schema: str = SWEEP_SCHEMA
+    sweep_id: str = ""
+    label: str = ""
+    status: str = "running"
+    argv: tuple[str, ...]
+    command: str = ""
+    started_utc: str = ""
+    ended_utc: str | None = None
+    resumes: tuple[Resume, ...] = ()
+    config: RunConfig
+    loads: tuple[int, ...]
+    arms: tuple[SweepArm, ...]
+    notes: tuple[str, ...] = ()
+    purpose: Purpose = Purpose()
+    machine: Machine | None = None
+    points: tuple[SweepLoad, ...] = ()

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from specbench.harness.store.arm_record import ArmRecord
-from specbench.harness.store.facts import Fact
+from specbench.harness.store.arm_record import ArmRecord, Fact
 from specbench.harness.store.journal import PartialBlock
 from specbench.harness.store.rows import Row
 

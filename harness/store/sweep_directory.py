@@ -18,14 +18,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import ClassVar
 
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
 from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep
 from specbench.harness.store.purpose import Purpose, SweepPoint
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.run_record import STATUSES
-from specbench.harness.store.sweep_record import SWEEP_SCHEMA, SweepLoad, SweepRecord
+from specbench.harness.store.run_record import STATUSES, SWEEP_SCHEMA, SweepLoad, SweepRecord
 
 FILE, RUNS = "sweep.json", "runs"
 

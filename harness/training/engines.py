@@ -9,7 +9,7 @@ from specbench.harness.engines.native.build import build_engine
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 
 _PREFILL_ROWS = {"cuda": 16_384, "cpu": 2048}
 

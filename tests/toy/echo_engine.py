@@ -22,10 +22,8 @@ from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
-from specbench.harness.spec.conditions import Conditions
-from specbench.harness.spec.run_config import RunConfig
-from specbench.harness.store.arm_record import EngineFacts
-from specbench.harness.store.facts import Fact
+from specbench.harness.spec.conditions import Conditions, RunConfig
+from specbench.harness.store.arm_record import EngineFacts, Fact
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.rows import RequestRow
 

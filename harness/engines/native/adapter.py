@@ -14,9 +14,8 @@ from specbench.harness.engines.native.core.target_cache import CachePool
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.registry import strategy_class
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.conditions import Conditions
+from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.spec.devices import pick_device
-from specbench.harness.spec.run_config import RunConfig
 from specbench.workloads.assets.shipped_heads import PREFIX, shipped_head, shipped_head_for
 
 

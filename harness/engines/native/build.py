@@ -13,7 +13,7 @@ from specbench.harness.engines.native.core.target_cache import CacheMemory
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.ranges import ranges_named
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 
 from .arms import ResolvedArm
 

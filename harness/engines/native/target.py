@@ -13,8 +13,8 @@ from specbench.harness.engines.native.models.config import ModelConfig, read_con
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target, load_target
 from specbench.harness.engines.native.models.shapes import published_shape
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device, pick_dtype
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.store.inputs_record import ModelRecord
 
 

@@ -30,7 +30,7 @@ from specbench.harness.run.prepare import Served, first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import ERROR_LOG, record_failure
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.evaluation_record import EvaluationRecord
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.results import Results

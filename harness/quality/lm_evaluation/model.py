@@ -28,12 +28,11 @@ from specbench.harness.run.block_sink import NullSink
 from specbench.harness.run.prepare import Served, serve
 from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.arm import parse_arm
-from specbench.harness.spec.conditions import Conditions
+from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.spec.fields import named_values
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.spec.sampling import SamplingParams
 from specbench.harness.spec.spellings import canonical
-from specbench.harness.store.facts import Fact
+from specbench.harness.store.arm_record import Fact
 from specbench.harness.store.rows import RequestRow
 from specbench.workloads.base import ChatTokenizer
 from specbench.workloads.json_values import Json, JsonObject

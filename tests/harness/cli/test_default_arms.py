@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from specbench.harness.spec.options import Conditions
+from specbench.harness.spec.conditions import Conditions
 from specbench.harness.spec.plan import default_strategies
 from specbench.workloads.assets import shipped_heads
 from specbench.workloads.assets.cache import directory_sha256

@@ -7,7 +7,7 @@ import json
 import pytest
 from toy.echo_engine import TEXT_ONLY
 
-from specbench.harness.store.facts import Fact
+from specbench.harness.store.arm_record import Fact
 
 ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
 

@@ -12,7 +12,7 @@ from specbench.harness.cli.main import app
 from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.spec import legality
 from specbench.harness.spec.arm import parse_arm
-from specbench.harness.spec.cover import MOST_CELLS, legal_cells, pairwise_cover
+from specbench.harness.spec.cover import legal_cells, pairwise_cover
 from specbench.harness.spec.plans import PLANS
 
 
@@ -30,7 +30,7 @@ def device(request, monkeypatch) -> str:
 
 def test_every_legal_pair_is_covered_by_few_legal_arms(device):
     legal, cover = legal_cells(device, check_on(device)), pairwise_cover(device, check_on(device))
-    assert len(cover) <= MOST_CELLS and len({c.text() for c in cover}) == len(cover)
+    assert len(cover) <= 30 and len({c.text() for c in cover}) == len(cover)
     assert set(cover) <= set(legal)
     covered = set().union(*(c.pairs() for c in cover))
     assert covered == set().union(*(c.pairs() for c in legal))

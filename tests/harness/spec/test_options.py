@@ -18,9 +18,9 @@ from specbench.harness.spec.commands import (
     ProfileOptions,
     SweepOptions,
 )
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.fields import named_values
 from specbench.harness.spec.options import GROUPS, OutputOptions, RunOptions
-from specbench.harness.spec.run_config import RunConfig
 from specbench.harness.spec.spellings import RENAMED, RENAMED_FILES, SYNONYMS
 from specbench.harness.store.codec import from_document, to_document
 from specbench.harness.training.config import TrainHeadOptions

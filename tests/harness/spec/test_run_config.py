@@ -9,7 +9,7 @@ from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.engines.native.build import build_engine
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, WORKLOADS, lookup
 from specbench.harness.spec.arm import parse_arm
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.codec import from_document, to_document
 from specbench.kernels.state_update import FusedStateUpdate
 from specbench.kernels.vllm_092 import TorchStateUpdate

@@ -84,7 +84,7 @@ from specbench.harness.store.rows import RequestRow
 from specbench.harness.store.run_directory import RunDirectory
 block = RunDirectory.open({str(directory.path)!r}).begin_block("a", 0, 3)
 block.request(RequestRow(0, "p0", 4, 2, "length", 0, 10, 20))
-while block.journal.path.stat().st_size < 100:
+while block.path.stat().st_size < 100:
     time.sleep(0.01)
 print("written", flush=True)
 time.sleep(60)

@@ -13,7 +13,7 @@ from site_samples import ARMS, EAGLE, HOSTILE, copied, experiment_run, finished_
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.charts.chart import Styles

@@ -16,7 +16,7 @@ from specbench.harness.judge.history.points import build_series, points_of
 from specbench.harness.judge.history.store import INDEX, read_history
 from specbench.harness.judge.stored import read_run
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.inputs_record import ModelRecord
 

@@ -12,7 +12,7 @@ from specbench.harness.engines.native.core.target_cache import CachePool, OwnMem
 from specbench.harness.run.prepare import prepare
 from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.arm import ArmConfig
-from specbench.harness.spec.run_config import RunConfig
+from specbench.harness.spec.conditions import RunConfig
 from specbench.kernels.attention.torch_attention import TorchAttention
 
 STRATEGIES = {
