@@ -61,7 +61,7 @@ class Experiment:
 
 
 def read_experiment(directory: RunDirectory, figures: Mapping[Block, Figures]) -> Experiment:
-    """Of a stored A/B run; `figures`: its `block_figures`."""
+    """Of a stored A/B run; `figures`: its `block_values`."""
     stored = directory.record.ab
     assert stored is not None
     records, failed = read_records(directory.path), directory.failed_blocks()

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from specbench.harness.judge.experiment import Experiment, read_experiment
-from specbench.harness.metrics.block_figures import block_figures
+from specbench.harness.metrics.metrics import block_values
 from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
@@ -77,7 +77,7 @@ def read_run(path: Path) -> StoredRun:
             f"{directory.path}: its tables have other columns than this version's; use the specbench that wrote it"
         ) from error
     failed = directory.failed_blocks()
-    measured = block_figures(frames)
+    measured = block_values(directory)
     experiment = read_experiment(directory, measured) if directory.record.ab is not None else None
     figures = {b: f for b, f in measured.items() if experiment is None or b[1] in experiment.kept}
     if not figures:

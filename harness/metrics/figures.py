@@ -42,6 +42,10 @@ class Figure:
         """Of a column: the name with its unit."""
         return f"{self.name} {self.unit}".strip()
 
+    def statistic(self, name: str) -> tuple[str, str]:
+        """The heading and the block name of another statistic of it: `p99` of TTFT is `TTFT p99`, `ttft_ms.p99`."""
+        return f"{self.name} {name}", f"{self.block.rpartition('.')[0]}.{name}"
+
 
 _latency = partial(Figure, source="harness/metrics/latency.py", unit="ms")
 _rounds = partial(Figure, source="harness/metrics/accounting.py")

@@ -105,6 +105,11 @@ def results_of(directory: RunDirectory) -> Results:
     return stored if is_same else results(directory.frames())
 
 
+def block_values(directory: RunDirectory) -> dict[Block, Figures]:
+    """The figures of every block that did not fail, by arm and repeat."""
+    return {block: figures.values for block, figures in results_of(directory).by_block().items()}
+
+
 def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:
     """`block_metrics` of every block that did not fail."""
     by_block = {name: _split(getattr(frames, name)) for name in ("requests", "steps", "phases")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from specbench.harness.metrics.figures import ITL_MS, SYNCS_PER_ROUND, TPOT_MS, TPS, TTFT_MS, Figure
 from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.cells import NOTHING, median, median_ms, milliseconds, number, percent, rates, row_name
 from specbench.reports.document import Document, Section, Table, table_of
@@ -97,6 +98,10 @@ def _tps_ratio(arm: ArmSummary) -> str:
     return f"{speedup.tps_ratio:.3f} ({speedup.tps_ratio_min:.3f} to {speedup.tps_ratio_max:.3f})"
 
 
+def _statistics(figure: Figure, *names: str) -> Cells:
+    return {heading: median_ms(block) for heading, block in map(figure.statistic, names)}
+
+
 def _histogram(arm: ArmSummary) -> str:
     return " ".join(map(str, arm.acceptance.accepted_histogram)) if arm.acceptance else NOTHING
 
@@ -124,18 +129,14 @@ _SPEEDUP_NOTE = (
     "Above 1 the arm is faster."
 )
 _LATENCY: Cells = {
-    "TPOT mean": median_ms("tpot_ms.mean"),
-    "by token": median_ms("tpot_ms.weighted"),
-    "p50": median_ms("tpot_ms.p50"),
-    "p90": median_ms("tpot_ms.p90"),
-    "p99": median_ms("tpot_ms.p99"),
-    "TTFT p50": median_ms("ttft_ms.p50"),
-    "TTFT p99": median_ms("ttft_ms.p99"),
-    "burst ITL p99": median_ms("itl_ms.p99"),
+    **_statistics(TPOT_MS, "mean", "p50", "p90", "p99"),
+    "TPOT by token": median_ms("tpot_ms.weighted"),
+    **_statistics(TTFT_MS, "p50", "p99"),
+    **_statistics(ITL_MS, "p99"),
     "ICL p50": median_ms("icl_ms.p50"),
     "E2E/token": median_ms("e2e_per_token_ms"),
     "TPS/user": median("tps_per_user"),
-    "TPS": median("tps"),
+    TPS.name: median(TPS.block),
     "steady TPS": median("steady_tps"),
     "decode TPS": median("decode_tps"),
     "requests/s": median("requests_per_s"),
@@ -176,7 +177,7 @@ _ROUNDS: Cells = {
     "round p50 ms": median_ms("round_ms.p50"),
     "round p99 ms": median_ms("round_ms.p99"),
     "gap mean ms": median_ms("gap_ms.mean"),
-    "syncs/round": median("syncs_per_round"),
+    SYNCS_PER_ROUND.name: median(SYNCS_PER_ROUND.block),
     "requests/round": median("mean_batch_size"),
     "rounds by graph": _graphs,
 }

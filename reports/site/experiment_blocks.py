@@ -18,12 +18,7 @@ _HEADERS = (
     "block",
     "order",
     "counts",
-    "step ms A",
-    "step ms B",
-    "step change",
-    "TPOT ms A",
-    "TPOT ms B",
-    "TPOT change",
+    *(head for f in _FIGURES for head in (f"{f.heading} A", f"{f.heading} B", f"{f.name} change")),
 )
 
 

@@ -7,12 +7,10 @@ from run_samples import chain_block, frame
 from specbench.harness.judge.history.points import METRICS
 from specbench.harness.judge.policy import COUNTED_GATES
 from specbench.harness.judge.timed import TIMED_GATES
-from specbench.harness.metrics.block_figures import block_figures
-from specbench.harness.metrics.figures import COMPARED, COUNTED, HIGHER, LOWER, OWN
+from specbench.harness.metrics.figures import COMPARED, COUNTED, HIGHER, ITL_MS, LOWER, OWN, TPOT_MS, TTFT_MS
 from specbench.harness.metrics.metrics import block_metrics
 from specbench.harness.metrics.registered import figure
 from specbench.harness.registry import FIGURES
-from specbench.harness.store.schema import Frames
 
 
 def test_each_is_complete_and_found_by_its_key():
@@ -26,9 +24,13 @@ def test_each_stands_where_it_says_among_the_figures_of_a_block():
     tables = {name: frame(name, rows) for name, rows in chain_block([4, 0, 2], num_requests=1).items()}
     of_block = block_metrics(**tables).values
     assert [own.key for own in OWN if own.block and of_block[own.block] is None] == []
-    ((_, of_comparison),) = block_figures(Frames(**tables)).items()
-    for own in COMPARED:
-        assert of_comparison[own.block] == of_block[own.block] is not None, own.key
+
+
+def test_statistics_of_a_figure_stand_where_it_says():
+    of_block = block_metrics(**{n: frame(n, rows) for n, rows in chain_block([4, 0, 2], num_requests=1).items()}).values
+    for figure_, names in ((TPOT_MS, ("mean", "p50", "p90", "p99")), (TTFT_MS, ("p50", "p99")), (ITL_MS, ("p99",))):
+        assert all(figure_.statistic(name)[1] in of_block for name in names), figure_.key
+    assert TTFT_MS.statistic("p99") == ("TTFT p99", "ttft_ms.p99")
 
 
 def test_gates_and_histories_are_of_figures_of_the_registry():

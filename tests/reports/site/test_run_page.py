@@ -49,10 +49,10 @@ def test_blocks_say_their_order_their_figures_and_why_one_is_rejected(tmp_path):
     assert why["3"] == "A: load average 3.1 above 2" and why["6"] == "B: throttled: <thermal>"
     assert why["8"].startswith("B: failed: RuntimeError") and len(why) == 3
     step = next(c for c in run.ab.metrics if c.metric.name == "step time")
-    kept = [(float(r["step ms A"]), float(r["step ms B"])) for r in rows if r["counts"] == "yes"]
+    kept = [(float(r["step time ms A"]), float(r["step time ms B"])) for r in rows if r["counts"] == "yes"]
     assert np.array(kept) == pytest.approx(np.array(step.pairs), rel=1e-3) and len(kept) == 7
-    assert rows[7]["step ms A"] != "-" and rows[7]["step ms B"] == rows[7]["step change"] == "-"
-    assert rows[0]["load A / B"] == "1.25 / 1.25" and rows[0]["step change"].startswith("+")
+    assert rows[7]["step time ms A"] != "-" and rows[7]["step time ms B"] == rows[7]["step time change"] == "-"
+    assert rows[0]["load A / B"] == "1.25 / 1.25" and rows[0]["step time change"].startswith("+")
 
 
 def test_an_invalid_experiment_has_no_verdict_in_its_chart(tmp_path):
