@@ -103,7 +103,7 @@ def open_trace(path: Path) -> Iterator[Trace]:
 def _process(trace: Trace, matcher: Matcher) -> tuple[ProcessTrace, list[Span], list[str]]:
     """The process to look at: of those with ranges that rules know, the one with most GPU work."""
     gpu_ns = trace.processes()
-    found = {pid: (process := trace.of_process(pid), matched(process.ranges, matcher)) for pid in gpu_ns}
+    found = {pid: (process := trace.of_process(pid), matched(process.ranges(), matcher)) for pid in gpu_ns}
     found = {pid: item for pid, item in found.items() if item[1]}
     if not found:
         _refuse(trace, matcher)

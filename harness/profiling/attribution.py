@@ -46,7 +46,7 @@ def attribute(
 ) -> Attribution:
     """`spans`: of all threads of the process, in time order. ValueError where nothing says where a step begins."""
     tid = main_thread(spans)
-    on_main = [s for s in spans if s.range.tid == tid]
+    on_main = [s for s in spans if s.tid == tid]
     steps, phases = steps_of(on_main, trace.file), [s for s in on_main if not s.rule.step]
     between = np.array([*(is_between_steps(s.rule) for s in phases), False])
     span_round = place(steps, [s.t0 for s in phases], [s.t1 for s in phases], between[:-1])
@@ -160,7 +160,7 @@ class _Parts:
         by_thread: defaultdict[int, list[Span]] = defaultdict(list)
         for span in spans:
             if not span.rule.step:
-                by_thread[span.range.tid].append(span)
+                by_thread[span.tid].append(span)
         part_of = parts_by_creation(trace.nodes, roots_of(trace.nodes), by_thread)
         part_of_op = [part_of.get(node) for node in self._ops["node"].tolist()]
         num_split = 0

@@ -125,7 +125,7 @@ def _cut_replays(a: Attribution) -> set[int]:
     graph = a.ops[a.ops["via_graph"] & (a.ops["span"] >= 0) & (a.ops["round"] >= 0)]
     replays = graph.groupby("launch").agg(span=("span", "first"), round=("round", "first"), num=("round", "size"))
     cut = set()
-    for _, of_name in replays.groupby([a.spans[span].range.name for span in replays["span"]]):
+    for _, of_name in replays.groupby([a.spans[span].name for span in replays["span"]]):
         last = of_name["round"].max()
         is_last = of_name["round"] == last
         if of_name["num"][is_last].min() < of_name["num"][~is_last].min():  # NaN, hence false, where all are the last

@@ -8,24 +8,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from .rules import Matcher, Rule
-from .trace_db import Range
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range with its rule."""
+    """A host range with its rule."""
 
-    range: Range
+    name: str
+    t0: int
+    t1: int
+    tid: int
     rule: Rule
-
-    @property
-    def t0(self) -> int:
-        return self.range.t0
-
-    @property
-    def t1(self) -> int:
-        return self.range.t1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,8 +29,8 @@ class Step:
     """One step of the engine. `t1`: end of its range; `end`: start of the next step; of the last one, the end of what
     the host does after it.
 
-    `kind`: decode or mixed (a step with prompt rows). `is_followed`: whether another step begins at `end`. `is_whole`:
-    not known to be cut off; the last of steps that only their next ones end is.
+    `kind`: decode or mixed (a step with prompt rows). `is_whole`: not known to be cut off; the last of steps that only
+    their next ones end is.
     """
 
     index: int  # in time order
@@ -43,7 +39,6 @@ class Step:
     t0: int
     t1: int
     end: int
-    is_followed: bool
     is_whole: bool
 
     @property
@@ -51,51 +46,47 @@ class Step:
         return self.end - self.t0
 
 
-def matched(ranges: Iterable[Range], matcher: Matcher) -> list[Span]:
-    """The ranges that have a rule, in time order, without those inside a range that covers its own."""
+def matched(ranges: Iterable[tuple[str, int, int, int]], matcher: Matcher) -> list[Span]:
+    """The ranges (name, t0, t1, tid) that have a rule, in time order, without those inside a range that covers its
+    own."""
     spans: list[Span] = []
     covered: dict[int, float] = {}  # by thread: until when
-    for item in ranges:
-        rule = matcher.rule(item.name)
-        if rule is None or (rule.step is None and item.t1 <= covered.get(item.tid, -math.inf)):
+    for name, t0, t1, tid in ranges:
+        rule = matcher.rule(name)
+        if rule is None or (rule.step is None and t1 <= covered.get(tid, -math.inf)):
             continue
         if rule.covers:
-            covered[item.tid] = item.t1
-        spans.append(Span(item, rule))
+            covered[tid] = t1
+        spans.append(Span(name, t0, t1, tid, rule))
     return spans
 
 
 def main_thread(spans: Sequence[Span]) -> int:
     """The thread that the engine's loop runs on: the one with most steps, or with most ranges."""
-    steps = Counter(s.range.tid for s in spans if s.rule.step or s.rule.starts_step)
-    return min((steps or Counter(s.range.tid for s in spans)).items(), key=lambda item: (-item[1], item[0]))[0]
+    steps = Counter(s.tid for s in spans if s.rule.step or s.rule.starts_step)
+    return min((steps or Counter(s.tid for s in spans)).items(), key=lambda item: (-item[1], item[0]))[0]
 
 
 def steps_of(spans: Sequence[Span], file: str) -> list[Step]:
     """The steps of one thread's spans. ValueError where no rule says where one begins."""
-    marks = [s for s in spans if s.rule.step]
-    if not marks:
-        marks = _starts(spans, file)
-    marks = _outermost(marks)
+    marks = _outermost([s for s in spans if s.rule.step] or _starts(spans, file))
     starts = [s.t0 for s in marks]
     last_end = _end_after(marks[-1], spans)
-    inside = _kinds_within([*starts, last_end + 1], spans)
-    steps = []
-    for index, (mark, end) in enumerate(zip(marks, [*starts[1:], last_end], strict=True)):
-        is_followed = index + 1 < len(marks)
-        steps.append(
-            Step(
-                index=index,
-                number=_number(mark.range.name, index),
-                kind=_kind(mark.rule, inside[index]),
-                t0=mark.t0,
-                t1=end if _is_open(mark) else mark.t1,
-                end=end,
-                is_followed=is_followed,
-                is_whole=is_followed or not _is_open(mark),
-            )
+    prompts = [s.t0 for s in spans if s.rule.phase in ("prefill", "mixed")]
+    edges = np.searchsorted(prompts, [*starts, last_end + 1])
+    inside = edges[1:] > edges[:-1]
+    return [
+        Step(
+            index=index,
+            number=int(match[1]) if (match := re.search(r"step (\d+)", mark.name)) else index,
+            kind="mixed" if mark.rule.step == "mixed" or (has_prompts and mark.rule.step != "decode") else "decode",
+            t0=mark.t0,
+            t1=end if _is_open(mark) else mark.t1,
+            end=end,
+            is_whole=index + 1 < len(marks) or not _is_open(mark),
         )
-    return steps
+        for index, (mark, end, has_prompts) in enumerate(zip(marks, [*starts[1:], last_end], inside, strict=True))
+    ]
 
 
 def _is_open(mark: Span) -> bool:
@@ -116,14 +107,14 @@ def _end_after(mark: Span, spans: Sequence[Span]) -> int:
 
 
 def is_between_steps(rule: Rule) -> bool:
-    """Whether ranges of the rule may stand behind the step that they belong to."""
+    """Whether ranges of the rule may come after the step that they belong to."""
     return rule.phase in ("status", "host")
 
 
 def _starts(spans: Sequence[Span], file: str) -> list[Span]:
     first = next((s.rule for s in spans if s.rule.starts_step), None)
     if first is None:
-        seen = ", ".join(sorted({s.range.name for s in spans})[:8])
+        seen = ", ".join(sorted({s.name for s in spans})[:8])
         raise ValueError(
             f"trace: no range in {file} says where a step begins (seen: {seen}); give --rules FILE with a [[rule]] "
             'that has step = "any", or starts_step = true for the first phase of a step'
@@ -137,29 +128,6 @@ def _outermost(spans: Sequence[Span]) -> list[Span]:
         if not found or span.t0 >= found[-1].t1:
             found.append(span)
     return found
-
-
-def _kinds_within(bounds: Sequence[int], spans: Sequence[Span]) -> list[set[str]]:
-    """Phases with prompt rows, by the interval of `bounds` that they begin in."""
-    found: list[set[str]] = [set() for _ in bounds]
-    at = -1
-    for span in spans:
-        while at + 1 < len(bounds) and bounds[at + 1] <= span.t0:
-            at += 1
-        if at >= 0 and span.rule.phase in ("prefill", "mixed"):
-            found[at].add(span.rule.phase)
-    return found
-
-
-def _kind(rule: Rule, prompt_phases: set[str]) -> str:
-    if rule.step == "mixed" or (prompt_phases and rule.step != "decode"):
-        return "mixed"
-    return "decode"
-
-
-def _number(name: str, index: int) -> int:
-    match = re.search(r"step (\d+)", name)
-    return int(match[1]) if match else index
 
 
 def innermost(spans: Sequence[Span], t0s: Sequence[int], t1s: Sequence[int]) -> list[int]:

@@ -33,7 +33,7 @@ def _host(a: Attribution, ops: pd.DataFrame, index: int) -> Iterator[Bar]:
         span = a.spans[number]
         inside = ops["phase"][ops["span"] == number].unique().tolist()
         phase = span.rule.phase or ("host" if len(inside) > 1 else inside[0] if inside else "other")
-        yield _bar("host", span.range.name, phase, int(a.span_draft[number]), span.t0, span.t1)
+        yield _bar("host", span.name, phase, int(a.span_draft[number]), span.t0, span.t1)
 
 
 def _waits(waits: Sequence[Wait], index: int) -> Iterator[Bar]:

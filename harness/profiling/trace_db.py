@@ -10,7 +10,7 @@ import math
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,16 +31,6 @@ class TraceFile:
     name: str
     sha256: str
     num_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A host range."""
-
-    name: str
-    t0: int
-    t1: int
-    tid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +78,11 @@ class ProcessTrace:
         frame = pd.read_sql_query(sql, self._connection, params=(self.pid,))
         return frame.astype({name: types.get(name, "int64") for name in frame})
 
-    @cached_property
-    def ranges(self) -> Sequence[Range]:
-        rows = self._connection.execute(
+    def ranges(self) -> Iterable[tuple[str, int, int, int]]:
+        """Host ranges: name, t0, t1, tid."""
+        return self._connection.execute(
             "SELECT name, t0, t1, tid FROM rng WHERE pid = ? ORDER BY t0, t1 DESC, name, tid", (self.pid,)
         )
-        return [Range(*row) for row in rows]
 
     @cached_property
     def ops(self) -> pd.DataFrame:

@@ -50,15 +50,11 @@ class Round:
                 raise ValueError(f"round.{name}: {value!r} is not allowed; must be {sign} {bound} and finite")
 
     @staticmethod
-    def chain(batch: float, context: float, num_drafts: int, first_rows: float | None = None) -> Round:
-        """K drafts, one behind the other; K = 0 is decoding without speculation."""
-        return Round.tree(batch, context, num_nodes=num_drafts + 1, depth=num_drafts, topk=1, first_rows=first_rows)
-
-    @staticmethod
     def tree(
         batch: float, context: float, *, num_nodes: int, depth: int, topk: int, first_rows: float | None = None
     ) -> Round:
-        """D nodes verified, root included, on `depth` levels of k drafts each, of which a pass a level.
+        """D nodes verified, root included, on `depth` levels of k drafts each, of which a pass a level. A chain of K
+        drafts has K levels of one; K = 0 is decoding without speculation.
 
         The first pass runs the accepted path padded to its longest, depth + 1 rows, unless `first_rows` says how many:
         where rejected rows are left out, the mean of accepted + 1.

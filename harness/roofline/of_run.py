@@ -17,6 +17,7 @@ import pandas as pd
 from specbench.harness.metrics.accounting import step_table
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.codec import from_document
 from specbench.harness.store.roofline_record import Forwards, Machine
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import Frames
@@ -86,15 +87,11 @@ class IdealArm:
     @staticmethod
     def from_dict(raw: Mapping[str, Any]) -> IdealArm:
         """What `to_dict` made."""
-        own = {key: value for key, value in raw.items() if key not in _DERIVED}
-        measured = own["measured"]
-        if measured is not None:
-            measured = MeanRound(**{**measured, "rates": tuple(measured["rates"])})
-        return IdealArm(**{**own, "measured": measured})
+        return from_document(IdealArm, raw, "ideal")  # which leaves derived figures out
 
 
 def ideal_arms_of(record: RunRecord, frames: Frames, machine: Machine) -> list[IdealArm]:
-    """The same from what was read already. An arm whose ideal cannot be known says why, and has none."""
+    """Every arm of a run. One whose ideal cannot be known says why, and has none."""
     arms = [_arm(entry, record, frames, machine) for entry in record.arms]
     base = next((arm for arm in arms if arm.strategy == BASELINE), None)
     return [_with_speedups(arm, base) for arm in arms]

@@ -105,7 +105,7 @@ def test_a_damaged_profile_is_named(tmp_path):
     run = run_with(tmp_path, eagle_profile())
     (file,) = run.path.glob("profile/*/profile.json")
     file.write_text("{")
-    with pytest.raises(ValueError, match="profile.json cannot be read"):
+    with pytest.raises(ValueError, match="profile.json: damaged"):
         results(run, None, "syncs_per_round")
 
 

@@ -48,6 +48,11 @@ TABLE = """
 """
 
 
+def chain(batch: float, context: float, k: int, first_rows: float | None = None) -> Round:
+    """K drafts, one behind the other."""
+    return Round.tree(batch, context, num_nodes=k + 1, depth=k, topk=1, first_rows=first_rows)
+
+
 def iid_tokens(alpha: float, k: int) -> float:
     """Tokens a round where every draft is accepted with chance alpha, independently."""
     return 1 + sum(alpha**i for i in range(1, k + 1))
@@ -67,7 +72,7 @@ def test_reference_table(line):
     context, batch, *groups = (cell.strip() for cell in line.split("|"))
     length, b = int(context), int(batch)
     base_s = target_s(b, 1, length)
-    rounds = {k: Round.chain(b, length, k) for k in DRAFTS}
+    rounds = {k: chain(b, length, k) for k in DRAFTS}
 
     def gain(k: int, alpha: float) -> str:
         return f"{speedup(H200, HEAD, rounds[k], iid_tokens(alpha, k)):.2f}"
@@ -130,7 +135,7 @@ def test_the_best_number_of_drafts_falls_with_the_batch():
     never pays."""
 
     def best(batch: int, context: int = 1024, drafter=HEAD) -> int:
-        gains = {k: speedup(H200, drafter, Round.chain(batch, context, k), iid_tokens(0.6, k)) for k in range(9)}
+        gains = {k: speedup(H200, drafter, chain(batch, context, k), iid_tokens(0.6, k)) for k in range(9)}
         return max(gains, key=gains.__getitem__)
 
     found = [best(b) for b in (1, 32, 128, 256)]
@@ -140,17 +145,17 @@ def test_the_best_number_of_drafts_falls_with_the_batch():
 
 
 def test_rows_of_a_round():
-    chain = Round.chain(2, 100, 4)
-    assert (chain.verify_rows, chain.first_rows, chain.num_next, chain.next_rows) == (5, 5, 3, 1)
-    assert Round.chain(2, 100, 4, first_rows=2.5).first_rows == 2.5
+    four = chain(2, 100, 4)
+    assert (four.verify_rows, four.first_rows, four.num_next, four.next_rows) == (5, 5, 3, 1)
+    assert chain(2, 100, 4, first_rows=2.5).first_rows == 2.5
     tree = Round.tree(2, 100, num_nodes=32, depth=5, topk=8)
     assert (tree.verify_rows, tree.first_rows, tree.num_next, tree.next_rows) == (32, 6, 4, 8)
-    assert Round.tree(2, 100, num_nodes=5, depth=4, topk=1) == chain
-    assert Round.chain(2, 100, 0) == Round(batch=2, context=100)
+    assert Round.tree(2, 100, num_nodes=5, depth=4, topk=1) == four
+    assert chain(2, 100, 0) == Round(batch=2, context=100)
 
 
 def test_unpadded_drafting_is_cheaper_where_rows_cost():
-    padded, unpadded = (round_s(H200, TARGET, HEAD, Round.chain(128, 1024, 4, rows)) for rows in (None, 2.3))
+    padded, unpadded = (round_s(H200, TARGET, HEAD, chain(128, 1024, 4, rows)) for rows in (None, 2.3))
     assert unpadded["draft_first"] < padded["draft_first"]
     assert [padded[p] for p in PHASES if p != "draft_first"] == [unpadded[p] for p in PHASES if p != "draft_first"]
 
@@ -167,7 +172,7 @@ def test_tree_steps_cost_topk_rows():
 
 
 def test_without_a_drafter_drafts_cost_nothing():
-    phases = round_s(H200, TARGET, None, Round.chain(8, 512, 3))
+    phases = round_s(H200, TARGET, None, chain(8, 512, 3))
     assert phases["draft_first"] == phases["draft_next"] == 0 < phases["verify"]
 
 
@@ -187,7 +192,7 @@ loads = st.tuples(st.floats(1, 512), st.floats(0, 1e5))
 @given(machines, loads, st.integers(0, 8), st.floats(0, 1), st.booleans())
 def test_what_holds_for_any_machine_and_load(machine, load, k, alpha, has_drafter):
     drafter = HEAD if has_drafter else None
-    r = Round.chain(*load, k)
+    r = chain(*load, k)
     tau = iid_tokens(alpha, k)
     gain = speedup(machine, drafter, r, tau)
     assert 0 < gain <= tau * (1 + 1e-12)
@@ -207,8 +212,8 @@ def test_what_holds_for_any_machine_and_load(machine, load, k, alpha, has_drafte
         (lambda: Round(batch=1, context=-1), "round.context"),
         (lambda: Round(batch=float("nan"), context=1), "round.batch"),
         (lambda: Round(batch=1, context=1, verify_rows=0.5), "round.verify_rows"),
-        (lambda: Round.chain(1, 1, -1), "num_nodes|depth"),
-        (lambda: Round.chain(1, 1, 1.5), "num_nodes|depth"),
+        (lambda: chain(1, 1, -1), "num_nodes|depth"),
+        (lambda: chain(1, 1, 1.5), "num_nodes|depth"),
         (lambda: Round.tree(1, 1, num_nodes=3, depth=5, topk=2), "num_nodes: 3"),
         (lambda: Round.tree(1, 1, num_nodes=6, depth=5, topk=0), "topk: 0"),
     ],
