@@ -39,7 +39,7 @@ class Table:
 
 
 def table_of(
-    title: str, columns: Mapping[str, Callable[[_Item], str]], items: Iterable[_Item], notes: Iterable[str] = ()
+    title: str, columns: Mapping[str, Callable[[_Item], str | Cell]], items: Iterable[_Item], notes: Iterable[str] = ()
 ) -> Table:
     """A row per item. `columns`: what to write under each header."""
     rows = tuple(tuple(cell(item) for cell in columns.values()) for item in items)

@@ -2,77 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.cells import acceptance_length, number, rates, row_name
 from specbench.reports.charts.chart import Styles
-from specbench.reports.document import Table
+from specbench.reports.document import Section, Table, table_of
 from specbench.reports.run.charts import acceptance_charts, position_frame
+from specbench.reports.run.comparison import tps_cell
 
-from .groups import Group, by_case, left_out
-from .page import Cell, Page, Section
+from .groups import Group, by_case
+from .page import Page, newest_sections, or_nothing
 from .runs import SiteRun
 
 PATH = "acceptance.html"
 MAX_GROUPS = 10
-_HEADERS = (
-    "strategy",
-    "AL [95% CI]",
-    "tokens/forward",
-    "by position",
-    "given the ones before",
-    "verifications",
-    "TPS (x)",
+_COLUMNS: dict[str, Callable[[tuple[ArmSummary, Acceptance]], str]] = {
+    "strategy": lambda row: row_name(row[0]),
+    "AL [95% CI]": lambda row: acceptance_length(row[1]),
+    "tokens/forward": lambda row: number(row[1].tokens_per_forward),
+    "by position": lambda row: rates(row[1].marginal),
+    "given the ones before": lambda row: rates(row[1].conditional),
+    "verifications": lambda row: str(row[1].num_verifications),
+    "TPS (x)": lambda row: tps_cell(row[0]),
+}
+_NOTE = (
+    "AL: tokens per verification, the bonus token included, all repeats pooled. By position: this draft and all before "
+    "it accepted, as in vLLM's counters."
 )
 
 
 def acceptance_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
     """The newest run of each workload that verified drafts."""
-    groups = [g for g in by_case(runs) if len(position_frame(g.newest.arms))]
-    shown = [_section(group, n, styles) for n, group in enumerate(groups[:MAX_GROUPS])]
-    shown += left_out(len(groups), MAX_GROUPS)
-    if not shown:
-        shown = [Section(title="Nothing to draw", sentences=("No run here verified a draft.",))]
+    groups = [group for group in by_case(runs) if len(position_frame(group.newest.arms))]
+    sections = newest_sections(groups, MAX_GROUPS, lambda group, n: _section(group, n, styles))
     return Page(
         path=PATH,
         title="Acceptance",
         lead="What the drafter is worth, apart from how fast the machine runs it. The newest run of each workload.",
-        sections=tuple(shown),
+        sections=or_nothing(sections, "Nothing to draw", "No run here verified a draft."),
     )
 
 
 def acceptance_table(run: SiteRun) -> Table:
     """Figures of the arms that verified drafts."""
-    rows = []
-    for arm in run.arms:
-        found = arm.acceptance
-        if found is None or not found.num_verifications:
-            continue
-        tps = number(arm.median("tps"))
-        ratio = arm.speedup.tps_ratio if arm.speedup else None
-        rows.append(
-            (
-                row_name(arm),
-                acceptance_length(found),
-                number(found.tokens_per_forward),
-                rates(found.marginal),
-                rates(found.conditional),
-                str(found.num_verifications),
-                f"{tps} ({ratio:.2f}x)" if ratio else tps,
-            )
-        )
-    notes = (
-        "AL: tokens per verification, the bonus token among them, all repeats pooled. By position: this draft and all "
-        "before it accepted, as in vLLM's counters.",
-    )
-    return Table(title="Acceptance", headers=_HEADERS, rows=tuple(rows), notes=notes)
+    drafted = [(arm, arm.acceptance) for arm in run.arms if arm.acceptance and arm.acceptance.num_verifications]
+    return table_of("Acceptance", _COLUMNS, drafted, (_NOTE,))
 
 
 def _section(group: Group, n: int, styles: Styles) -> Section:
     run = group.newest
-    return Section(
-        title=group.title,
-        links=(Cell(text=run.run_id, href=run.page),),
-        charts=acceptance_charts(run.arms, styles, n),
-        tables=(acceptance_table(run),),
-    )
+    charts = acceptance_charts(run.arms, styles, n)
+    return Section(title=group.title, links=(run.link,), charts=charts, tables=(acceptance_table(run),))

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
 from specbench.harness.stats.verdict import MIN_EFFECT
 from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable, intervals
+from specbench.reports.document import Cell, Section, table_of
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.run.accuracy_table import accuracy_tables
 
 from . import badges
 from .groups import by_case
-from .page import Cell, LinkTable, Page, Section
+from .page import Page, or_nothing
 from .runs import SiteRun
 
 PATH = "accuracy.html"
 MAX_GROUPS = 10
+_CERTIFICATES: dict[str, Callable[[SiteRun], str | Cell]] = {
+    "run": lambda run: run.link,
+    "commit": lambda run: run.commit,
+    "verdict": badges.certificate,
+}
 
 
 def accuracy_page(runs: Sequence[SiteRun]) -> Page:
@@ -27,19 +33,16 @@ def accuracy_page(runs: Sequence[SiteRun]) -> Page:
     newest = {group.newest.page for group in by_case(certified)[:MAX_GROUPS]}
     shown = [run for run in certified if run.page in newest or badges.certificate(run).tone == badges.BAD]
     sections = [_certificate(run) for run in shown[: 2 * MAX_GROUPS]]
-    sections += [s for n, group in enumerate(by_case(scored)[:MAX_GROUPS]) for s in _scores(group.newest, n)]
-    rows = tuple((Cell(text=r.run_id, href=r.page), Cell(text=r.commit), badges.certificate(r)) for r in certified)
-    if rows:
-        table = LinkTable(title="Every certificate, the newest first", headers=("run", "commit", "verdict"), rows=rows)
-        sections.append(Section(title="All certificates", link_tables=(table,)))
-    if not sections:
-        ways = "Certify a run with specbench certify RUN; score its arms with specbench accuracy RUN."
-        sections = [Section(title="Nothing proved yet", sentences=(ways,))]
+    sections += [_scores(group.newest, n) for n, group in enumerate(by_case(scored)[:MAX_GROUPS])]
+    if certified:
+        table = table_of("Every certificate, the newest first", _CERTIFICATES, certified)
+        sections.append(Section(title="All certificates", tables=(table,)))
+    ways = "Certify a run with specbench certify RUN; score its arms with specbench accuracy RUN."
     return Page(
         path=PATH,
         title="Accuracy and certificates",
         lead="A speed-up that changes the answers is none.",
-        sections=tuple(sections),
+        sections=or_nothing(sections, "Nothing proved yet", ways),
     )
 
 
@@ -57,19 +60,15 @@ def difference_frame(run: SiteRun) -> pd.DataFrame:
 
 def _certificate(run: SiteRun) -> Section:
     assert run.certificate is not None
-    return Section(
-        title=f"Losslessness of {run.run_id}",
-        badge=badges.certificate(run),
-        links=(Cell(text=run.run_id, href=run.page),),
-        tables=(certificate_table(run.certificate),),
-    )
+    tables = (certificate_table(run.certificate),)
+    title = f"Losslessness of {run.run_id}"
+    return Section(title=title, badge=badges.certificate(run), links=(run.link,), tables=tables)
 
 
-def _scores(run: SiteRun, n: int) -> list[Section]:
-    tables = accuracy_tables(run.view())
+def _scores(run: SiteRun, n: int) -> Section:
+    title = f"Scores of {run.run_id}"
     if run.accuracy is None:
-        problem = (run.accuracy_problem or "no arm was scored yet",)
-        return [Section(title=f"Scores of {run.run_id}", sentences=problem)]
+        return Section(title=title, sentences=(run.accuracy_problem or "no arm was scored yet",))
     chart = Chart(
         name=f"scores-{n + 1}",
         title=f"Score against {run.accuracy.baseline}, item by item",
@@ -80,11 +79,5 @@ def _scores(run: SiteRun, n: int) -> list[Section]:
         y=Axis(title="arm", scale="names"),
         layers=intervals(MIN_EFFECT, "p"),
     )
-    return [
-        Section(
-            title=f"Scores of {run.run_id}",
-            links=(Cell(text=run.run_id, href=run.page),),
-            charts=drawable(chart),
-            tables=tuple(tables),
-        )
-    ]
+    tables = tuple(accuracy_tables(run.view()))
+    return Section(title=title, links=(run.link,), charts=drawable(chart), tables=tables)

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.harness.store.ab_judgement import INVALID, Judgement
 from specbench.reports.cells import NOTHING
+from specbench.reports.document import Cell
 from specbench.reports.experiments.certificate_marks import all_passed
 from specbench.reports.experiments.verdict_table import verdict_words
 
-from .page import Cell
 from .runs import SiteRun
 
 GOOD, BAD, OPEN = "good", "bad", "open"

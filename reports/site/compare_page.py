@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, number, row_name
-from specbench.reports.document import Command, Table
+from specbench.reports.cells import NOTHING, row_name
+from specbench.reports.document import Command, Section, Table
 from specbench.reports.experiments.verdict_table import verdict_table
-from specbench.reports.run.comparison import comparison_table
+from specbench.reports.run.comparison import comparison_table, tps_cell
 
 from . import badges
-from .groups import Group, by_case, by_load, left_out
-from .page import Cell, Page, Section
+from .groups import Group, by_case, by_load
+from .page import Page, newest_sections, or_nothing
 from .predecessors import Follows
 from .run_page import asked_tables
 from .runs import SiteRun
@@ -32,19 +32,15 @@ def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Pag
     others = [run for run in runs if not run.is_experiment and run.arms]
     sections = [_card(run, n) for n, run in enumerate(experiments[:MAX_CARDS])]
     if len(experiments) > MAX_CARDS:
-        links = tuple(Cell(text=run.run_id, href=run.page) for run in experiments[MAX_CARDS:])
+        links = tuple(run.link for run in experiments[MAX_CARDS:])
         sections.append(Section(title="Older experiments", links=links))
     sections += stored_sections(others, follows)
-    groups = by_load(others)
-    sections += [_matrix(group) for group in groups[:MAX_GROUPS]]
-    sections += left_out(len(groups), MAX_GROUPS)
-    if not sections:
-        sections = [Section(title="Nothing to compare", sentences=("No run here has a measured arm.",))]
+    sections += newest_sections(by_load(others), MAX_GROUPS, lambda group, _: _matrix(group))
     return Page(
         path=PATH,
         title="Compare",
         lead="Which is faster, by how much, and whether that is more than noise.",
-        sections=tuple(sections),
+        sections=or_nothing(sections, "Nothing to compare", "No run here has a measured arm."),
     )
 
 
@@ -71,7 +67,7 @@ def _card(run: SiteRun, n: int) -> Section:
     return Section(
         title=f"{title} ({run.started_utc[:10]})",
         badge=badges.verdict(run.ab),
-        links=(Cell(text=run.run_id, href=run.page),),
+        links=(run.link,),
         sentences=caution(run.ab),
         facts=claim_facts(run),
         commands=(Command(name="Command", text=run.record.command),),
@@ -84,7 +80,7 @@ def _matrix(group: Group) -> Section:
     figures = comparison_table(group.newest.view(with_accuracy=False))
     newest = replace(figures, title=f"All figures of {group.newest.run_id}", notes=())
     asked = [table for case in by_case(group.runs)[:_MAX_ASKED] for table in asked_tables(case.newest)]
-    links = tuple(Cell(text=run.run_id, href=run.page) for run in group.runs[:5])
+    links = tuple(run.link for run in group.runs[:5])
     return Section(title=f"Strategies: {group.title}", links=links, tables=(matrix_table(group), newest, *asked))
 
 
@@ -98,7 +94,4 @@ def _load(run: SiteRun) -> str:
 def _cell(arm: ArmSummary | None) -> str:
     if arm is None:
         return NOTHING
-    if arm.median("tps") is None:
-        return arm.status
-    ratio = arm.speedup.tps_ratio if arm.speedup else None
-    return number(arm.median("tps")) + (f" ({ratio:.2f}x)" if ratio else "")
+    return arm.status if arm.median("tps") is None else tps_cell(arm)

@@ -2,71 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from specbench.harness.metrics.figures import STEP_MS, TPOT_MS, Figure
+from specbench.harness.metrics.figures import STEP_MS, TPOT_MS
 from specbench.harness.store.ab_judgement import ExperimentBlock
 from specbench.reports.cells import NOTHING, milliseconds
+from specbench.reports.document import Cell, Table
 from specbench.reports.experiments.verdict_table import signed
 
 from .badges import BAD, OPEN
-from .page import Cell, LinkTable, plain_cells
 from .runs import SiteRun
 
 _FIGURES = (STEP_MS, TPOT_MS)
-_HEADERS = (
-    "block",
-    "order",
-    "counts",
-    *(head for f in _FIGURES for head in (f"{f.heading} A", f"{f.heading} B", f"{f.name} change")),
+_NOTE = (
+    "Order: the side that ran first comes first. Load: the higher of the load averages before and after the side's "
+    "run. Figures of a rejected block are shown and used nowhere."
 )
 
 
-def blocks_table(run: SiteRun) -> LinkTable:
+def blocks_table(run: SiteRun) -> Table:
     """A row a block in the order in which they ran. The run is an experiment that was judged."""
     assert run.ab is not None
-    sides = _sides(run)
-    rows = tuple(_row(run, block, sides) for block in run.ab.blocks)
-    return LinkTable(
+    heads = [head for f in _FIGURES for head in (f"{f.heading} A", f"{f.heading} B", f"{f.name} change")]
+    return Table(
         title="Blocks in the order in which they ran",
-        headers=(*_HEADERS, "load A / B", "rejected because"),
-        rows=rows,
-        notes=(
-            "Order: the side that ran first stands first. Load: the higher of the load averages before and after the "
-            "side's run. Figures of a rejected block are shown and used nowhere.",
-        ),
+        headers=("block", "order", "counts", *heads, "load A / B", "rejected because"),
+        rows=tuple(_row(run, block) for block in run.ab.blocks),
+        notes=(_NOTE,),
     )
 
 
-def _row(run: SiteRun, block: ExperimentBlock, sides: Sequence[str]) -> tuple[Cell, ...]:
-    figures = [text for figure in _FIGURES for text in _figure(run, block.block, sides, figure)]
-    return (
-        Cell(text=str(block.block + 1)),
-        Cell(text=block.order),
-        _counts(block),
-        *plain_cells(*figures, _load(block), "; ".join(block.reasons) or NOTHING),
-    )
+def _row(run: SiteRun, block: ExperimentBlock) -> tuple[str | Cell, ...]:
+    measured = {label.split(":")[0]: figures.values for (label, n), figures in run.blocks.items() if n == block.block}
+    cells: list[str] = []
+    for figure in _FIGURES:
+        a, b = (measured.get(side, {}).get(figure.block) for side in "AB")
+        cells += [milliseconds(a), milliseconds(b), signed(b / a - 1) if a and b else NOTHING]
+    loads = [[load for load in block.load_average.get(side) or () if load is not None] for side in "AB"]
+    load = " / ".join(f"{max(known):.2f}" if known else NOTHING for known in loads)
+    return str(block.block + 1), block.order, _counts(block), *cells, load, "; ".join(block.reasons) or NOTHING
 
 
-def _counts(block: ExperimentBlock) -> Cell:
+def _counts(block: ExperimentBlock) -> str | Cell:
     if block.reasons:
         return Cell(text="rejected", tone=BAD)
-    return Cell(text="yes") if block.measured else Cell(text="not measured", tone=OPEN)
-
-
-def _figure(run: SiteRun, block: int, sides: Sequence[str], figure: Figure) -> tuple[str, str, str]:
-    found = (run.blocks.get((side, block)) for side in sides)
-    a, b = (one.values.get(figure.block) if one else None for one in found)
-    change = signed(b / a - 1) if a and b else NOTHING
-    return milliseconds(a), milliseconds(b), change
-
-
-def _load(block: ExperimentBlock) -> str:
-    known = [[value for value in block.load_average.get(side) or () if value is not None] for side in "AB"]
-    return " / ".join(f"{max(values):.2f}" if values else NOTHING for values in known)
-
-
-def _sides(run: SiteRun) -> tuple[str, ...]:
-    """The arms' names as the site shows them, A first."""
-    found = {label.split(":")[0]: label for label, _ in run.blocks}
-    return tuple(found.get(side, side) for side in "AB")
+    return "yes" if block.measured else Cell(text="not measured", tone=OPEN)

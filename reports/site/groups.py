@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from specbench.harness.judge.keys import GROUPS, comparison_keys
 from specbench.harness.store.inputs_record import SamplingRecord
 
-from .page import Section
 from .runs import SiteRun
 from .verdict_claim import claim_title
 
@@ -42,14 +41,6 @@ def by_load(runs: Iterable[SiteRun]) -> list[Group]:
 def by_kind(runs: Iterable[SiteRun]) -> list[Group]:
     """Of one model, workload and load, on whatever machine, with whatever prompts: what one would like to compare."""
     return _grouped(runs, _OF_PROMPTS, ("workload",))
-
-
-def left_out(num_groups: int, most: int) -> list[Section]:
-    """The section that says how many groups a page does not show; none where it shows all."""
-    if num_groups <= most:
-        return []
-    told = f"{num_groups - most} older workloads are left out; each run's page has its figures."
-    return [Section(title="Older workloads", sentences=(told,))]
 
 
 def _grouped(

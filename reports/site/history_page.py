@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
 from specbench.harness.judge.history.accepted import Accepted
-from specbench.harness.judge.history.points import METRICS, Commit
+from specbench.harness.judge.history.points import METRICS, Commit, Series
+from specbench.harness.judge.history.steps import DatedStep
 from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
 from specbench.reports.charts.chart import LINES, Axis, Chart, Events, Styles
+from specbench.reports.document import Cell, Section, Table, table_of
 from specbench.reports.experiments.compare_table import signed
 from specbench.reports.experiments.history_table import suspects_table
 
 from .changes import changes_table
 from .history_series import Story, commit_name, commit_places, event_marks, history_frame, points, stories
-from .page import Cell, LinkTable, Page, Section, plain_cells
+from .page import Page, or_nothing
 from .runs import SiteRun
 
 PATH = "history.html"
 MAX_WORKLOADS, MAX_MARKS = 4, 6
-_MOST_COMMITS = 12  # that the page names and leads to
+_MAX_COMMITS = 12  # that the page names and leads to
 _PAGE_POINTS = 12_000  # drawn on the page, so that it stays far below 5 MB
 _SERIES_POINTS = 120  # in one line: more cannot be told apart, and take time to draw
 
@@ -38,14 +40,12 @@ def history_page(runs: Sequence[SiteRun], accepted: Sequence[Accepted], styles: 
     if num_cases > len(cases):
         note = f"{num_cases - len(cases)} older workloads are left out: specbench history show has them all."
         sections.append(Section(title="Older workloads", sentences=(note,)))
-    if not sections:
-        note = "A history needs runs of one workload at two commits or more."
-        sections = [Section(title="Nothing to draw", sentences=(note,))]
+    needs = "A history needs runs of one workload at two commits or more."
     return Page(
         path=PATH,
         title="History by commit",
         lead="When a figure changed, and whether the code or the machine changed it.",
-        sections=(*_suspects(shown), *sections, _changes(runs)),
+        sections=(*_suspects(shown), *or_nothing(sections, "Nothing to draw", needs), _changes(runs)),
     )
 
 
@@ -56,44 +56,38 @@ def _title(metric: str) -> str:
     return spelt.get(figure) or ", ".join(filter(None, [figure.name[0].upper() + figure.name[1:], figure.unit]))
 
 
-def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> LinkTable:
+def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
     """Dated steps of a workload, the newest first; commits lead to their first run. `pages`: by run id."""
-    steps = [(story.series, step) for story in own for step in story.steps]
-    steps.sort(key=lambda found: found[1].after.utc, reverse=True)
-    rows = tuple(
-        (
-            _commit(step.after, pages),
-            Cell(text=step.after.utc),
-            Cell(text=_title(series.metric)),
-            Cell(text=series.arm),
-            Cell(text=signed(step.change)),
-            Cell(text=f"{step.verdict}{', accepted' * step.accepted}"),
-            Cell(text=f"{commit_name(step.before)}..{commit_name(step.after)}"),
-        )
-        for series, step in steps
+    steps = sorted(
+        ((story.series, step) for story in own for step in story.steps), key=lambda row: row[1].after.utc, reverse=True
     )
-    headers = ("since commit", "first run (UTC)", "metric", "strategy", "change", "verdict", "commits between")
+    columns: dict[str, Callable[[tuple[Series, DatedStep]], str | Cell]] = {
+        "since commit": lambda row: _commit(row[1].after, pages),
+        "first run (UTC)": lambda row: row[1].after.utc,
+        "metric": lambda row: _title(row[0].metric),
+        "strategy": lambda row: row[0].arm,
+        "change": lambda row: signed(row[1].change),
+        "verdict": lambda row: f"{row[1].verdict}{', accepted' * row[1].accepted}",
+        "commits between": lambda row: f"{commit_name(row[1].before)}..{commit_name(row[1].after)}",
+    }
     notes = ("PELT over log values of the medians by commit; a machine change starts anew.",)
-    return LinkTable(title="Dated steps", headers=headers, rows=rows, notes=notes)
+    return table_of("Dated steps", columns, steps, notes)
 
 
-def commits_table(own: Sequence[Story], pages: Mapping[str, str]) -> LinkTable:
+def commits_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
     """The newest commits of a workload with the numbers that they have in its charts."""
     places = commit_places(own)
-    found = {
-        (commit.commit, commit.fingerprint): commit for story in own for commit in (*story.older, *story.series.commits)
+    commits = {(commit.commit, commit.fingerprint): commit for story in own for commit in story.commits}
+    newest = sorted(commits, key=lambda key: places[key], reverse=True)[:_MAX_COMMITS]
+    columns: dict[str, Callable[[tuple[str, str]], str | Cell]] = {
+        "number": lambda key: str(places[key]),
+        "commit": lambda key: _commit(commits[key], pages),
+        "first run (UTC)": lambda key: commits[key].utc,
+        "runs": lambda key: str(commits[key].num_runs),
+        "machine": lambda key: commits[key].fingerprint_text,
     }
-    newest = sorted(found, key=lambda key: places[key], reverse=True)[:_MOST_COMMITS]
-    rows = tuple(
-        (
-            Cell(text=str(places[key])),
-            _commit(found[key], pages),
-            *plain_cells(found[key].utc, str(found[key].num_runs), found[key].fingerprint_text),
-        )
-        for key in newest
-    )
-    title = "Commits by number" if len(found) <= _MOST_COMMITS else f"The newest {_MOST_COMMITS} commits by number"
-    return LinkTable(title=title, headers=("number", "commit", "first run (UTC)", "runs", "machine"), rows=rows)
+    which = "Commits" if len(commits) <= _MAX_COMMITS else f"The newest {_MAX_COMMITS} commits"
+    return table_of(f"{which} by number", columns, newest)
 
 
 def _commit(commit: Commit, pages: Mapping[str, str]) -> Cell:
@@ -119,7 +113,7 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
                 styles=styles.of(frame["series"]),
             )
         )
-    most = max(story.num_commits for story in own)
+    most = max(len(story.commits) for story in own)
     told = []
     if most > num_points:
         told.append(f"Of {most} commits the newest are drawn, the older ones thinned: {num_points} points a line.")
@@ -133,7 +127,7 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
         title=own[0].series.case_text,
         sentences=tuple(told),
         charts=tuple(charts),
-        link_tables=(*[steps] * bool(steps.rows), commits_table(own, pages)),
+        tables=(*[steps] * bool(steps.rows), commits_table(own, pages)),
     )
 
 

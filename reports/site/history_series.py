@@ -40,8 +40,9 @@ class Story:
     older: Sequence[Commit] = ()
 
     @property
-    def num_commits(self) -> int:
-        return len(self.older) + len(self.series.commits)
+    def commits(self) -> list[Commit]:
+        """All of them, the oldest first."""
+        return [*self.older, *self.series.commits]
 
 
 def points(runs: Iterable[SiteRun]) -> list[Point]:
@@ -82,7 +83,7 @@ def history_frame(own: Sequence[Story], num_points: int) -> pd.DataFrame:
     places = commit_places(own)
     rows = []
     for story in own:
-        for commit in _thinned([*story.older, *story.series.commits], num_points):
+        for commit in _thinned(story.commits, num_points):
             note = f"{commit_name(commit)}, {commit.utc}"
             x = places[commit.commit, commit.fingerprint]
             rows.append({"series": story.series.arm, "x": x, "y": commit.value, "note": note})
@@ -93,7 +94,7 @@ def commit_places(own: Sequence[Story]) -> Mapping[tuple[str, str], int]:
     """The number of each commit (on each machine), the oldest 1, over all series of a workload."""
     first: dict[tuple[str, str], str] = {}
     for story in own:
-        for commit in (*story.older, *story.series.commits):
+        for commit in story.commits:
             key = (commit.commit, commit.fingerprint)
             first[key] = min(first.get(key, commit.utc), commit.utc)
     ordered = sorted(first, key=lambda key: (first[key], key))

@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.cells import NOTHING, row_name
-from specbench.reports.document import Fact, Table
+from specbench.reports.document import Cell, Fact, Section, Table, table_of
 
 from . import badges
-from .page import Cell, LinkTable, Page, Section
+from .page import Page
 from .runs import SiteRun
 from .verdict_claim import claim_sides, claim_words
 
 PATH = "index.html"
-_HEADERS = (
-    "run",
-    "began (UTC), commit",
-    "workload",
-    "best speed-up, or change",
-    "verdict",
-    "lossless",
-    "graphs",
-    "status",
+_NOTE = (
+    "best speed-up: of TPS against no-spec in the same run; arms with forced acceptance or a failed certificate do not "
+    "count. change: of an A/B experiment, with its 95% interval. A dash: nothing was asked, or there is no verdict."
 )
 
 
 def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], title: str) -> Page:
     """Runs in the order given."""
-    machines = list(dict.fromkeys(_hardware(run) for run in runs))
-    are_told = len(machines) > 1
-    table = LinkTable(
-        title=f"{len(runs)} run{'s' * (len(runs) != 1)}, the newest first",
-        headers=_HEADERS,
-        rows=tuple(_row(run, _hardware(run) * are_told) for run in runs),
-        notes=(
-            *([] if are_told else [f"All on {machine}." for machine in machines]),
-            "best speed-up: of TPS against no-spec in the same run; arms with forced acceptance or a failed "
-            "certificate are not considered. change: of an A/B experiment, with its 95% interval. A dash: nothing was "
-            "asked, or there is no verdict.",
-        ),
-    )
-    broken = Section(
-        title="Could not be read",
-        sentences=("Everything else on these pages is complete without them.",),
-        tables=(_problems(problems),),
-    )
-    return Page(
-        path=PATH,
-        title=title,
-        lead="What was measured, and what was proved of it.",
-        warnings=(f"{_counted(len(problems))} listed below could not be read or told apart.",) if problems else (),
-        sections=(Section(title="At a glance", facts=_facts(runs)), Section(title="Runs", link_tables=(table,)))
-        + ((broken,) if problems else ()),
-    )
+    machines = list(dict.fromkeys(run.hardware for run in runs))
+    notes = [f"All on {machine}." for machine in machines] if len(machines) == 1 else []
+    columns: dict[str, Callable[[SiteRun], str | Cell]] = {
+        "run": lambda run: run.link,
+        "began (UTC), commit": lambda run: f"{run.started_utc.replace('T', ' ')[:16]} {run.commit}",
+        "workload": lambda run: _workload(run) + (f", {run.hardware}" if len(machines) > 1 else ""),
+        "best speed-up, or change": _headline,
+        "verdict": lambda run: badges.verdict(run.ab) if run.ab else badges.NONE,
+        "lossless": badges.certificate,
+        "graphs": badges.graph_claim,
+        "status": badges.status,
+    }
+    table = table_of(f"{_counted(len(runs), 'run')}, the newest first", columns, runs, (*notes, _NOTE))
+    sections = [Section(title="At a glance", facts=_facts(runs)), Section(title="Runs", tables=(table,))]
+    warnings = []
+    if problems:
+        rows = tuple((problem.path, problem.reason) for problem in problems)
+        broken = Table(title="Directories and reasons", headers=("directory", "reason"), rows=rows)
+        sentence = "Everything else on these pages is complete without them."
+        sections.append(Section(title="Could not be read", sentences=(sentence,), tables=(broken,)))
+        warnings = [f"{_counted(len(problems), 'directory')} listed below could not be read or told apart."]
+    lead = "What was measured, and what was proved of it."
+    return Page(path=PATH, title=title, lead=lead, warnings=tuple(warnings), sections=tuple(sections))
 
 
 def best_speedup(run: SiteRun) -> tuple[float, str] | None:
@@ -85,46 +76,20 @@ def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
     )
 
 
-def _row(run: SiteRun, hardware: str) -> tuple[Cell, ...]:
-    workload = run.record.workload or WorkloadRecord()
-    load = f"{run.concurrency} at once" if run.concurrency else ""
-    kind = (_model(run), workload.name or "no workload", load, hardware)
-    return (
-        Cell(text=run.run_id, href=run.page),
-        Cell(text=f"{run.started_utc.replace('T', ' ')[:16]} {run.commit}"),
-        Cell(text=", ".join(filter(None, kind))),
-        _headline(run),
-        badges.verdict(run.ab) if run.ab else badges.NONE,
-        badges.certificate(run),
-        badges.graph_claim(run),
-        badges.status(run),
-    )
+def _workload(run: SiteRun) -> str:
+    workload, load = run.record.workload or WorkloadRecord(), f"{run.concurrency} at once" if run.concurrency else ""
+    return ", ".join(filter(None, (run.model, workload.name or "no workload", load)))
 
 
-def _headline(run: SiteRun) -> Cell:
+def _headline(run: SiteRun) -> str | Cell:
     """The one figure of a run: of an experiment the change, with the sides; else the best speed-up."""
     if run.ab:
         words = claim_words(run.ab)
-        return Cell(text=": ".join(filter(None, (words, claim_sides(run.ab))))) if words else badges.NONE
+        return ": ".join(filter(None, (words, claim_sides(run.ab)))) if words else badges.NONE
     best = best_speedup(run)
-    return Cell(text=f"{best[0]:.2f}x {best[1]}") if best else badges.NONE
+    return f"{best[0]:.2f}x {best[1]}" if best else badges.NONE
 
 
-def _hardware(run: SiteRun) -> str:
-    return run.record.environment.describe_hardware()
-
-
-def _model(run: SiteRun) -> str:
-    record = run.record
-    if record.model is not None:
-        return record.model.name or "no model"
-    return record.config.model if record.config else "no model"
-
-
-def _problems(problems: Sequence[Problem]) -> Table:
-    rows = tuple((problem.path, problem.reason) for problem in problems)
-    return Table(title="Directories and reasons", headers=("directory", "reason"), rows=rows)
-
-
-def _counted(n: int) -> str:
-    return "1 directory" if n == 1 else f"{n} directories"
+def _counted(n: int, noun: str) -> str:
+    plural = noun.removesuffix("y") + "ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n} {noun if n == 1 else plural}"

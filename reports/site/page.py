@@ -1,58 +1,21 @@
-"""A page of the site before it is HTML. Texts come from runs of strangers and are escaped when the page is made."""
+"""Pages of the site: documents with a place, and what several of them say in the same way."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from specbench.reports.charts.chart import Chart
-from specbench.reports.document import Command, Fact, Table
-from specbench.reports.profile.timeline import Timeline
+from specbench.reports.document import Document, Section
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
-    """`href`: a page of the site, relative to its root. `tone`: good, bad, open or empty; the word says it too."""
-
-    text: str
-    href: str = ""
-    tone: str = ""
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LinkTable:
-    """A table whose cells lead somewhere or are badges."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """In this order: badge, links, sentences, facts, commands, charts, timelines, tables; empty ones are left out."""
-
-    title: str
-    badge: Cell | None = None
-    links: tuple[Cell, ...] = ()
-    sentences: tuple[str, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    commands: tuple[Command, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    timelines: tuple[Timeline, ...] = ()
-    link_tables: tuple[LinkTable, ...] = ()
-    tables: tuple[Table, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
-    """`path`: within the site, with `/`. `lead`: what the page answers."""
+class Page(Document):
+    """`path`: within the site, with `/`."""
 
     path: str
-    title: str
-    sections: tuple[Section, ...]
-    lead: str = ""
-    warnings: tuple[str, ...] = ()
 
     @property
     def root(self) -> str:
@@ -60,5 +23,15 @@ class Page:
         return "../" * self.path.count("/")
 
 
-def plain_cells(*texts: str) -> tuple[Cell, ...]:
-    return tuple(Cell(text=text) for text in texts)
+def newest_sections(items: Sequence[_Item], maximum: int, section: Callable[[_Item, int], Section]) -> list[Section]:
+    """A section for each of the first workloads, by its number, and one that says how many are left out."""
+    sections = [section(item, n) for n, item in enumerate(items[:maximum])]
+    if len(items) <= maximum:
+        return sections
+    sentence = f"{len(items) - maximum} older workloads are left out; the page of each run has its figures."
+    return [*sections, Section(title="Older workloads", sentences=(sentence,))]
+
+
+def or_nothing(sections: Sequence[Section], title: str, sentence: str) -> tuple[Section, ...]:
+    """The sections; without any, one that says why."""
+    return tuple(sections) or (Section(title=title, sentences=(sentence,)),)

@@ -15,17 +15,20 @@ from markupsafe import Markup, escape
 from specbench.reports.charts.chart import Chart, Line
 from specbench.reports.charts.data_table import data_table
 from specbench.reports.charts.vega import specification
-from specbench.reports.document import Table
+from specbench.reports.document import Cell, Table
 from specbench.reports.html import page_environment
 from specbench.workloads.json_values import Json
 
 from .page import Page
 
 _HERE = Path(__file__).parent
-# Moments, intervals and short remarks in brackets: broken over two lines they are hard to read.
-_KEPT_WHOLE = re.compile(
-    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?Z?)?|\[[^\[\]<>]{1,30}\]|\([^()<>]{1,12}\)|[\d.-]+ / [\d.-]+"
+# First group: moments, intervals and short remarks in brackets, which are hard to read over two lines. Second group:
+# long words, names of arms and runs mostly, which may fold where a part ends.
+_PIECES = re.compile(
+    r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?Z?)?|\[[^\[\]<>]{1,30}\]|\([^()<>]{1,12}\)|[\d.-]+ / [\d.-]+)"
+    r"|(\S{25,})"
 )
+_PARTS = re.compile(r"(?<=[,./=_-])(?=[^,./=_-])")
 SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js", "site.js")
 MAX_PAGE_BYTES = 5_000_000
 _SYMBOLS = {
@@ -36,8 +39,6 @@ _SYMBOLS = {
     "diamond": "M17 1.8l3.6 5.2l-3.6 5.2l-3.6-5.2z",
     "cross": "M15.4 2.6h3.2v2.8h2.8v3.2h-2.8v2.8h-3.2v-2.8h-2.8v-3.2h2.8z",
 }
-_PARTS = re.compile(r"(?<=[,./=_-])(?=[^,./=_-])")
-_LONG_WORD = re.compile(r"\S{25,}")  # names of arms and runs, mostly: may fold where a part ends
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,14 +80,13 @@ def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
 def write_assets(folder: Path) -> list[Path]:
     """Scripts, their licences and the style sheet: once for the whole site."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {f"{name}": (_HERE / "vendor" / name) for name in (*SCRIPTS[:-1], *_licences())}
-    found = {name: path.read_text(encoding="utf-8") for name, path in texts.items()}
-    found["site.js"] = (_HERE / "templates" / "site.js").read_text(encoding="utf-8")
-    styles = (_HERE.parent / "templates" / "page.css", _HERE / "templates" / "site.css")
-    found["site.css"] = "\n".join(path.read_text(encoding="utf-8") for path in styles)
-    for name, text in found.items():
+    sources = {path.name: [path] for path in sorted((_HERE / "vendor").iterdir()) if path.suffix != ".md"}
+    sources["site.js"] = [_HERE / "templates" / "site.js"]
+    sources["site.css"] = [_HERE.parent / "templates" / "page.css", _HERE / "templates" / "site.css"]
+    for name, paths in sources.items():
+        text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
         (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in found]
+    return [folder / name for name in sources]
 
 
 def inline_json(value: Json) -> Markup:
@@ -98,30 +98,26 @@ def inline_json(value: Json) -> Markup:
 
 
 def kept_whole(text: str) -> Markup:
-    """`text` escaped, and within it what must stay on one line."""
-    parts, end = [], 0
-    for found in _KEPT_WHOLE.finditer(text):
-        before, whole = text[end : found.start()], Markup('<span class="whole">{}</span>').format(found.group())
-        parts += [_long_words_fold(before), whole]
-        end = found.end()
-    return Markup("").join([*parts, _long_words_fold(text[end:])])
+    """`text` escaped, what must stay on one line marked, long words foldable."""
+    forms = (escape, Markup('<span class="whole">{}</span>').format, foldable)
+    return Markup("").join(forms[n % 3](piece) for n, piece in enumerate(_PIECES.split(text)) if piece)
+
+
+def foldable(name: str) -> Markup:
+    """`name` escaped, with a place to fold where a part of it ends."""
+    return Markup("<wbr>").join(escape(part) for part in _PARTS.split(name))
 
 
 def _whole_rows(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """The first column names the row, and folds where a part of the name ends."""
-    return [(*map(_foldable, row[:1]), *map(kept_whole, row[1:])) for row in rows]
+    return [(*map(foldable, row[:1]), *map(kept_whole, row[1:])) for row in rows]
 
 
-def _long_words_fold(text: str) -> Markup:
-    found, end = [], 0
-    for word in _LONG_WORD.finditer(text):
-        found += [escape(text[end : word.start()]), _foldable(word.group())]
-        end = word.end()
-    return Markup("").join([*found, escape(text[end:])])
-
-
-def _foldable(name: str) -> Markup:
-    return Markup("<wbr>").join(escape(part) for part in _PARTS.split(name))
+def _linked_rows(table: Table) -> list[list[Cell]]:
+    """Every cell of a table with links or badges; nothing for other tables."""
+    if not any(isinstance(cell, Cell) for row in table.rows for cell in row):
+        return []
+    return [[cell if isinstance(cell, Cell) else Cell(text=cell) for cell in row] for row in table.rows]
 
 
 @cache
@@ -129,11 +125,8 @@ def _template() -> Template:
     environment = page_environment(_HERE / "templates", _HERE.parent / "templates")
     environment.filters["whole"] = kept_whole
     environment.filters["whole_rows"] = _whole_rows
+    environment.filters["linked_rows"] = _linked_rows
     return environment.get_template("site.html.j2")
-
-
-def _licences() -> list[str]:
-    return sorted(path.name for path in (_HERE / "vendor").glob("*.LICENSE"))
 
 
 def _drawn(chart: Chart) -> Drawn:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from specbench.harness.store.environment import GitState
 from specbench.reports.charts.chart import Chart, Styles, drawable
-from specbench.reports.document import Command, Table
+from specbench.reports.document import Cell, Command, Section, Table
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.report import commands as profile_commands
@@ -22,7 +22,7 @@ from . import badges
 from .changes import difference_table, environment_rows
 from .distributions import distribution_charts
 from .experiment_blocks import blocks_table
-from .page import Cell, Page, Section
+from .page import Page
 from .predecessors import Follows
 from .raw_files import files_table
 from .runs import WRONG_SHAPE, SiteRun
@@ -80,7 +80,7 @@ def _verdict(run: SiteRun) -> list[Section]:
         return [Section(title="Verdict", sentences=(f"Not judged yet: {command}",))]
     badge, said = badges.verdict(run.ab), (f"{claim_title(run.ab)}.", *caution(run.ab))
     charts, tables = verdict_charts(run.ab), (verdict_table(run.ab),)
-    blocks = Section(title="Blocks", link_tables=(blocks_table(run),))
+    blocks = Section(title="Blocks", tables=(blocks_table(run),))
     facts = claim_facts(run)
     return [Section(title="Verdict", badge=badge, sentences=said, facts=facts, charts=charts, tables=tables), blocks]
 
@@ -93,7 +93,7 @@ def _figures(run: SiteRun, whole: bool) -> list[Section]:
     asked = asked_tables(run) if whole else []
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
     told = (later,) * (asks(run) and not asked)
-    charts = () if run.is_experiment else drawable(tps_chart(run.arms))  # of a verdict, none draws the eye away
+    charts = drawable(tps_chart(run.arms)) if whole and not run.is_experiment else ()  # a verdict has its own
     return [Section(title="Figures", sentences=told, charts=charts, tables=(table, *asked))]
 
 
@@ -139,8 +139,7 @@ def _changes(follows: Follows | None) -> list[Section]:
         told.append("Nothing that is recorded: commit, configuration, hardware, software and settings are the same.")
     if any(one.record.git and one.record.git.dirty for one in (follows.run, before)):
         told.append("A checkout had local changes, which are not recorded: the code may differ.")
-    links = (Cell(text=before.run_id, href=before.page),)
-    return [Section(title=title, links=links, sentences=tuple(told), tables=(table,) if table else ())]
+    return [Section(title=title, links=(before.link,), sentences=tuple(told), tables=(table,) if table else ())]
 
 
 def _proof(run: SiteRun, whole: bool) -> list[Section]:

@@ -21,6 +21,7 @@ from specbench.harness.store.results import ArmSummary, BlockFigures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import slug
+from specbench.reports.document import Cell
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.experiments.certificate_marks import failed_marks, read_certificate
 from specbench.reports.experiments.verdict_table import verdict_table
@@ -54,6 +55,21 @@ class SiteRun:
     @property
     def run_id(self) -> str:
         return self.record.run_id
+
+    @property
+    def link(self) -> Cell:
+        """To its page."""
+        return Cell(text=self.run_id, href=self.page)
+
+    @property
+    def hardware(self) -> str:
+        return self.record.environment.describe_hardware()
+
+    @property
+    def model(self) -> str:
+        record = self.record
+        name = record.model.name if record.model else record.config.model if record.config else ""
+        return name or "no model"
 
     @property
     def is_experiment(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -13,17 +13,21 @@ from specbench.harness.judge.comparison import ComparedRuns, compare_runs
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.figures import COMPARED
 from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable, intervals
-from specbench.reports.document import Command, Table
+from specbench.reports.document import Cell, Command, Section, Table, table_of
 from specbench.reports.experiments.compare_table import compare_table
 
 from .groups import Group, by_case
-from .page import Cell, LinkTable, Section
 from .predecessors import Follows
 from .runs import WRONG_SHAPE, SiteRun
 from .verdict_charts import READING, signed_word
 
 MAX_PAIRS = 8  # each takes as long as reading two runs whole
 _MAX_REFUSED, _MAX_DRAWN = 3, 24
+_REFUSALS: dict[str, Callable[[Follows], str | Cell]] = {
+    "run": lambda follows: follows.run.link,
+    "before it": lambda follows: follows.refused[0][0].link,
+    "why not": lambda follows: "; ".join(follows.refused[0][1]),
+}
 _TITLE = "Newest run against the one before"
 
 
@@ -39,7 +43,7 @@ def stored_sections(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> 
         sections.append(Section(title=f"{_TITLE}: older workloads", sentences=(told,)))
     if others:
         title = "Not comparable with the run before"
-        sections.append(Section(title=title, link_tables=(_refusals(others),)))
+        sections.append(Section(title=title, tables=(table_of("What differs (before and now)", _REFUSALS, others),)))
     if not sections and runs:
         told = "No run here has an earlier one of the same model, workload and load with an arm in common."
         sections = [Section(title=_TITLE, sentences=(told,))]
@@ -66,7 +70,7 @@ def _section(group: Group, follows: Follows, n: int) -> Section:
         told[_MAX_REFUSED:] = [f"{len(told) - _MAX_REFUSED} more runs between them are not comparable either."]
     shown = Section(
         title=f"{_TITLE}: {group.title}",
-        links=tuple(Cell(text=one.run_id, href=one.page) for one in (run, older)),
+        links=(run.link, older.link),
         sentences=tuple(told),
     )
     try:
@@ -80,21 +84,6 @@ def _section(group: Group, follows: Follows, n: int) -> Section:
         charts=drawable(_chart(compared, n)),
         tables=(_table(compared, run, older),),
     )
-
-
-def _refusals(found: Sequence[Follows]) -> LinkTable:
-    rows = []
-    for follows in found:
-        other, why = follows.refused[0]
-        told = "; ".join(why)
-        rows.append(
-            (
-                Cell(text=follows.run.run_id, href=follows.run.page),
-                Cell(text=other.run_id, href=other.page),
-                Cell(text=told),
-            )
-        )
-    return LinkTable(title="What differs (before and now)", headers=("run", "before it", "why not"), rows=tuple(rows))
 
 
 def _chart(compared: ComparedRuns, n: int) -> Chart:

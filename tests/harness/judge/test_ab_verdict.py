@@ -14,9 +14,9 @@ from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import SameOutput
 from specbench.harness.store.codec import to_document
+from specbench.reports.document import Cell
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.site import badges
-from specbench.reports.site.page import Cell
 
 
 def by_name(record: dict) -> dict[str, dict]:

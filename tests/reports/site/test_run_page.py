@@ -43,7 +43,7 @@ def read(path):
 def test_blocks_say_their_order_their_figures_and_why_one_is_rejected(tmp_path):
     run = read(experiment_run(tmp_path, change=0.03, reasons=REASONS, failed=[("B", 7)]))
     table = blocks_table(run)
-    rows = [dict(zip(table.headers, (cell.text for cell in row), strict=True)) for row in table.rows]
+    rows = [dict(zip(table.headers, map(str, row), strict=True)) for row in table.rows]
     assert [row["order"] for row in rows] == ["".join(pair) for pair in run.ab.plan.order()] and len(rows) == 10
     why = {row["block"]: row["rejected because"] for row in rows if row["counts"] == "rejected"}
     assert why["3"] == "A: load average 3.1 above 2" and why["6"] == "B: throttled: <thermal>"
