@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from specbench.harness.spec.commands import AbOptions
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.stats.verdict import MIN_PAIRS
+from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import LABELS, AbPlan, AbRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
@@ -57,8 +56,7 @@ def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) 
         raise ValueError("in_process: two revisions cannot live in one process; leave --in-process out")
     root = find_checkout(options.checkout) if has_refs or options.checkout else None
     sides = [
-        dataclasses.replace(side, sha=resolve_ref(root, side.ref)) if root is not None and side.ref else side
-        for side in sides
+        replace(side, sha=resolve_ref(root, side.ref)) if root is not None and side.ref else side for side in sides
     ]
     return AbPlan(
         sides=(sides[0], sides[1]),
@@ -80,34 +78,40 @@ def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Pr
     check_writable(to.folder)
     a, b = configs
     for config in configs:
-        if config is not None:  # B's mistake must not come to light after a block of A; a revision judges its own
+        if config is not None:  # an error in B must not show up after a block of A; a revision checks its own options
             _check_arm(config)
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
     with _session(plan, progress) as held:
-        run, begun = None, _not_told_yet(to.argv)
+        # Of a fresh process, it tells the workload, the model and what its arm resolves to.
+        run, begun = None, RunRecord(argv=to.argv, arms=tuple(ArmRecord(label=label) for label in LABELS))
         names: dict[str, str] = {}
         if plan.in_process:
             assert a is not None and b is not None, "refs in one process"
             run = held.hold(prepare(joined_config(a, b, plan.num_blocks), progress))
-            begun, names = _joined(run, to.argv)
+            names = {arm.label: arm.text for arm in run.config.arms}
+            begun = initial_record(run, to.argv)
+            arms = tuple(replace(arm, notes=(names[arm.label], *arm.notes)) for arm in begun.arms)
+            begun = replace(begun, arms=arms)
         probe, unchecked = find_probe(_device(plan), os.environ)
         begun = replace(begun, ab=AbRecord(plan=plan, unchecked=tuple(unchecked), names=names))
         directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
-        _say_outlook(plan, directory, progress)
-        _measure(run, plan, directory, probe, progress)
+        floors = [f for f in read_floors(directory.record.environment) if f["in_process"] == plan.in_process]
+        if floors and plan.num_blocks >= MIN_PAIRS:
+            progress.say(outlook(floors[0], plan.num_blocks))
+        _measure(held, run, plan, directory, probe, progress)
     return directory
 
 
 def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:
-    """Measures what a stored experiment has not yet, with its own plan. ValueError for what is not one."""
+    """Measures the missing blocks of a stored experiment, with its own plan. ValueError for what is not one."""
     directory = RunDirectory.open(path)
     if directory.record.ab is None:
         raise ValueError(f"resume: {directory.path} is not an A/B run; go on with: specbench run --resume")
     plan = directory.record.ab.plan
     with _session(plan, progress) as held:
         held.reopen(directory)
-        if _pending(plan, directory):
+        if missing_blocks(plan, directory):
             runner.check_same_machine(directory)
             run = None
             if plan.in_process:
@@ -115,37 +119,24 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> Ru
                 runner.check_same_inputs(directory, run)
             probe, _ = find_probe(_device(plan), os.environ)
             held.go_on(argv)
-            _measure(run, plan, directory, probe, progress)
+            _measure(held, run, plan, directory, probe, progress)
         else:
             progress.say(f"nothing to do: all {plan.num_blocks} blocks of {directory.path} are measured")
             if directory.record.status != "complete":
-                _closing(plan, progress)(directory, None)
+                held.begin()
     return directory
 
 
 def _session(plan: AbPlan, progress: Progress) -> Session[RunDirectory]:
     def has_a_pair(directory: RunDirectory) -> bool:
-        done = directory.done_blocks()
-        return any(all((side, n) in done for side in LABELS) for n in range(plan.num_blocks))
+        return len(missing_blocks(plan, directory)) < plan.num_blocks
 
-    return Session(progress, RESUME, _closing(plan, progress), is_worth_keeping=has_a_pair)
-
-
-def _closing(plan: AbPlan, progress: Progress) -> Callable[[RunDirectory, str | None], None]:
     def close(directory: RunDirectory, status: str | None) -> None:
         progress.say("deriving figures")
         _settle(plan, directory)
         runner.close(directory, status)
 
-    return close
-
-
-def _joined(run: PreparedRun, argv: Sequence[str]) -> tuple[RunRecord, dict[str, str]]:
-    """The first record of blocks in one process, and what its sides are called."""
-    begun = initial_record(run, argv)
-    names = {arm.label: arm.text for arm in run.config.arms}
-    arms = tuple(replace(arm, notes=(names[arm.label], *arm.notes)) for arm in begun.arms)
-    return replace(begun, arms=arms), names
+    return Session(progress, RESUME, close, is_worth_keeping=has_a_pair)
 
 
 def _check_arm(config: RunConfig) -> None:
@@ -156,20 +147,8 @@ def _check_arm(config: RunConfig) -> None:
         raise ValueError(f"{arm.label}: {error}") from error
 
 
-def _say_outlook(plan: AbPlan, directory: RunDirectory, progress: Progress) -> None:
-    """What the experiment may hope to show, where this machine's noise is known."""
-    floors = [f for f in read_floors(directory.record.environment) if f["in_process"] == plan.in_process]
-    if floors and plan.num_blocks >= MIN_PAIRS:
-        progress.say(outlook(floors[0], plan.num_blocks))
-
-
-def _not_told_yet(argv: Sequence[str]) -> RunRecord:
-    """Before the first process has told: the workload, the model and what the arms resolve to are its to say."""
-    return RunRecord(argv=tuple(argv), arms=tuple(ArmRecord(label=label) for label in LABELS))
-
-
 def _device(plan: AbPlan) -> str:
-    """The device the blocks run on, for the checks beside them; what torch finds where only a revision knows its
+    """The device that the blocks run on, for the checks beside them; torch's choice where only a revision knows its
     options."""
     for side in plan.sides:
         try:
@@ -180,36 +159,28 @@ def _device(plan: AbPlan) -> str:
     return pick_device("auto").type
 
 
-def _pending(plan: AbPlan, directory: RunDirectory) -> bool:
-    done = directory.done_blocks()
-    return any((label, n) not in done for label in LABELS for n in range(plan.num_blocks))
-
-
 def _measure(
-    run: PreparedRun | None, plan: AbPlan, directory: RunDirectory, probe: GpuProbe | None, progress: Progress
+    held: Session[RunDirectory],
+    run: PreparedRun | None,
+    plan: AbPlan,
+    directory: RunDirectory,
+    probe: GpuProbe | None,
+    progress: Progress,
 ) -> None:
-    """`run`: the prepared engines of blocks in this process; None for fresh processes."""
+    """`run`: the prepared engines of blocks in this process; None for fresh processes, each side with a revision in a
+    worktree of its own."""
     if run is not None:
         measure_in_process(run, plan, directory, progress, probe)
         return
-    with _roots(plan) as roots:
-        FreshBlocks(plan, directory, roots, probe, progress.say).measure()
-
-
-@contextmanager
-def _roots(plan: AbPlan) -> Iterator[Mapping[str, Path | None]]:
-    """A worktree for each side with a revision; None for the code at hand."""
-    with ExitStack() as stack:
-        roots: dict[str, Path | None] = {}
-        for side in plan.sides:
-            roots[side.label] = None
-            if side.sha is not None:
-                roots[side.label] = stack.enter_context(worktree(find_checkout(plan.checkout), side.sha))
-        yield roots
+    roots: dict[str, Path | None] = {side.label: None for side in plan.sides}
+    for side in plan.sides:
+        if side.sha is not None:
+            roots[side.label] = held.hold(worktree(find_checkout(plan.checkout), side.sha))
+    FreshBlocks(plan, directory, roots, probe, progress.say).measure()
 
 
 def _settle(plan: AbPlan, directory: RunDirectory) -> None:
-    """What the sides turned out to be: whether they are the same code and configuration, and what they differ in."""
+    """Stores whether the sides are the same code and configuration, and how they differ."""
     record, stored = directory.record, directory.record.ab
     assert stored is not None
     if plan.in_process:

@@ -18,7 +18,7 @@ from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
 from specbench.harness.experiments.ab_watch import GpuProbe, Watch
 from specbench.harness.judge.comparable import differences
-from specbench.harness.store.ab_blocks import BlockRecord, add_record, missing_blocks
+from specbench.harness.store.ab_blocks import add_record, missing_blocks
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
@@ -68,12 +68,8 @@ class FreshBlocks:
         with Watch(self.probe) as watch:
             code = self._run(side, folder, log)
         unchecked = ("local edits of the code between blocks (no git checkout)",) * (side.sha is None and state is None)
-        seen = BlockRecord(
-            arm=side.label,
-            block=block,
-            position=position,
-            load_average=watch.load_average,
-            reasons=watch.reasons,
+        seen = replace(
+            watch.record(side.label, block, position),
             unchecked=(*watch.unchecked, *unchecked),
             exit_code=code,
             wall_s=round(time.monotonic() - started, 3),

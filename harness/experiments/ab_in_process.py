@@ -14,7 +14,7 @@ from specbench.harness.experiments.ab_watch import GpuProbe, Watch
 from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import Arms
-from specbench.harness.store.ab_blocks import BlockRecord, add_record, missing_blocks
+from specbench.harness.store.ab_blocks import add_record, missing_blocks
 from specbench.harness.store.ab_record import AbPlan
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -37,15 +37,7 @@ def measure_in_process(
         for position, label in enumerate(order):
             with Watch(probe) as watch:
                 rows = arms.try_block(by_label[label], block)
-            seen = BlockRecord(
-                arm=label,
-                block=block,
-                position=position,
-                load_average=watch.load_average,
-                reasons=watch.reasons,
-                unchecked=watch.unchecked,
-            )
-            add_record(directory.path, seen)
+            add_record(directory.path, watch.record(label, block, position))
             if rows is not None:
                 arms.store(by_label[label], block, rows)
 

@@ -6,11 +6,13 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
+
+from specbench.harness.store.ab_blocks import BlockRecord
 
 SAMPLE_INTERVAL_S = 0.5
-# Clocks held down against the wish of whoever benchmarks. A reached power limit is a property of the GPU under this
-# load and stays: it is the same for both sides.
+# Reasons for lowered clocks that spoil a block. A reached power limit is not one: it is a property of the GPU under
+# this load, and the same for both sides.
 THROTTLING = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -19,30 +21,20 @@ THROTTLING = {
 }
 
 
-class GpuProbe(Protocol):
-    """One GPU, asked now and then."""
-
-    def throttling(self) -> frozenset[str]:
-        """Why its clocks are held down at this moment."""
-        ...
-
-    def num_processes(self) -> int:
-        """Processes that compute on it, ours included."""
-        ...
-
-
 @dataclass(slots=True)
-class NvmlProbe:
-    """Through nvidia-ml-py. Driver calls that a GPU does not offer make the check fail, not the measurement."""
+class GpuProbe:
+    """One GPU, sampled through nvidia-ml-py. A driver call that it lacks fails the check, not the measurement."""
 
     nvml: Any
     handle: Any
 
     def throttling(self) -> frozenset[str]:
+        """Why its clocks are held down at this moment."""
         bits = self.nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle)
         return frozenset(name for bit, name in THROTTLING.items() if bits & bit)
 
     def num_processes(self) -> int:
+        """Processes that compute on it, ours included."""
         return len(self.nvml.nvmlDeviceGetComputeRunningProcesses(self.handle))
 
 
@@ -57,7 +49,7 @@ def find_probe(device: str, environ: Mapping[str, str]) -> tuple[GpuProbe | None
         return None, [f"{unchecked} (needs nvidia-ml-py: pip install nvidia-ml-py)"]
     try:
         pynvml.nvmlInit()
-        probe = NvmlProbe(pynvml, _visible_gpu(pynvml, environ))
+        probe = GpuProbe(pynvml, _visible_gpu(pynvml, environ))
         probe.throttling(), probe.num_processes()
     except pynvml.NVMLError as error:
         return None, [f"{unchecked} (the driver does not tell: {error})"]
@@ -109,10 +101,17 @@ class Watch:
             if self._stop.wait(SAMPLE_INTERVAL_S):
                 return
 
-    @property
-    def load_average(self) -> tuple[float | None, float | None]:
-        """Of 1 minute, before and after."""
-        return self._load_before, self._load_after
+    def record(self, arm: str, block: int, position: int) -> BlockRecord:
+        """Of the block that was measured within; load averages of 1 minute, before and after."""
+        load_average = (self._load_before, self._load_after)
+        return BlockRecord(
+            arm=arm,
+            block=block,
+            position=position,
+            load_average=load_average,
+            reasons=self.reasons,
+            unchecked=self.unchecked,
+        )
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specbench.harness.engines.base import open_engine
-from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings, read, settings_of
+from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings, read
 from specbench.harness.quality.certificate.plain import with_references
 from specbench.harness.quality.certificate.session import Certifier
 from specbench.harness.run import runner
@@ -42,7 +42,7 @@ def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress
     if stored is not None:
         if options.given & _SETTINGS:
             raise ValueError("run: a certificate goes on with its own settings; drop --temperature and --num-seeds")
-        settings = settings_of(stored)
+        settings = stored.settings
     return certify(directory.config_to_go_on(), settings, directory, progress)
 
 

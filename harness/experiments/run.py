@@ -92,7 +92,7 @@ def resume_run(
     if directory.record.ab is not None:
         raise ValueError(f"resume: {directory.path} is an A/B run; go on with: specbench ab --resume")
     config = directory.config_to_go_on()
-    is_unfinished = run_accuracy.is_missing(directory, config) or run_graphs.is_missing(directory)
+    is_unfinished = run_accuracy.is_missing(directory, config) or bool(run_graphs.missing(directory))
     close = _closing(config, progress)
     with Session(progress, resume, close) as held:
         held.reopen(directory)

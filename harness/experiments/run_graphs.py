@@ -1,50 +1,41 @@
 """`specbench run --certify-graphs`: after the timed blocks, a trace of each arm says whether it ran as its row claims.
 
-That it was asked for stands in run.json, so that a resumed run certifies what is missing; what came of it lies in
+run.json says that it was asked for, so that a resumed run certifies what is missing; the results are in
 profile/<arm>/profile.json of the run directory.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from specbench.harness.engines.base import ResolvedArm
+from specbench.harness.profiling.certify_graphs import NUM_ROUNDS, certify_arm, write_failure
+from specbench.harness.profiling.graph_certificate import VOID
 from specbench.harness.profiling.profile_run import FOLDER, arm_folder
 from specbench.harness.profiling.record import FAILURE, FILE, read_profile
+from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.progress import Progress
+from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.spec.devices import pick_device
 from specbench.harness.store.purpose import GraphCertificates
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from specbench.harness.engines.base import ResolvedArm
-    from specbench.harness.run.prepare import PreparedRun
-    from specbench.harness.run.progress import Progress
-    from specbench.harness.spec.conditions import RunConfig
-    from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_directory import RunDirectory
 
 
 def graph_record(asked: bool, config: RunConfig) -> GraphCertificates | None:
     """What run.json says of it. ValueError without a GPU, which has no graphs to certify."""
     if not asked:
         return None
-    from specbench.harness.profiling.certify_graphs import NUM_ROUNDS
-    from specbench.harness.spec.devices import pick_device
-
     device = pick_device(config.device).type
     if device != "cuda":
         raise ValueError(f"certify_graphs: needs a GPU, and the device is {device}; leave --certify-graphs out")
     return GraphCertificates(num_rounds=NUM_ROUNDS)
 
 
-def is_missing(directory: RunDirectory) -> bool:
-    """Whether certificates were asked for and a measured arm has none yet."""
-    return bool(_missing(directory))
-
-
 def certify(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
     """Certifies the measured arms that are not, by the engines that were timed where they are still there."""
-    missing = _missing(directory)
+    labels = missing(directory)
     for arm in run.arms:
-        if arm.config.label in missing:
+        if arm.config.label in labels:
             _try_arm(run, arm, _folder(directory, arm.config.label), progress)
 
 
@@ -52,19 +43,14 @@ def has_failed(directory: RunDirectory) -> bool:
     """Whether the trace of an arm came to nothing, or says that the arm did not run the graphs of its row."""
     if directory.record.purpose.certify_graphs is None:
         return False
-    from specbench.harness.profiling.graph_certificate import VOID
-
-    missing = _missing(directory)
-    if any((_folder(directory, label) / FAILURE).is_file() for label in missing):
+    labels = missing(directory)
+    if any((_folder(directory, label) / FAILURE).is_file() for label in labels):
         return True
-    certified = {arm for arm, _ in directory.done_blocks()} - missing
+    certified = {arm for arm, _ in directory.done_blocks()} - labels
     return any(read_profile(_folder(directory, label) / FILE).graph.verdict == VOID for label in sorted(certified))
 
 
 def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: Progress) -> None:
-    from specbench.harness.profiling.certify_graphs import certify_arm, write_failure
-    from specbench.harness.run.prepare import first_line
-
     label = arm.config.label
     progress.say(f"{label}: certifying graphs")
     try:
@@ -78,7 +64,8 @@ def _try_arm(run: PreparedRun, arm: ResolvedArm, folder: Path, progress: Progres
     progress.say(f"{label}: graph claim {profile.graph.verdict}" + (f": {reasons}" if reasons else ""))
 
 
-def _missing(directory: RunDirectory) -> set[str]:
+def missing(directory: RunDirectory) -> set[str]:
+    """Measured arms that were to be certified and have no certificate yet."""
     if directory.record.purpose.certify_graphs is None:
         return set()
     measured = {arm for arm, _ in directory.done_blocks()}

@@ -1,24 +1,24 @@
-"""`certificate.json` in a run directory: rewritten whole and atomically after every arm, so that a certificate goes on.
+"""`certificate.json` in a run directory: rewritten whole and atomically after every arm, so that it can be resumed.
 
-What the arms said stands beside it, one file an arm and temperature, for whoever wants to judge again.
+The arms' outputs are beside it, one file an arm and temperature, so that they can be judged again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 from specbench.harness.quality.certificate.acceptance import Round
 from specbench.harness.quality.certificate.certify import Certificate, Generated
 from specbench.harness.quality.certificate.distribution import check_num_seeds
 from specbench.harness.quality.certificate.tolerance import Tolerance
 from specbench.harness.spec.sampling import SamplingParams
-from specbench.harness.store.codec import from_document
+from specbench.harness.store.codec import read_document
 from specbench.harness.store.files import to_object, write_json
-from specbench.workloads.json_values import Json, JsonObject
 
 SCHEMA = "specbench.certificate/2"
 FILE = "certificate.json"
@@ -42,92 +42,61 @@ class CertifySettings:
         check_num_seeds(self.num_seeds)
 
 
-class StoredSettings(TypedDict):
-    temperatures: list[float]
-    num_seeds: int
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredCertificate:
+    """`inputs`: what must not change when it is resumed. `tolerances`: by temperature; `certificates`: a row an arm and
+    temperature."""
 
-
-class StoredTolerance(TypedDict):
-    logits: float
-    undecided: float
-    num_positions: int
-    is_exact: bool
-    method: str
-
-
-class StoredCertificate(TypedDict):
-    """`tolerances`: by temperature; `certificates`: a row an arm and temperature."""
-
-    schema: str
-    status: str
-    settings: StoredSettings
-    inputs: dict[str, Json]
-    tolerances: dict[str, StoredTolerance]
-    certificates: list[dict[str, Json]]
+    schema: str = SCHEMA
+    status: str = "running"
+    settings: CertifySettings
+    inputs: dict[str, str | None]
+    tolerances: dict[str, Tolerance] = field(default_factory=dict)
+    certificates: tuple[dict[str, Any], ...] = ()
 
 
 class CertificateFile:
     """The file and the outputs beside it; the process that certifies is the only writer."""
 
-    def __init__(self, directory: Path, settings: CertifySettings, inputs: JsonObject):
-        """Goes on with the certificate of `directory` where there is one.
-
-        `inputs`: what must not change meanwhile. ValueError where it has.
-        """
+    def __init__(self, directory: Path, settings: CertifySettings, inputs: Mapping[str, str | None]):
+        """Resumes the certificate of `directory` where there is one. ValueError where its inputs have changed."""
         self._directory = directory
-        stored = read(directory)
-        self.data: StoredCertificate = stored or {
-            "schema": SCHEMA,
-            "status": "running",
-            "settings": from_document(StoredSettings, to_object(settings), FILE),
-            "inputs": to_object(inputs),
-            "tolerances": {},
-            "certificates": [],
-        }
-        for name, now in to_object(inputs).items():
-            before = self.data["inputs"].get(name)
+        self.data = read(directory) or StoredCertificate(settings=settings, inputs=dict(inputs))
+        for name, now in inputs.items():
+            before = self.data.inputs.get(name)
             if before != now:
                 raise ValueError(f"run: {directory} has a certificate for {name} {before!r}, it is now {now!r}")
 
     def has(self, arm: str, temperature: float) -> bool:
         """Whether the arm was judged; one that failed to run is tried again."""
-        rows = self.data["certificates"]
+        rows = self.data.certificates
         return any(r["arm"] == arm and r["temperature"] == temperature and not r.get("error") for r in rows)
 
     def add(self, certificate: Certificate) -> None:
-        row = {**to_object(certificate), "ok": certificate.ok, "error": ""}
+        row: dict[str, Any] = {**to_object(certificate), "ok": certificate.ok, "error": ""}
         if (test := certificate.distribution) is not None:
             row["distribution"] = {**to_object(test), "p_value": test.p_value, "is_telling": test.is_telling}
         if (excess := certificate.excess) is not None:
             row["excess"] = {**to_object(excess), "p_value": excess.p_value}
-        self._put(row)
+        self._add(row)
 
     def add_failure(self, arm: str, temperature: float, error: str) -> None:
         """An arm that did not run has no certificate, which is a failed one."""
-        row: dict[str, Json] = {
-            "arm": arm,
-            "temperature": temperature,
-            "ok": False,
-            "error": error,
-            "problems": [f"failed: {error}"],
-        }
-        self._put(row)
-
-    def note_tolerance(self, temperature: float, tolerance: Tolerance) -> None:
-        self.data["tolerances"][str(temperature)] = from_document(StoredTolerance, to_object(tolerance), FILE)
-        self._write()
+        problems = [f"failed: {error}"]
+        self._add({"arm": arm, "temperature": temperature, "ok": False, "error": error, "problems": problems})
 
     def tolerance(self, temperature: float) -> Tolerance | None:
-        """What was noted: a certificate that goes on judges by the same."""
-        found = self.data["tolerances"].get(str(temperature))
-        return Tolerance(**found) if found else None
+        """The stored one: a certificate that is resumed judges by the same."""
+        return self.data.tolerances.get(str(temperature))
+
+    def note_tolerance(self, temperature: float, tolerance: Tolerance) -> None:
+        self._write(replace(self.data, tolerances={**self.data.tolerances, str(temperature): tolerance}))
 
     def finish(self) -> None:
-        self.data["status"] = "complete"
-        self._write()
+        self._write(replace(self.data, status="complete"))
 
     def outputs(self, arm: str, temperature: float) -> Generated | None:
-        """What the arm said, if it is stored."""
+        """The arm's outputs, if they are stored."""
         path = self._path(arm, temperature)
         if not path.is_file():
             return None
@@ -146,29 +115,17 @@ class CertificateFile:
         name = hashlib.sha256(json.dumps([arm, temperature]).encode()).hexdigest()[:16]
         return self._directory / _OUTPUTS / f"{name}.json"
 
-    def _put(self, row: dict[str, Json]) -> None:
-        kept = [
-            r for r in self.data["certificates"] if (r["arm"], r["temperature"]) != (row["arm"], row["temperature"])
-        ]
-        self.data["certificates"] = [*kept, row]
-        self._write()
+    def _add(self, row: dict[str, Any]) -> None:
+        place = row["arm"], row["temperature"]
+        others = [r for r in self.data.certificates if (r["arm"], r["temperature"]) != place]
+        self._write(replace(self.data, certificates=(*others, row)))
 
-    def _write(self) -> None:
-        write_json(self._directory / FILE, self.data)
+    def _write(self, data: StoredCertificate) -> None:
+        self.data = data
+        write_json(self._directory / FILE, data)
 
 
 def read(directory: Path) -> StoredCertificate | None:
     """The certificate of a run directory, if there is one. ValueError for one of another version."""
     path = directory / FILE
-    if not path.is_file():
-        return None
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if data.get("schema") != SCHEMA:
-        raise ValueError(f"{path}: schema {data.get('schema')!r}, this version reads {SCHEMA!r}")
-    return data
-
-
-def settings_of(data: StoredCertificate) -> CertifySettings:
-    """The settings that a stored certificate was made with."""
-    raw = data["settings"]
-    return CertifySettings(temperatures=tuple(raw["temperatures"]), num_seeds=raw["num_seeds"])
+    return read_document(path, StoredCertificate, SCHEMA) if path.is_file() else None

@@ -3,17 +3,17 @@
 The checks, each a line of `Certificate.problems` where it fails:
 * length: an output is no longer and no shorter than the baseline's, unless it left it earlier;
 * divergence, regret: no token of the arm lies further below the best of its position than the dtype's tolerance
-  (certify_tolerance.py), in fp32 and behind its own text. Sampled requests share their noise, which stands in the
+  (tolerance.py), in fp32 and behind its own text. Sampled requests share their noise, which stands in the
   scores;
-* excess: all tokens together lie no further below the best than the target's own would (certify_excess.py);
-* acceptance: the rounds accept what the same strategy accepts in other modes (certify_acceptance.py);
-* distribution: tokens over many seeds are the target's (certify_distribution.py).
+* excess: all tokens together lie no further below the best than the target's own would (excess.py);
+* acceptance: the rounds accept what the same strategy accepts in other modes (acceptance.py);
+* distribution: tokens over many seeds are the target's (distribution.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,8 +32,8 @@ from specbench.harness.quality.certificate.distribution import DistributionTest
 from specbench.harness.quality.certificate.excess import Excess, measure_excess
 from specbench.harness.quality.certificate.texts import ScoredText, TextScorer
 from specbench.harness.quality.certificate.tolerance import Tolerance
-from specbench.harness.run.block_sink import WatchesRequests
-from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
+from specbench.harness.run.block_sink import NullSink, WatchesRequests
+from specbench.harness.store.rows import RequestRow, StepRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,8 @@ class Certificate:
         return not self.problems
 
 
-class _Answers:
-    """A sink that keeps what certificates read."""
-
-    cancelled = False
+class _Answers(NullSink):
+    """Keeps what certificates read."""
 
     def __init__(self, progress: WatchesRequests):
         self._progress = progress
@@ -101,8 +99,6 @@ class _Answers:
 
     def add_steps(self, rows: Sequence[StepRow]) -> None:
         self.steps += rows
-
-    def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
 
 
 def generate(deployment: Deployment, requests: Sequence[PromptRequest], progress: WatchesRequests) -> Generated:
@@ -135,57 +131,43 @@ class Judge:
         pairs = [(number, got.outputs[number], baseline.outputs[number]) for number in got.outputs]
         divergences = [d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))]
         scored = [self._scored(number, mine) for number, mine, _ in pairs]
-        worst = max(float(text.regret_R.max()) for text in scored)
-        excess = None if self._tolerance.is_exact else _excess(scored)
         num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
-        acceptance = compare_rounds(got.rounds, plain[1].rounds, got.outputs, plain[1].outputs) if plain else None
-        problems = [
-            *self._problems(divergences, worst, num_lengths),
-            *_excess_problem(excess),
-            *self._others(acceptance, plain, distribution),
-        ]
-        return Certificate(
+        certificate = Certificate(
             arm=arm,
             temperature=next(iter(self._requests.values())).sampling.temperature,
             num_prompts=len(pairs),
             num_tokens=sum(len(mine) for _, mine, _ in pairs),
             num_exact=sum(mine == theirs for _, mine, theirs in pairs),
             divergences=tuple(divergences),
-            worst_regret=worst,
+            worst_regret=max(float(text.regret_R.max()) for text in scored),
             tolerance=self._tolerance.logits,
-            excess=excess,
+            excess=None if self._tolerance.is_exact else _excess(scored),
             acceptance_length=acceptance_length(got.rounds),
-            acceptance=acceptance,
+            acceptance=compare_rounds(got.rounds, plain[1].rounds, got.outputs, plain[1].outputs) if plain else None,
             compared_with=plain[0] if plain else "",
             distribution=distribution,
-            problems=tuple(problems),
+            problems=(),
         )
+        return replace(certificate, problems=tuple(self._problems(certificate, num_lengths)))
 
-    def _problems(self, divergences: Sequence[Divergence], worst: float, num_lengths: int) -> list[str]:
-        limit, found = self._tolerance.logits, []
+    def _problems(self, certificate: Certificate, num_lengths: int) -> Iterator[str]:
+        c, limit = certificate, self._tolerance.logits
         if not self._tolerance.is_sharp:
-            found.append(f"tolerance: {self._tolerance.undecided:.0%} of all positions are nearer than {limit:.2g}")
+            yield f"tolerance: {self._tolerance.undecided:.0%} of all positions are nearer than {limit:.2g}"
         if num_lengths:
-            found.append(f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end")
-        wide = [d for d in divergences if d.gap > limit]
+            yield f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end"
+        wide = [d for d in c.divergences if d.gap > limit]
         if wide:
-            found.append(f"divergence: {len(wide)} of {len(divergences)} are no near-ties")
-        if worst > limit:
-            found.append(f"regret: a token lies {worst:.3g} below the best, tolerance {limit:.2g}")
-        return found
-
-    def _others(
-        self,
-        acceptance: AcceptanceComparison | None,
-        plain: tuple[str, Generated] | None,
-        distribution: DistributionTest | None,
-    ) -> list[str]:
-        found = []
-        if acceptance is not None and plain is not None and (problem := acceptance.problem(self._tolerance.is_exact)):
-            found.append(f"acceptance: {problem} than {plain[0]}")
-        if distribution is not None and not distribution.ok:
-            found.append(f"distribution: p = {distribution.p_value:.1e} over {distribution.num_seeds} seeds")
-        return found
+            yield f"divergence: {len(wide)} of {len(c.divergences)} are no near-ties"
+        if c.worst_regret > limit:
+            yield f"regret: a token lies {c.worst_regret:.3g} below the best, tolerance {limit:.2g}"
+        if c.excess is not None and not c.excess.ok:
+            sums = f"{c.excess.total:.3g} below the best in sum, the target's own {c.excess.target_total:.3g}"
+            yield f"excess: tokens lie {sums} (p <= {c.excess.p_value:.1e})"
+        if c.acceptance is not None and (problem := c.acceptance.problem(self._tolerance.is_exact)):
+            yield f"acceptance: {problem} than {c.compared_with}"
+        if c.distribution is not None and not c.distribution.ok:
+            yield f"distribution: p = {c.distribution.p_value:.1e} over {c.distribution.num_seeds} seeds"
 
     def _scored(self, number: int, output: Sequence[int]) -> ScoredText:
         return self._texts.scored(self._requests[number], output)
@@ -208,12 +190,3 @@ def _excess(scored: Sequence[ScoredText]) -> Excess:
     return measure_excess(
         torch.cat([text.regret_R for text in scored]), torch.cat([text.target_regret_AR for text in scored], dim=1)
     )
-
-
-def _excess_problem(excess: Excess | None) -> list[str]:
-    if excess is None or excess.ok:
-        return []
-    return [
-        f"excess: tokens lie {excess.total:.3g} below the best in sum, the target's own {excess.target_total:.3g} "
-        f"(p <= {excess.p_value:.1e})"
-    ]

@@ -6,7 +6,8 @@ Legend: T tokens of a text, R its output tokens, V vocabulary, I inputs of a lay
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -32,36 +33,27 @@ def fp32_twin(target: LlamaModel) -> LlamaModel:
     """The same weights, multiplied in fp32; `target` itself where it is fp32 already."""
     if target.dtype == torch.float32:
         return target
-    layers = [_wide_layer(layer) for layer in target.layers]
-    return LlamaModel(
-        target.config, target.embed_VH.float(), layers, target.norm_H.float(), _wide_linear(target.lm_head)
-    )
+    layers = [
+        DecoderLayer(
+            input_norm=layer.input_norm.float(),
+            qkv=_wide_linear(layer.qkv, target),
+            o=_wide_linear(layer.o, target),
+            post_norm=layer.post_norm.float(),
+            gate_up=_wide_linear(layer.gate_up, target),
+            down=_wide_linear(layer.down, target),
+        )
+        for layer in target.layers
+    ]
+    head = _wide_linear(target.lm_head, target)
+    return LlamaModel(target.config, target.embed_VH.float(), layers, target.norm_H.float(), head)
 
 
-def _wide_layer(layer: DecoderLayer) -> DecoderLayer:
-    return DecoderLayer(
-        input_norm=layer.input_norm.float(),
-        qkv=_wide_linear(layer.qkv),
-        o=_wide_linear(layer.o),
-        post_norm=layer.post_norm.float(),
-        gate_up=_wide_linear(layer.gate_up),
-        down=_wide_linear(layer.down),
-    )
-
-
-def _wide_linear(weight: Linear) -> Linear:
+def _wide_linear(weight: Linear, target: LlamaModel) -> Linear:
     # A packed weight cannot be read, but its product with the identity is the weight, without rounding.
     bare = copy.copy(weight)
     bare.bias = None
-    like = _any_tensor(weight)
-    eye_II = torch.eye(weight.in_features, dtype=like.dtype, device=like.device)
+    eye_II = torch.eye(weight.in_features, dtype=target.dtype, device=target.device)
     return Linear(bare(eye_II).t().float().contiguous(), None if weight.bias is None else weight.bias.float())
-
-
-def _any_tensor(weight: Linear) -> Tensor:
-    found = weight._weight if weight._weight is not None else weight._packed
-    assert found is not None
-    return found
 
 
 def output_logits(target: LlamaModel, prompt: Sequence[int], output: Sequence[int], rows: int | None = None) -> Tensor:
@@ -70,28 +62,16 @@ def output_logits(target: LlamaModel, prompt: Sequence[int], output: Sequence[in
     The prompt is one pass; the output follows `rows` rows a pass, all at once where None is given.
     """
     ids = [*prompt, *output[:-1]]
-    hidden = [h for _, h in _passes(target, ids, _chunks(len(prompt), len(ids), rows))]
-    return target.logits(torch.cat(hidden)[len(prompt) - 1 :]).float()
-
-
-def _chunks(num_prompt: int, num_tokens: int, rows: int | None) -> list[int]:
-    if rows is None:
-        return [num_tokens]
-    rest = num_tokens - num_prompt
-    return [num_prompt, *[rows] * (rest // rows), *([rest % rows] if rest % rows else [])]
-
-
-def _passes(target: LlamaModel, ids: Sequence[int], chunks: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+    starts = [0] if rows is None else [0, *range(len(prompt), len(ids), rows)]
     c, device = target.config, target.device
     shape = (1, len(ids), c.num_kv_heads, c.head_dim)
     caches = [KVCache(*(torch.zeros(shape, dtype=target.dtype, device=device) for _ in "kv")) for _ in target.layers]
     attention = target.attention(TorchAttention(), len(ids))
-    start = 0
-    for size in chunks:
-        batch = ForwardBatch.of_one_request(ids[start : start + size], start, device)
-        yield start, target.forward(batch, attention, caches).clone()
-        start += size
-    assert start == len(ids)
+    hidden = []
+    for start, stop in pairwise([*starts, len(ids)]):
+        batch = ForwardBatch.of_one_request(ids[start:stop], start, device)
+        hidden.append(target.forward(batch, attention, caches).clone())
+    return target.logits(torch.cat(hidden)[len(prompt) - 1 :]).float()
 
 
 def decisive_scores(logits_RV: Tensor, first_position: int, temperature: float, seed: int) -> Tensor:
@@ -106,7 +86,6 @@ def decisive_scores(logits_RV: Tensor, first_position: int, temperature: float, 
     return logits_RV + temperature * gumbel_ref(uniform(seed_R, position_R, PURPOSE_SAMPLE, logits_RV.shape[1]))
 
 
-def regrets(scores_RV: Tensor, output: Sequence[int]) -> Tensor:
-    """[R]: how far each output token lies below the best token of its position, in logits."""
-    token_R1 = torch.tensor(list(output), device=scores_RV.device).unsqueeze(1)
-    return scores_RV.amax(dim=1) - scores_RV.gather(1, token_R1).squeeze(1)
+def regrets(scores_RV: Tensor, token_R: Tensor) -> Tensor:
+    """[R]: how far each token lies below the best one of its position, in logits."""
+    return scores_RV.amax(dim=1) - scores_RV.gather(1, token_R.unsqueeze(1)).squeeze(1)

@@ -45,16 +45,11 @@ class TextScorer:
         exact_RV = output_logits(self._exact, prompt, output)
         score_RV = decisive_scores(exact_RV, len(prompt), sampling.temperature, sampling.seed)
         arranged = arranged_logits(self._target, prompt, output)
-        own = [self._own_regrets(score_RV, exact_RV, logits_RV) for logits_RV in arranged]
-        token_R1 = torch.tensor(output, device=score_RV.device).unsqueeze(1)
+        # Of the tokens that the target's own passes would have chosen, under the same sampling noise.
+        target = [regrets(score_RV, (logits_RV + (score_RV - exact_RV)).argmax(dim=1)) for logits_RV in arranged]
+        token_R = torch.tensor(output, device=score_RV.device)
         return ScoredText(
-            score_R=score_RV.gather(1, token_R1).squeeze(1).cpu(),
-            regret_R=torch.nan_to_num(regrets(score_RV, output), nan=float("inf")).cpu(),
-            target_regret_AR=torch.stack(own).cpu() if own else torch.empty(0, len(output)),
+            score_R=score_RV.gather(1, token_R.unsqueeze(1)).squeeze(1).cpu(),
+            regret_R=torch.nan_to_num(regrets(score_RV, token_R), nan=float("inf")).cpu(),
+            target_regret_AR=torch.stack(target).cpu() if target else torch.empty(0, len(output)),
         )
-
-    @staticmethod
-    def _own_regrets(score_RV: Tensor, exact_RV: Tensor, logits_RV: Tensor) -> Tensor:
-        """Of the token that the pass with `logits_RV` would have said, under the same sampling noise."""
-        said_R1 = (logits_RV + (score_RV - exact_RV)).argmax(dim=1, keepdim=True)
-        return score_RV.amax(dim=1) - score_RV.gather(1, said_R1).squeeze(1)

@@ -9,7 +9,7 @@ largest noise seen, because more outputs are judged than it was measured on.
 Errors are those of the noisiest position, so this bound is a ceiling for single tokens and loose for most: in bf16 the
 two best tokens of a third of all positions are nearer than it. A tolerance for each position would be no sharper test:
 three passes do not bound the tail of a position's error (in the tests, a correct engine goes three times beyond it at
-one position in a thousand). What hides below the ceiling shows in the sum of all regrets: certify_excess.py.
+one position in a thousand). What hides below the ceiling shows in the sum of all regrets: excess.py.
 Legend: R output positions, V vocabulary, C best tokens of a position.
 """
 

@@ -9,7 +9,6 @@ import pytest
 from profile_samples import eagle_profile
 
 from specbench.harness.experiments import run_graphs
-from specbench.harness.profiling import certify_graphs
 from specbench.harness.profiling.profile_run import arm_folder
 from specbench.harness.profiling.record import write_profile
 from specbench.harness.store.purpose import GraphCertificates
@@ -48,7 +47,7 @@ def traced(monkeypatch):
         monkeypatch.setattr(
             run_graphs, "graph_record", lambda asked, config: GraphCertificates(num_rounds=8) if asked else None
         )
-        monkeypatch.setattr(certify_graphs, "certify_arm", certify)
+        monkeypatch.setattr(run_graphs, "certify_arm", certify)
         return seen
 
     return install
@@ -119,7 +118,7 @@ def test_a_failure_that_was_mended_is_none(cli, toy, traced, only_run):
     assert run_graphs.has_failed(directory)
     folder = directory.path / "profile" / arm_folder("no-spec")
     (directory.path / "profile" / arm_folder("ngram:k=2") / "profile.json").rename(folder / "profile.json")
-    assert run_graphs.is_missing(directory) and not run_graphs.has_failed(directory)
+    assert run_graphs.missing(directory) and not run_graphs.has_failed(directory)
 
 
 def test_resume_takes_no_certificate_of_its_own(cli, toy, traced, only_run):
