@@ -96,7 +96,7 @@ def inline(monkeypatch):
         return code
 
     monkeypatch.setattr(FreshBlocks, "_run", run)
-    monkeypatch.setattr("specbench.reports.run.report.write_plots", lambda view, folder: [])
+    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
     return ran
 
 

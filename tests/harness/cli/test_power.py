@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("specbench.reports.run.report.write_plots", lambda view, folder: [])
+    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from cli.test_ab import inline  # noqa: F401
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-    monkeypatch.setattr("specbench.reports.run.report.write_plots", lambda view, folder: [])
+    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
 
 
 @pytest.fixture

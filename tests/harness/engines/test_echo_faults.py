@@ -11,7 +11,7 @@ ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-    monkeypatch.setattr("specbench.reports.run.report.write_plots", lambda view, folder: [])
+    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
 
 
 @pytest.mark.parametrize(

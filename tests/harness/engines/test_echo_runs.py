@@ -14,7 +14,7 @@ ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-    monkeypatch.setattr("specbench.reports.run.report.write_plots", lambda view, folder: [])
+    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
 
 
 def row_of(text: str, label: str) -> list[str]:
