@@ -1,6 +1,6 @@
-"""What a workload is: prompts as token ids, an output limit each, and a hash that stands for exactly these.
+"""What a workload is: prompts as token ids, an output limit each, and a hash that identifies exactly these.
 
-Every strategy of a comparison gets the same :class:`Workload`; its ``sha256`` stands in the run record and under every
+Every strategy of a comparison gets the same :class:`Workload`; its ``sha256`` is in the run record and under every
 table, so two tables with the same hash measured the same prompts, in the same order, with the same limits.
 """
 
@@ -55,7 +55,7 @@ class Prompt:
 class Workload:
     """Prompts in the order of submission, and the words that say how they were chosen.
 
-    ``rule`` is the exact filter and order, to stand under tables; ``source`` says where the bytes came from;
+    ``rule`` is the exact filter and order, printed under tables; ``source`` says where the bytes came from;
     ``synthetic`` is true where the text was generated and not written by people.
     """
 
@@ -101,10 +101,10 @@ class WorkloadRequest:
     hf_column: str | None = None
 
     def __post_init__(self) -> None:
-        for field in ("num_prompts", "random_input_len", "random_output_len"):
-            _require_positive(field, getattr(self, field))
-        if self.output_len is not None:
-            _require_positive("output_len", self.output_len)
+        for field in ("num_prompts", "random_input_len", "random_output_len", "output_len"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise ValueError(f"{field} is {value}; allowed: 1 or more")
         if self.max_model_len < 2:
             raise ValueError(
                 f"max_model_len is {self.max_model_len}; allowed: 2 or more (one prompt token, one output)"
@@ -112,11 +112,6 @@ class WorkloadRequest:
         for field in ("hf_split", "hf_subset", "hf_column"):
             if getattr(self, field) is not None and self.name != "hf":
                 raise ValueError(f"{field} is {getattr(self, field)!r}; only the data set hf takes it, not {self.name}")
-
-
-def _require_positive(field: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{field} is {value}; allowed: 1 or more")
 
 
 def require_enough(name: str, *, wanted: int, available: int, rule: str) -> None:

@@ -1,4 +1,4 @@
-"""A user's own prompts, one JSON object a line.
+"""Prompts of the user, one JSON object per line.
 
 A line has one of ``prompt`` (text, taken as it is), ``messages`` (a conversation, chat template applied) or
 ``prompt_token_ids``; optional are ``max_tokens`` (or ``output_len``), ``id``, ``category`` and ``reference``.
@@ -40,16 +40,11 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
         prompts.append(prompt)
         if len(prompts) == request.num_prompts:
             break
-    rule = f"the first {request.num_prompts} lines in file order; no filter, no shuffle; {limit_words(request)}"
+    limit = f"{request.output_len} for all" if request.output_len else f"of each line, else {DEFAULT_OUTPUT_LEN}"
+    rule = f"the first {request.num_prompts} lines in file order; no filter, no shuffle; output limit {limit}"
     require_enough(path.name, wanted=request.num_prompts, available=len(prompts), rule="every line counts")
     source = f"file:{path} sha256:{file_sha256(path)}"
     return Workload(name=request.name, prompts=tuple(prompts), rule=rule, source=source)
-
-
-def limit_words(request: WorkloadRequest) -> str:
-    if request.output_len:
-        return f"output limit {request.output_len} for all"
-    return f"output limit of each line, else {DEFAULT_OUTPUT_LEN}"
 
 
 def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRequest, tokenizer: Tokenizer) -> Prompt:
@@ -78,8 +73,9 @@ def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRe
 def read_text_and_ids(record: JsonObject, where: str, tokenizer: Tokenizer) -> tuple[str, tuple[int, ...]]:
     present = [key for key in PROMPT_KEYS if key in record]
     if len(present) != 1:
-        found = " and ".join(present) or "none"
-        raise ValueError(f"{where}: needs exactly one of {', '.join(PROMPT_KEYS)}; found {found}")
+        raise ValueError(
+            f"{where}: needs exactly one of {', '.join(PROMPT_KEYS)}; found {' and '.join(present) or 'none'}"
+        )
     key, value = present[0], record[present[0]]
     if key == "prompt":
         if not isinstance(value, str):
@@ -112,10 +108,10 @@ def are_token_ids(value: Json, vocab_size: int) -> TypeGuard[list[int]]:
 
 
 def read_limit(record: JsonObject, where: str) -> int:
-    given = [key for key in LIMIT_KEYS if key in record]
-    if len(given) > 1:
+    keys = [key for key in LIMIT_KEYS if key in record]
+    if len(keys) > 1:
         raise ValueError(f"{where}: give 'max_tokens' or 'output_len', not both")
-    value = record[given[0]] if given else DEFAULT_OUTPUT_LEN
+    value = record[keys[0]] if keys else DEFAULT_OUTPUT_LEN
     if type(value) is not int or value < 1:
-        raise ValueError(f"{where}: {given[0]!r} is {value!r}; allowed: an integer of 1 or more")
+        raise ValueError(f"{where}: {keys[0]!r} is {value!r}; allowed: an integer of 1 or more")
     return value

@@ -8,6 +8,7 @@ one do not compare with figures made with the other.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -26,21 +27,28 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer | None = None) -> Worklo
     rng = np.random.default_rng(request.seed)
     input_lens = draw_lengths(rng, request.random_input_len, ratio, request.num_prompts)
     output_lens = draw_lengths(rng, output_len, 0.0 if request.output_len else ratio, request.num_prompts)
-    prompts = tuple(
-        Prompt(
-            id=f"random-{index}",
-            token_ids=tuple(rng.integers(0, request.vocab_size, size=input_len).tolist()),
-            max_tokens=int(max_tokens),
-            text="",
-        )
-        for index, (input_len, max_tokens) in enumerate(zip(input_lens, output_lens, strict=True))
-    )
+    prompts = random_prompts("random", zip(input_lens, output_lens, strict=True), request.vocab_size, rng)
     rule = (
         f"random token ids below {request.vocab_size}; input {request.random_input_len}, output {output_len} tokens, "
         f"each uniform in [len*(1-r), len*(1+r)] with r={ratio:g} as in vllm bench (SGLang's r means [len*r, len]); "
         f"no chat template; seed {request.seed}"
     )
     return Workload(name=request.name, prompts=prompts, rule=rule, source="generated", synthetic=True)
+
+
+def random_prompts(
+    name: str, lengths: Iterable[tuple[int, int]], vocab_size: int, rng: np.random.Generator
+) -> tuple[Prompt, ...]:
+    """Prompts ``name-0``, ``name-1``, .. of uniform random ids; ``lengths`` has (prompt, output) of each, in tokens."""
+    return tuple(
+        Prompt(
+            id=f"{name}-{index}",
+            token_ids=tuple(rng.integers(0, vocab_size, size=input_len).tolist()),
+            max_tokens=int(max_tokens),
+            text="",
+        )
+        for index, (input_len, max_tokens) in enumerate(lengths)
+    )
 
 
 def check(request: WorkloadRequest, output_len: int) -> None:

@@ -1,7 +1,7 @@
 """ShareGPT's lengths without its text: random token ids, as long as real prompts and answers are.
 
 For models that exist as shapes only (random weights): no tokenizer is needed, and batches are as ragged as ShareGPT
-makes them. The lengths stand in ``sharegpt_lengths.toml``, which says how they were measured.
+makes them. The lengths are in ``sharegpt_lengths.toml``, which says how they were measured.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.random_lengths import random_prompts
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,16 +37,7 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer | None = None) -> Worklo
     rule = rule_words(request, len(lengths))
     require_enough(request.name, wanted=request.num_prompts, available=len(pairs), rule=rule)
     chosen = random.Random(request.seed).sample(pairs, request.num_prompts)
-    rng = np.random.default_rng(request.seed)
-    prompts = tuple(
-        Prompt(
-            id=f"sharegpt-length-{index}",
-            token_ids=tuple(rng.integers(0, request.vocab_size, size=input_len).tolist()),
-            max_tokens=max_tokens,
-            text="",
-        )
-        for index, (input_len, max_tokens) in enumerate(chosen)
-    )
+    prompts = random_prompts("sharegpt-length", chosen, request.vocab_size, np.random.default_rng(request.seed))
     return Workload(name=request.name, prompts=prompts, rule=rule, source=LENGTHS.name, synthetic=True)
 
 

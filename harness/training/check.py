@@ -1,7 +1,7 @@
 """Whether a folder holds a usable EAGLE-3 head for a target: file by file, then by what it accepts.
 
-What no engine can run is a ValueError (the loader's own words); what can be run but looks wrong is a problem in the
-report: a stray tensor, maps that disagree, features taken one layer off.
+A head that no engine can run is a ValueError of the loader. What runs but looks wrong is a problem in the report: maps
+that disagree, values that are not finite, features taken one layer off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLEAR_LEAD = 0.02  # of agreement, by which another layer convention must win t
 
 @dataclass(slots=True)
 class HeadReport:
-    """What was found. `agreement`: share of the target's greedy tokens that the head drafts, by the layers' shift."""
+    """Result of a check. `agreement`: share of the target's greedy tokens that the head drafts, by the three layers."""
 
     head: str
     tensors: dict[str, str] = field(default_factory=dict)
@@ -133,33 +133,33 @@ def check_head(
 ) -> HeadReport:
     """The files, then greedy acceptance over a few prompts and the layers that the head's features come from."""
     report = check_files(head_dir, target)
-    asked = [(ids, max_tokens) for ids in prompts]
-    done = generate_with_head(head_dir, target, asked, stop_token_ids, k, 0.0, 0, len(prompts))
-    report.acceptance = acceptance_of(done.rounds, k, sorted(done.requests))
+    requests = [(ids, max_tokens) for ids in prompts]
+    done = generate_with_head(head_dir, target, requests, stop_token_ids, k, 0.0, 0, len(prompts))
+    report.acceptance = acceptance_of(done.rounds, k, done.requests)
     if report.acceptance.length < _MIN_ACCEPTANCE:
         report.problems.append(
             f"acceptance length {report.acceptance.length:.2f} over {len(prompts)} prompts: next to nothing is "
             "accepted; was it trained for this target?"
         )
-    _check_layers(
-        report, load_eagle3(head_dir, target), target, [(r.prompt_ids, r.output_ids) for r in done.requests.values()]
-    )
+    sequences = [([*r.prompt_ids, *r.output_ids], len(r.prompt_ids)) for r in done.requests.values()]
+    _check_layers(report, load_eagle3(head_dir, target), target, [s for s in sequences if len(s[0]) >= s[1] + 2])
     return report
 
 
-def _check_layers(report: HeadReport, head: Eagle3Head, target: LlamaModel, texts: list) -> None:
-    sequences = [([*prompt, *output], len(prompt)) for prompt, output in texts if len(output) >= 2]
-    low, _, high = target.config.aux_layers
-    shifts = [s for s in (-1, 0, 1) if low + s >= 0 and high + s < target.config.num_layers]
+def _check_layers(
+    report: HeadReport, head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[int], int]]
+) -> None:
+    layers = target.config.aux_layers
     if not sequences:
         return
-    for shift in shifts:
-        layers = tuple(layer + shift for layer in target.config.aux_layers)
-        report.agreement["/".join(map(str, layers))] = agreement(head, target, sequences, shift)
-    own = report.agreement["/".join(map(str, target.config.aux_layers))]
+    for shift in (-1, 0, 1):
+        if layers[0] + shift >= 0 and layers[-1] + shift < target.config.num_layers:
+            name = "/".join(str(layer + shift) for layer in layers)
+            report.agreement[name] = agreement(head, target, sequences, shift)
+    actual = report.agreement["/".join(map(str, layers))]
     best = max(report.agreement, key=lambda name: report.agreement[name])
-    if report.agreement[best] > own + _CLEAR_LEAD:
+    if report.agreement[best] > actual + _CLEAR_LEAD:
         report.problems.append(
             f"the head does better on states entering layers {best} ({report.agreement[best]:.2f}) than on those the "
-            f"engine gives it ({own:.2f}): it was trained by another convention of layer numbers"
+            f"engine gives it ({actual:.2f}): it was trained by another convention of layer numbers"
         )

@@ -1,4 +1,4 @@
-"""One conversation with the target, turn by turn: what to ask next, and the token sequence that it leaves.
+"""One conversation with the target, turn by turn: the next prompt, and the token sequences that result.
 
 Training sees the same tokens as inference: prompts are rendered by the chat template, responses are the target's own
 ids. A later turn continues the sequence where the rendered conversation begins with exactly these ids; otherwise the
@@ -16,7 +16,7 @@ from .config import GenerateConfig
 from .conversations import Conversation
 from .loops import loop_end
 
-_MOST_CHARACTERS = 12  # a token, on the average of any prompt worth tokenising: pasted books are refused unread
+_MAX_CHARACTERS = 12  # per token of the limit: longer texts (pasted books) are dropped without tokenising them
 
 
 class ChatTokenizer(Protocol):
@@ -29,7 +29,7 @@ class ChatTokenizer(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResponseSequence:
-    """Token ids with the half-open spans that the target generated. `looped`: its last response went in circles."""
+    """Token ids with the half-open spans that the target generated. `looped`: its last response ends in a loop."""
 
     id: str
     temperature: float
@@ -42,7 +42,7 @@ class ResponseSequence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One of the times that a conversation is held."""
+    """One of the samples drawn of a conversation."""
 
     conversation: Conversation
     index: int
@@ -61,13 +61,12 @@ def unit(*parts: object) -> float:
 
 
 def samples(conversations: Sequence[Conversation], config: GenerateConfig) -> Iterator[Sample]:
-    """Every conversation's first sample, then every second one: a run that is cut short has seen all prompts.
+    """The first sample of every conversation, then every second one: a run that is cut short has seen all prompts.
 
     The first sample is greedy as often as `greedy_share` of all samples asks for; the others are drawn at temperatures
     spread over the config's range.
     """
-    most = max((c.num_samples for c in conversations), default=0)
-    for index in range(most):
+    for index in range(max((c.num_samples for c in conversations), default=0)):
         for conversation in conversations:
             if index < conversation.num_samples:
                 yield _sample(conversation, index, config)
@@ -103,49 +102,42 @@ class Dialogue:
     _over: bool = False
 
     def next_prompt(self) -> list[int] | None:
-        """Ids to answer now; None when the conversation is over (no more turns, too long, or going in circles)."""
-        turns = self.sample.conversation.turns
-        if self._over or self.num_turns >= len(turns):
-            self._end()
-            return None
-        if len(turns[self.num_turns]) > _MOST_CHARACTERS * self.config.max_prompt_tokens:
-            self._end()
-            return None
-        self.messages.append({"role": "user", "content": turns[self.num_turns]})
-        prompt = list(self.tokenizer.apply_chat_template(self.messages))
-        if len(prompt) > self.config.max_prompt_tokens:
-            self._end()
+        """Ids to answer now; None when the conversation is over (no more turns, too long, or looping)."""
+        prompt = None if self._over else self._render_next()
+        if prompt is None:
+            self._over = True
+            self._close()
             return None
         if self._ids and prompt[: len(self._ids)] != self._ids:
-            self._close(looped=False, num_cut=0)
+            self._close()
         self._ids = prompt
         self.num_turns += 1
         return prompt
 
+    def _render_next(self) -> list[int] | None:
+        """The conversation with its next human turn; None if there is none or it is too long."""
+        turns, max_tokens = self.sample.conversation.turns, self.config.max_prompt_tokens
+        if self.num_turns >= len(turns) or len(turns[self.num_turns]) > _MAX_CHARACTERS * max_tokens:
+            return None
+        self.messages.append({"role": "user", "content": turns[self.num_turns]})
+        prompt = self.tokenizer.apply_chat_template(self.messages)
+        return prompt if len(prompt) <= max_tokens else None
+
     def answer(self, ids: Sequence[int]) -> None:
         """Takes the target's response to the last prompt."""
-        kept, looped = self._trim(ids)
+        end = loop_end(ids)
+        is_whole = end is None or unit("loop", self.sample.id, self.num_turns) < self.config.whole_loop_share
+        kept = ids if is_whole else ids[:end]
         self._starts.append(len(self._ids))
         self._ids = [*self._ids, *kept]
         self._ends.append(len(self._ids))
-        if looped:
+        if end is not None:
             self._close(looped=True, num_cut=len(ids) - len(kept))
             self._over = True
         elif self.num_turns < len(self.sample.conversation.turns):
             self.messages.append({"role": "assistant", "content": self.tokenizer.decode(list(ids))})
 
-    def _trim(self, ids: Sequence[int]) -> tuple[Sequence[int], bool]:
-        end = loop_end(ids)
-        if end is None:
-            return ids, False
-        whole = unit("loop", self.sample.id, self.num_turns) < self.config.whole_loop_share
-        return (ids if whole else ids[:end]), True
-
-    def _end(self) -> None:
-        self._over = True
-        self._close(looped=False, num_cut=0)
-
-    def _close(self, *, looped: bool, num_cut: int) -> None:
+    def _close(self, *, looped: bool = False, num_cut: int = 0) -> None:
         if self._starts:
             name = f"{self.sample.id}.{len(self.finished)}"
             self.finished.append(

@@ -1,16 +1,16 @@
 """Acceptance of a head over a workload, through the engine: what a user of the head will see.
 
-Small models go round in circles, which flatters every drafter: the share of looping outputs and the acceptance without
-them stand beside every figure.
+Small models repeat themselves, which flatters every drafter: every figure comes with the share of looping outputs and
+the acceptance without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import torch
 
 from specbench.harness.engines.native.core.request import Request, SamplingParams
@@ -55,10 +55,10 @@ class HeadEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What an evaluation generated: finished requests by id, and (request, accepted) of every round with drafts."""
+    """What an evaluation generated: finished requests by id, and every round with drafts."""
 
     requests: dict[int, Request]
-    rounds: np.ndarray  # int64 [rounds, 2]
+    rounds: pd.DataFrame  # request, accepted
 
 
 def evaluate_head(
@@ -76,7 +76,7 @@ def evaluate_head(
     prompts = [(p.token_ids, p.max_tokens) for p in workload.prompts]
     done = generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, max_num_seqs)
     loops = {number for number, request in done.requests.items() if is_loop(request.output_ids)}
-    straight = sorted(set(done.requests) - loops)
+    others = set(done.requests) - loops
     return HeadEvaluation(
         workload=workload.name,
         rule=workload.rule,
@@ -85,8 +85,8 @@ def evaluate_head(
         temperature=temperature,
         num_output_tokens=sum(len(r.output_ids) for r in done.requests.values()),
         num_loops=len(loops),
-        all=acceptance_of(done.rounds, k, sorted(done.requests)),
-        without_loops=acceptance_of(done.rounds, k, straight) if straight else None,
+        all=acceptance_of(done.rounds, k, done.requests),
+        without_loops=acceptance_of(done.rounds, k, others) if others else None,
     )
 
 
@@ -118,20 +118,18 @@ def generate_with_head(
     while engine.has_work:
         done |= {request.id: request for request in engine.step()}
     rows = [(r.request_id, r.num_accepted) for r in engine.log.rows if not r.is_prefill and r.num_proposed > 0]
-    return Outputs(done, np.array(rows, dtype=np.int64).reshape(-1, 2))
+    return Outputs(done, pd.DataFrame(rows, columns=["request", "accepted"], dtype="int64"))
 
 
-def acceptance_of(rounds: np.ndarray, k: int, requests: Iterable[int]) -> Acceptance:
+def acceptance_of(rounds: pd.DataFrame, k: int, requests: Collection[int]) -> Acceptance:
     """Pooled over the rounds of these requests."""
-    numbers = list(requests)
-    kept = rounds[np.isin(rounds[:, 0], numbers)]
-    accepted = kept[:, 1]
-    sums = np.array([[kept[kept[:, 0] == n, 1].sum(), (kept[:, 0] == n).sum()] for n in numbers]).reshape(-1, 2)
-    sums = sums[sums[:, 1] > 0]
-    interval = ratio_interval(sums[:, 0], sums[:, 1])
+    kept = rounds[rounds["request"].isin(list(requests))]
+    accepted = kept["accepted"]
+    by_prompt = kept.groupby("request")["accepted"].agg(["sum", "count"])
+    interval = ratio_interval(by_prompt["sum"], by_prompt["count"])
     reached = [int((accepted >= i).sum()) for i in range(k + 1)]
     return Acceptance(
-        num_prompts=len(numbers),
+        num_prompts=len(requests),
         length=1 + float(accepted.mean()) if len(accepted) else 1.0,
         low=None if interval is None else 1 + interval.low,
         high=None if interval is None else 1 + interval.high,

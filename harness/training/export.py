@@ -12,7 +12,7 @@ from specbench.harness.store.files import write_atomically, write_json
 from specbench.workloads.json_values import JsonObject
 
 from .draft_vocab import DraftVocab
-from .head_module import HeadModule, HeadShape
+from .head_module import HeadModule
 
 # Of the target's config: what the head shares with it. The aux layers are the default of the reference implementation
 # (entering 2, N // 2 and N - 3), so no list of ids is written, which engines would read by different conventions.
@@ -33,10 +33,10 @@ _SHARED_KEYS = (
 
 def published_tensors(module: HeadModule, vocab: DraftVocab, dtype: torch.dtype) -> dict[str, Tensor]:
     """Tensors by their published names; fused products are split again."""
-    s = module.shape
-    q, kv = s.num_q_heads * s.head_dim, s.num_kv_heads * s.head_dim
+    c = module.config
+    q, kv = c.num_q_heads * c.head_dim, c.num_kv_heads * c.head_dim
     query, key, value = module.qkv.split([q, kv, kv])
-    gate, up = module.gate_up.split(s.intermediate_size)
+    gate, up = module.gate_up.chunk(2)
     layer = {
         "input_layernorm": module.embed_norm,
         "hidden_norm": module.hidden_norm,
@@ -55,18 +55,18 @@ def published_tensors(module: HeadModule, vocab: DraftVocab, dtype: torch.dtype)
     return result | {"d2t": vocab.d2t_Vd.clone(), "t2d": vocab.t2d_V.clone()}
 
 
-def head_config(shape: HeadShape, target: JsonObject, dtype: torch.dtype) -> JsonObject:
-    """config.json of the head; `target` is the target's own."""
+def head_config(module: HeadModule, target: JsonObject, dtype: torch.dtype) -> JsonObject:
+    """config.json of the head; `target` is that of the target."""
     shared = {key: target[key] for key in _SHARED_KEYS if target.get(key) is not None}
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
         **shared,
-        "head_dim": shape.head_dim,
-        "num_key_value_heads": shape.num_kv_heads,
-        "intermediate_size": shape.intermediate_size,
+        "head_dim": module.config.head_dim,
+        "num_key_value_heads": module.config.num_kv_heads,
+        "intermediate_size": module.config.intermediate_size,
         "num_hidden_layers": 1,
-        "draft_vocab_size": shape.draft_vocab_size,
+        "draft_vocab_size": len(module.lm_head),
         "hidden_act": "silu",
         "tie_word_embeddings": False,
         "torch_dtype": str(dtype).removeprefix("torch."),
@@ -81,5 +81,5 @@ def write_head(
         file.chmod(0o644)
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", head_config(module.shape, target_config, dtype))
+    write_json(folder / "config.json", head_config(module, target_config, dtype))
     write_atomically(folder / "model.safetensors", save)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -26,39 +25,17 @@ _Inputs = ParamSpec("_Inputs")
 _Outputs = TypeVar("_Outputs")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeadShape:
-    """Sizes of a head. Width, heads and rope are the target's, so that engines may share cache layout and embedding."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_q_heads: int
-    num_kv_heads: int
-    head_dim: int
-    draft_vocab_size: int
-    rms_norm_eps: float
-
-    @staticmethod
-    def of(target: ModelConfig, draft_vocab_size: int, intermediate_size: int = 0) -> HeadShape:
-        return HeadShape(
-            hidden_size=target.hidden_size,
-            intermediate_size=intermediate_size or target.intermediate_size,
-            num_q_heads=target.num_q_heads,
-            num_kv_heads=target.num_kv_heads,
-            head_dim=target.head_dim,
-            draft_vocab_size=draft_vocab_size,
-            rms_norm_eps=target.rms_norm_eps,
-        )
-
-
 class HeadModule(nn.Module):
-    """Master weights of one head. `lm_head` starts as the target's rows, `norm` as the target's last norm."""
+    """Master weights of one head. `lm_head` starts as the target's rows, `norm` as the target's last norm.
 
-    def __init__(self, shape: HeadShape, lm_head_VH: Tensor, norm_H: Tensor, generator: torch.Generator):
+    `config` has the target's width, heads and rope, so that engines can share cache layout and embedding.
+    """
+
+    def __init__(self, config: ModelConfig, lm_head_VH: Tensor, norm_H: Tensor, generator: torch.Generator):
         super().__init__()
-        self.shape = shape
-        h, i = shape.hidden_size, shape.intermediate_size
-        q, kv = shape.num_q_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        self.config = config
+        h, i = config.hidden_size, config.intermediate_size
+        q, kv = config.num_q_heads * config.head_dim, config.num_kv_heads * config.head_dim
 
         def matrix(rows: int, columns: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(rows, columns).uniform_(-1, 1, generator=generator) / math.sqrt(columns))
@@ -82,8 +59,8 @@ class HeadModule(nn.Module):
 class Unroller:
     """Runs the layer over its own outputs. `compiled`: row-wise parts through torch.compile (any number of rows)."""
 
-    def __init__(self, shape: HeadShape, embed_VH: Tensor, cos_sin_MD: Tensor, compiled: bool):
-        self.shape = shape
+    def __init__(self, config: ModelConfig, embed_VH: Tensor, cos_sin_MD: Tensor, compiled: bool):
+        self._config = config
         self._embed_VH = embed_VH
         self._cos_sin_MD = cos_sin_MD
         self._before = compiled_rows(_before_attention, 3) if compiled else _before_attention
@@ -94,7 +71,7 @@ class Unroller:
 
         Step k takes token p+1+k in row p at rotary position p+k, as the engine's k-th draft does.
         """
-        s, (num, width) = self.shape, ids_BT.shape
+        c, (num, width) = self._config, ids_BT.shape
         place_N = torch.arange(width, device=ids_BT.device).repeat(num)
         keys: list[Tensor] = []
         values: list[Tensor] = []
@@ -109,13 +86,13 @@ class Unroller:
                 w["embed_norm"],
                 w["hidden_norm"],
                 w["qkv"],
-                s.num_q_heads,
-                s.rms_norm_eps,
+                c.num_q_heads,
+                c.rms_norm_eps,
             )
-            q, key, value = (x.view(num, width, -1, s.head_dim).transpose(1, 2) for x in (q, key, value))
+            q, key, value = (x.view(num, width, -1, c.head_dim).transpose(1, 2) for x in (q, key, value))
             keys.append(key)
             values.append(value)
-            attn_BTX = unrolled_attention(q, keys, values, s.head_dim**-0.5).transpose(1, 2)
+            attn_BTX = unrolled_attention(q, keys, values, c.head_dim**-0.5).transpose(1, 2)
             hidden_NH = self._after(
                 attn_BTX.reshape(num * width, -1),
                 hidden_NH,
@@ -123,7 +100,7 @@ class Unroller:
                 w["post_norm"],
                 w["gate_up"],
                 w["down"],
-                s.rms_norm_eps,
+                c.rms_norm_eps,
             )
             yield hidden_NH
 

@@ -15,26 +15,21 @@ LOOP_NGRAM = 8
 LOOP_TIMES = 4
 
 
-def loop_end(ids: Sequence[int], n: int = LOOP_NGRAM, times: int = LOOP_TIMES) -> int | None:
-    """Tokens up to the end of the first n-gram that has occurred `times` times (overlaps count); None if none does."""
-    if not _may_loop(ids, n, times):
+def loop_end(ids: Sequence[int]) -> int | None:
+    """Tokens up to the end of the first n-gram that is there for the fourth time (overlaps count); None without one."""
+    if len(ids) < LOOP_NGRAM + LOOP_TIMES - 1:
+        return None
+    grams = np.lib.stride_tricks.sliding_window_view(np.asarray(ids, dtype=np.int64), LOOP_NGRAM)
+    # Equal hashes first: a hundred times as fast as counting, and enough for most responses.
+    hashes = grams @ np.array([31**power for power in range(LOOP_NGRAM)], dtype=np.int64)
+    if np.unique(hashes, return_counts=True)[1].max() < LOOP_TIMES:
         return None
     seen: Counter[tuple[int, ...]] = Counter()
-    for end in range(n, len(ids) + 1):
-        gram = tuple(ids[end - n : end])
+    for start, gram in enumerate(map(tuple, grams.tolist())):
         seen[gram] += 1
-        if seen[gram] == times:
-            return end
+        if seen[gram] == LOOP_TIMES:
+            return start + LOOP_NGRAM
     return None
-
-
-def _may_loop(ids: Sequence[int], n: int, times: int) -> bool:
-    """Whether `times` n-grams have one hash: a hundred times as fast as looking, and most responses end here."""
-    if len(ids) < n + times - 1:
-        return False
-    grams = np.lib.stride_tricks.sliding_window_view(np.asarray(ids, dtype=np.int64), n)
-    hashes = grams @ np.array([31**power for power in range(n)], dtype=np.int64)
-    return int(np.unique(hashes, return_counts=True)[1].max()) >= times
 
 
 def is_loop(ids: Sequence[int]) -> bool:

@@ -30,12 +30,13 @@ from .engines import throughput_engine
 from .export import write_head
 from .frozen_target import FrozenTarget
 from .generate import GenerateStats, Generation
-from .head_module import HeadModule, HeadShape
+from .head_module import HeadModule
 from .load import LoadedTarget
 from .model_card import LOG, TRAINING, write_model_card
 from .shards import Sequences, read_sequences, shard_paths
 from .trainer import LogRow, Trainer
 
+_HEAD_SIZES = ("hidden_size", "intermediate_size", "num_q_heads", "num_kv_heads", "head_dim", "rms_norm_eps")
 _EXPORT_S = 15.0  # kept back from a budget for loading, export and the last checkpoint
 
 
@@ -80,12 +81,16 @@ def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, pr
     left_s = options.budget_s - (time.perf_counter() - start) - _EXPORT_S
     trainer.run(max(left_s, 1.0), progress.trained)
     write_head(out, trainer.module, vocab, read_config(target.model_dir)[1], torch.bfloat16)
-    shape = dataclasses.asdict(trainer.module.shape)
     record = {
         "command": command,
         "licence": "apache-2.0",
         "target": target.described,
-        "head": {**shape, "aux_layers": target.model.config.aux_layers, "coverage": vocab.coverage},
+        "head": {
+            **{name: getattr(trainer.module.config, name) for name in _HEAD_SIZES},
+            "draft_vocab_size": len(vocab.target_id_Vd),
+            "aux_layers": target.model.config.aux_layers,
+            "coverage": vocab.coverage,
+        },
         "data": [source.described() for source in sources],
         "selection": selection.summary(),
         "generate": _without_folders(generate),
@@ -103,7 +108,8 @@ def make_trainer(
     config: TrainConfig, target: LlamaModel, sequences: Sequences, vocab: DraftVocab, out: Path
 ) -> Trainer:
     """A trainer at step 0, its weights drawn by the config's seed."""
-    shape = HeadShape.of(target.config, len(vocab.target_id_Vd), config.intermediate_size)
+    intermediate_size = config.intermediate_size or target.config.intermediate_size
+    shape = dataclasses.replace(target.config, num_layers=1, intermediate_size=intermediate_size)
     generator = torch.Generator().manual_seed(config.seed)
     with torch.no_grad():
         # The rows of lm_head, whatever layout the target keeps them in: its product with the identity.

@@ -76,7 +76,7 @@ class Trainer:
         self._checkpoint = checkpoint
         self._log_path = log_path
         table = rope_table(target.config, config.max_sequence_tokens + config.unroll + 64, target.device)
-        self._unroller = Unroller(module.shape, target.embed_VH, table, compiled=cuda)
+        self._unroller = Unroller(module.config, target.embed_VH, table, compiled=cuda)
         self._row_grads = compiled_rows(row_grads, 6) if cuda else row_grads
         self._optimizer = torch.optim.AdamW(
             module.parameters(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=cuda
@@ -111,7 +111,7 @@ class Trainer:
         weight_R = torch.cat(
             [hidden_RH.new_full((n,), c.decay**k / max(n, 1), dtype=torch.float32) for k, n in enumerate(counts)]
         )
-        normed_RH = norm_rows(hidden_RH, weights["norm"], self.module.shape.rms_norm_eps)
+        normed_RH = norm_rows(hidden_RH, weights["norm"], self.module.config.rms_norm_eps)
         place_R = torch.cat(batch.loss_target_R)
         loss, ce_R, hit_R = soft_loss(normed_RH, self.module.lm_head, targets, place_R, weight_R, self._row_grads)
         means = [part.float().mean() for x in (ce_R, hit_R) for part in x.split(counts)]

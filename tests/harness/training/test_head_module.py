@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from specbench.harness.engines.native.models.rope import rope_table
 from specbench.harness.training.draft_vocab import DraftVocab
 from specbench.harness.training.export import write_head
 from specbench.harness.training.frozen_target import FrozenTarget
-from specbench.harness.training.head_module import HeadModule, HeadShape, Unroller, norm_rows
+from specbench.harness.training.head_module import HeadModule, Unroller, norm_rows
 
 CONFIG = llama_config()
 VOCAB = DraftVocab(torch.arange(0, 128, 2), 128, 1.0)
@@ -29,9 +30,9 @@ def target(tmp_path_factory):
 
 
 def make_module(target, seed: int = 1, intermediate: int = 96) -> HeadModule:
-    shape = HeadShape.of(target.config, 64, intermediate)
     generator = torch.Generator().manual_seed(seed)
-    module = HeadModule(shape, torch.randn(64, 64, generator=generator), target.norm_H, generator)
+    config = replace(target.config, intermediate_size=intermediate)
+    module = HeadModule(config, torch.randn(64, 64, generator=generator), target.norm_H, generator)
     with torch.no_grad():
         for norm in (module.embed_norm, module.hidden_norm, module.post_norm):
             norm.add_(0.2 * torch.randn(64, generator=generator))
@@ -49,7 +50,7 @@ def test_unrolled_steps_are_the_drafts_of_the_exported_head(target, tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     reference = Eagle3Reference(load_file(tmp_path / "model.safetensors"), config, target.embed_VH)
     frozen = FrozenTarget(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
-    unroller = Unroller(module.shape, target.embed_VH, rope_table(target.config, 64, target.device), compiled=False)
+    unroller = Unroller(module.config, target.embed_VH, rope_table(target.config, 64, target.device), compiled=False)
     generator = torch.Generator().manual_seed(4)
     for _ in range(6):
         context = torch.randint(0, 128, (12,), generator=generator).tolist()
