@@ -1,231 +1,218 @@
-"""profiles.md from what profile_keep.py kept: `PYTHONPATH=.ns python benchmarks/profile_tables.py`, its output."""
+"""Makes the tables of profiles.md anew, each behind its line `<!-- name -->`: `PYTHONPATH=.ns python
+benchmarks/profile_tables.py`. They come from what profile_keep.py kept, and from the traces of vLLM's own rounds
+(vllm_trace.py) that the tests keep."""
 
 from __future__ import annotations
 
+import gzip
 import json
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
+import lzma
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import vllm_profiles
-
-from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, share
+from specbench.harness.profiling.analysis import analyse_trace
+from specbench.harness.profiling.rules import PhaseRules
+from specbench.reports.profile.cells import count, microseconds, phase_name, share
 from specbench.reports.profile.labels import arm_titles
 
-RESULTS = Path(__file__).parent / "results" / "profiles-h200"
+HERE = Path(__file__).parent
+VLLM = HERE.parent / "tests" / "harness" / "profiling" / "golden" / "vllm"
+VLLM_TRACES = {
+    "first model runner, nsys": "runner1.sqlite.xz",
+    "first model runner, torch's profiler": "runner1.json.gz",
+    "second model runner, nsys": "runner2.sqlite.xz",
+}
 CAUSES = ("host-late", "launch-latency-or-dependency", "back-to-back")
 
 Arm = dict[str, Any]  # a profile.json, cut down, with the host's own figures of its rounds
+Row = TypeVar("Row")
+Columns = Mapping[str, Callable[[Row], str]]
+
+LAUNCHES: Columns[Arm] = {
+    "launches": lambda a: count(a["graph"]["launches_per_round"]),
+    "of graphs": lambda a: count(a["graph"]["graph_launches_per_round"]),
+    "kernels from a graph": lambda a: share(a["graph"]["graph_share_kernels"]),
+}
+SYNCS = "synchronisations (engine's own)"
+IDLE = "idle verify to draft, µs"
 
 
-def page() -> Iterator[str]:
-    runs = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    yield HEAD
-    yield from _two_tools(runs["five-nsys"], runs["five-torch"])
-    yield from _waits(runs["pr20078"])
-    yield from _drafter_graphs(runs["pr34880"])
-    yield from _one_graph(runs["five-nsys"], runs["five-torch"])
-    yield from _vllm()
+def tables() -> Iterator[tuple[str, str]]:
+    """(name, table)."""
+    runs = {path.stem: json.loads(path.read_text()) for path in (HERE / "results" / "profiles-h200").glob("*.json")}
+    nsys, torch = runs["five-nsys"], runs["five-torch"]
+    pairs = {n: (a, b) for n, a, b in zip(_names(nsys), nsys["arms"], torch["arms"], strict=True)}
+    yield "two tools", _table("arm", {name: _of_both(figure) for name, figure in TWO_TOOLS.items()}, pairs)
+    yield "shares", _table("arm", SHARES, pairs)
+    yield "slow-down", _table("arm", SLOW_DOWN, pairs)
+    waits = runs["pr20078"]
+    yield "waits", _table("arm", WAITS, dict(zip(_names(waits), waits["arms"], strict=True)))
+    arms = sorted(runs["pr34880"]["arms"], key=lambda arm: -arm["graph"]["launches_per_round"])
+    names = ("eager", "piecewise drafter", "full_and_piecewise")
+    yield "drafter graphs", _table("drafter", DRAFTER, dict(zip(names, arms, strict=True)))
+    one = next(pair for pair in pairs.values() if pair[0]["subject"]["strategy"] == "naive-eagle")
+    phases = zip(*(arm["phases"] for arm in one), strict=True)
+    rows = {phase_name(p["phase"], p["draft_step"]): (p, q) for p, q in phases if p["phase"] != "host"}
+    yield "one graph", _table("phase", ONE_GRAPH, rows)
+    yield "vllm", _table("vLLM 0.26", OF_VLLM, {name: _analysed(VLLM / file) for name, file in VLLM_TRACES.items()})
 
 
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headers, ["---", *["---:"] * (len(headers) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+def _table(first: str, columns: Columns[Row], rows: Mapping[str, Row]) -> str:
+    lines = [[first, *columns], ["---", *["---:"] * len(columns)]]
+    lines += [[name, *(figure(row) for figure in columns.values())] for name, row in rows.items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _two_tools(nsys: Arm, torch: Arm) -> Iterator[str]:
-    pairs = list(zip(nsys["arms"], torch["arms"], strict=True))
-    yield "## Five strategies, two tools\n\n" + _indented(nsys["command"])
-    yield "and the same with `--tool torch --no-twin`. One figure where both tools give the same, else nsys / torch.\n"
-    names = _names(nsys["arms"])
-    columns: dict[str, Callable[[Arm], str]] = {
-        "launches": lambda a: count(a["graph"]["launches_per_round"]),
-        "of graphs": lambda a: count(a["graph"]["graph_launches_per_round"]),
-        "kernels from a graph": lambda a: share(a["graph"]["graph_share_kernels"]),
-        "certificate": lambda a: a["graph"]["verdict"],
-        "synchronisations (engine's own)": lambda a: _syncs(a),
-        "idle verify to draft, µs": lambda a: microseconds(a["idle"]["verify_to_draft_idle_ns"]),
-        "attributed": lambda a: share(a["quality"]["attributed_share"]),
-    }
-    rows = [
-        [name, *(_both(figure, *pair) for figure in columns.values())] for name, pair in zip(names, pairs, strict=True)
-    ]
-    yield _table(["arm", *columns], rows)
-    same = all(_counts(a) == _counts(b) for a, b in pairs)
-    yield (
-        f"Launches, graph share and synchronisations agree exactly: {'yes' if same else 'NO'}, in every phase and "
-        "drafter pass.\n"
-    )
-    yield "Shares of GPU busy time, nsys / torch, and the largest difference over all phases and drafter passes:\n"
-    phases = ("advance", "verify", "accept", "compact", "draft")
-    shares = [
-        [name, *(_both_shares(phase, a, b) for phase in phases), f"{max(_differences(a, b)) * 100:.2f}"]
-        for name, (a, b) in zip(names, pairs, strict=True)
-    ]
-    yield _table(["arm", *phases, "points"], shares)
-    most = max(max(_differences(*pair)) for pair in pairs) * 100
-    yield f"The tools differ by {most:.2f} points at most, in any arm.\n"
-    yield "What the profilers cost: the median round, by the host's clock, against the same rounds unprofiled:\n"
-    rows = [
-        [name, *(microseconds(ns) for ns in times), *(f"{ns / times[0]:.2f}x" for ns in times[1:])]
-        for name, (a, b) in zip(names, pairs, strict=True)
-        for times in [(a["slow_down"]["unprofiled_round_ns"], a["host_round_ns"], b["host_round_ns"])]
-    ]
-    yield _table(["arm", "unprofiled, µs", "nsys, µs", "torch, µs", "nsys", "torch"], rows)
-    yield (
-        "Rounds that are graphs cost 4 to 11% more under nsys; the arm with 172 launches costs half as much "
-        "again, so its idle time between verify and draft is partly the profiler's. The unprofiled rounds ran in "
-        "the nsys command.\n"
-    )
+def _names(run: Arm) -> tuple[str, ...]:
+    return arm_titles([arm["subject"]["arm"] for arm in run["arms"]]).titles
 
 
-def _waits(run: Arm) -> Iterator[str]:
-    yield "## vLLM PR 20078: how often does the host wait, and why is the GPU idle before the drafter?\n"
-    yield _indented(run["command"])
-    names, shared = _names(run["arms"]), arm_titles([a["subject"]["arm"] for a in run["arms"]]).shared
-    rows = [
-        [
-            name,
-            _syncs(arm),
-            "; ".join(f"{count(s['per_round'])} {s['kind']}" for s in arm["syncs"] if s["kind"] != "late") or "none",
-            count(arm["graph"]["launches_per_round"]),
-            microseconds(arm["idle"]["verify_to_draft_idle_ns"]),
-            *(microseconds(arm["idle"]["verify_to_draft_by_cause_ns"][cause]) for cause in CAUSES),
-            microseconds(arm["idle"]["total_ns"]),
-            share(arm["gpu_busy_share"]),
-        ]
-        for name, arm in zip(names, run["arms"], strict=True)
-    ]
-    headers = ("synchronisations (engine's own)", "kinds", "launches", "idle verify to draft, µs")
-    more = ("host late", "launch latency or dependency", "back to back", "idle a round, µs", "GPU busy")
-    yield _table(["arm", *headers, *more], rows)
-    yield (
-        f"All with {', '.join(shared)}. Idle from verify to draft: median; its causes: means, µs. It does not "
-        "count the acceptance kernels that run in between.\n"
-    )
-    yield (
-        "Four synchronisations become one, then none, as the engine counts them itself. Before the drafter the "
-        "GPU waits for the host in the first two arms; with graphs and no synchronisation no gap there has the "
-        "host as its cause. Two things change at once in the third arm (synchronisation and graphs), and "
-        "`naive-eagle` drafts one token, not four. No unprofiled twin ran: nsys inflates the gaps of the first "
-        "two arms most, so they are upper bounds. The one wait for an older round that the last two make is for "
-        "its status (drafting goes on meanwhile), and not in the count.\n"
-    )
+def _analysed(packed: Path) -> Arm:
+    data = packed.read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / packed.stem
+        path.write_bytes(lzma.decompress(data) if packed.suffix == ".xz" else gzip.decompress(data))
+        return asdict(analyse_trace(path, rules=PhaseRules.shipped()))
 
 
-def _drafter_graphs(run: Arm) -> Iterator[str]:
-    yield "## vLLM PR 34880: does the drafter really run in a full CUDA graph?\n"
-    yield _indented(run["command"])
-    arms = sorted(run["arms"], key=lambda arm: -arm["graph"]["launches_per_round"])
-    rows = []
-    for name, arm in zip(("eager", "piecewise drafter", "full_and_piecewise"), arms, strict=True):
-        steps = [p for p in arm["phases"] if p["phase"] == "draft"]
-        rows.append([
-            name,
-            *(f"{share(p['graph_share_kernels'])} of {count(p['kernels'])}" for p in steps),
-            ", ".join(f"{count(p['eager_launches'])} + {count(p['graph_launches'])}" for p in steps),
-            count(arm["graph"]["launches_per_round"]),
-            microseconds(arm["idle"]["total_ns"]),
-            share(arm["gpu_busy_share"]),
-            arm["graph"]["verdict"],
-        ])  # fmt: skip
-    headers = [f"draft step {i}: kernels from a graph" for i in range(3)]
-    more = ("launches by step, eager + graph", "launches a round", "idle a round, µs", "GPU busy", "certificate")
-    yield _table(["drafter", *headers, *more], rows)
-    yield (
-        "Yes: every kernel of every drafter pass comes from a graph, one launch for the first pass and one for "
-        "all later ones. Piecewise, attention, one projection and the small kernels between passes stay eager: "
-        "about half. Torch's profiler, no unprofiled twin: counts are exact, idle times of the eager arms are "
-        "inflated.\n"
-    )
+# -- columns: of an arm, or of the same arm or phase under nsys and under torch's profiler -----------------------------
+
+Pair = tuple[Arm, Arm]
 
 
-def _one_graph(nsys: Arm, torch: Arm) -> Iterator[str]:
-    yield "## SGLang PR 6995: one graph for the whole round, split into phases\n"
-    yield "`naive-eagle:k=4,head=random` of the first command: one launch a round, split by counts at capture.\n"
-    (a,), (b,) = ([arm for arm in run["arms"] if arm["subject"]["strategy"] == "naive-eagle"] for run in (nsys, torch))
-    rows = [
-        [
-            phase_name(p["phase"], p["draft_step"]),
-            _both(lambda x: count(x["kernels"]), p, q),
-            f"{microseconds(p['gpu_busy_ns'])} / {microseconds(q['gpu_busy_ns'])}",
-            f"{share(p['busy_share'])} / {share(q['busy_share'])}",
-            _both(lambda x: share(x["graph_share_kernels"]), p, q),
-        ]
-        for p, q in zip(a["phases"], b["phases"], strict=True)
-        if p["phase"] != "host"
-    ]
-    yield _table(["phase", "kernels", "GPU busy, µs (nsys / torch)", "of GPU busy", "from the graph"], rows)
-    attention = [k for k in a["kernels"] if k["is_attention"] and k["phase"] == "verify"]
-    said = " and ".join(f"`{kernel_name(k['name'])}` ({microseconds(k['mean_ns'])} µs)" for k in attention)
-    yield (
-        f"{share(a['quality']['attributed_share'])} of the GPU's busy time has a phase. Attention in verify: "
-        f"{said}. The status is a copy behind the graph. Phases of a graph have no host time of their own.\n"
-    )
-
-
-def _vllm() -> Iterator[str]:
-    intro, rows, said = vllm_profiles.section()
-    yield "## vLLM's own rounds, imported\n"
-    yield intro
-    yield _table(vllm_profiles.HEADERS, rows)
-    yield said
-
-
-# -- cells -----------------------------------------------------------------------------------------------------------
-
-
-def _names(arms: Sequence[Arm]) -> tuple[str, ...]:
-    return arm_titles([arm["subject"]["arm"] for arm in arms]).titles
+def _of_both(figure: Callable[[Arm], str]) -> Callable[[Pair], str]:
+    """One figure where both tools give the same, else nsys / torch."""
+    return lambda pair: " / ".join(dict.fromkeys(map(figure, pair)))
 
 
 def _syncs(arm: Arm) -> str:
     return f"{count(arm['syncs_per_round'])} ({count(arm['subject']['engine_syncs_per_round'])})"
 
 
-def _both(figure: Callable[[Arm], str], a: Arm, b: Arm) -> str:
-    return figure(a) if figure(a) == figure(b) else f"{figure(a)} / {figure(b)}"
+def _idle(arm: Arm) -> str:
+    return microseconds(arm["idle"]["verify_to_draft_idle_ns"])
 
 
-def _counts(arm: Arm) -> tuple[Any, ...]:
-    """What both tools have to agree on to the last digit."""
+def _by_cause(cause: str) -> Callable[[Arm], str]:
+    return lambda arm: microseconds(arm["idle"]["verify_to_draft_by_cause_ns"][cause])
+
+
+def _drafts(arm: Arm) -> list[Arm]:
+    return [p for p in arm["phases"] if p["phase"] == "draft"]
+
+
+def _busy_shares(phase: str) -> Callable[[Pair], str]:
+    def cell(pair: Pair) -> str:
+        shares = [[p["busy_share"] for p in arm["phases"] if p["phase"] == phase] for arm in pair]
+        return " / ".join(share(sum(each)) for each in shares) if shares[0] else "-"
+
+    return cell
+
+
+def _points(pair: Pair) -> str:
+    """The largest difference of shares over all phases and drafter passes."""
+    left, right = ({(p["phase"], p["draft_step"]): p["busy_share"] for p in arm["phases"]} for arm in pair)
+    return f"{100 * max(abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left | right):.2f}"
+
+
+def _same_counts(pair: Pair) -> str:
+    """Whether launches, graph share and synchronisations agree to the last digit in every phase and drafter pass."""
     names = ("phase", "draft_step", "kernels", "graph_kernels", "eager_launches", "graph_launches")
-    graph = [arm["graph"][key] for key in ("launches_per_round", "graph_launches_per_round", "graph_share_kernels")]
-    syncs = [(s["phase"], s["api"], s["kind"], s["per_round"]) for s in arm["syncs"]]
-    return graph, syncs, arm["syncs_per_round"], [tuple(p[name] for name in names) for p in arm["phases"]]
+    a, b = (
+        (
+            [arm["graph"][key] for key in ("launches_per_round", "graph_launches_per_round", "graph_share_kernels")],
+            [(s["phase"], s["api"], s["kind"], s["per_round"]) for s in arm["syncs"]],
+            [[p[name] for name in names] for p in arm["phases"]],
+        )
+        for arm in pair
+    )
+    return "yes" if a == b else "NO"
 
 
-def _both_shares(phase: str, a: Arm, b: Arm) -> str:
-    shares = [[p["busy_share"] for p in arm["phases"] if p["phase"] == phase] for arm in (a, b)]
-    return " / ".join(share(sum(each)) for each in shares) if shares[0] else "-"
+def _rounds_ns(pair: Pair) -> list[float]:
+    """Unprofiled, under nsys, under torch's profiler."""
+    return [pair[0]["slow_down"]["unprofiled_round_ns"], *(arm["host_round_ns"] for arm in pair)]
 
 
-def _differences(a: Arm, b: Arm) -> list[float]:
-    left, right = ({(p["phase"], p["draft_step"]): p["busy_share"] for p in arm["phases"]} for arm in (a, b))
-    return [abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left.keys() | right.keys()]
+def _from_graph(step: int) -> Callable[[Arm], str]:
+    def cell(arm: Arm) -> str:
+        phase = _drafts(arm)[step]
+        return f"{share(phase['graph_share_kernels'])} of {count(phase['kernels'])}"
+
+    return cell
 
 
-def _indented(command: str) -> str:
-    return "".join(f"    {line}\n" for line in command.splitlines())
+TWO_TOOLS: Columns[Arm] = {
+    **LAUNCHES,
+    "certificate": lambda a: a["graph"]["verdict"],
+    SYNCS: _syncs,
+    IDLE: _idle,
+    "attributed": lambda a: share(a["quality"]["attributed_share"]),
+}
+SHARES: Columns[Pair] = {
+    **{phase: _busy_shares(phase) for phase in ("advance", "verify", "accept", "compact", "draft")},
+    "points": _points,
+    "same counts": _same_counts,
+}
+SLOW_DOWN: Columns[Pair] = {
+    **{
+        f"{name}, µs": lambda pair, i=i: microseconds(_rounds_ns(pair)[i])
+        for i, name in enumerate(("unprofiled", "nsys", "torch"))
+    },
+    **{
+        name: lambda pair, i=i: f"{_rounds_ns(pair)[i] / _rounds_ns(pair)[0]:.2f}x"
+        for i, name in ((1, "nsys"), (2, "torch"))
+    },
+}
+WAITS: Columns[Arm] = {
+    SYNCS: _syncs,
+    "kinds": lambda a: (
+        "; ".join(f"{count(s['per_round'])} {s['kind']}" for s in a["syncs"] if s["kind"] != "late") or "none"
+    ),
+    "launches": LAUNCHES["launches"],
+    IDLE: _idle,
+    **{cause.replace("-", " "): _by_cause(cause) for cause in CAUSES},
+    "idle a round, µs": lambda a: microseconds(a["idle"]["total_ns"]),
+    "GPU busy": lambda a: share(a["gpu_busy_share"]),
+}
+DRAFTER: Columns[Arm] = {
+    **{f"draft step {i}: kernels from a graph": _from_graph(i) for i in range(3)},
+    "launches by step, eager + graph": lambda a: ", ".join(
+        f"{count(p['eager_launches'])} + {count(p['graph_launches'])}" for p in _drafts(a)
+    ),
+    "launches a round": LAUNCHES["launches"],
+    **{name: WAITS[name] for name in ("idle a round, µs", "GPU busy")},
+    "certificate": TWO_TOOLS["certificate"],
+}
+ONE_GRAPH: Columns[Pair] = {
+    "kernels": _of_both(lambda p: count(p["kernels"])),
+    "GPU busy, µs (nsys / torch)": lambda pair: " / ".join(microseconds(p["gpu_busy_ns"]) for p in pair),
+    "of GPU busy": lambda pair: " / ".join(share(p["busy_share"]) for p in pair),
+    "from the graph": _of_both(lambda p: share(p["graph_share_kernels"])),
+}
+OF_VLLM: Columns[Arm] = {
+    **LAUNCHES,
+    "synchronisations": lambda a: count(a["syncs_per_round"]),
+    "GPU busy, µs": lambda a: microseconds(a["gpu_busy_ns"]),
+    "GPU busy": WAITS["GPU busy"],
+    IDLE: _idle,
+    "drafter: kernels from a graph": lambda a: share(_drafts(a)[0]["graph_share_kernels"]) if _drafts(a) else "-",
+    "with a phase": TWO_TOOLS["attributed"],
+}
 
 
-def _wrapped(block: str) -> str:
-    """Running text in lines of the width that people read; tables, headings and commands as they are."""
-    if block[0] in "|# ":
-        return block
-    return textwrap.fill(block, 125, break_on_hyphens=False, break_long_words=False) + "\n" * block.endswith("\n")
-
-
-HEAD = """# What profiles of an H200 answer
-
-Made by `profile_tables.py` from `results/profiles-h200/`. 20 rounds each at full batch, random weights of the model's
-shape in bf16, nsys 2025.3.2 or torch 2.11.0's profiler (CUDA 13.0), one NVIDIA H200, 2026-11-21; each run left its
-trace, page and certificate in `runs/<UTC>-<label>-<hex>/`. Times in a profile are shares, not speed: speed is in
-[README.md](README.md). nsys says of each of its traces that "not all CUDA events might have been collected"; no
-operation here lacks the call that launched it, and torch's profiler counts the same.
-"""
+def main() -> None:
+    page = HERE / "profiles.md"
+    text = page.read_text(encoding="utf-8")
+    for name, table in tables():
+        text, done = re.subn(rf"(<!-- {name} -->\n\n)(\|.*\n)*", rf"\1{table}\n", text)
+        assert done == 1, name
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    print("\n".join(map(_wrapped, page())), end="")
+    main()
