@@ -171,12 +171,12 @@ def strategy_class(name: str) -> type[StrategyKind]:
 
 
 def declared_strategies() -> list[type[StrategyKind]]:
-    """All that can be used; those that take a head stand last."""
+    """All that can be used; those that take a head come last."""
     found = []
     for name in STRATEGIES:
         try:
             found.append(strategy_class(name))
-        except ValueError:  # of a package that nobody asked for
+        except ValueError:  # of another package, which was not asked for
             if name in STRATEGIES.own:
                 raise
     return sorted(found, key=lambda kind: kind.takes_head)

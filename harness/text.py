@@ -40,7 +40,7 @@ def parse_percent(name: str, text: str) -> float:
         value = -1.0
     if not text.strip().endswith("%") and value >= 1:
         value = -1.0
-    if not value >= 0:  # nan is none either
+    if not value >= 0:  # NaN is refused too
         raise ValueError(f"{name}: {text!r} is not allowed; give a percentage, as 1% or 0.5%")
     return value
 

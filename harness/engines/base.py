@@ -24,7 +24,8 @@ from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.registry import ENGINES, lookup
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig
-from specbench.harness.store.arm_record import EngineFacts, Fact, GraphParts
+from specbench.harness.spec.plans import GraphPlan
+from specbench.harness.store.arm_record import EngineFacts, Fact
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
 from specbench.workloads.base import ChatTokenizer
@@ -57,7 +58,7 @@ class ResolvedArm(Protocol):
         ...
 
     @property
-    def graph_parts(self) -> GraphParts | None:
+    def graph_parts(self) -> GraphPlan | None:
         """How each part of a step runs; None where the engine does not tell."""
         ...
 
@@ -73,7 +74,7 @@ class ResolvedArm(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """What is served. `described` stands in the run record. `tokenizer` is None where nobody has one; `eos_token_ids`
+    """What is served. `described` goes into the run record. `tokenizer` is None if there is none; `eos_token_ids`
     end an answer."""
 
     described: ModelRecord

@@ -11,9 +11,9 @@ from specbench.harness.engines.ranges import Ranges
 
 
 class Tracer(Protocol):
-    """`arm` stands before the batch is filled, `begin` and `end` around the rounds, whose ranges are `ranges`.
+    """`arm` is called before the batch is filled, `begin` and `end` around the rounds, whose ranges are `ranges`.
 
-    What fails after `arm` and before `end` calls `drop` in the place of `end`: nothing is traced any more, nor kept.
+    What fails after `arm` and before `end` calls `drop` instead of `end`: nothing is traced any more, nor kept.
     """
 
     ranges: Ranges

@@ -66,7 +66,7 @@ CheckArm = Callable[[ArmConfig], Resolved]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Switches:
-    """Keys of arms given for all of them: `defaults` where an arm says nothing, `given` by the user himself."""
+    """Keys of arms given for all of them: `defaults` where an arm says nothing, `given` by the user."""
 
     defaults: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)

@@ -47,16 +47,16 @@ class Option:
         return self.flags[0]
 
 
-def option(default: object = MISSING, help: str = "", *, flags: str = "", **said: typing.Any) -> typing.Any:
-    """A field of an options dataclass; `flags` as words, `said` as Option has it."""
-    metadata = {"option": Option(help=help, flags=tuple(flags.split()), **said)}
+def option(default: object = MISSING, help: str = "", *, flags: str = "", **attributes: typing.Any) -> typing.Any:
+    """A field of an options dataclass; `flags` separated by spaces, `attributes` as Option has them."""
+    metadata = {"option": Option(help=help, flags=tuple(flags.split()), **attributes)}
     return dataclasses.field(default=default, metadata=metadata)  # type: ignore[call-overload]
 
 
-def changed(kind: type[Options], name: str, default: object = MISSING, **said: typing.Any) -> typing.Any:
+def changed(kind: type[Options], name: str, default: object = MISSING, **attributes: typing.Any) -> typing.Any:
     """The field of another class, with another default or other words."""
     theirs = kind.__dataclass_fields__[name]
-    metadata = {"option": dataclasses.replace(theirs.metadata["option"], **said)}
+    metadata = {"option": dataclasses.replace(theirs.metadata["option"], **attributes)}
     default = theirs.default if default is MISSING else default
     return dataclasses.field(default=default, metadata=metadata)  # type: ignore[call-overload]
 
@@ -68,21 +68,21 @@ class Options:
     NOT_ASKED: ClassVar[frozenset[str]] = frozenset()  # inherited fields that the user cannot set here
 
     def __post_init__(self) -> None:
-        for name, said in _all_options(type(self)).items():
+        for name, spec in _all_options(type(self)).items():
             value = getattr(self, name)
-            if said.choices and value not in said.choices:
-                raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(said.choices)}")
-            if said.least is not None and value is not None and value < said.least:
-                raise ValueError(f"{name}: {value} is not allowed; must be >= {said.least}")
+            if spec.choices and value not in spec.choices:
+                raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(spec.choices)}")
+            if spec.least is not None and value is not None and value < spec.least:
+                raise ValueError(f"{name}: {value} is not allowed; must be >= {spec.least}")
 
     @classmethod
     def schema(cls) -> dict[str, Option]:
         """What the user can set, by name."""
-        return {name: said for name, said in _all_options(cls).items() if name not in cls.NOT_ASKED}
+        return {name: spec for name, spec in _all_options(cls).items() if name not in cls.NOT_ASKED}
 
     @classmethod
     def of(cls: type[AnyOptions], named: Mapping[str, Value]) -> AnyOptions:
-        """From the options that somebody named; the others have their defaults."""
+        """From the options that were named; the others have their defaults."""
         return cls(**named)  # type: ignore[arg-type]
 
     @classmethod
@@ -107,41 +107,41 @@ def _option(field: dataclasses.Field, hint: object) -> Option:
     is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
     kind: typing.Any = next(part for part in typing.get_args(hint) if part is not type(None)) if is_union else hint
     is_many, is_required = typing.get_origin(kind) is tuple, field.default is MISSING
-    said: Option = field.metadata["option"]
-    has_name = any(flag.startswith("--") for flag in said.flags)
+    spec: Option = field.metadata["option"]
+    has_name = any(flag.startswith("--") for flag in spec.flags)
     return dataclasses.replace(
-        said,
+        spec,
         name=field.name,
         kind=typing.get_args(kind)[0] if is_many else kind,
         default=None if is_required else typing.cast(Value, field.default),
         is_many=is_many,
         is_required=is_required,
-        flags=said.flags if has_name else (f"--{field.name.replace('_', '-')}", *said.flags),
+        flags=spec.flags if has_name else (f"--{field.name.replace('_', '-')}", *spec.flags),
     )
 
 
 def parse_words(words: Sequence[str], schema: Mapping[str, Option]) -> dict[str, Value]:
     """The options that words of a command line name: `--name value`, `--name=value`, `-n value`, `--switch`.
 
-    Later ones replace earlier ones, those that may be repeated add up. ValueError for anything else.
+    Later ones replace earlier ones; those that may be repeated add up. ValueError for anything else.
     """
-    by_flag = {flag: said for said in schema.values() for flag in said.flags}
-    found: dict[str, Value] = {}
+    by_flag = {flag: spec for spec in schema.values() for flag in spec.flags}
+    values: dict[str, Value] = {}
     rest = iter(words)
     for word in rest:
         check_renamed(word, by_flag)
         flag, equals, text = canonical(word, by_flag).partition("=")
-        said = by_flag.get(flag)
-        if said is None:
+        spec = by_flag.get(flag)
+        if spec is None:
             raise ValueError(f"No such option: {flag}{nearest(flag, by_flag)}")
-        if said.kind is bool:
+        if spec.kind is bool:
             if equals:
-                raise ValueError(f"{said.name}: {word!r} is not allowed; {flag} takes no value")
-            found[said.name] = True
+                raise ValueError(f"{spec.name}: {word!r} is not allowed; {flag} takes no value")
+            values[spec.name] = True
             continue
-        value = read_text(said, text if equals else next(rest, None))
-        found[said.name] = (*found.get(said.name, ()), value) if said.is_many else value  # type: ignore[misc, assignment]
-    return found
+        value = read_text(spec, text if equals else next(rest, None))
+        values[spec.name] = (*values.get(spec.name, ()), value) if spec.is_many else value  # type: ignore[misc, assignment]
+    return values
 
 
 def named_values(named: Mapping[str, object], schema: Mapping[str, Option]) -> dict[str, Value]:
@@ -150,47 +150,47 @@ def named_values(named: Mapping[str, object], schema: Mapping[str, Option]) -> d
     A sequence stands for an option that is repeated, and for one that takes a text as 1,2,4. ValueError for anything
     else.
     """
-    by_name = {flag.strip("-").replace("-", "_"): said for said in schema.values() for flag in said.flags} | dict(
+    by_name = {flag.strip("-").replace("-", "_"): spec for spec in schema.values() for flag in spec.flags} | dict(
         schema
     )
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for key, value in named.items():
-        said = by_name.get(canonical(key, by_name))
-        if said is None:
+        spec = by_name.get(canonical(key, by_name))
+        if spec is None:
             raise ValueError(f"No such option: {key}{nearest(key, by_name)}")
-        several = [value] if isinstance(value, (str, Path)) or not isinstance(value, Sequence) else value
         if value is None:
             continue
-        if said.kind is bool and not isinstance(value, bool):
-            raise ValueError(f"{said.name}: {value!r} is not allowed; allowed: True, False")
-        if said.is_many:
-            found[said.name] = tuple(read_text(said, str(one)) for one in several)  # type: ignore[assignment]
+        several = [value] if isinstance(value, (str, Path)) or not isinstance(value, Sequence) else value
+        if spec.kind is bool and not isinstance(value, bool):
+            raise ValueError(f"{spec.name}: {value!r} is not allowed; allowed: True, False")
+        if spec.is_many:
+            values[spec.name] = tuple(read_text(spec, str(one)) for one in several)  # type: ignore[assignment]
         else:
-            found[said.name] = value if said.kind is bool else read_text(said, ",".join(map(str, several)))  # type: ignore[assignment]
-    return found
+            values[spec.name] = value if spec.kind is bool else read_text(spec, ",".join(map(str, several)))  # type: ignore[assignment]
+    return values
 
 
-def read_text(said: Option, text: str | None) -> Value:
+def read_text(spec: Option, text: str | None) -> Value:
     """One value of an option. ValueError for text that is not of its kind."""
     if text is None:
-        raise ValueError(f"{said.name}: {said.flag} needs a value")
+        raise ValueError(f"{spec.name}: {spec.flag} needs a value")
     try:
-        return said.kind(text)
+        return spec.kind(text)
     except ValueError:
-        what = "a whole number" if said.kind is int else "a number"
-        raise ValueError(f"{said.name}: {text!r} is not {what}") from None
+        what = "a whole number" if spec.kind is int else "a number"
+        raise ValueError(f"{spec.name}: {text!r} is not {what}") from None
 
 
 def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], where: str) -> dict[str, Value]:
-    """The options that a TOML table names. ValueError for a key that is no option, or a value of another kind."""
+    """The options that a TOML table names. ValueError for an unknown key, or a value of another kind."""
     named = {canonical(key, schema): value for key, value in table.items()}
     check_keys(named, tuple(schema), where)
     return {key: _plain_value(schema[key], value, where) for key, value in named.items()}
 
 
-def _plain_value(said: Option, value: object, where: str) -> Value:
-    kind = list if said.is_many else str if said.kind is Path else said.kind
+def _plain_value(spec: Option, value: object, where: str) -> Value:
+    kind = list if spec.is_many else str if spec.kind is Path else spec.kind
     is_number = kind is float and type(value) is int
     if not is_number and type(value) is not kind:
-        raise ValueError(f"{where}.{said.name}: {value!r} is not allowed; allowed: {kind.__name__}")
+        raise ValueError(f"{where}.{spec.name}: {value!r} is not allowed; allowed: {kind.__name__}")
     return tuple(value) if isinstance(value, list) else value  # type: ignore[return-value]

@@ -1,7 +1,7 @@
 """What may be combined: one table, from which `auto` is resolved, combinations are refused and `specbench list` prints.
 
 A rule names a choice, says when it is refused and why. Nothing falls back silently: a value the user named is refused
-with the reason; only `auto` is resolved, and the choice stands in the row.
+with the reason; only `auto` is resolved, and the row shows the choice.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class MeasuredAcceptance:
 
     def rates(self, depth: int) -> tuple[float, ...]:
         """Rates for `depth` positions: cut off where fewer are drafted; 0 where nothing was measured, which understates
-        a longer chain and forces nothing that nobody has seen."""
+        a longer chain and forces only what was measured."""
         return (self.marginal + (0.0,) * depth)[:depth]
 
     @property

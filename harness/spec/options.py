@@ -29,9 +29,9 @@ AnyOutput = TypeVar("AnyOutput", bound="OutputOptions")
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
-    """Where results go and how they are printed. `given`: the options that the user named himself."""
+    """Where results go and how they are printed. `given`: the options that the user named."""
 
-    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet")  # options that may stand beside it
+    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet")  # options that it may be combined with
 
     output_dir: Path = _output(Path("runs"), "Where its directory goes.")
     label: str = _output("run", "Word in the directory's name.")

@@ -86,7 +86,7 @@ def recipe_summaries() -> dict[str, str]:
 def load_recipe(name: str, options: Mapping[str, Option]) -> Recipe:
     """A recipe by its name or by the path of a file. `options`: those that its table [run] may give.
 
-    Raises ValueError for an unknown name, a file that is no TOML, an unknown key or a value of the wrong type.
+    Raises ValueError for an unknown name, a file that is not TOML, an unknown key or a value of the wrong type.
     """
     check_renamed_file("recipe", name)
     path = FOLDER / f"{name}.toml" if name in recipe_names() else Path(name)
@@ -130,7 +130,7 @@ def load_base(name: str, options: Mapping[str, Option]) -> Base:
 
 
 def read_toml(path: Path, field_name: str) -> tuple[str, dict[str, Any]]:
-    """Text and content. ValueError naming the file where it is none."""
+    """Text and content. ValueError naming a file that is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
         return text, tomllib.loads(text)

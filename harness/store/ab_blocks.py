@@ -55,7 +55,7 @@ def _ends_whole(path: Path) -> bool:
 
 
 def read_records(directory: Path) -> dict[tuple[str, int], BlockRecord]:
-    """The last record of each block. A line cut off by a kill is none: its block was measured again."""
+    """The last record of each block. A line cut off by a kill is skipped: its block was measured again."""
     path = directory / _FILE
     records: dict[tuple[str, int], BlockRecord] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from specbench.harness.spec.arm import ArmSetup
+from specbench.harness.spec.plans import GraphPlan
 
 
 class Fact(str, Enum):
@@ -21,16 +22,6 @@ class Fact(str, Enum):
     SYNCS = "syncs"
     PREEMPTIONS = "preemptions"
     SCORES = "scores"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphParts:
-    """How each part of a round is launched: none, piecewise, full or one."""
-
-    target: str
-    first: str
-    later: str
-    mixed: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +42,7 @@ class ArmRecord:
     label: str
     strategy: str = ""
     config: ArmSetup = ArmSetup()
-    graph_parts: GraphParts | None = None
+    graph_parts: GraphPlan | None = None
     notes: tuple[str, ...] = ()
     status: str = "pending"
     error: str = ""

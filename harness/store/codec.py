@@ -15,7 +15,7 @@ _Document = TypeVar("_Document")
 
 
 def to_document(value: object) -> Json:
-    """`value` as strict JSON that `from_document` reads back exactly: infinity and NaN stand as text."""
+    """`value` as strict JSON that `from_document` reads back exactly: infinity and NaN become text."""
     return to_plain(value, non_finite=str)
 
 

@@ -87,33 +87,15 @@ class Environment:
 
 
 _PACKAGES = (
-    "specbench-harness",
-    "torch",
-    "triton",
-    "flashinfer-python",
-    "flash-attn",
-    "transformers",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "scipy",
+    "specbench-harness torch triton flashinfer-python flash-attn transformers numpy pandas pyarrow scipy".split()
 )
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "asimd", "bf16")
 # An allow-list: an environment may hold secrets, a run directory is made to be shared.
 _ENV_NAMES = (
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MODULE_LOADING",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "KMP_AFFINITY",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-    "TORCHINDUCTOR_MAX_AUTOTUNE",
-    "NVIDIA_TF32_OVERRIDE",
-)
+    "CUDA_VISIBLE_DEVICES CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING OMP_NUM_THREADS "
+    "MKL_NUM_THREADS OPENBLAS_NUM_THREADS KMP_AFFINITY PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF "
+    "TORCHINDUCTOR_MAX_AUTOTUNE NVIDIA_TF32_OVERRIDE"
+).split()
 _ENV_PREFIXES = ("TRITON_",)
 _GPU_QUERY = ("name", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
 
@@ -147,7 +129,7 @@ def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def git_state(directory: Path | None = None) -> GitState | None:
     """Commit of the specbench checkout and whether the working tree differs; None outside one or without git.
 
-    An installed copy may lie inside somebody else's repository, whose commit says nothing about this code.
+    An installed copy may lie inside another project's repository, whose commit says nothing about this code.
     """
     where = directory or Path(__file__).resolve().parent
     root = _output(["git", "-C", str(where), "rev-parse", "--show-toplevel"])

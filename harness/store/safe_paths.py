@@ -1,4 +1,4 @@
-"""Directories that may come from somebody else: nothing that is written in them leads to a file outside.
+"""Directories that may come from others: nothing that is written in them leads to a file outside.
 
 What a user types on the command line is followed wherever it leads; what a file says, and links beside it, never.
 """

@@ -20,7 +20,7 @@ from specbench.harness.store.journal import PartialBlock
 from specbench.harness.store.rows import Row
 
 FAILED_ARM_REQUEST_ID = -1
-"""`request_id` of the single row that stands for a whole block that failed."""
+"""`request_id` of the single row that represents a block that failed as a whole."""
 
 FINISH_REASONS = ("stop", "length", "abort", "error")
 STEP_KINDS = ("decode", "mixed")
@@ -73,18 +73,8 @@ REQUEST_COLUMNS = (
         fact=Fact.DEVICE_TIMES,
     ),
     Column("output_token_ids", pa.list_(pa.int32()), "the kept tokens", fact=Fact.TOKEN_IDS),
-    Column(
-        "output_sha256",
-        pa.string(),
-        "hash of the kept tokens, of the text without them",
-        fact=Fact.TOKEN_IDS,
-    ),
-    Column(
-        "output_text",
-        pa.string(),
-        "the text, of engines that do not tell tokens",
-        fact=Fact.TOKEN_IDS,
-    ),
+    Column("output_sha256", pa.string(), "hash of the kept tokens, of the text without them", fact=Fact.TOKEN_IDS),
+    Column("output_text", pa.string(), "the text, of engines that do not tell tokens", fact=Fact.TOKEN_IDS),
     Column(
         "num_preemptions",
         pa.int32(),
@@ -126,11 +116,7 @@ PHASE_COLUMNS = (
     Column("source", pa.string(), "host_clock, cuda_event or external_event"),
 )
 
-TABLES: dict[str, tuple[Column, ...]] = {
-    "requests": REQUEST_COLUMNS,
-    "steps": STEP_COLUMNS,
-    "phases": PHASE_COLUMNS,
-}
+TABLES: dict[str, tuple[Column, ...]] = {"requests": REQUEST_COLUMNS, "steps": STEP_COLUMNS, "phases": PHASE_COLUMNS}
 
 
 def arrow_schema(table: str) -> pa.Schema:

@@ -10,8 +10,7 @@ from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance,
 from specbench.harness.registry import strategy_class
 from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig, ArmSetup
 from specbench.harness.spec.legality import ALLOWED, Choices, resolve
-from specbench.harness.spec.plans import PARTS
-from specbench.harness.store.arm_record import GraphParts
+from specbench.harness.spec.plans import GraphPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,8 @@ class ResolvedArm:
     notes: tuple[str, ...]
 
     @property
-    def graph_parts(self) -> GraphParts:
-        return GraphParts(**{part: getattr(self.choices.plan, part) for part in PARTS})
+    def graph_parts(self) -> GraphPlan:
+        return self.choices.plan
 
     @property
     def footprint(self) -> int:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from specbench.harness.spec.measured_acceptance import measured_acceptances
-from specbench.harness.store.arm_record import GraphParts
+from specbench.harness.spec.plans import PLANS
 
 CPU = (
     "--model toy --device cpu --dtype float32 --num-prompts 2 --output-len 8 --max-model-len 1100 --num-repeats 1 "
@@ -48,7 +48,7 @@ def test_20078_prints_its_table_and_stores_what_it_was(toy_recipe, only_run):
     assert config.max_num_batched_tokens == 8192, "from the recipe"
     assert config.model == "toy", "from the command line"
     assert config.arms[0].engine["acceptance"] == forced(4)
-    assert record.arms[0].graph_parts == GraphParts(target="none", first="none", later="none", mixed="none")
+    assert record.arms[0].graph_parts == PLANS["none"]
 
 
 def test_6995_has_trees_and_requests_per_second(toy_recipe):
