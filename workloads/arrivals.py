@@ -11,7 +11,7 @@ def arrival_times(num: int, request_rate: float, seed: int, burstiness: float = 
     """Seconds after the start at which each of ``num`` requests is submitted, in order; the first waits its own gap.
 
     Gaps are gamma(shape=burstiness, scale=1/(rate*burstiness)), and the whole schedule is scaled so that the last
-    request arrives at exactly num/rate: the asked rate is then the rate of this run and not only of its expectation
+    request arrives at exactly num/rate: each run has the requested rate, not only the average of many runs
     (vLLM ``benchmarks/serve.py`` get_request does the same). An infinite rate means all at zero.
     Raises ValueError for a rate or burstiness that is not positive.
     """

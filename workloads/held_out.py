@@ -23,7 +23,7 @@ def is_held_out(record_id: str) -> bool:
 
 
 def text_key(text: str) -> str:
-    """A hash of a text that does not see case or white space: what two data sets share is found by it."""
+    """A hash of a text that ignores case and white space, to find texts that two data sets share."""
     return hashlib.sha256(" ".join(text.lower().split()).encode()).hexdigest()
 
 
@@ -31,5 +31,5 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     """As the workload `sharegpt`, over the held-out conversations only."""
     asset = resolve(request.path or "sharegpt")
     kept = [e for e in first_exchanges(asset.path, asset.sha256) if is_held_out(e.id.partition(":")[2])]
-    whose = f"held out (sha256 of the conversation's name, modulo {ONE_IN}, is 0); "
-    return sample(asset, kept, request, tokenizer, whose)
+    subset = f"held out (sha256 of the conversation's name, modulo {ONE_IN}, is 0); "
+    return sample(asset, kept, request, tokenizer, subset)

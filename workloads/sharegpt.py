@@ -1,6 +1,6 @@
 """ShareGPT with vLLM's limits.
 
-"ShareGPT" is a different set in every tool, so the rule is spelt out in :func:`rule_words` and stands under every
+"ShareGPT" is a different set in every tool, so the rule is spelt out in :func:`rule_words` and printed under every
 table. Limits are those of ``vllm bench`` (``benchmarks/datasets.py``, is_valid_sequence). Two things differ from it on
 purpose: a record counts only if a person speaks first and the model answers (vLLM sends the first turn whoever wrote
 it, and about a third of the records begin in the middle of a conversation, with the model), and the chat template is
@@ -30,9 +30,9 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
 
 
 def sample(
-    asset: ResolvedAsset, order: list[Exchange], request: WorkloadRequest, tokenizer: Tokenizer, whose: str = ""
+    asset: ResolvedAsset, order: list[Exchange], request: WorkloadRequest, tokenizer: Tokenizer, subset: str = ""
 ) -> Workload:
-    """The same out of these exchanges only, which are shuffled; `whose` says ahead of the rule which they are."""
+    """The same from these exchanges only; `subset` opens the rule and says which they are. ``order`` is shuffled."""
     random.Random(request.seed).shuffle(order)
     prompts: list[Prompt] = []
     for exchange in order:
@@ -41,7 +41,7 @@ def sample(
             prompts.append(prompt)
         if len(prompts) == request.num_prompts:
             break
-    rule = whose + rule_words(request, len(order))
+    rule = subset + rule_words(request, len(order))
     require_enough(request.name, wanted=request.num_prompts, available=len(prompts), rule=rule)
     source = f"{asset.source} sha256:{asset.sha256}"
     return Workload(name=request.name, prompts=tuple(prompts), rule=rule, source=source)

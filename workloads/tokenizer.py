@@ -1,4 +1,4 @@
-"""The target's own tokenizer and chat template, behind four methods."""
+"""The target's tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def load_tokenizer(model_dir: str | Path) -> ModelTokenizer:
     try:
         inner = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        own_code = "it is Python code of the model's own, which is never run"
-        reason = own_code if "trust_remote_code" in str(error) else str(error)
+        code = "it is Python code of the model's own, which is never run"
+        reason = code if "trust_remote_code" in str(error) else str(error)
         raise ValueError(f"no usable tokenizer in {path} (expected tokenizer.json): {reason}") from error
     return ModelTokenizer(inner, read_eos_ids(path, inner.eos_token_id), path)
 
 
 def read_eos_ids(model_dir: Path, tokenizer_eos_id: int | None) -> tuple[int, ...]:
-    """Ids that end a generation: generation_config.json, else config.json, else the tokenizer's, in their own order."""
+    """Ids that end a generation: generation_config.json's, else config.json's, else the tokenizer's."""
     for file in ("generation_config.json", "config.json"):
         path = model_dir / file
         value = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None

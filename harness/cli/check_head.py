@@ -29,7 +29,7 @@ def check_head(
 ) -> None:
     """Check tensors, shapes, vocabulary maps and layer convention of an EAGLE-3 head, and try it on a few prompts.
 
-    Exit code: 0 all well, 1 problems found (they are listed), 2 no engine could load it.
+    Exit code: 0 no problems, 1 problems (they are listed), 2 the head cannot be loaded.
 
     Examples:
 

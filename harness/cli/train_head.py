@@ -1,4 +1,4 @@
-"""`specbench train-head`: an EAGLE-3 head for a target, from its own responses."""
+"""`specbench train-head`: an EAGLE-3 head for a target, trained on the target's responses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .derived import takes_options, typed_command
 
 @takes_options
 def train_head(options: TrainHeadOptions) -> None:
-    """Train an EAGLE-3 draft head: the target answers the prompts itself, the head learns to run ahead of it.
+    """Train an EAGLE-3 draft head on the target's responses to prompts.
 
-    Stages: prompts (ShareGPT's held-out conversations and the texts of --exclude left out), responses through the
-    engine, training (fused features of three layers, unrolled on its own outputs, soft targets), export in the format
-    that vLLM and SGLang read, and a model card. Every stage can be interrupted and resumed.
+    Stages: prompts (without ShareGPT's held-out conversations and the texts of --exclude), responses through the
+    engine, training (fused features of three layers, unrolled on the head's outputs, soft targets), export in the
+    format that vLLM and SGLang read, and a model card. Every stage can be interrupted and resumed.
 
     Examples:
 

@@ -8,7 +8,7 @@ from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import CheckHeadOptions
 from specbench.harness.store.files import write_json
-from specbench.harness.training.check import HeadReport, check_files, check_head
+from specbench.harness.training.check import HeadReport, check_head
 from specbench.harness.training.evaluate import HeadEvaluation, evaluate_head
 from specbench.harness.training.load import LoadedTarget, load_for_training
 from specbench.harness.training.model_card import ACCEPTANCE, write_model_card
@@ -26,21 +26,20 @@ _PROMPTS = (
 
 
 def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple[HeadReport, list[HeadEvaluation]]:
-    """`head`: a folder, or shipped:NAME. With `write` its model card says what came out. ValueError for what cannot be
+    """`head`: a folder, or shipped:NAME. `write` adds the results to its model card. ValueError if it cannot be
     loaded."""
     if options.write and not options.evaluate:
         raise ValueError("write: there is nothing to store without --evaluate N")
     if str(head).startswith(PREFIX):
         head = shipped_folder(str(head))
-    if not head.is_dir():  # said before the target takes its time
+    if not head.is_dir():  # before the target is loaded
         raise ValueError(f"head: {head} is not a directory; give the folder of an EAGLE-3 checkpoint")
     loaded = load_for_training(options.target, options.device, options.dtype, progress.asset)
-    check_files(head, loaded.model)  # what cannot be loaded ends here
-    asked = [loaded.tokenizer.apply_chat_template([{"role": "user", "content": text}]) for text in _PROMPTS]
-    report = check_head(head, loaded.model, [tuple(ids) for ids in asked], loaded.stop_token_ids, k=options.k)
+    prompts = [loaded.tokenizer.apply_chat_template([{"role": "user", "content": text}]) for text in _PROMPTS]
+    report = check_head(head, loaded.model, [tuple(ids) for ids in prompts], loaded.stop_token_ids, k=options.k)
     evaluations = []
     for name in options.workload if options.evaluate else ():
-        asset = asset_of_workload(name)  # none where a path is given: NAME=PATH
+        asset = asset_of_workload(name)  # None for NAME=PATH
         if asset is not None:
             resolve(asset.name, progress=progress.asset)
         for temperature in options.temperatures:

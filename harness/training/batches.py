@@ -1,11 +1,11 @@
-"""Batches of neighbouring lengths, the same for the same seed and epoch, and the rows each unrolled step learns on.
+"""Batches of similar lengths, the same for the same seed and epoch, and the rows with a loss in each unrolled step.
 
 Legend: B sequences, T padded length, Q rows whose target distribution is needed, R rows with a loss (of one unrolled
 step, or of all), k unrolled step from 0. Row numbers count through the flat [B * T].
 
 Row p takes the target's feature of token p and the embedding of token p+1+k; it learns the distribution that the target
-gives after token p+1+k. It counts where token p+1 (then pending) and token p+2+k are response tokens: these are the
-drafts an engine asks for.
+gives after token p+1+k. It counts where token p+1 (then pending) and token p+2+k are response tokens: an engine drafts
+exactly these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Batch:
     """One optimiser step's data; padding is at the end of each sequence, out of reach of causal attention."""
 
     ids_BT: Tensor  # int64
-    target_row_Q: Tensor  # int64, flat rows whose next-token distribution some row learns
+    target_row_Q: Tensor  # int64, flat rows whose next-token distribution is learned
     loss_row_R: tuple[Tensor, ...]  # for each k: int64 flat rows
     loss_target_R: tuple[Tensor, ...]  # for each k: int64 places in target_row_Q
     num_tokens: int  # without padding

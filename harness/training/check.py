@@ -24,8 +24,8 @@ from specbench.harness.engines.native.models.rope import rope_table
 from .evaluate import Acceptance, acceptance_of, generate_with_head
 from .frozen_target import DenseAttention, FrozenTarget
 
-_MIN_ACCEPTANCE = 1.2  # below it a head is not worth its time
-_CLEAR_LEAD = 0.02  # of agreement, by which another layer convention must win to count
+_MIN_ACCEPTANCE = 1.2  # a head below this is not worth running
+_CLEAR_LEAD = 0.02  # lead in agreement by which another layer convention counts as better
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What a training run is asked to do, checked once; its generation half names the responses on disk."""
+"""Options of a training run. Those of its generation half identify the responses on disk."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class TrainHeadOptions(GenerateConfig, TrainConfig):
         return self.responses or self.out / "responses"
 
     def generate(self, target: str, device: str) -> GenerateConfig:
-        """What is generated, for a target by its own name, on a device."""
+        """The generation half, with the target's canonical name and a batch size for the device."""
         batch = self.generate_batch or (512 if device == "cuda" else 8)
         return dataclasses.replace(_part(self, GenerateConfig), target=target, generate_batch=batch)
 

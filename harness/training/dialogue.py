@@ -10,21 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from specbench.workloads.base import Tokenizer
 
 from .config import GenerateConfig
 from .conversations import Conversation
 from .loops import loop_end
 
 _MAX_CHARACTERS = 12  # per token of the limit: longer texts (pasted books) are dropped without tokenising them
-
-
-class ChatTokenizer(Protocol):
-    """What a dialogue needs of a tokenizer."""
-
-    def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]: ...
-
-    def decode(self, ids: list[int]) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +84,7 @@ class Dialogue:
     """The state of one sample while the target answers."""
 
     sample: Sample
-    tokenizer: ChatTokenizer
+    tokenizer: Tokenizer
     config: GenerateConfig
     messages: list[dict[str, str]] = field(default_factory=list)
     num_turns: int = 0

@@ -14,8 +14,8 @@ from specbench.workloads.json_values import JsonObject
 from .draft_vocab import DraftVocab
 from .head_module import HeadModule
 
-# Of the target's config: what the head shares with it. The aux layers are the default of the reference implementation
-# (entering 2, N // 2 and N - 3), so no list of ids is written, which engines would read by different conventions.
+# Keys that the head shares with the target's config. The aux layers are the default of the reference implementation
+# (entering 2, N // 2 and N - 3); a list of ids is left out, as engines interpret it by different conventions.
 _SHARED_KEYS = (
     "hidden_size",
     "num_attention_heads",

@@ -1,7 +1,7 @@
 """The EAGLE-3 layer as a trainable module: fp32 master weights, arithmetic in the target's dtype.
 
-Conventions are those of harness/engines/native/models/eagle3.py, which runs the exported result; here whole sequences
-go through at once, unrolled on the head's own outputs.
+Same conventions as harness/engines/native/models/eagle3.py, which runs the exported head; here whole sequences are
+processed at once, unrolled on the head's outputs.
 
 Legend: B sequences, T padded length, N = B * T flat rows, H hidden, F = 3H, X = (Hq + 2 Hkv) * D outputs of qkv, I
 intermediate size, Vd draft vocabulary, D head size, M longest position.
@@ -57,7 +57,7 @@ class HeadModule(nn.Module):
 
 
 class Unroller:
-    """Runs the layer over its own outputs. `compiled`: row-wise parts through torch.compile (any number of rows)."""
+    """Runs the layer on its previous outputs. `compiled`: row-wise parts go through torch.compile."""
 
     def __init__(self, config: ModelConfig, embed_VH: Tensor, cos_sin_MD: Tensor, compiled: bool):
         self._config = config
@@ -106,7 +106,7 @@ class Unroller:
 
 
 def shifted(ids_BT: Tensor, by: int) -> Tensor:
-    """Column t holds what stood at t + by; zeros follow."""
+    """Columns moved left by `by`, filled with zeros."""
     return F.pad(ids_BT[:, by:], (0, min(by, ids_BT.shape[1])))
 
 

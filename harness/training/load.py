@@ -13,9 +13,8 @@ from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.workloads.assets.cache import Progress
 from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.assets.table import find_asset
+from specbench.workloads.base import Tokenizer
 from specbench.workloads.tokenizer import load_tokenizer
-
-from .dialogue import ChatTokenizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +23,7 @@ class LoadedTarget:
 
     model: LlamaModel
     model_dir: Path
-    tokenizer: ChatTokenizer
+    tokenizer: Tokenizer
     stop_token_ids: tuple[int, ...]
     described: dict[str, str]
 
@@ -39,7 +38,7 @@ def load_for_training(name: str, device_name: str, dtype_name: str, progress: Pr
     tokenizer = load_tokenizer(source.path)
     asset = find_asset(name)
     hub_name = asset.hub.repo if asset is not None and asset.hub is not None else source.name
-    # A local folder is called by its name: the card must not carry the paths of a machine.
+    # The card must not contain paths of this machine.
     origin = "a local file" if source.source.startswith("file:") else source.source
     return LoadedTarget(
         model=load_target(source.path, dtype, device),

@@ -1,7 +1,7 @@
-"""Responses that go round in circles: an 8-gram that occurs four times or more.
+"""Responses that loop: an 8-gram occurs four times or more.
 
-Small models repeat themselves, above all greedily, and what repeats is easy to draft: loops flatter every drafter and
-would fill the training data with copies.
+Small models repeat themselves, above all when decoding greedily, and repetitions are easy to draft: loops flatter every
+drafter and would fill the training data with copies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOOP_TIMES = 4
 
 
 def loop_end(ids: Sequence[int]) -> int | None:
-    """Tokens up to the end of the first n-gram that is there for the fourth time (overlaps count); None without one."""
+    """Tokens up to the end of the first n-gram's fourth occurrence (overlaps count); None if there is no loop."""
     if len(ids) < LOOP_NGRAM + LOOP_TIMES - 1:
         return None
     grams = np.lib.stride_tricks.sliding_window_view(np.asarray(ids, dtype=np.int64), LOOP_NGRAM)

@@ -1,7 +1,7 @@
 """Cross-entropy between the target's distribution and the head's, fused with the head's last product.
 
-The gradient of a soft cross-entropy is known as soon as the logits are: softmax minus target. So the forward pass
-computes it chunk by chunk and keeps gradients of the inputs, never the logits (as Liger-Kernel's fused linear
+The gradient of a soft cross-entropy follows from the logits alone: softmax minus target. So the forward pass computes
+it chunk by chunk and keeps gradients of the inputs, never the logits (as Liger-Kernel's fused linear
 cross-entropy does, arXiv 2410.10989).
 
 Legend: R rows with a loss, H hidden, V draft vocabulary, Q rows of the targets.
@@ -28,7 +28,7 @@ def row_grads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradient [R, V] of the weighted loss by the logits, cross-entropy [R] and whether the choices agree [R].
 
-    Rows whose target choice is outside the draft vocabulary weigh nothing: no draft could be accepted there.
+    Rows whose target choice is outside the draft vocabulary have weight 0: no draft could be accepted there.
     """
     x = logits_RV.float()
     best_R = best_Q[place_R]

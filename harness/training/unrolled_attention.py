@@ -1,7 +1,7 @@
-"""Attention of one unrolled training step: causal over the first pass, plus one key of each later pass, its own row's.
+"""Attention of one unrolled training step: causal over the first pass, plus the key of the same row in later passes.
 
-In step k row p stands for an engine that has the target's features up to p and has drafted k tokens since: its query
-sees the first pass's keys 0..p and, of every later pass i <= k, the key of row p alone (EAGLE-3's training-time test,
+In step k row p represents an engine that has the target's features up to p and has drafted k tokens since: its query
+sees the first pass's keys 0..p and, of every later pass i <= k, only the key of row p (EAGLE-3's training-time test,
 arXiv 2503.01840). No [T, T] scores are kept: the causal part goes through the flash kernel, whose result is merged with
 the extra keys by their logsumexp. The flash kernel's backward is exact for the merged result when it is given the
 merged output and logsumexp, the identity that ring attention uses (arXiv 2310.01889).
@@ -65,7 +65,7 @@ class _UnrolledAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k0, v0, out, lse, *later = ctx.saved_tensors
-        # The kernel wants the layout of its own forward: [B, T, H, D] underneath.
+        # The kernel needs the memory layout of its forward: [B, T, H, D].
         grad, out = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (grads[0], out))
         grad_q, grad_k0, grad_v0 = _flash_backward(grad, q, k0, v0, out, lse, ctx.random, ctx.scale)
         if not later:

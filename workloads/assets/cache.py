@@ -22,7 +22,7 @@ import msgspec
 Progress = Callable[[str, int, int], None]  # (label, bytes done, bytes in all)
 
 CHUNK_BYTES = 1 << 20
-MEMO_FROM_BYTES = 64 << 20  # smaller files are hashed again in less time than it takes to care
+MEMO_FROM_BYTES = 64 << 20  # smaller files are hashed again each time
 SPARE_BYTES = 64 << 20  # left free on the disk beyond what a download needs
 
 
@@ -110,7 +110,7 @@ def asset_dir(name: str) -> Path:
 
 
 def read_manifest(name: str) -> Manifest | None:
-    """What the cache holds under ``name``, or None where it holds nothing that is whole."""
+    """The manifest of a complete asset in the cache, or None."""
     path = asset_dir(name) / "asset.json"
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""The Hugging Face hub as a source: its cache first, then the network, given up after seconds where there is none."""
+"""The Hugging Face hub as a source: its cache, then the network, with a timeout of seconds when offline."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MODEL_SUFFIXES = (".json", ".jinja", ".txt", ".model", *WEIGHT_SUFFIXES)
 
 
 class Hub:
-    """One process's view of the hub. Reachability is asked once, so several assets cost one timeout."""
+    """The hub as seen by one process. Reachability is probed once, so several assets cost one timeout."""
 
     def __init__(self) -> None:
         self._probe: str | None = None
 
     def cached(self, source: HubSource) -> Path | None:
-        """What the hub's own cache holds whole, without the network.
+        """A complete copy in the hub's local cache, without the network.
 
-        Not ``snapshot_download(local_files_only=True)``: that misses every file of a repository that we leave out on
-        purpose (newer clients), or takes a download that somebody broke off (older ones).
+        Not ``snapshot_download(local_files_only=True)``: newer clients demand the files that we skip on purpose, older
+        ones accept an interrupted download.
         """
         from huggingface_hub import try_to_load_from_cache
 
@@ -44,7 +44,7 @@ class Hub:
         """Download (the hub's client resumes by itself); the local path. Raises AssetError with the reason."""
         from huggingface_hub import hf_hub_download, snapshot_download
 
-        with self._asked(source.repo):
+        with self._requests(source.repo):
             if source.file:
                 return Path(
                     hf_hub_download(source.repo, source.file, repo_type="dataset", etag_timeout=PROBE_TIMEOUT_S)
@@ -53,15 +53,15 @@ class Hub:
             return Path(snapshot_download(source.repo, allow_patterns=files, etag_timeout=PROBE_TIMEOUT_S))
 
     def dataset_commit(self, repo: str) -> str:
-        """The commit that the hub has of a data set now. Raises AssetError with the reason."""
+        """The current commit of a data set on the hub. Raises AssetError with the reason."""
         from huggingface_hub import HfApi
 
-        with self._asked(repo):
+        with self._requests(repo):
             return str(HfApi().dataset_info(repo, timeout=ANSWER_TIMEOUT_S).sha)
 
     @contextmanager
-    def _asked(self, repo: str) -> Iterator[None]:
-        """Around requests for one repository: every failure is an AssetError that says what to do."""
+    def _requests(self, repo: str) -> Iterator[None]:
+        """Context for requests about one repository: every failure becomes an AssetError that says what to do."""
         unreachable = self.unreachable_reason()
         if unreachable:
             raise AssetError(unreachable)
@@ -79,7 +79,7 @@ class Hub:
             raise AssetError(f"download of {repo} failed: {first_line(error)}") from error
 
     def unreachable_reason(self) -> str:
-        """Why the hub cannot be asked, or the empty string where it can."""
+        """Why the hub cannot be reached; empty if it can."""
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
             return "HF_HUB_OFFLINE is set"
         if self._probe is None:
@@ -87,7 +87,7 @@ class Hub:
         return self._probe
 
     def _model_files(self, repo: str) -> list[str]:
-        """A model's files worth having: no subfolders (other formats), no .bin beside safetensors."""
+        """Files of a model to download: no subfolders (other formats), no .bin if there are safetensors."""
         from huggingface_hub import HfApi
         from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -120,7 +120,7 @@ def is_whole_model(directory: Path) -> bool:
 
 
 def probe(endpoint: str) -> str:
-    """One HEAD request with a short limit on everything, name resolution included (hence the thread)."""
+    """One HEAD request with a short timeout that includes name resolution (hence the thread)."""
     outcome = [f"{endpoint} did not answer within {PROBE_TIMEOUT_S:g} s"]
 
     def ask() -> None:
