@@ -25,7 +25,7 @@ def import_run(
 
       specbench import openai-infqps-concurrency1-llama-20260102-030405.json -o runs/
     """
-    from specbench.harness.experiments.importers.vllm_serve import import_result, read_results
+    from specbench.harness.experiments.import_serve import import_result, read_results
 
     errors = 0
     for file in files:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from specbench.harness.experiments.importers.vllm_serve import import_result, read_results
+from specbench.harness.experiments.import_serve import import_result, read_results
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.metrics import measure_blocks, results
 
@@ -105,23 +105,23 @@ def test_failed_requests_are_rows(tmp_path):
 def test_appended_results_become_several_runs(tmp_path):
     file = tmp_path / "r.json"
     file.write_text(json.dumps(result()) + "\n" + json.dumps(result(num=3)))
-    assert [len(found.ttft_s) for found in read_results(file)] == [6, 3]
+    assert [len(found.e2e_s) for found in read_results(file)] == [6, 3]
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ([], "the fields duration and completed are missing"),
-        ({"a": 1}, "the fields duration and completed are missing"),
-        (result(itls=..., ttfts=...), "ttfts, itls missing; make it with --save-result --save-detailed"),
+        ([], "Expected `object`, got `array`; make it with --save-result --save-detailed"),
+        ({"a": 1}, "missing required field `duration`"),
+        (result(itls=..., ttfts=...), "missing required field `ttfts`; make it with --save-result --save-detailed"),
         (result(ttfts=[0.1]), "requests do not match"),
-        (result(ttfts=[float("nan")] + [0.1] * 5), "ttfts: not all values are times"),
-        (result(itls=[["x"]] + [[0.1]] * 5), "itls: not all values are times"),
-        (result(itls=[5] + [[0.1]] * 5), "itls: not all values are times"),
-        (result(duration=None), "duration: not all values are times"),
-        (result(duration="long"), "duration: not all values are times"),
-        (result(output_lens=[1.5] * 6), "output_lens: not all values are numbers of tokens"),
-        (result(start_times=[1.0]), "start_times has not one value"),
+        (result(ttfts=[float("nan")] + [0.1] * 5), r"Expected `float` >= 0.0 - at `\$.ttfts\[0\]`"),
+        (result(itls=[["x"]] + [[0.1]] * 5), r"got `str` - at `\$.itls"),
+        (result(itls=[5] + [[0.1]] * 5), r"got `int` - at `\$.itls"),
+        (result(duration=None), r"got `null` - at `\$.duration`"),
+        (result(duration="long"), r"got `str` - at `\$.duration`"),
+        (result(output_lens=[1.5] * 6), r"Expected `int`, got `float` - at `\$.output_lens"),
+        (result(start_times=[1.0]), "requests do not match: .*'start_times': 1"),
     ],
 )
 def test_bad_files_are_named(tmp_path, raw, message):

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
-from specbench.harness.experiments.importers.fields import counts, optional, seconds
 from specbench.harness.metrics.metrics import results
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.codec import from_document
@@ -30,7 +32,9 @@ from specbench.harness.text import is_number
 from specbench.workloads.json_values import Json, JsonObject
 
 SOURCE = "vllm"
-_DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
+_BY_REQUEST = ("input_lens", "output_lens", "ttfts", "itls", "errors", "start_times", "latencies", "generated_texts")
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 _SPEC = "spec_decode_"
 _NS_PER_S = 1e9
 _ABSENT = ("steps of the engine", "acceptance by request", "synchronisations", "output tokens", "hardware", "sampling")
@@ -38,20 +42,34 @@ _ABSENT = ("steps of the engine", "acceptance by request", "synchronisations", "
 Row = dict[str, str | int | list[int]]  # of a table of the run directory
 
 
+class ServeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a result that are read; lists hold a value a request, times are in seconds."""
+
+    duration: _Seconds
+    completed: int
+    input_lens: tuple[_Count, ...]
+    output_lens: tuple[_Count, ...]
+    ttfts: tuple[_Seconds, ...]
+    itls: tuple[tuple[_Seconds, ...] | None, ...]
+    errors: tuple[str | None, ...] | None = None
+    start_times: tuple[_Seconds, ...] | None = None
+    latencies: tuple[_Seconds, ...] | None = None
+    generated_texts: tuple[str, ...] | None = None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeResult:
-    """One result object, checked. Times in seconds, a row a request; `start_s` and `e2e_s` are measured or laid out."""
+    """One result object, checked. `start_s` and `e2e_s`, a value a request, are measured or laid out."""
 
     raw: JsonObject
-    num_prompt_tokens: tuple[int, ...]
-    num_output_tokens: tuple[int, ...]
-    ttft_s: tuple[float, ...]
+    file: ServeFile
     e2e_s: tuple[float, ...]
-    gaps_s: tuple[tuple[float, ...], ...]
     start_s: tuple[float, ...]
-    errors: tuple[str, ...]
-    texts: tuple[str, ...] | None
     notes: tuple[str, ...]
+
+    def error(self, number: int) -> str:
+        """Of one request; empty where it succeeded."""
+        return (self.file.errors[number] or "") if self.file.errors else ""
 
 
 def read_results(path: Path) -> list[ServeResult]:
@@ -88,41 +106,22 @@ def import_result(found: ServeResult, source: Path, output_dir: Path, argv: Sequ
 
 
 def _checked(raw: Json, where: str) -> ServeResult:
-    if not isinstance(raw, Mapping) or "duration" not in raw or "completed" not in raw:
-        raise ValueError(f"{where}: no result of `vllm bench serve`: the fields duration and completed are missing")
-    columns = {name: value for name in _DETAILED if isinstance(value := raw.get(name), list)}
-    missing = [name for name in _DETAILED if name not in columns]
-    if missing:
-        raise ValueError(f"{where}: {', '.join(missing)} missing; make it with --save-result --save-detailed")
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) != 1 or not lengths["ttfts"]:
+    try:
+        file = msgspec.convert(raw, ServeFile)
+    except msgspec.ValidationError as error:
+        raise ValueError(
+            f"{where}: not a detailed result of `vllm bench serve`: {error}; make it with --save-result --save-detailed"
+        ) from error
+    assert isinstance(raw, Mapping)
+    lengths = {name: len(values) for name in _BY_REQUEST if (values := getattr(file, name))}
+    if len(set(lengths.values())) != 1 or not file.ttfts:
         raise ValueError(f"{where}: requests do not match: {lengths}")
-    (duration,) = seconds([raw["duration"]], f"{where}: duration")
-    n = lengths["ttfts"]
-    ttft = seconds(raw["ttfts"], f"{where}: ttfts")
-    gaps = tuple(seconds([] if one is None else one, f"{where}: itls") for one in columns["itls"])
-    errors = tuple(str(e or "") for e in optional(raw, "errors", n, where) or [""] * n)
-    latencies = optional(raw, "latencies", n, where)
-    streamed = tuple(t + sum(g) for t, g in zip(ttft, gaps, strict=True))
-    e2e = streamed if latencies is None else seconds(latencies, f"{where}: latencies")
-    e2e = tuple(max(a, b) for a, b in zip(e2e, ttft, strict=True))
-    starts = optional(raw, "start_times", n, where)
-    texts = optional(raw, "generated_texts", n, where)
-    notes = [] if starts is not None else ["submit times laid out to fill the reported duration: no start_times"]
-    notes += [] if latencies is not None else ["end of a request: ttft + sum of itls, no latencies"]
-    start = _laid_out(e2e, duration) if starts is None else seconds(starts, f"{where}: start_times")
-    return ServeResult(
-        raw=raw,
-        num_prompt_tokens=counts(columns["input_lens"], f"{where}: input_lens"),
-        num_output_tokens=counts(columns["output_lens"], f"{where}: output_lens"),
-        ttft_s=ttft,
-        e2e_s=e2e,
-        gaps_s=gaps,
-        start_s=start,
-        errors=errors,
-        texts=None if texts is None else tuple(map(str, texts)),
-        notes=tuple(notes),
-    )
+    streamed = tuple(t + sum(gaps or ()) for t, gaps in zip(file.ttfts, file.itls, strict=True))
+    e2e = tuple(max(a, b) for a, b in zip(file.latencies or streamed, file.ttfts, strict=True))
+    notes = [] if file.start_times else ["submit times laid out to fill the reported duration: no start_times"]
+    notes += [] if file.latencies else ["end of a request: ttft + sum of itls, no latencies"]
+    starts = file.start_times or _laid_out(e2e, file.duration)
+    return ServeResult(raw=raw, file=file, e2e_s=e2e, start_s=starts, notes=tuple(notes))
 
 
 def _laid_out(e2e_s: Sequence[float], duration_s: float) -> tuple[float, ...]:
@@ -148,7 +147,7 @@ def _begun(found: ServeResult, source: Path, arm: str, argv: Sequence[str], note
         "file": source.name,
         "sha256": sha256_file(source),
         "date": raw.get("date"),
-        "absent": [*_ABSENT, *([] if found.texts else ["generated texts"])],
+        "absent": [*_ABSENT, *([] if found.file.generated_texts else ["generated texts"])],
         "reported": {k: v for k, v in raw.items() if not isinstance(v, (list, dict)) or k.startswith(_SPEC)},
     }
     return RunRecord(
@@ -158,7 +157,7 @@ def _begun(found: ServeResult, source: Path, arm: str, argv: Sequence[str], note
             name="vllm bench serve",
             rule="as the client was told; prompts are not in its file",
             source=source.name,
-            num_prompts=len(found.ttft_s),
+            num_prompts=len(found.start_s),
         ),
         sampling=from_document(SamplingRecord, sampling, source.name),
         started_utc=_started(raw),
@@ -188,19 +187,23 @@ def _requests(found: ServeResult) -> list[Row]:
     origin = min(found.start_s)
     rows: list[Row] = []
     for n, start in enumerate(found.start_s):
-        failed = bool(found.errors[n]) or found.num_output_tokens[n] == 0
+        failed = bool(found.error(n)) or found.file.output_lens[n] == 0
         submit = round((start - origin) * _NS_PER_S)
-        first = 0 if failed else submit + round(found.ttft_s[n] * _NS_PER_S)
+        first = 0 if failed else submit + round(found.file.ttfts[n] * _NS_PER_S)
         last = 0 if failed else submit + round(found.e2e_s[n] * _NS_PER_S)
-        text = found.texts[n] if found.texts else f"not known: request {n} of {found.raw.get('date')}"
+        text = (
+            found.file.generated_texts[n]
+            if found.file.generated_texts
+            else f"not known: request {n} of {found.raw.get('date')}"
+        )
         rows.append(
             {
                 "request_id": n,
                 "prompt_id": f"{SOURCE}-{n}",
-                "num_prompt_tokens": found.num_prompt_tokens[n],
-                "num_output_tokens": 0 if failed else found.num_output_tokens[n],
+                "num_prompt_tokens": found.file.input_lens[n],
+                "num_output_tokens": 0 if failed else found.file.output_lens[n],
                 "finish_reason": "error" if failed else "stop",
-                "error": (found.errors[n] or "no output") if failed else "",
+                "error": (found.error(n) or "no output") if failed else "",
                 "t_submit_ns": submit,
                 "t_first_ns": first,
                 "t_last_ns": last,
@@ -219,12 +222,12 @@ def _chunks(found: ServeResult) -> list[Row]:
     which the last chunk makes up. A request with more chunks than tokens has none, since its times are not tokens'."""
     origin = min(found.start_s)
     rows: list[Row] = []
-    for n, gaps in enumerate(found.gaps_s):
-        num_tokens, num_chunks = found.num_output_tokens[n], len(gaps) + 1
-        if found.errors[n] or num_tokens < num_chunks:
+    for n, gaps in enumerate(gaps or () for gaps in found.file.itls):
+        num_tokens, num_chunks = found.file.output_lens[n], len(gaps) + 1
+        if found.error(n) or num_tokens < num_chunks:
             continue
         begin = found.start_s[n] - origin
-        seen = begin + found.ttft_s[n] + np.concatenate([[0.0], np.cumsum(gaps)])
+        seen = begin + found.file.ttfts[n] + np.concatenate([[0.0], np.cumsum(gaps)])
         for i, moment in enumerate(seen):
             now = round(float(moment) * _NS_PER_S)
             rows.append(

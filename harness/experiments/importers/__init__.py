@@ -1,4 +1,0 @@
-"""Readers of the result files of other benchmarks.
-
-Imported by: harness/cli.
-"""
