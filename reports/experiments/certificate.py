@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from specbench.reports.cells import NOTHING, number
-from specbench.reports.document import Table
+from specbench.reports.document import Table, table_of
 
-HEADERS = (
-    "arm",
-    "temperature",
-    "prompts",
-    "exact",
-    "first divergences",
-    "worst gap",
-    "worst regret",
-    "tolerance",
-    "regret sum",
-    "AL",
-    "acceptance",
-    "distribution",
-    "verdict",
-)
-_MOST_POSITIONS = 4
+_MAX_POSITIONS = 4
 
 
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
     """One row an arm and temperature."""
-    rows = tuple(_row(row) for row in certificate["certificates"])
     unfinished = [] if certificate["status"] == "complete" else ["not finished: arms without a row were not judged"]
     notes = [
         "exact: outputs identical to no-spec's. worst gap: between the two tokens of a first divergence; worst regret: "
@@ -40,7 +24,7 @@ def certificate_table(certificate: Mapping[str, Any]) -> Table:
         "distribution: p of a chi-square over many seeds, all positions together; fails below 0.001.",
         *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
     ]
-    return Table(title="Losslessness against no-spec", headers=HEADERS, rows=rows, notes=(*unfinished, *notes))
+    return table_of("Losslessness against no-spec", _COLUMNS, certificate["certificates"], (*unfinished, *notes))
 
 
 def _tolerance_note(temperature: str, found: Mapping[str, Any]) -> str:
@@ -50,32 +34,19 @@ def _tolerance_note(temperature: str, found: Mapping[str, Any]) -> str:
     )
 
 
-def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
-    verdict = "passed" if row["ok"] else "FAILED: " + "; ".join(row["problems"])
-    name = (str(row["arm"]), f"{row['temperature']:g}")
-    if row.get("error"):
-        return (*name, *[NOTHING] * (len(HEADERS) - 3), verdict)
-    divergences = row["divergences"]
-    return (
-        *name,
-        str(row["num_prompts"]),
-        f"{row['num_exact'] / row['num_prompts']:.1%}",
-        _positions(divergences),
-        number(max((d["gap"] for d in divergences), default=None)),
-        number(row["worst_regret"]),
-        number(row["tolerance"]),
-        _excess(row["excess"]),
-        number(row["acceptance_length"]),
-        _acceptance(row["acceptance"]),
-        _distribution(row["distribution"]),
-        verdict,
-    )
+def _verdict(row: Mapping[str, Any]) -> str:
+    return "passed" if row["ok"] else "FAILED: " + "; ".join(row["problems"])
+
+
+def _judged(cell: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any]], str]:
+    """A dash for an arm that failed before it could be judged."""
+    return lambda row: NOTHING if row.get("error") else cell(row)
 
 
 def _positions(divergences: list[Mapping[str, Any]]) -> str:
-    found = sorted(d["position"] for d in divergences)
-    more = f" and {len(found) - _MOST_POSITIONS} more" if len(found) > _MOST_POSITIONS else ""
-    return " ".join(map(str, found[:_MOST_POSITIONS])) + more if found else NOTHING
+    positions = sorted(d["position"] for d in divergences)
+    more = f" and {len(positions) - _MAX_POSITIONS} more" if len(positions) > _MAX_POSITIONS else ""
+    return " ".join(map(str, positions[:_MAX_POSITIONS])) + more if positions else NOTHING
 
 
 def _excess(found: Mapping[str, Any] | None) -> str:
@@ -93,3 +64,20 @@ def _distribution(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return NOTHING
     return number(found["p_value"]) if found["is_telling"] else f"{found['num_texts']} texts: no evidence"
+
+
+_COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "arm": lambda row: row["arm"],
+    "temperature": lambda row: f"{row['temperature']:g}",
+    "prompts": _judged(lambda row: str(row["num_prompts"])),
+    "exact": _judged(lambda row: f"{row['num_exact'] / row['num_prompts']:.1%}"),
+    "first divergences": _judged(lambda row: _positions(row["divergences"])),
+    "worst gap": _judged(lambda row: number(max((d["gap"] for d in row["divergences"]), default=None))),
+    "worst regret": _judged(lambda row: number(row["worst_regret"])),
+    "tolerance": _judged(lambda row: number(row["tolerance"])),
+    "regret sum": _judged(lambda row: _excess(row["excess"])),
+    "AL": _judged(lambda row: number(row["acceptance_length"])),
+    "acceptance": _judged(lambda row: _acceptance(row["acceptance"])),
+    "distribution": _judged(lambda row: _distribution(row["distribution"])),
+    "verdict": _verdict,
+}

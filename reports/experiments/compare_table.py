@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
-from specbench.harness.store.files import to_object
+from specbench.harness.store.files import json_text, to_object
 from specbench.reports.cells import NOTHING, number
 from specbench.reports.document import Table
 
@@ -60,8 +59,7 @@ def differences(compared: ComparedRuns) -> list[str]:
 
 def compare_json(compared: ComparedRuns) -> str:
     """Everything, as indented strict JSON."""
-    plain = {"schema": COMPARE_SCHEMA, **to_object(compared)}
-    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text({"schema": COMPARE_SCHEMA, **to_object(compared)})
 
 
 def compare_csv(compared: ComparedRuns) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 
@@ -18,15 +17,15 @@ from specbench.harness.judge.gate_result import (
     GateReport,
     GateResult,
 )
-from specbench.harness.store.files import to_object
+from specbench.harness.store.files import json_text, to_object
 from specbench.reports.cells import NOTHING, number
 from specbench.reports.document import Table
 from specbench.reports.experiments.compare_table import change_cell, signed
-from specbench.reports.markdown import escape_markdown, markdown_table
+from specbench.reports.markdown import escape_markdown, fenced, markdown_table
 
 GATE_SCHEMA = "specbench.gate/1"
 HEADERS = ("gate", "arm", "baseline", "this run", "change [95% CI]", "MDE", "verdict", "pairs", "limit", "why")
-MOST_CHARACTERS = 65_536  # of a comment on GitHub
+MAX_CHARACTERS = 65_536  # of a comment on GitHub
 _SHORT = HEADERS[:8]
 _ORDER = (FAILED, NOT_COMPARABLE, NO_DATA, INCONCLUSIVE, PASSED, SKIPPED)
 _WORDS = {
@@ -37,7 +36,7 @@ _WORDS = {
     ExitCode.NOT_COMPARABLE: "not comparable",
     ExitCode.WRONG: "wrong outputs",
 }
-_CUT = "\n\n(cut: GitHub takes no longer comments; the whole report is in the artefact)\n"
+_CUT = "\n\n(cut: too long for GitHub; the whole report is in the artefact)\n"
 
 
 def gate_table(report: GateReport) -> Table:
@@ -68,12 +67,11 @@ def sentence(report: GateReport) -> str:
 
 def gate_json(report: GateReport) -> str:
     """Everything, as indented strict JSON."""
-    plain = {"schema": GATE_SCHEMA, "verdict": headline(report), **to_object(report)}
-    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text({"schema": GATE_SCHEMA, "verdict": headline(report), **to_object(report)})
 
 
 def comment(report: GateReport) -> str:
-    """GitHub Markdown, at most MOST_CHARACTERS, with the hidden marker by which a workflow finds it again."""
+    """GitHub Markdown, at most MAX_CHARACTERS, with the hidden marker by which a workflow finds it again."""
     results = _sorted(report.results)
     shown = [r for r in results if r.status not in (PASSED, SKIPPED) or r.comparison is not None]
     rest = [r for r in results if r not in shown]
@@ -92,7 +90,8 @@ def comment(report: GateReport) -> str:
         head += [_table(shown), ""]
     details = [*_why(shown), *(["", _table(rest)] if rest else []), *_notes(report)]
     body = _details(f"{_count(len(rest), 'other check')}, reasons and notes", details) if any(details) else []
-    return _fitted("\n".join(head), "\n".join(body), "\n".join(tail))
+    texts = ["\n".join([*head, *body, *tail]), "\n".join([*head, *tail]) + _CUT, "\n".join(head) + _CUT]
+    return next((text for text in texts if len(text.encode()) <= MAX_CHARACTERS), fitted(texts[-1], MAX_CHARACTERS))
 
 
 def marker(suite: str) -> str:
@@ -144,25 +143,19 @@ def _notes(report: GateReport) -> list[str]:
 
 def _reproduce(report: GateReport) -> list[str]:
     text = "\n\n".join(f"# {name}\n{command}" for name, command in report.commands.items())
-    longest = max((len(found) for found in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return _details("Reproduce", [f"{fence}sh", text, fence])
+    return _details("Reproduce", [fenced(text, "sh")])
 
 
 def _details(summary: str, lines: Sequence[str]) -> list[str]:
     return ["<details>", f"<summary>{escape_markdown(summary)}</summary>", "", *lines, "", "</details>", ""]
 
 
-def _fitted(head: str, body: str, tail: str) -> str:
-    """Details go first where all is too long, then the end of the table, whole lines of it; never the marker."""
-    whole = "\n".join([head, body, tail])
-    if len(whole) <= MOST_CHARACTERS:
-        return whole
-    for shorter in ("\n".join([head, tail]), head):
-        if len(shorter) + len(_CUT) <= MOST_CHARACTERS:
-            return shorter + _CUT
-    kept = head[: MOST_CHARACTERS - len(_CUT)]
-    return kept[: kept.rfind("\n")] + _CUT
+def fitted(text: str, max_bytes: int) -> str:
+    """Whole lines of `text` and a note where not all of it fits; empty where not even one line does."""
+    if len(text.encode()) <= max_bytes:
+        return text
+    end = text.encode().rfind(b"\n", 0, max(0, max_bytes - len(_CUT.encode())))
+    return text.encode()[:end].decode() + _CUT if end > 0 else ""
 
 
 def _count(number_: int, word: str) -> str:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from specbench.harness.judge.gate_result import ERROR, WARNING, GateReport, GateResult
 from specbench.reports.experiments.compare_table import change_cell
-from specbench.reports.experiments.gate_report import comment
+from specbench.reports.experiments.gate_report import comment, fitted
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-_MOST_SUMMARY_BYTES = 1 << 20
-_CUT = "\n\n(cut: GitHub takes no longer step summaries; the whole report is in the artefact)\n"
+_MAX_SUMMARY_BYTES = 1 << 20
 _LEVELS = {ERROR: "error", WARNING: "warning"}
 
 
@@ -30,24 +29,14 @@ def write_summary(report: GateReport, environ: Mapping[str, str] = os.environ) -
     if not name:
         return ""
     path = Path(name)
-    room = _MOST_SUMMARY_BYTES - (path.stat().st_size if path.exists() else 0)
-    text = _fitted(comment(report) + "\n", room)
+    room = _MAX_SUMMARY_BYTES - (path.stat().st_size if path.exists() else 0)
+    text = fitted(comment(report) + "\n", room)
     if not text:
         title = escape_property(f"specbench {report.suite}")
         return f"::warning title={title}::the step summary is full: the report is in the log and in the artefact\n"
     with path.open("a", encoding="utf-8") as stream:
         stream.write(text)
     return ""
-
-
-def _fitted(text: str, most_bytes: int) -> str:
-    """Whole lines of `text`, and a line that says so where not all of it fits; empty where that does not."""
-    whole = text.encode()
-    if len(whole) <= most_bytes:
-        return text
-    room = most_bytes - len(_CUT.encode())
-    end = whole.rfind(b"\n", 0, room) if room > 0 else -1
-    return whole[:end].decode() + _CUT if end > 0 else ""
 
 
 def escape_data(text: str) -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specbench.harness.judge.history.points import Series
 from specbench.harness.judge.history.rerun import rerun_command
 from specbench.harness.judge.history.steps import MACHINE, DatedStep, Segment, Suspect
 from specbench.harness.judge.stored import Problem
-from specbench.harness.store.files import to_plain
+from specbench.harness.store.files import json_text
 from specbench.reports.cells import number
-from specbench.reports.document import Table
+from specbench.reports.document import Table, table_of
 from specbench.reports.experiments.compare_table import signed
 
 HISTORY_SCHEMA = "specbench.history/1"
 _HEADERS = ("commit", "first run (UTC)", "value", "runs", "segment median", "event")
-_NO_VERDICT = "A suspect is no verdict: only a paired rerun of both commits tells."
-_NO_OPTIONS = "Commands without options: the run does not tell them; add those of its recipe or command."
-_SUSPECTS = ("commit", "arm", "metric", "value", "expected [99% interval]", "change", "verdict", "decide by")
+_NO_VERDICT = "A suspect is not a verdict: only a paired rerun of both commits decides."
+_NO_OPTIONS = "Commands without options: the run does not record them; add those of its recipe or command."
 
 
 def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[DatedStep], last: int) -> Table:
@@ -44,22 +42,19 @@ def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[Da
 
 def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> Table:
     """Newest points that stand out, each with the command that compares the two commits in pairs."""
-    rows = [
-        (
-            _short(s.commit.commit),
-            s.series.arm,
-            s.series.metric,
-            number(s.commit.value),
-            f"{number(s.expected)} [{number(s.low)}, {number(s.high)}]",
-            signed(s.change),
-            s.verdict,
-            decide_by(s),
-        )
-        for s in suspects
-    ]
-    notes = [_NO_VERDICT] if rows else ["No suspects."]
+    columns: dict[str, Callable[[Suspect], str]] = {
+        "commit": lambda s: _short(s.commit.commit),
+        "arm": lambda s: s.series.arm,
+        "metric": lambda s: s.series.metric,
+        "value": lambda s: number(s.commit.value),
+        "expected [99% interval]": lambda s: f"{number(s.expected)} [{number(s.low)}, {number(s.high)}]",
+        "change": lambda s: signed(s.change),
+        "verdict": lambda s: s.verdict,
+        "decide by": decide_by,
+    }
+    notes = [_NO_VERDICT] if suspects else ["No suspects."]
     notes += [_NO_OPTIONS] if any(not s.commit.options for s in suspects) else []
-    return Table(title="Suspects", headers=_SUSPECTS, rows=tuple(rows), notes=(*notes, *problem_notes(problems)))
+    return table_of("Suspects", columns, suspects, (*notes, *problem_notes(problems)))
 
 
 def decide_by(suspect: Suspect) -> str:
@@ -73,8 +68,7 @@ def problem_notes(problems: Sequence[Problem]) -> tuple[str, ...]:
 
 
 def history_json(entries: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> str:
-    plain = {"schema": HISTORY_SCHEMA, "series": to_plain(list(entries)), "problems": to_plain(list(problems))}
-    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text({"schema": HISTORY_SCHEMA, "series": entries, "problems": problems})
 
 
 def _short(commit: str) -> str:

@@ -8,31 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench.harness.metrics.figures import STEP_MS, SYNCS_PER_ROUND, TPOT_MS, TPS
 from specbench.harness.spec.table_records import Ablation, AblationRow
-from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, milliseconds, number, tps_spread
+from specbench.reports.cells import NOTHING
 from specbench.reports.document import Table
-from specbench.reports.run.ratios import against, change, factor, ratio, tpot_change
+from specbench.reports.run.arm_columns import COLUMNS, Row, text
 from specbench.reports.run.view import RunView
 
-_HEADERS = (
-    "switch",
-    "value",
-    "batch",
-    TPOT_MS.heading,
-    "TPOT change [95% CI]",
-    "round p50 ms",
-    "round change",
-    TPS.name,
-    "factor",
-    "spread",
-    SYNCS_PER_ROUND.name,
-    "graph",
-    "rows",
-    "drafter rows",
-    "marks",
+_COLUMNS = (
+    *("tpot_ms", "tpot_delta", "round_ms", "round_change", "tps", "factor"),
+    *("spread", "syncs", "graph", "rows", "draft_rows"),
 )
+_HEADERS = ("switch", "value", "batch", *(COLUMNS[name][0] for name in _COLUMNS), "marks")
 
 
 def ablation_table(views: Sequence[RunView]) -> Table | None:
@@ -65,27 +51,7 @@ def _row(view: RunView, row: AblationRow, ablation: Ablation) -> tuple[str, ...]
     if row.refused:
         return (row.switch, row.value, *[NOTHING] * (len(_HEADERS) - 3), f"refused: {row.refused}")
     arms = {arm.label: arm for arm in view.arms}
-    arm, base = arms[row.label or ""], arms[ablation.rows[0].label or ""]
-    is_base, sampling = arm.label == base.label, view.record.sampling
-    round_change = ratio(view, STEP_MS.block, arm, base)
-    return (
-        row.switch,
-        row.value,
-        NOTHING if sampling is None or sampling.max_concurrency is None else str(sampling.max_concurrency),
-        milliseconds(arm.median(TPOT_MS.block)),
-        NOTHING if is_base else tpot_change(against(view, arm, base)),
-        milliseconds(arm.median(STEP_MS.block)),
-        NOTHING if is_base else change(round_change),
-        number(arm.median(TPS.block)),
-        factor(ratio(view, TPS.block, arm, base), is_base),
-        tps_spread(arm),
-        number(arm.median(SYNCS_PER_ROUND.block)),
-        _graph(view, arm),
-        number(arm.median("rows_per_round")),
-        number(arm.median("draft_rows_per_round")),
-        "; ".join(arm.marks) or NOTHING,
-    )
-
-
-def _graph(view: RunView, arm: ArmSummary) -> str:
-    return view.record.arm(arm.label).config.graph or NOTHING
+    compared = Row(view=view, arm=arms[row.label or ""], baseline=arms[ablation.rows[0].label or ""])
+    batch = text(view.record.sampling.max_concurrency if view.record.sampling else None)
+    marks = "; ".join(arms[row.label or ""].marks) or NOTHING
+    return (row.switch, row.value, batch, *(COLUMNS[name][1](compared) for name in _COLUMNS), marks)

@@ -113,7 +113,7 @@ ROWS = factors(("base", "mine", "slow", ""), ("sync", "none", None, "needs padde
 def test_one_thing_at_a_time(tmp_path):
     table = ablation_table([view_run(run_of(tmp_path, {"slow": 10.0, "fast": 8.0}, ablation=ROWS))])
     base, refused, single = (dict(zip(table.headers, row, strict=True)) for row in table.rows)
-    assert base["TPOT change [95% CI]"] == "-" and base["factor"] == "1.00x"
+    assert base["TPOT change [95% CI]"] == "baseline" and base["factor"] == "1.00x"
     assert refused["marks"] == "refused: needs padded" and refused["TPS"] == "-"
     assert single["TPOT change [95% CI]"].startswith("-20.0%") and single["round change"] == "-20.0%"
 

@@ -25,7 +25,7 @@ from specbench.harness.judge.gate_result import (
     exit_code,
 )
 from specbench.harness.stats.verdict import Metric, Pairs, compare
-from specbench.reports.experiments.gate_report import MOST_CHARACTERS, comment, gate_json, gate_table, marker
+from specbench.reports.experiments.gate_report import MAX_CHARACTERS, comment, gate_json, gate_table, marker
 from specbench.reports.experiments.github import escape_data, escape_property, workflow_commands, write_summary
 from specbench.reports.experiments.junit import junit_xml, write_junit
 
@@ -92,8 +92,8 @@ def test_commands_cannot_end_their_fence():
 def test_long_comments_are_cut_and_keep_the_marker(num):
     results = [counted(FAILED, arm=f"arm {n} " + "x" * 60, reason="r" * 100) for n in range(num)]
     text = comment(report(*results))
-    assert len(text) <= MOST_CHARACTERS and text.startswith("<!-- specbench:cpu-small -->")
-    assert ("cut: GitHub" in text) == (num > 100)
+    assert len(text) <= MAX_CHARACTERS and text.startswith("<!-- specbench:cpu-small -->")
+    assert ("(cut: too long for GitHub" in text) == (num > 100)
 
 
 def test_annotations():
@@ -144,7 +144,7 @@ def test_a_step_summary_that_does_not_fit_is_shortened_and_says_so(tmp_path, roo
     file.write_text("x" * ((1 << 20) - room))
     assert write_summary(given, {"GITHUB_STEP_SUMMARY": str(file)}) == ""
     added = file.read_bytes()[(1 << 20) - room :].decode()
-    assert len(file.read_bytes()) <= 1 << 20 and "cut: GitHub takes no longer step summaries" in added
+    assert len(file.read_bytes()) <= 1 << 20 and "(cut: too long for GitHub" in added
     kept = added.partition("\n\n(cut")[0]
     assert kept and (comment(given) + "\n").startswith(kept + "\n"), "whole lines of it"
 

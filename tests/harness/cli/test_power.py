@@ -22,7 +22,7 @@ def small(toy) -> list[str]:
 def test_measured_stored_shown_and_used(cli, small, runs, clock, tmp_path):
     result = cli("power", "--aa", 6, "--in-process", "-s", "ngram:k=2", *small)
     assert result.exit_code == 0, result.output
-    assert "Noise of A/A: ngram:k=2 on toy (cpu)" in result.stdout and "least effect, 10 blocks" in result.stdout
+    assert "Noise of A/A: ngram:k=2 on toy (cpu)" in result.stdout and "MDE, 10 blocks" in result.stdout
     (run,) = runs.iterdir()
     floor = json.loads((run / "noise.json").read_text())
     assert floor["num_blocks"] == 6 and floor["in_process"] and [m["num_pairs"] for m in floor["metrics"]][0] == 6

@@ -1,0 +1,110 @@
+"""The columns that tables of recipes and ablations choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, SAME_OUTPUT, STEP_MS, SYNCS_PER_ROUND, TPOT_MS, TPS
+from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.results import ArmSummary, Speedup
+from specbench.reports.cells import NOTHING, acceptance_length, milliseconds, number, tps_spread
+from specbench.reports.run.ratios import against, change, factor, ratio, tpot_change
+from specbench.reports.run.view import RunView
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """What a cell may need. `arm`: its figures, None where it is not in the run."""
+
+    view: RunView
+    arm: ArmSummary | None
+    baseline: ArmSummary | None
+
+    @property
+    def entry(self) -> ArmRecord | None:
+        """Of the arm, in the record of the run."""
+        return next((a for a in self.view.record.arms if self.arm and a.label == self.arm.label), None)
+
+    @property
+    def compared(self) -> Speedup | None:
+        return against(self.view, self.arm, self.baseline)
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.arm is not None and self.baseline is not None and self.arm.label == self.baseline.label
+
+
+Cell = Callable[[Row], str]
+
+
+def _switch(name: str) -> Cell:
+    return lambda row: text(getattr(row.entry.config, name) if row.entry else None)
+
+
+def _graph_part(name: str) -> Cell:
+    return lambda row: text(getattr(row.entry.graph_parts, name) if row.entry and row.entry.graph_parts else None)
+
+
+def _median(name: str) -> Cell:
+    return lambda row: number(row.arm.median(name) if row.arm else None)
+
+
+def _ms(name: str) -> Cell:
+    return lambda row: milliseconds(row.arm.median(name) if row.arm else None)
+
+
+def _ratio(name: str) -> Cell:
+    return lambda row: factor(ratio(row.view, name, row.arm, row.baseline), row.is_baseline)
+
+
+def text(value: str | float | None) -> str:
+    return NOTHING if value is None else str(value)
+
+
+def _acceptance(row: Row) -> str:
+    return acceptance_length(row.arm.acceptance if row.arm else None)
+
+
+def _tpot_change(row: Row) -> str:
+    return "baseline" if row.is_baseline else tpot_change(row.compared)
+
+
+def _round_change(row: Row) -> str:
+    return "baseline" if row.is_baseline else change(ratio(row.view, STEP_MS.block, row.arm, row.baseline))
+
+
+def _same_output(row: Row) -> str:
+    compared = row.compared
+    rate = compared.same_output_rate if compared else None
+    return NOTHING if rate is None else f"{rate:.0%}"
+
+
+COLUMNS: dict[str, tuple[str, Cell]] = {
+    "attention": ("attention", _switch("attention")),
+    "attention_drafter": ("drafter's attention", _switch("attention_drafter")),
+    "drafter": ("drafter batch", _switch("drafter")),
+    "sync": ("sync", _switch("sync")),
+    "state_update": ("state update", _switch("state_update")),
+    "k": ("K", _switch("num_drafts")),
+    "graph": ("graph", _switch("graph")),
+    "graph_target": ("target graph", _graph_part("target")),
+    "graph_first": ("first drafter pass", _graph_part("first")),
+    "graph_later": ("later passes", _graph_part("later")),
+    "graph_mixed": ("mixed steps", _graph_part("mixed")),
+    "tps": (TPS.name, _median(TPS.block)),
+    "factor": ("factor", _ratio(TPS.block)),
+    "requests_per_s": ("requests/s", _median("requests_per_s")),
+    "factor_requests": ("factor", _ratio("requests_per_s")),
+    "spread": ("spread", lambda row: tps_spread(row.arm) if row.arm else NOTHING),
+    "tpot_ms": (TPOT_MS.heading, _ms(TPOT_MS.block)),
+    "tpot_delta": ("TPOT change [95% CI]", _tpot_change),
+    "round_ms": ("round p50 ms", _ms(STEP_MS.block)),
+    "round_change": ("round change", _round_change),
+    "gap_ms": ("gap mean ms", _ms("gap_ms.mean")),
+    "syncs": (SYNCS_PER_ROUND.name, _median(SYNCS_PER_ROUND.block)),
+    "rows": ("target rows/round", _median("rows_per_round")),
+    "draft_rows": ("drafter rows/round", _median("draft_rows_per_round")),
+    "acceptance_length": (f"{ACCEPTANCE_LENGTH.name} [95% CI]", _acceptance),
+    "same_output": (SAME_OUTPUT.name, _same_output),
+}
