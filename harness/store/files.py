@@ -31,14 +31,12 @@ def to_plain(value: object, non_finite: NonFinite = _unknown) -> Json:
         return {f.name: to_plain(getattr(value, f.name), non_finite) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(to_plain(key)): to_plain(item, non_finite) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         return to_plain(value.tolist(), non_finite)
     if isinstance(value, (list, tuple)):
         return [to_plain(item, non_finite) for item in value]
     if isinstance(value, (set, frozenset)):
         return sorted((to_plain(item, non_finite) for item in value), key=str)
-    if isinstance(value, np.generic):
-        return to_plain(value.item(), non_finite)
     if isinstance(value, float):
         return value if math.isfinite(value) else non_finite(value)
     if isinstance(value, Enum):
