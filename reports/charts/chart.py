@@ -1,4 +1,4 @@
-"""A chart before it is drawn: a frame of values, two axes, and the layers that show them.
+"""A chart before it is drawn: a frame of values, two axes, and how to show them.
 
 The same object becomes a Vega-Lite specification (`vega.py`), a matplotlib figure (`pictures.py`) and the data table
 below the chart, so the three cannot differ. Columns of the frames, in the order in which a reader is told of them:
@@ -11,7 +11,7 @@ below the chart, so the three cannot differ. Columns of the frames, in the order
     part         a piece of a stacked bar
     facet, pair  which small chart, and which points a line joins there
 
-Further columns are written beside the value by `Words`, or are for the data table and tooltips only.
+Further columns are written beside the values, or are for the data table and tooltips only.
 """
 
 from __future__ import annotations
@@ -73,74 +73,20 @@ class Axis:
     range: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A line across the chart at a value."""
-
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """A grey band of this margin about 0, and a line at 0."""
-
-    margin: float
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """Dashed upright lines with a text each: (x, text)."""
-
-    events: tuple[tuple[float, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Joins the points of a series in the order of x; with `is_step` a value holds until the next."""
-
-    is_step: bool = False
-
-
-class Points:
-    """A symbol at each value."""
-
-
-class Bars:
-    """Upright bars of the series side by side; lying bars of stacked parts where y are names."""
-
-
-class Ends:
-    """The interval from `low` to `high`."""
-
-
-class Ticks:
-    """A short stroke at `least`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """The text or number in `column` above the value, or to the right of the end in column `right_of`."""
-
-    column: str
-    right_of: str = ""
-
-
-Layer = Rule | Band | Events | Line | Points | Bars | Ends | Ticks | Words
 CHANGES = ["y", "x", "low", "high", "least", "verdict"]
-"""Columns of a chart of `intervals`."""
-LINES: tuple[Layer, ...] = (Ends(), Line(), Points())
-STEPS: tuple[Layer, ...] = (Line(is_step=True), Points())
-
-
-def intervals(margin: float, word: str = "verdict") -> tuple[Layer, ...]:
-    """Changes with their intervals about a band of changes too small to matter; `word`: the column written above."""
-    return (Band(margin), Ends(), Ticks(), Points(), Words(word))
+"""Columns of a chart of changes with their intervals."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Chart:
-    """`name`: of its files, unique on its page: letters, digits, hyphens. `styles`: of the names in `series` or `part`,
-    in the order of the legend; without them everything is drawn in ink."""
+    """Values as `marks`, intervals and ticks where the frame has them, and what lies behind and beside them.
+
+    name: of its files, unique on its page: letters, digits, hyphens. styles: of the names in `series` or `part`, in the
+    order of the legend; without them everything is drawn in ink. marks: lines with a symbol at each point; steps, where
+    a value holds until the next; bars, upright and side by side, or lying and stacked beside names; points. rule: a
+    line across the chart at this value. margin: a grey band about 0. events: dashed upright lines, (x, text). words:
+    the column written above each value, or to the right of the end in the column `words_beside`.
+    """
 
     name: str
     title: str
@@ -148,26 +94,33 @@ class Chart:
     frame: pd.DataFrame
     x: Axis
     y: Axis
-    layers: tuple[Layer, ...]
+    marks: Literal["lines", "steps", "bars", "points"]
     styles: dict[str, Style] = field(default_factory=dict)
+    rule: float | None = None
+    margin: float | None = None
+    events: tuple[tuple[float, str], ...] = ()
+    words: str = ""
+    words_beside: str = ""
 
     @property
     def names(self) -> list[str]:
         """What the rows of a chart with names are called, from the top; empty for other charts."""
         return list(dict.fromkeys(self.frame["y"])) if self.y.scale == "names" else []
 
+    @property
+    def has_lines(self) -> bool:
+        return self.marks in ("lines", "steps")
+
     def strokes(self) -> dict[tuple[str, bool], tuple[int, ...]]:
         """The dashes of each (series, dashed); where some lines are dashed on purpose, all others are solid."""
-        frame = self.frame
-        if "dashed" in frame:
-            return {key: (3, 3) if key[1] else (1, 0) for key in zip(frame["series"], frame["dashed"], strict=True)}
+        if "dashed" in self.frame:
+            keys = zip(self.frame["series"], self.frame["dashed"], strict=True)
+            return {(name, is_dashed): (3, 3) if is_dashed else (1, 0) for name, is_dashed in keys}
         return {(name, False): style.dash for name, style in self.styles.items()}
 
-    def shown(self) -> list[Layer]:
-        """The layers, without intervals and ticks where no value of theirs is known."""
-        known = {str(name) for name in self.frame if self.frame[name].notna().any()}
-        needs = {Ends: "low", Ticks: "least"}
-        return [layer for layer in self.layers if needs.get(type(layer), "x") in known]
+    def has(self, column: str) -> bool:
+        """Whether any value of the column is known."""
+        return column in self.frame and bool(self.frame[column].notna().any())
 
 
 def drawable(*charts: Chart) -> tuple[Chart, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, singledispatch
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from specbench.reports.cells import number
 
-from .chart import Band, Bars, Chart, Ends, Events, Layer, Line, Points, Rule, Ticks, Words
+from .chart import Chart
 
 _STYLE_SHEETS = ("templates/page.css", "site/templates/site.css")
 _MARKERS = {"circle": "o", "square": "s", "triangle-up": "^", "diamond": "D", "cross": "P", "triangle-down": "v"}
@@ -54,8 +54,9 @@ def figure(chart: Chart) -> Figure:
         frame = chart.frame[chart.frame["facet"] == facet] if facet else chart.frame
         if chart.names:
             frame = frame.assign(y=frame["y"].map(chart.names.index))
-        for layer in chart.shown():
-            _draw(layer, chart, axes, frame)
+        _draw_behind(chart, axes)
+        _draw_values(chart, axes, frame)
+        _draw_beside(chart, axes, frame)
         _finish(chart, axes)
         axes.set_title(facet, fontsize="small")
         axes.set_ylabel("" if n else axes.get_ylabel())
@@ -81,65 +82,36 @@ def wrapped(label: str, width: int) -> str:
     return _literal("\n".join(line.strip() for line in lines))
 
 
-@singledispatch
-def _draw(layer: Layer, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    raise TypeError(f"no drawing for {type(layer).__name__}")
-
-
-@_draw.register
-def _rule(layer: Rule, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    axes.axhline(layer.value, color=_QUIET, lw=1.2)
-
-
-@_draw.register
-def _band(layer: Band, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    axes.axvspan(-layer.margin, layer.margin, color=_BAND, alpha=0.6, lw=0)
-    axes.axvline(0, color=_INK, lw=1)
-
-
-@_draw.register
-def _events(layer: Events, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    for at, text in layer.events:
+def _draw_behind(chart: Chart, axes: Axes) -> None:
+    """A line across the chart, a band about 0, events."""
+    if chart.rule is not None:
+        axes.axhline(chart.rule, color=_QUIET, lw=1.2)
+    if chart.margin is not None:
+        axes.axvspan(-chart.margin, chart.margin, color=_BAND, alpha=0.6, lw=0)
+        axes.axvline(0, color=_INK, lw=1)
+    for at, text in chart.events:
         axes.axvline(at, color=_QUIET, lw=1, ls="--")
-        axes.annotate(
-            _literal(text),
-            (at, 1),
-            (3, -10),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            fontsize=8,
-        )
+        place = ("data", "axes fraction")
+        axes.annotate(_literal(text), (at, 1), (3, -10), xycoords=place, textcoords="offset points", fontsize=8)
 
 
-@_draw.register
-def _line(layer: Line, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    way = "steps-post" if layer.is_step else "default"
-    if not chart.styles:
-        for _, own in frame.groupby("pair", sort=False):
-            axes.plot(own["x"], own["y"], color=_INK, alpha=0.6, lw=1)
-        return
-    for (name, is_dashed), own in _by_series(frame):
-        dash = chart.strokes()[name, is_dashed]
-        has_solid = is_dashed and (name, False) in chart.strokes()
-        look: dict[str, Any] = {
-            "ls": (0, () if dash == (1, 0) else dash),
-            "marker": _MARKERS[chart.styles[name].shape],
-            "ms": 5,
-        }
-        label = None if has_solid else wrapped(name, _LEGEND_CHARACTERS)
-        own = own.sort_values("x")
-        axes.plot(own["x"], own["y"], ds=way, color=_colour(chart, name), label=label, **look)
-
-
-@_draw.register
-def _points(layer: Points, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    """Of series, lines have drawn them already, so that the legend shows both."""
-    if not chart.styles:
+def _draw_values(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    if chart.marks == "bars":
+        _draw_bars(chart, axes, frame)
+    elif chart.styles:
+        _draw_lines(chart, axes, frame)
+    else:
+        for _, pair in frame.groupby("pair", sort=False) if chart.has_lines else ():
+            axes.plot(pair["x"], pair["y"], color=_INK, alpha=0.6, lw=1)
         axes.plot(frame["x"], frame["y"], "D" if chart.names else "o", color=_INK, ms=6 if chart.names else 3)
+    for row in frame.dropna(subset=["low", "high"]).itertuples() if chart.has("low") else ():
+        if chart.names:
+            axes.plot([row.low, row.high], [row.y, row.y], "|-", color=_INK, lw=1.5)
+        else:
+            axes.vlines(row.x, row.low, row.high, color=_colour(chart, row.series), lw=1.2)
 
 
-@_draw.register
-def _bars(layer: Bars, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+def _draw_bars(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
     left, width = np.zeros(len(chart.names)), 0.8 / len(chart.styles)
     for n, name in enumerate(chart.styles):
         look: dict[str, Any] = {"color": _colour(chart, name), "label": wrapped(name, _LEGEND_CHARACTERS)}
@@ -153,27 +125,33 @@ def _bars(layer: Bars, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
             axes.bar(own["x"] + offset, own["y"], width, edgecolor="black", lw=0.4, **look)
 
 
-@_draw.register
-def _ends(layer: Ends, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    for row in frame.dropna(subset=["low", "high"]).itertuples():
-        if chart.names:
-            axes.plot([row.low, row.high], [row.y, row.y], "|-", color=_INK, lw=1.5)
-        else:
-            axes.vlines(row.x, row.low, row.high, color=_colour(chart, row.series), lw=1.2)
+def _draw_lines(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    dashed = frame["dashed"] if "dashed" in frame else pd.Series(False, index=frame.index)
+    strokes = chart.strokes()
+    for (name, is_dashed), own in frame.groupby([frame["series"], dashed], sort=False):
+        dash = strokes[name, is_dashed]
+        is_named = not is_dashed or (name, False) not in strokes
+        own = own.sort_values("x")
+        axes.plot(
+            own["x"],
+            own["y"],
+            ls=(0, () if dash == (1, 0) else dash),
+            ds="steps-post" if chart.marks == "steps" else "default",
+            marker=_MARKERS[chart.styles[name].shape],
+            ms=5,
+            color=_colour(chart, name),
+            label=wrapped(name, _LEGEND_CHARACTERS) if is_named else None,
+        )
 
 
-@_draw.register
-def _ticks(layer: Ticks, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    axes.plot(frame["least"], frame["y"], "|", color=palette()["s1"], ms=12, mew=2)
-
-
-@_draw.register
-def _words(layer: Words, chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    place, align = ((6, 0), "left") if layer.right_of else ((0, 8), "center")
-    for row in frame.dropna(subset=[layer.column]).to_dict("records"):
-        word, at = row[layer.column], (row[layer.right_of or "x"], row["y"])
+def _draw_beside(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    """Ticks and words."""
+    if chart.has("least"):
+        axes.plot(frame["least"], frame["y"], "|", color=palette()["s1"], ms=12, mew=2)
+    place, align, up = ((6, 0), "left", "center") if chart.words_beside else ((0, 8), "center", "bottom")
+    for row in frame.dropna(subset=[chart.words]).to_dict("records") if chart.words else ():
+        word, at = row[chart.words], (row[chart.words_beside or "x"], row["y"])
         text = _literal(word) if isinstance(word, str) else number(word)
-        up = "center" if layer.right_of else "bottom"
         axes.annotate(text, at, place, textcoords="offset points", ha=align, va=up, fontsize=8)
 
 
@@ -197,13 +175,6 @@ def _finish(chart: Chart, axes: Axes) -> None:
     if chart.names:
         axes.set_yticks(range(len(chart.names)), [wrapped(name, _AXIS_CHARACTERS) for name in chart.names])
         axes.set_ylim(len(chart.names) - 0.5, -0.6)  # the first on top
-
-
-def _by_series(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, bool], pd.DataFrame]]:
-    """((series, whether dashed), its rows), in the order of the frame."""
-    keys = [frame["series"], frame["dashed"] if "dashed" in frame else pd.Series(False, index=frame.index)]
-    for (name, is_dashed), own in frame.groupby(keys, sort=False):
-        yield (str(name), bool(is_dashed)), own
 
 
 def _literal(text: str) -> str:

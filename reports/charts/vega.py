@@ -6,7 +6,7 @@ values as its accessible name.
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import altair as alt
@@ -14,7 +14,7 @@ import altair as alt
 from specbench.harness.store.files import to_object, to_plain
 from specbench.workloads.json_values import JsonObject
 
-from .chart import Axis, Band, Bars, Chart, Ends, Events, Layer, Line, Points, Rule, Ticks, Words
+from .chart import Axis, Chart
 
 _INK, _QUIET, _LINE = "var(--text)", "var(--quiet)", "var(--line)"
 _HEIGHT_PX, _ROW_PX = 280, 42
@@ -45,101 +45,93 @@ _CONFIG: JsonObject = {
 
 
 def specification(chart: Chart) -> JsonObject:
-    """The Vega-Lite specification as plain data. The site's configuration is added last: altair's checks do not know
-    colours of the page."""
+    """The Vega-Lite specification as plain data. Data and the site's configuration are added last: altair copies the
+    one many times, and its checks do not know colours of the page."""
     frame = chart.frame
     if "part" in frame:
         frame = frame.assign(order=frame["part"].map(list(chart.styles).index))
-    layers = alt.layer(*(_drawn(layer, chart) for layer in chart.shown()), data=_values(frame.to_dict("records")))
+    layers = alt.layer(*_behind(chart), *_values(chart), *_beside(chart), data=alt.Data(name="values"))
     if "facet" in frame:
         facet = alt.Facet("facet:N", title=None, sort=list(dict.fromkeys(frame["facet"])))
-        found = layers.properties(width=190, height=180).facet(facet=facet, columns=3).to_dict(validate=False)
+        small = layers.properties(width=190, height=180).facet(facet=facet, columns=3)
+        found = small.to_dict(validate=False)
     else:
         height = _ROW_PX * len(chart.names) + 20 if chart.names else _HEIGHT_PX
         found = layers.properties(width="container", height=height).to_dict(validate=False)
         found["autosize"] = {"type": "fit-x", "contains": "padding"}
-    return to_object({**found, "description": f"{chart.title}. {chart.description}", "config": _CONFIG})
+    found |= {"data": {"values": to_plain(frame.to_dict("records"))}, "config": _CONFIG}
+    return to_object({**found, "description": f"{chart.title}. {chart.description}"})
 
 
-@singledispatch
-def _drawn(layer: Layer, chart: Chart) -> alt.Chart | alt.LayerChart:
-    raise TypeError(f"no drawing for {type(layer).__name__}")
+def _behind(chart: Chart) -> Iterator[alt.Chart | alt.LayerChart]:
+    """A line across the chart, a band about 0, events: each with data of its own."""
+    if chart.rule is not None:
+        yield _own([{"y": chart.rule}]).mark_rule(strokeWidth=1.5, aria=False).encode(y=_y(chart))
+    if chart.margin is not None:
+        band = _own([{"from": -chart.margin, "to": chart.margin}]).mark_rect(color=_LINE, opacity=0.6, aria=False)
+        yield band.encode(x=_x(chart, "from"), x2="to:Q")
+        yield _own([{"x": 0}]).mark_rule(aria=False, color=_INK).encode(x=_x(chart))
+    if chart.events:
+        base = _own([{"x": at, "text": text} for at, text in chart.events]).encode(x=_x(chart))
+        yield base.mark_rule(strokeDash=[4, 3], aria=False)
+        texts = base.mark_text(align="center", baseline="bottom", dy=-3, fontSize=11)
+        yield texts.encode(y=alt.value(0), text="text:N")
 
 
-@_drawn.register
-def _rule(layer: Rule, chart: Chart) -> alt.Chart:
-    return alt.Chart(_values([{"y": layer.value}])).mark_rule(strokeWidth=1.5, aria=False).encode(y=_y(chart))
+def _values(chart: Chart) -> Iterator[alt.Chart]:
+    if chart.marks == "bars":
+        yield _bars(chart)
+    if chart.has("low"):
+        ends = alt.Chart().mark_rule(strokeWidth=2.5 if chart.names else 1.5, aria=False)
+        ends = ends.transform_filter("isValid(datum.low)")
+        if chart.names:
+            yield ends.encode(x=_x(chart, "low"), x2="high", y=_y(chart), color=alt.value(_INK))
+        else:
+            yield ends.encode(x=_x(chart), y=_y(chart, "low"), y2="high", **_colour(chart))
+    if chart.has_lines:
+        yield _lines(chart)
+    if chart.marks != "bars":
+        is_crowded = len(chart.frame) > _CROWDED * max(len(chart.styles), 1)
+        size = 40 if "facet" in chart.frame else 90 if chart.names else 14 if is_crowded else 60
+        points = alt.Chart().mark_point(filled=True, size=size, opacity=1, shape="diamond" if chart.names else "circle")
+        if chart.styles:
+            points = points.encode(shape=alt.Shape("series:N", legend=None, scale=_scale(chart, "shape")))
+        yield points.encode(x=_x(chart), y=_y(chart), tooltip=_spoken(chart), **_colour(chart))
 
 
-@_drawn.register
-def _band(layer: Band, chart: Chart) -> alt.LayerChart:
-    band = alt.Chart(_values([{"from": -layer.margin, "to": layer.margin}]))
-    zero = alt.Chart(_values([{"x": 0}])).mark_rule(aria=False, color=_INK).encode(x=_x(chart))
-    return band.mark_rect(color=_LINE, opacity=0.6, aria=False).encode(x=_x(chart, "from"), x2="to:Q") + zero
+def _bars(chart: Chart) -> alt.Chart:
+    if chart.names:
+        bars = alt.Chart().mark_bar(stroke="var(--ground)", strokeWidth=1, height={"band": 0.62})
+        bars = bars.encode(x=_x(chart).stack("zero"), order=alt.Order("order:Q"))
+    else:
+        bars = alt.Chart().mark_bar(stroke=_INK, strokeWidth=0.5).encode(x=_x(chart))
+        bars = bars.encode(xOffset=alt.XOffset("series:N", sort=list(chart.styles)))
+    return bars.encode(y=_y(chart), tooltip=_spoken(chart), **_colour(chart))
 
 
-@_drawn.register
-def _events(layer: Events, chart: Chart) -> alt.LayerChart:
-    base = alt.Chart(_values([{"x": at, "text": text} for at, text in layer.events])).encode(x=_x(chart))
-    texts = base.mark_text(align="center", baseline="bottom", dy=-3, fontSize=11)
-    return base.mark_rule(strokeDash=[4, 3], aria=False) + texts.encode(y=alt.value(0), text="text:N")
-
-
-@_drawn.register
-def _line(layer: Line, chart: Chart) -> alt.Chart:
-    line = alt.Chart().mark_line(strokeWidth=2, aria=False, interpolate="step-after" if layer.is_step else "linear")
-    lines = line.encode(x=_x(chart), y=_y(chart), **_colour(chart))
+def _lines(chart: Chart) -> alt.Chart:
+    way: Literal["step-after", "linear"] = "step-after" if chart.marks == "steps" else "linear"
+    lines = alt.Chart().mark_line(strokeWidth=2, aria=False, interpolate=way)
+    lines = lines.encode(x=_x(chart), y=_y(chart), **_colour(chart))
+    if not chart.styles:
+        return lines.encode(detail="pair:N", strokeWidth=alt.value(1), opacity=alt.value(0.6))
     if "dashed" in chart.frame:
         scale = alt.Scale(domain=[False, True], range=[[1, 0], [3, 3]])
         return lines.encode(strokeDash=alt.StrokeDash("dashed:N", legend=None, scale=scale))
-    if chart.styles:
-        return lines.encode(strokeDash=alt.StrokeDash("series:N", legend=None, scale=_scale(chart, "dash")))
-    return lines.encode(detail="pair:N", strokeWidth=alt.value(1), opacity=alt.value(0.6))
+    return lines.encode(strokeDash=alt.StrokeDash("series:N", legend=None, scale=_scale(chart, "dash")))
 
 
-@_drawn.register
-def _points(layer: Points, chart: Chart) -> alt.Chart:
-    is_crowded = len(chart.frame) > _CROWDED * max(len(chart.styles), 1)
-    size = 40 if "facet" in chart.frame else 90 if chart.names else 14 if is_crowded else 60
-    points = alt.Chart().mark_point(filled=True, size=size, opacity=1, shape="diamond" if chart.names else "circle")
-    points = points.encode(x=_x(chart), y=_y(chart), tooltip=_spoken(chart), **_colour(chart))
-    if not chart.styles:
-        return points
-    return points.encode(shape=alt.Shape("series:N", legend=None, scale=_scale(chart, "shape"), title="series"))
-
-
-@_drawn.register
-def _bars(layer: Bars, chart: Chart) -> alt.Chart:
-    if not chart.names:
-        bars = alt.Chart().mark_bar(stroke=_INK, strokeWidth=0.5).encode(xOffset=_offset(chart))
-        return bars.encode(x=_x(chart), y=_y(chart), tooltip=_spoken(chart), **_colour(chart))
-    bars = alt.Chart().mark_bar(stroke="var(--ground)", strokeWidth=1, height={"band": 0.62})
-    x = _x(chart).stack("zero")
-    return bars.encode(x=x, y=_y(chart), order=alt.Order("order:Q"), tooltip=_spoken(chart), **_colour(chart))
-
-
-@_drawn.register
-def _ends(layer: Ends, chart: Chart) -> alt.Chart:
-    rule = alt.Chart().mark_rule(strokeWidth=2.5 if chart.names else 1.5, aria=False)
-    ends = rule.transform_filter("isValid(datum.low)")
-    if chart.names:
-        return ends.encode(x=_x(chart, "low"), x2="high", y=_y(chart), color=alt.value(_INK))
-    return ends.encode(x=_x(chart), y=_y(chart, "low"), y2="high", **_colour(chart))
-
-
-@_drawn.register
-def _ticks(layer: Ticks, chart: Chart) -> alt.Chart:
-    ticks = alt.Chart().mark_tick(thickness=2, size=12, color="var(--s1)", aria=False)
-    return ticks.transform_filter("isValid(datum.least)").encode(x=_x(chart, "least"), y=_y(chart))
-
-
-@_drawn.register
-def _words(layer: Words, chart: Chart) -> alt.Chart:
-    is_number = _kind(chart, layer.column) == "quantitative"
-    text = alt.Text(layer.column, type="quantitative", format=",.4~r") if is_number else alt.Text(f"{layer.column}:N")
-    place = {"dx": 6, "align": "left"} if layer.right_of else {"dy": -12}
-    words = alt.Chart().mark_text(aria=False, **place).transform_filter(f"isValid(datum['{layer.column}'])")
-    return words.encode(x=_x(chart, layer.right_of or "x"), y=_y(chart), text=text)
+def _beside(chart: Chart) -> Iterator[alt.Chart]:
+    """Ticks and words."""
+    if chart.has("least"):
+        ticks = alt.Chart().mark_tick(thickness=2, size=12, color="var(--s1)", aria=False)
+        yield ticks.transform_filter("isValid(datum.least)").encode(x=_x(chart, "least"), y=_y(chart))
+    if chart.words:
+        is_number = _kind(chart, chart.words) == "quantitative"
+        text = alt.Text(f"{chart.words}:Q", format=",.4~r") if is_number else alt.Text(f"{chart.words}:N")
+        place = {"dx": 6, "align": "left"} if chart.words_beside else {"dy": -12}
+        words = alt.Chart().mark_text(aria=False, **place).transform_filter(f"isValid(datum['{chart.words}'])")
+        yield words.encode(x=_x(chart, chart.words_beside or "x"), y=_y(chart), text=text)
 
 
 def _x(chart: Chart, column: str = "x") -> alt.X:
@@ -163,18 +155,13 @@ def _y(chart: Chart, column: str = "y") -> alt.Y:
     axis = chart.y
     if axis.scale == "names":
         return alt.Y(column, type="nominal", title=None, sort=chart.names)
-    has_bars = any(isinstance(layer, Bars) for layer in chart.layers)
-    scale = alt.Scale(domain=axis.range) if axis.range else alt.Scale(zero=has_bars, nice=True)
+    scale = alt.Scale(domain=axis.range) if axis.range else alt.Scale(zero=chart.marks == "bars", nice=True)
     labels = alt.Axis(labelExpr=_label(axis))
     return alt.Y(column, type="quantitative", title=axis.title, scale=scale, axis=labels)
 
 
 def _label(axis: Axis) -> str:
     return f"format(datum.value, '{_FORMATS[axis.unit]}')"
-
-
-def _offset(chart: Chart) -> alt.XOffset:
-    return alt.XOffset("series:N", sort=list(chart.styles))
 
 
 def _colour(chart: Chart) -> dict[str, Any]:
@@ -199,5 +186,5 @@ def _kind(chart: Chart, column: str) -> Literal["quantitative", "nominal"]:
     return "quantitative" if chart.frame[column].dtype.kind in "fi" else "nominal"
 
 
-def _values(rows: Any) -> alt.Data:
-    return alt.Data(values=to_plain(rows))
+def _own(rows: list[dict[str, Any]]) -> alt.Chart:
+    return alt.Chart(alt.Data(values=rows))

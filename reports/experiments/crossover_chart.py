@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.reports.charts.chart import LINES, Axis, Chart, Rule, Styles
+from specbench.reports.charts.chart import Axis, Chart, Styles
 from specbench.reports.experiments.crossover_table import FIGURE_NAMES, display_names
 
 IDEAL = ", ideal"
@@ -55,6 +55,7 @@ def crossover_chart(
         frame=frame,
         x=Axis(title="requests at once", scale="log2"),
         y=Axis(title=f"speed-up of {word}"),
-        layers=(Rule(1.0), *LINES),
+        marks="lines",
+        rule=1.0,
         styles={one: looks[one.removesuffix(IDEAL)] for one in series},
     )

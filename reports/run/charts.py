@@ -9,7 +9,7 @@ import pandas as pd
 
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import row_name
-from specbench.reports.charts.chart import LINES, Axis, Bars, Chart, Ends, Style, Styles, Words, phase_styles
+from specbench.reports.charts.chart import Axis, Chart, Style, Styles, phase_styles
 
 GAP = "gap"
 _BASELINE, _OTHERS = "baseline", "against the baseline"
@@ -34,7 +34,9 @@ def tps_chart(arms: Sequence[ArmSummary]) -> Chart:
         frame=frame,
         x=Axis(title=f"output tokens per second (median, min to max, n={repeats})", range=_from_zero(frame, "high")),
         y=Axis(title="strategy", scale="names"),
-        layers=(Bars(), Ends(), Words("TPS (x)", right_of="high")),
+        marks="bars",
+        words="TPS (x)",
+        words_beside="high",
         styles={_BASELINE: Style(colour="host"), _OTHERS: Style(colour="s0")},
     )
 
@@ -59,7 +61,7 @@ def acceptance_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) ->
             frame=positions,
             x=Axis(title="draft position", scale="ordinal"),
             y=Axis(title="accepted", unit="share", range=(0, 1.02)),
-            layers=LINES,
+            marks="lines",
             styles=looks,
         ),
         Chart(
@@ -70,7 +72,7 @@ def acceptance_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) ->
             frame=histogram,
             x=Axis(title="accepted drafts", scale="ordinal"),
             y=Axis(title="share of verifications", unit="share"),
-            layers=(Bars(),),
+            marks="bars",
             styles={name: looks[names[name]] for name in dict.fromkeys(histogram["series"])},
         ),
     )
@@ -122,7 +124,9 @@ def stack_chart(frame: pd.DataFrame, *, name: str, title: str, description: str,
         frame=frame,
         x=Axis(title=x_title, range=_from_zero(frame, "total")),
         y=Axis(title="strategy", scale="names"),
-        layers=(Bars(), Words("total", right_of="total")),
+        marks="bars",
+        words="total",
+        words_beside="total",
         styles=phase_styles(frame["part"]),
     )
 

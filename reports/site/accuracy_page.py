@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from specbench.harness.stats.verdict import MIN_EFFECT
-from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable, intervals
+from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
 from specbench.reports.document import Cell, Section, table_of
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.run.accuracy_table import accuracy_tables
@@ -77,7 +77,9 @@ def _scores(run: SiteRun, n: int) -> Section:
         frame=difference_frame(run),
         x=Axis(title="difference of the score", unit="change"),
         y=Axis(title="arm", scale="names"),
-        layers=intervals(MIN_EFFECT, "p"),
+        marks="points",
+        margin=MIN_EFFECT,
+        words="p",
     )
     tables = tuple(accuracy_tables(run.view()))
     return Section(title=title, links=(run.link,), charts=drawable(chart), tables=tables)

@@ -16,7 +16,7 @@ from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.schema import Frames
 from specbench.reports.cells import row_name
-from specbench.reports.charts.chart import LINES, STEPS, Axis, Chart, Styles, drawable
+from specbench.reports.charts.chart import Axis, Chart, Styles, drawable
 
 from .runs import SiteRun, shown_labels
 
@@ -37,7 +37,7 @@ def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
             frame=tpot,
             x=Axis(title="TPOT, ms"),
             y=Axis(title="share of requests", unit="share", range=(0, 1.02)),
-            layers=STEPS,
+            marks="steps",
             styles=styles.of(tpot["series"]),
         ),
         Chart(
@@ -48,7 +48,7 @@ def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
             frame=lengths,
             x=Axis(title="round of the answer", scale="whole"),
             y=Axis(title="tokens in a verification"),
-            layers=LINES,
+            marks="lines",
             styles=styles.of(lengths["series"]),
         ),
     )

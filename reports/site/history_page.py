@@ -10,7 +10,7 @@ from specbench.harness.judge.history.accepted import Accepted
 from specbench.harness.judge.history.points import METRICS, Commit, Series
 from specbench.harness.judge.history.steps import DatedStep
 from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
-from specbench.reports.charts.chart import LINES, Axis, Chart, Events, Styles
+from specbench.reports.charts.chart import Axis, Chart, Styles
 from specbench.reports.document import Cell, Section, Table, table_of
 from specbench.reports.experiments.compare_table import signed
 from specbench.reports.experiments.history_table import suspects_table
@@ -98,8 +98,7 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
     charts = []
     for metric in dict.fromkeys(story.series.metric for story in own):
         mine = [story for story in own if story.series.metric == metric]
-        frame, marks = history_frame(mine, num_points), event_marks(mine, MAX_MARKS)
-        events = (Events(marks),) if marks else ()
+        frame = history_frame(mine, num_points)
         charts.append(
             Chart(
                 name=f"history-{n + 1}-{metric}".replace("_", "-"),
@@ -109,7 +108,8 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
                 frame=frame,
                 x=Axis(title="commit, the oldest 1", scale="whole"),
                 y=Axis(title=_title(metric)),
-                layers=(*events, *LINES),
+                marks="lines",
+                events=event_marks(mine, MAX_MARKS),
                 styles=styles.of(frame["series"]),
             )
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from jinja2 import Template
 from markupsafe import Markup, escape
 
-from specbench.reports.charts.chart import Chart, Line
+from specbench.reports.charts.chart import Chart
 from specbench.reports.charts.data_table import data_table
 from specbench.reports.charts.vega import specification
 from specbench.reports.document import Cell, Table
@@ -142,8 +142,8 @@ def _drawn(chart: Chart) -> Drawn:
 
 
 def _keys(chart: Chart) -> Iterator[Key]:
-    is_line, strokes = any(isinstance(layer, Line) for layer in chart.layers), chart.strokes()
+    strokes = chart.strokes()
     for name, style in chart.styles.items():
         dash = strokes.get((name, False), (3, 3))  # some names have dashed lines only
         text = "" if dash == (1, 0) else " ".join(map(str, dash))
-        yield Key(name=name, colour=style.colour, dash=text, path=_SYMBOLS[style.shape], is_line=is_line)
+        yield Key(name=name, colour=style.colour, dash=text, path=_SYMBOLS[style.shape], is_line=chart.has_lines)

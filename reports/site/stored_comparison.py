@@ -12,7 +12,7 @@ import pandas as pd
 from specbench.harness.judge.comparison import ComparedRuns, compare_runs
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.figures import COMPARED
-from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable, intervals
+from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
 from specbench.reports.document import Cell, Command, Section, Table, table_of
 from specbench.reports.experiments.compare_table import compare_table
 
@@ -94,7 +94,9 @@ def _chart(compared: ComparedRuns, n: int) -> Chart:
         frame=change_frame(compared),
         x=Axis(title="change against the run before", unit="change"),
         y=Axis(title="strategy and metric", scale="names"),
-        layers=intervals(compared.min_effect),
+        marks="points",
+        margin=compared.min_effect,
+        words="verdict",
     )
 
 

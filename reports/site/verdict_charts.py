@@ -6,7 +6,7 @@ import pandas as pd
 
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, REGRESSED
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
-from specbench.reports.charts.chart import CHANGES, Axis, Chart, Line, Points, drawable, intervals
+from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
 from specbench.reports.experiments.verdict_table import NO_VERDICT
 
 SIGNS = {IMPROVED: "▲", REGRESSED: "▼", EQUIVALENT: "~", INCONCLUSIVE: "?"}
@@ -26,7 +26,9 @@ def verdict_charts(record: Judgement, n: int = 0) -> tuple[Chart, ...]:
         frame=interval_frame(record),
         x=Axis(title="change of B against A", unit="change"),
         y=Axis(title="metric", scale="names"),
-        layers=intervals(record.plan.min_effect),
+        marks="points",
+        margin=record.plan.min_effect,
+        words="verdict",
     )
     pairs = Chart(
         name=f"pairs-{n + 1}",
@@ -36,7 +38,7 @@ def verdict_charts(record: Judgement, n: int = 0) -> tuple[Chart, ...]:
         frame=slope_frame(record),
         x=Axis(title="side", scale="ordinal"),
         y=Axis(title="against the mean of A", unit="change"),
-        layers=(Line(), Points()),
+        marks="lines",
     )
     return drawable(changes, pairs)
 

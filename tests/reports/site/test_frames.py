@@ -11,7 +11,7 @@ from profile_samples import eagle_profile
 from site_samples import ARMS, EAGLE, add_trace, copied, experiment_run, finished_run
 
 from specbench.harness.judge.history.accepted import Accepted
-from specbench.reports.charts.chart import LINES, Axis, Chart, Styles, phase_styles
+from specbench.reports.charts.chart import Axis, Chart, Styles, phase_styles
 from specbench.reports.charts.data_table import data_table
 from specbench.reports.charts.vega import specification
 from specbench.reports.run.charts import histogram_frame, phase_frame, position_frame
@@ -153,7 +153,7 @@ def test_missing_ends_are_neither_drawn_nor_written_as_numbers():
         frame=frame,
         x=Axis(title="x", scale="log2"),
         y=Axis(title="y"),
-        layers=LINES,
+        marks="lines",
         styles=Styles().of(["a"]),
     )
     json.dumps(specification(chart), allow_nan=False)
