@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from specbench.workloads.json_values import JsonObject
 
-from .output import format_option
+from .output import format_option, print_json
 
 
 def env(format: Annotated[str, format_option("table", "json")] = "table") -> None:
@@ -30,7 +29,7 @@ def env(format: Annotated[str, format_option("table", "json")] = "table") -> Non
 
     environment = {"git": to_plain(git_state()), **asdict(collect_environment())}
     if format == "json":
-        typer.echo(json.dumps(to_plain(environment), indent=2))
+        print_json(environment)
         return
     for name, value in flat(environment):
         typer.echo(f"{name}: {value}")

@@ -12,7 +12,7 @@ from specbench.harness.text import parse_effect
 from specbench.workloads.json_values import JsonObject
 
 from .derived import Command
-from .output import format_option
+from .output import format_option, print_tables
 
 if TYPE_CHECKING:
     from specbench.harness.judge.history.points import Series
@@ -76,31 +76,19 @@ def show(
 
       specbench history show history/ --metric step_ms --arm eagle:k=4
     """
-    from specbench.harness.judge.history.accepted import accepted_commits, read_accepted
     from specbench.harness.judge.history.steps import dated_steps, find_segments
+    from specbench.reports.experiments.history_table import history_json, problem_notes, series_table
 
     effect = parse_effect(min_effect)
-    found, series = _chosen(directory, metric, arm)
-    accepted = read_accepted(directory)
-    parts = []
-    for one in series:
-        segments = find_segments(one, accepted_commits(accepted, one.arm, one.metric), effect)
-        parts.append((one, segments, dated_steps(one, segments)))
+    stored, series = _chosen(directory, metric, arm)
+    segments = [find_segments(one, commits, effect) for one, commits in series]
+    parts = [(one, found, dated_steps(one, found)) for (one, _), found in zip(series, segments, strict=True)]
     if format == "json":
-        from specbench.reports.experiments.history_table import history_json
-
-        entries = [{"series": s, "segments": segments, "steps": steps} for s, segments, steps in parts]
-        sys.stdout.write(history_json(entries, found.problems))
+        entries = [{"series": one, "segments": found, "steps": steps} for one, found, steps in parts]
+        sys.stdout.write(history_json(entries, stored.problems))
         return
-    from rich.console import Console
-
-    from specbench.reports.experiments.history_table import problem_notes, series_table
-    from specbench.reports.terminal import print_result
-
-    console = Console()
-    for one, segments, steps in parts:
-        print_result(series_table(one, segments, steps, last), console)
-    for note in problem_notes(found.problems):
+    print_tables(*(series_table(one, found, steps, last) for one, found, steps in parts))
+    for note in problem_notes(stored.problems):
         typer.echo(f"specbench: {note}", err=True)
 
 
@@ -119,29 +107,17 @@ def suspects(
 
       specbench history suspects history/
     """
-    from specbench.harness.judge.history.accepted import accepted_commits, read_accepted
     from specbench.harness.judge.history.steps import find_suspects
+    from specbench.reports.experiments.history_table import history_json, suspects_table
 
     effect = parse_effect(min_effect)
-    history_, series = _chosen(directory, metric, arm)
-    accepted = read_accepted(directory)
-    found = [
-        suspect
-        for one in series
-        for suspect in find_suspects(one, accepted_commits(accepted, one.arm, one.metric), effect)
-    ]
+    stored, series = _chosen(directory, metric, arm)
+    newest = [suspect for one, commits in series for suspect in find_suspects(one, commits, effect)]
     if format == "json":
-        from specbench.reports.experiments.history_table import history_json
-
-        entries = [{"arm": s.series.arm, "metric": s.series.metric, "suspect": _plain(s)} for s in found]
-        sys.stdout.write(history_json(entries, history_.problems))
-        return
-    from rich.console import Console
-
-    from specbench.reports.experiments.history_table import suspects_table
-    from specbench.reports.terminal import print_result
-
-    print_result(suspects_table(found, history_.problems), Console())
+        entries = [{"arm": s.series.arm, "metric": s.series.metric, "suspect": _plain(s)} for s in newest]
+        sys.stdout.write(history_json(entries, stored.problems))
+    else:
+        print_tables(suspects_table(newest, stored.problems))
 
 
 @history.command(cls=Command)
@@ -167,19 +143,22 @@ def accept(
     typer.echo(f"accepted {commit} in {path}")
 
 
-def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[History, list[Series]]:
+def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[History, list[tuple[Series, list[str]]]]:
+    """The history, and its series of a metric and arm with the commits at which their steps were accepted."""
+    from specbench.harness.judge.history.accepted import accepted_commits, read_accepted
     from specbench.harness.judge.history.points import METRICS, build_series
     from specbench.harness.judge.history.store import read_history
     from specbench.harness.judge.limits import unknown
 
     if metric is not None and metric not in METRICS:
         raise ValueError(f"metric: {unknown(metric, METRICS)}")
-    found = read_history(directory)
-    series = build_series(found.points)
+    stored, accepted = read_history(directory), read_accepted(directory)
+    series = build_series(stored.points)
     arms = list(dict.fromkeys(one.arm for one in series))
     if arm is not None and arm not in arms:
         raise ValueError(f"arm: {arm!r} is in no run of {directory}; allowed: {', '.join(arms) or 'none'}")
-    return found, [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
+    chosen = [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
+    return stored, [(s, accepted_commits(accepted, s.arm, s.metric)) for s in chosen]
 
 
 def _plain(suspect: Suspect) -> JsonObject:

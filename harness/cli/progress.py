@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from specbench.harness.store.rows import RequestRow
 
+AnyProgress = TypeVar("AnyProgress", bound="RunProgress")
 _QUARTERS = 4  # lines a download gets where there is no bar
 
 
@@ -38,7 +40,7 @@ class RunProgress:
             transient=True,
         )
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self: AnyProgress) -> AnyProgress:
         if self._bars:
             self._bars.start()
         return self

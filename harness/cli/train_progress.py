@@ -22,10 +22,6 @@ class TrainProgress(RunProgress):
         self._stages: dict[str, TaskID] = {}
         self._last_line_s = 0.0
 
-    def __enter__(self) -> TrainProgress:
-        super().__enter__()
-        return self
-
     def generated(self, stats: GenerateStats, num_samples: int) -> None:
         speed = stats.num_response_tokens / max(stats.seconds, 1e-9)
         note = (

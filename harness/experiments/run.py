@@ -73,7 +73,7 @@ def new_run(
     it an arm whose engine cannot be built is a row that failed, without it bad input: a ValueError that leaves nothing
     behind."""
     gc.collect()  # the memory of an earlier run's engines
-    with Session(progress, resume, _closing(config, progress)) as held:
+    with _session(config, progress, resume) as held:
         run = held.hold(prepare(config, progress, keep_refused=check is not None))
         if check is not None:
             check(run)
@@ -93,8 +93,7 @@ def resume_run(
         raise ValueError(f"resume: {directory.path} is an A/B run; go on with: specbench ab --resume")
     config = directory.config_to_go_on()
     is_unfinished = run_accuracy.is_missing(directory, config) or bool(run_graphs.missing(directory))
-    close = _closing(config, progress)
-    with Session(progress, resume, close) as held:
+    with _session(config, progress, resume) as held:
         held.reopen(directory)
         if all_blocks(config) - directory.done_blocks() or is_unfinished:
             runner.check_same_machine(directory)
@@ -105,7 +104,7 @@ def resume_run(
         else:
             progress.say(f"nothing to do: all {len(all_blocks(config))} blocks of {directory.path} are measured")
             if directory.record.status != "complete":  # killed between its last block and its end
-                close(directory, None)
+                held.begin()
     return directory
 
 
@@ -121,10 +120,10 @@ def _measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> N
     run_accuracy.score(run, directory, progress)
 
 
-def _closing(config: RunConfig, progress: Progress) -> Callable[[RunDirectory, str | None], None]:
+def _session(config: RunConfig, progress: Progress, resume: Resume) -> Session[RunDirectory]:
     def close(directory: RunDirectory, status: str | None) -> None:
         progress.say("deriving figures")
         runner.close(directory, status)
         run_accuracy.close(directory, config)
 
-    return close
+    return Session(progress, resume, close)
