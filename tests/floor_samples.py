@@ -8,27 +8,43 @@ from typing import Any
 from run_samples import ENVIRONMENT
 
 from specbench.harness.judge.noise import store_floor
+from specbench.harness.store.noise_record import MeasuredModel, MetricNoise, NoiseFloor
 
 NAMES = ("step time", "TPOT", "TPS", "TTFT")
 
 
-def floor(cv: float, num_blocks: int = 10, **more: Any) -> dict[str, Any]:
+def metric(name: str, cv_in_block: float, cv_between_blocks: float | None, num_pairs: int = 10) -> MetricNoise:
+    return MetricNoise(
+        name=name,
+        pairs="blocks" if cv_between_blocks is not None else "prompts",
+        gated=True,
+        num_pairs=num_pairs,
+        cv_in_block=cv_in_block,
+        cv_between_blocks=cv_between_blocks,
+        least_effect={},
+        blocks_needed={},
+        false_verdicts=0.0,
+    )
+
+
+def floor(cv: float, num_blocks: int = 10, **more: Any) -> NoiseFloor:
     """A floor of `cv` from process to process, measured on what `compare_samples` runs."""
-    metrics = [
-        {"name": name, "cv_in_block": 0.6 * cv, "cv_between_blocks": 0.8 * cv, "num_pairs": num_blocks}
-        for name in NAMES
-    ]
-    metrics.append({"name": "tokens per step", "cv_in_block": 0.0, "cv_between_blocks": None, "num_pairs": 24})
+    metrics = [metric(name, 0.6 * cv, 0.8 * cv, num_blocks) for name in NAMES]
     made = {
         "arm": "eagle:k=4",
         "num_blocks": num_blocks,
-        "model": {"name": "toy-model", "dtype": None, "device": None},
+        "num_rejected": 0,
+        "model": MeasuredModel(name="toy-model", dtype=None, device=None),
         "max_concurrency": 1,
         "in_process": False,
         "measured_utc": "2026-01-02T03:04:05Z",
-        "metrics": metrics,
+        "run_id": "aa",
+        "command": "specbench power --aa 10",
+        "workload": "toy",
+        "verdict": "equivalent",
+        "metrics": (*metrics, metric("tokens per step", 0.0, None, 24)),
     }
-    return made | more
+    return NoiseFloor(**made | more)
 
 
 def store(cv: float, **more: Any) -> Path:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import PowerOptions
+from specbench.harness.store.noise_record import NoiseFloor
 
 from .ab import judge_and_write
 from .derived import takes_options, typed_command
@@ -59,7 +58,7 @@ def power(options: PowerOptions, words: list[str]) -> None:
     end(ExitCode.PASSED if stored else ExitCode.INVALID)
 
 
-def _print(floor: dict[str, Any], format: str) -> None:
+def _print(floor: NoiseFloor, format: str) -> None:
     from specbench.reports.experiments.noise_table import noise_table
 
     if format == "json":

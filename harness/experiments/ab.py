@@ -96,7 +96,7 @@ def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Pr
         probe, unchecked = find_probe(_device(plan), os.environ)
         begun = replace(begun, ab=AbRecord(plan=plan, unchecked=tuple(unchecked), names=names))
         directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
-        floors = [f for f in read_floors(directory.record.environment) if f["in_process"] == plan.in_process]
+        floors = [f for f in read_floors(directory.record.environment) if f.in_process == plan.in_process]
         if floors and plan.num_blocks >= MIN_PAIRS:
             progress.say(outlook(floors[0], plan.num_blocks))
         _measure(held, run, plan, directory, probe, progress)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.judge.noise import noise_floor, read_floors, store_floor
 from specbench.harness.store.ab_judgement import INVALID, Judgement
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.files import write_json
+from specbench.harness.store.noise_record import NoiseFloor
 from specbench.harness.store.run_directory import RunDirectory
 
 FLOOR_FILE = "noise.json"
 
 
-def stored_floor(words: Sequence[str]) -> dict[str, Any]:
+def stored_floor(words: Sequence[str]) -> NoiseFloor:
     """The last that was measured on this hardware. `words`: options of a run, which have no meaning here."""
     if words:
         raise ValueError(f"aa: {' '.join(words)} says what to measure; say in how many blocks with --aa 10")
@@ -37,7 +37,7 @@ def check_is_aa(path: Path) -> None:
         raise _two_sides(directory)
 
 
-def learn_floor(judged: Judgement, directory: RunDirectory) -> tuple[dict[str, Any], Path | None]:
+def learn_floor(judged: Judgement, directory: RunDirectory) -> tuple[NoiseFloor, Path | None]:
     """The floor of a judged A/A, and where it was stored for this hardware: None where the A/A is invalid."""
     if not judged.is_aa:
         raise _two_sides(directory)

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.judge.noise import between_runs, fitting_floor, floor_file, read_floors
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.stats.paired import Shared
+from specbench.harness.store.noise_record import NoiseFloor
 
 ADVICE = (
     "learn the machine's noise with specbench power --aa 10 and the options of these runs, or compare in interleaved "
@@ -35,7 +35,7 @@ class Noise:
 class NoiseFloors:
     """The stored floors of the hardware of some runs, read once. errors: of files that cannot be read."""
 
-    floors: Mapping[Path, Sequence[Mapping[str, Any]]]
+    floors: Mapping[Path, Sequence[NoiseFloor]]
     errors: Mapping[Path, str]
 
     @staticmethod
@@ -63,13 +63,13 @@ class NoiseFloors:
             return Noise(
                 shared=None, said="this machine has no stored noise floor of this model, device and concurrency"
             )
-        shared = between_runs(floor, figure)
+        shared = between_runs(floor.metrics, figure)
         if shared is None:
             return Noise(shared=None, said=f"the noise floor says nothing of {figure}")
         cv = math.sqrt(float(shared.variance) / 2)  # type: ignore[arg-type]
         said = (
-            f"{figure} of two runs: the interval holds the noise floor of this machine (A/A of {floor['arm']}, "
-            f"{floor['measured_utc']}: {cv:.2%} from process to process, t with at most {shared.freedom} degrees of "
+            f"{figure} of two runs: the interval holds the noise floor of this machine (A/A of {floor.arm}, "
+            f"{floor.measured_utc}: {cv:.2%} from process to process, t with at most {shared.freedom} degrees of "
             "freedom); drift slower than that A/A lasted is in no interval"
         )
         return Noise(shared=shared, said=said)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,66 +13,62 @@ from specbench.harness.stats.paired import Shared, paired
 from specbench.harness.stats.power import as_fraction, least_effect, pairs_needed
 from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, MIN_PAIRS, REGRESSED, decide
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
+from specbench.harness.store.codec import read_document, write_document
 from specbench.harness.store.environment import Cpu, Environment, Hardware
-from specbench.harness.store.files import write_json
 from specbench.harness.store.inputs_record import ModelRecord
+from specbench.harness.store.noise_record import NOISE_SCHEMA, MeasuredModel, MetricNoise, NoiseFile, NoiseFloor
 from specbench.harness.store.run_record import RunRecord
 from specbench.workloads.assets.cache import cache_root
 
-NOISE_SCHEMA = "specbench.noise/1"
-BLOCKS = (6, 10, 20)
-EFFECTS = (0.01, 0.02, 0.05)
-_MOST_FLOORS = 50
-_KEYS = {"measured_utc", "arm", "model", "max_concurrency", "in_process", "metrics"}  # what readers take for granted
+_BLOCKS = (6, 10, 20)
+_EFFECTS = (0.01, 0.02, 0.05)
+_MAX_FLOORS = 50
 _NUM_RESAMPLES = 2000
 _SEED = 20_078  # fixed: the same blocks always give the same floor
 
 
-def noise_floor(judged: Judgement, run: RunRecord) -> dict[str, Any]:
-    """The floor that an A/A experiment (`ab.json`) found, as plain data; ValueError with too few blocks to tell."""
-    metrics = [_metric(m, judged.plan.min_effect) for m in judged.metrics if m.num_pairs >= 2]
+def noise_floor(judged: Judgement, run: RunRecord) -> NoiseFloor:
+    """The floor that an A/A experiment (`ab.json`) found; ValueError with too few blocks to tell."""
+    metrics = tuple(_metric(m, judged.plan.min_effect) for m in judged.metrics if m.num_pairs >= 2)
     if judged.num_kept < 2 or not metrics:
         raise ValueError(f"aa: {judged.num_kept} measured blocks are too few to see any spread; measure more")
-    return {
-        "measured_utc": run.started_utc,
-        "run_id": judged.run_id,
-        "command": run.command,
-        "arm": judged.arms["A"].name,
-        **_key(run),
-        "workload": run.workload.name if run.workload else None,
-        "in_process": judged.plan.in_process,
-        "num_blocks": judged.num_kept,
-        "num_rejected": judged.num_rejected,
-        "verdict": judged.verdict,
-        "metrics": metrics,
-    }
+    return NoiseFloor(
+        measured_utc=run.started_utc,
+        run_id=judged.run_id,
+        command=run.command,
+        arm=judged.arms["A"].name,
+        model=_model(run),
+        max_concurrency=run.sampling.max_concurrency if run.sampling else None,
+        workload=run.workload.name if run.workload else None,
+        in_process=judged.plan.in_process,
+        num_blocks=judged.num_kept,
+        num_rejected=judged.num_rejected,
+        verdict=judged.verdict,
+        metrics=metrics,
+    )
 
 
-def _key(run: RunRecord) -> dict[str, Any]:
-    """What the noise of another run must have been measured with as well."""
+def _model(run: RunRecord) -> MeasuredModel:
     model = run.model or ModelRecord()
-    return {
-        "model": {"name": model.name, "dtype": model.dtype, "device": model.device},
-        "max_concurrency": run.sampling.max_concurrency if run.sampling else None,
-    }
+    return MeasuredModel(name=model.name, dtype=model.dtype, device=model.device)
 
 
-def _metric(found: JudgedMetric, min_effect: float) -> dict[str, Any]:
-    logs = np.log(np.asarray(found.pairs, dtype=float))
+def _metric(judged: JudgedMetric, min_effect: float) -> MetricNoise:
+    logs = np.log(np.asarray(judged.pairs, dtype=float))
     ratios = logs[:, 1] - logs[:, 0]
     sd = float(ratios.std(ddof=1))
     cv_in_block, cv_between_blocks = block_cvs(logs)
-    return {
-        "name": found.metric.name,
-        "pairs": found.metric.pairs,
-        "gated": found.metric.gated,
-        "num_pairs": found.num_pairs,
-        "cv_in_block": cv_in_block,
-        "cv_between_blocks": cv_between_blocks if found.metric.pairs == "blocks" else None,  # not of prompts
-        "least_effect": {str(n): as_fraction(least_effect(sd, n)) for n in BLOCKS},
-        "blocks_needed": {f"{e:g}": _needed(e, sd) for e in EFFECTS},
-        "false_verdicts": false_verdicts(ratios, min_effect),
-    }
+    return MetricNoise(
+        name=judged.metric.name,
+        pairs=judged.metric.pairs,
+        gated=judged.metric.gated,
+        num_pairs=judged.num_pairs,
+        cv_in_block=cv_in_block,
+        cv_between_blocks=cv_between_blocks if judged.metric.pairs == "blocks" else None,
+        least_effect={str(n): as_fraction(least_effect(sd, n)) for n in _BLOCKS},
+        blocks_needed={f"{effect:g}": _needed(effect, sd) for effect in _EFFECTS},
+        false_verdicts=false_verdicts(ratios, min_effect),
+    )
 
 
 def block_cvs(logs: np.ndarray) -> tuple[float, float]:
@@ -100,28 +95,28 @@ def false_verdicts(ratios: Sequence[float] | np.ndarray, min_effect: float = MIN
     return float(np.isin(verdicts, (IMPROVED, REGRESSED)).mean())
 
 
-def between_runs(floor: Mapping[str, Any], metric: str) -> Shared | None:
-    """How far the log ratio of two single processes strays on this machine, were they the same: what no interval over
-    their own repeats or prompts holds. None for a metric that the floor lacks, or that prompts decide.
+def between_runs(metrics: Sequence[MetricNoise], name: str) -> Shared | None:
+    """Between-process variance of the log ratio of a metric (A/A), which no interval over the repeats or prompts of a
+    process holds. None for a metric that the floor lacks, or that prompts decide.
 
     A process differs from the next by the drift between blocks and by what it draws itself (layout, clocks), which is
-    in the spread within a block; that spread also holds the noise of a process's own figures, so that it is no less
+    in the spread within a block; that spread also holds the noise of a process's own figures, so the sum is never less
     than the truth. Two processes: twice the variance.
     """
-    for found in floor["metrics"]:
-        if found["name"] == metric and found["cv_between_blocks"] is not None:
-            one = found["cv_between_blocks"] ** 2 + found["cv_in_block"] ** 2
-            return Shared(variance=2 * one, freedom=found["num_pairs"] - 1)
+    for metric in metrics:
+        if metric.name == name and metric.cv_between_blocks is not None:
+            one = metric.cv_between_blocks**2 + metric.cv_in_block**2
+            return Shared(variance=2 * one, freedom=metric.num_pairs - 1)
     return None
 
 
-def fitting_floor(floors: Sequence[Mapping[str, Any]], run: RunRecord, arm: str) -> Mapping[str, Any] | None:
-    """Of a hardware's floors, newest first, one that was measured as `run` was: the same model, number
-    format, device and concurrency, in fresh processes. Of these one with blocks enough for a verdict, as few say little
-    of the noise; then one of the same arm; then the newest."""
-    asked = _key(run)
-    fits = [f for f in floors if {key: f[key] for key in asked} == asked and not f["in_process"]]
-    return min(fits, key=lambda f: (f["num_blocks"] < MIN_PAIRS, f["arm"] != arm), default=None)
+def fitting_floor(floors: Sequence[NoiseFloor], run: RunRecord, arm: str) -> NoiseFloor | None:
+    """Of a hardware's floors, newest first, one that was measured as `run` was: the same model, number format, device
+    and concurrency, in fresh processes. Of these, one with blocks enough for a verdict, as few say little of the noise;
+    then one of the same arm; then the newest."""
+    same = _model(run), run.sampling.max_concurrency if run.sampling else None
+    fits = [floor for floor in floors if (floor.model, floor.max_concurrency) == same and not floor.in_process]
+    return min(fits, key=lambda floor: (floor.num_blocks < MIN_PAIRS, floor.arm != arm), default=None)
 
 
 def floor_file(environment: Environment) -> Path:
@@ -132,41 +127,32 @@ def floor_file(environment: Environment) -> Path:
     return cache_root() / "noise" / f"{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
 
 
-def read_floors(environment: Environment) -> list[dict[str, Any]]:
-    """Stored floors of this hardware, newest first; ValueError for a file that is none."""
+def read_floors(environment: Environment) -> tuple[NoiseFloor, ...]:
+    """Stored floors of this hardware, newest first; ValueError for a file that holds something else."""
     path = floor_file(environment)
     if not path.exists():
-        return []
+        return ()
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: damaged ({error}); remove it and measure again: specbench power --aa 10") from error
-    if not isinstance(stored, dict) or stored.get("schema") != NOISE_SCHEMA or not _are_floors(stored.get("floors")):
-        raise ValueError(f"{path}: is not of schema {NOISE_SCHEMA!r}; remove it and measure: specbench power --aa 10")
-    return list(stored["floors"])
+        return read_document(path, NoiseFile, NOISE_SCHEMA).floors
+    except ValueError as error:
+        raise ValueError(f"{error}, or remove it and measure: specbench power --aa 10") from error
 
 
-def _are_floors(stored: Any) -> bool:
-    return isinstance(stored, list) and all(isinstance(floor, dict) and _KEYS <= floor.keys() for floor in stored)
-
-
-def store_floor(floor: Mapping[str, Any], environment: Environment) -> Path:
+def store_floor(floor: NoiseFloor, environment: Environment) -> Path:
     """Adds a floor in front of those stored; the oldest beyond fifty go."""
     path = floor_file(environment)
-    floors = [floor, *read_floors(environment)][:_MOST_FLOORS]
+    floors = (floor, *read_floors(environment))[:_MAX_FLOORS]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"schema": NOISE_SCHEMA, "hardware": environment.describe_hardware(), "floors": floors})
+    write_document(path, NoiseFile(hardware=environment.describe_hardware(), floors=floors))
     return path
 
 
-def outlook(floor: Mapping[str, Any], num_blocks: int) -> str:
+def outlook(floor: NoiseFloor, num_blocks: int) -> str:
     """One line before an experiment: what this machine could show in so many blocks."""
-    parts = [
-        f"{m['name']} {as_fraction(least_effect(m['cv_in_block'] * 2**0.5, num_blocks)):.2%}"
-        for m in floor["metrics"]
-        if m["gated"] and m["pairs"] == "blocks"
-    ]
+    gated = [metric for metric in floor.metrics if metric.gated and metric.pairs == "blocks"]
+    effects = {m.name: as_fraction(least_effect(m.cv_in_block * 2**0.5, num_blocks)) for m in gated}
+    changes = ", ".join(f"{name} {effect:.2%}" for name, effect in effects.items())
     return (
-        f"{num_blocks} blocks could show changes of {', '.join(parts)}, were the noise that of this machine's last A/A "
-        f"({floor['arm']} on {floor['model']['name']}, {floor['measured_utc']})"
+        f"{num_blocks} blocks could show changes of {changes}, were the noise that of this machine's last A/A "
+        f"({floor.arm} on {floor.model.name}, {floor.measured_utc})"
     )

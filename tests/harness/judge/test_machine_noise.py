@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compare_samples import Machine, make_run
-from floor_samples import floor, store
+from floor_samples import floor, metric, store
 from run_samples import begun
 
 from specbench.harness.judge.comparison import compare_runs
@@ -18,6 +18,7 @@ from specbench.harness.stats.paired import Shared, paired, widened
 from specbench.harness.stats.verdict import decide
 from specbench.harness.store.environment import Cpu, Environment, Hardware
 from specbench.harness.store.inputs_record import SamplingRecord
+from specbench.harness.store.noise_record import MeasuredModel
 
 TIMES = ("step_ms", "tpot_ms", "tps", "ttft_ms")
 NUM_EXPERIMENTS, NUM_PROMPTS, NUM_BLOCKS = 2000, 24, 10
@@ -50,9 +51,7 @@ def simulated(cv: float, share_of_drift: float) -> tuple[np.ndarray, np.ndarray]
     blocks = blocks + own * draw.standard_normal((NUM_EXPERIMENTS, NUM_BLOCKS, 2))
     variances = []
     for logs in blocks:
-        cv_in_block, cv_between_blocks = block_cvs(logs)
-        metric = {"name": "step time", "num_pairs": NUM_BLOCKS, "cv_in_block": cv_in_block}
-        shared = between_runs({"metrics": [metric | {"cv_between_blocks": cv_between_blocks}]}, "step time")
+        shared = between_runs([metric("step time", *block_cvs(logs), NUM_BLOCKS)], "step time")
         assert shared is not None and shared.freedom == NUM_BLOCKS - 1
         variances.append(shared.variance)
     return by_prompt + np.diff(runs), np.array(variances)
@@ -121,8 +120,8 @@ def test_gates_say_the_same(pair_of_runs):
     [
         {"in_process": True},
         {"max_concurrency": 8},
-        {"model": {"name": "another", "dtype": None, "device": None}},
-        {"model": {"name": "toy-model", "dtype": "float32", "device": "cuda"}},
+        {"model": MeasuredModel(name="another", dtype=None, device=None)},
+        {"model": MeasuredModel(name="toy-model", dtype="float32", device="cuda")},
     ],
 )
 def test_a_floor_of_something_else_is_none(pair_of_runs, other):
@@ -139,7 +138,8 @@ def test_the_floor_of_the_same_arm_comes_first():
     few = floor(0.001, num_blocks=2)
     assert fitting_floor([few, *floors], run, "eagle:k=4") is floors[1], "two blocks say little, also of the arm"
     assert fitting_floor([few], run, "eagle:k=4") is few
-    assert between_runs(floors[0], "tokens per step") is None and between_runs(floors[0], "nothing") is None
+    metrics = floors[0].metrics
+    assert between_runs(metrics, "tokens per step") is None and between_runs(metrics, "nothing") is None
 
 
 def test_a_damaged_floor_is_said_and_no_reason_to_show_nothing(pair_of_runs):

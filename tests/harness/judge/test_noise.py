@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from ab_samples import experiment
 
 from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.judge.noise import false_verdicts, floor_file, noise_floor, outlook, read_floors, store_floor
+from specbench.harness.store.codec import from_document, to_document
 from specbench.harness.store.environment import Cpu, Environment, Gpu, Hardware
+from specbench.harness.store.noise_record import NoiseFloor
 
 HARDWARE = Hardware(cpu=Cpu(model="Test CPU", logical_cores=4), gpus=(Gpu(name="H200"),))
 ENVIRONMENT = Environment(hardware=HARDWARE)
@@ -22,25 +26,25 @@ def _own_cache(monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def floor(tmp_path_factory) -> dict:
+def floor(tmp_path_factory) -> NoiseFloor:
     run = experiment(tmp_path_factory.mktemp("aa"), noise=0.01, num_blocks=30, num_requests=2, is_aa=True, seed=2)
     return noise_floor(judge(run), run.record)
 
 
 def test_the_noise_that_was_put_in(floor):
-    step = next(m for m in floor["metrics"] if m["name"] == "step time")
-    assert step["cv_in_block"] == pytest.approx(0.01, rel=0.25)
-    assert step["cv_between_blocks"] == pytest.approx(0.02, rel=0.35)
-    assert step["least_effect"]["10"] == pytest.approx(0.014, rel=0.3)
-    assert 6 <= step["blocks_needed"]["0.02"] <= 12 and step["blocks_needed"]["0.05"] == 6
-    assert step["blocks_needed"]["0.01"] > step["blocks_needed"]["0.02"]
-    assert step["false_verdicts"] <= 0.05
-    assert floor["arm"] == "eagle:k=2" and floor["num_blocks"] == 30
+    step = next(m for m in floor.metrics if m.name == "step time")
+    assert step.cv_in_block == pytest.approx(0.01, rel=0.25)
+    assert step.cv_between_blocks == pytest.approx(0.02, rel=0.35)
+    assert step.least_effect["10"] == pytest.approx(0.014, rel=0.3)
+    assert 6 <= step.blocks_needed["0.02"] <= 12 and step.blocks_needed["0.05"] == 6
+    assert step.blocks_needed["0.01"] > step.blocks_needed["0.02"]
+    assert step.false_verdicts <= 0.05
+    assert floor.arm == "eagle:k=2" and floor.num_blocks == 30
 
 
 def test_prompts_have_no_drift(floor):
-    tokens = next(m for m in floor["metrics"] if m["name"] == "tokens per step")
-    assert tokens["cv_in_block"] == 0 and tokens["cv_between_blocks"] is None
+    tokens = next(m for m in floor.metrics if m.name == "tokens per step")
+    assert tokens.cv_in_block == 0 and tokens.cv_between_blocks is None
 
 
 def test_false_verdicts_of_swapped_sides():
@@ -50,13 +54,19 @@ def test_false_verdicts_of_swapped_sides():
 
 
 def test_one_file_for_each_hardware(floor):
-    assert read_floors(ENVIRONMENT) == []
+    assert read_floors(ENVIRONMENT) == ()
     path = store_floor(floor, ENVIRONMENT)
     assert path == floor_file(ENVIRONMENT) and path.parent.name == "noise"
     other = Environment(hardware=replace(HARDWARE, gpus=()))
-    assert floor_file(other) != path and read_floors(other) == []
-    store_floor({**floor, "run_id": "later"}, ENVIRONMENT)
-    assert [f["run_id"] for f in read_floors(ENVIRONMENT)] == ["later", floor["run_id"]]
+    assert floor_file(other) != path and read_floors(other) == ()
+    store_floor(replace(floor, run_id="later"), ENVIRONMENT)
+    assert [f.run_id for f in read_floors(ENVIRONMENT)] == ["later", floor.run_id]
+
+
+@pytest.mark.parametrize("stored", sorted(Path(__file__).parents[3].glob("benchmarks/runs/*/*/noise.json")), ids=str)
+def test_stored_floors_read_and_write_the_same(stored):
+    raw = json.loads(stored.read_text())
+    assert to_document(from_document(NoiseFloor, raw, "noise.json")) == raw
 
 
 def test_the_outlook_names_what_could_be_shown(floor):

@@ -1,0 +1,59 @@
+"""The noise floor of a machine: `noise.json` of an A/A run, and the floors that are kept for each hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+NOISE_SCHEMA = "specbench.noise/1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricNoise:
+    """cv_in_block: of one side, between runs back to back; cv_between_blocks: drift, None where pairs are prompts.
+    least_effect: by number of blocks, the smallest true change found in 80 % of experiments; blocks_needed: by change.
+    false_verdicts: share of experiments on equal sides that would end in a change."""
+
+    name: str
+    pairs: str
+    gated: bool
+    num_pairs: int
+    cv_in_block: float
+    cv_between_blocks: float | None
+    least_effect: Mapping[str, float]
+    blocks_needed: Mapping[str, int | None]
+    false_verdicts: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredModel:
+    name: str | None
+    dtype: str | None
+    device: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseFloor:
+    """What an A/A of `arm` showed."""
+
+    measured_utc: str
+    run_id: str
+    command: str
+    arm: str
+    model: MeasuredModel
+    max_concurrency: int | None
+    workload: str | None
+    in_process: bool
+    num_blocks: int
+    num_rejected: int
+    verdict: str
+    metrics: tuple[MetricNoise, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseFile:
+    """The floors of one kind of hardware, newest first."""
+
+    schema: str = NOISE_SCHEMA
+    hardware: str
+    floors: tuple[NoiseFloor, ...]
