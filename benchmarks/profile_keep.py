@@ -6,6 +6,7 @@ No timeline, the ten longest kernels and those of attention, no paths; with the 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from specbench.harness.profiling.job import ChildReport
 from specbench.harness.store.run_directory import RunDirectory
 
 RESULTS = Path(__file__).parent / "results" / "profiles-h200"
-MOST_KERNELS = 10
+NUM_KERNELS = 10
 
 Arm = dict[str, Any]
 
@@ -40,23 +41,16 @@ def _small(folder: Path, profile: Arm) -> Arm:
         **profile,
         "source": source,
         "subject": subject,
-        "kernels": [k for i, k in enumerate(kernels) if i < MOST_KERNELS or k["is_attention"]],
+        "kernels": [k for i, k in enumerate(kernels) if i < NUM_KERNELS or k["is_attention"]],
         "timeline": [],
         "host_round_ns": rounds.median_ns,
     }
 
 
 def _command(argv: Sequence[str]) -> str:
-    words = list(argv)
-    for option in ("--output-dir", "--label"):
-        at = words.index(option)
-        del words[at : at + 2]
-    text = " ".join(word for word in words if word != "-q")
-    return (
-        text.replace(" -s ", " \\\n        -s ")
-        .replace(" --model", " \\\n        --model")
-        .replace(" --tool", " \\\n        --tool")
-    )
+    """Without its output folder, label and -q; a line for each strategy, the model and the tool."""
+    text = re.sub(r" (--output-dir|--label) \S+| -q\b", "", " ".join(argv))
+    return re.sub(r" (?=-s |--model|--tool)", " \\\n        ", text)
 
 
 if __name__ == "__main__":

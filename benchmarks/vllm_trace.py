@@ -11,22 +11,14 @@ vLLM's first model runner names its phases; the second, the default of 0.26 for 
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
 from pathlib import Path
 
+from decode_vllm import write_configs
+
 NUM_DRAFTS, NUM_TOKENS = 4, 48
-SHAPE = dict(
-    model_type="llama", hidden_size=576, intermediate_size=1536, num_attention_heads=9, num_key_value_heads=3,
-    head_dim=64, vocab_size=49152, max_position_embeddings=8192, rope_theta=1e5, rms_norm_eps=1e-5,
-    torch_dtype="bfloat16", bos_token_id=1, eos_token_id=2, hidden_act="silu",
-)  # fmt: skip
-TARGET = dict(architectures=["LlamaForCausalLM"], num_hidden_layers=30, tie_word_embeddings=True)
-DRAFT = dict(
-    architectures=["LlamaForCausalLMEagle3"], num_hidden_layers=1, draft_vocab_size=16384, tie_word_embeddings=False
-)
 
 
 def main(runner: str, tool: str) -> None:
@@ -43,9 +35,10 @@ def main(runner: str, tool: str) -> None:
     import torch
     from vllm import LLM, SamplingParams
 
-    own = {"torch_profiler_dir": str(folder), "torch_profiler_with_stack": False} if tool == "torch" else {}
+    target, draft = write_configs("smollm2-135m")
+    more = {"torch_profiler_dir": str(folder), "torch_profiler_with_stack": False} if tool == "torch" else {}
     llm = LLM(
-        model=_model(folder / "target", TARGET),
+        model=target,
         skip_tokenizer_init=True,
         load_format="dummy",
         dtype="bfloat16",
@@ -60,12 +53,12 @@ def main(runner: str, tool: str) -> None:
         },
         speculative_config={
             "method": "eagle3",
-            "model": _model(folder / "draft", DRAFT),
+            "model": draft,
             "num_speculative_tokens": NUM_DRAFTS,
             "rejection_sample_method": "synthetic",
             "synthetic_acceptance_length": 2.5,
         },
-        profiler_config={"profiler": tool, **own},
+        profiler_config={"profiler": tool, **more},
     )
     drawn = random.Random(0)
     sampling = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False)
@@ -81,12 +74,6 @@ def main(runner: str, tool: str) -> None:
     generate()
     torch.cuda.synchronize()
     llm.stop_profile()
-
-
-def _model(path: Path, kind: dict[str, object]) -> str:
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "config.json").write_text(json.dumps({**SHAPE, **kind}))
-    return str(path)
 
 
 if __name__ == "__main__":

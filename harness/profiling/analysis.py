@@ -20,12 +20,12 @@ from .idle import idle_figures, main_device
 from .kineto_trace import open_kineto
 from .nsys_trace import export_report, open_nsys
 from .phase_figures import kernel_figures, phase_figures
-from .record import Profile, Quality, Subject
+from .record import Profile, Quality, Source, Subject
 from .rounds import Rounds, choose_rounds, unplaced
 from .rules import Matcher, PhaseRules
 from .spans import Span, matched
 from .timeline import timeline
-from .trace_db import GRAPH, KINETO, NSYS, ProcessTrace, Trace, TraceFile, trace_kind
+from .trace_db import GRAPH, KINETO, NSYS, ProcessTrace, Trace, trace_kind
 from .waits import find_waits, sync_figures, syncs_per_round
 
 GOOD_SHARE, REFUSED_SHARE = 0.95, 0.5  # of the busy time, attributed to a phase
@@ -82,8 +82,8 @@ def open_trace(path: Path) -> Iterator[Trace]:
     """The trace in a file, whose kind its content says; only nsys reports go by their name, having no known mark."""
     if not path.is_file():
         raise ValueError(f"trace: {path} is not a file")
-    given = TraceFile(name=path.name, sha256=sha256_file(path), num_bytes=path.stat().st_size)
     kind = trace_kind(path)
+    given = Source(kind=kind or NSYS, file=path.name, sha256=sha256_file(path), num_bytes=path.stat().st_size)
     with tempfile.TemporaryDirectory() as folder:
         if kind == NSYS:
             trace = open_nsys(path, given)

@@ -1,7 +1,7 @@
-"""Whether the arms of a run ran as their rows say: a short trace of each in the run's own process, after its blocks.
+"""Whether the arms of a run ran as their rows say: a short trace of each in the run's process, after its blocks.
 
-The graphs that were timed are the ones that are traced. What comes of it is stored beside the run's tables and never
-read as speed.
+The graphs that were timed are the ones that are traced. The result is stored beside the run's tables and never read
+as speed.
 """
 
 from __future__ import annotations
@@ -52,6 +52,6 @@ def certify_arm(
 
 
 def write_failure(folder: Path, arm: str, error: BaseException) -> None:
-    """An arm whose trace came to nothing: its row says so, and a resumed run tries again."""
+    """Records that an arm could not be traced: its row says so, and a resumed run tries again."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FAILURE).write_text(json.dumps({"arm": arm, "error": first_line(error)}), encoding="utf-8")

@@ -77,7 +77,6 @@ def subject_of(arm: ResolvedArm, traced: Traced) -> Subject:
         num_drafts=traced.num_drafts,
         claimed_parts=traced.claimed_parts,
         engine_syncs_per_round=traced.rounds.syncs_per_round,
-        profiler_argv=None,
     )
 
 

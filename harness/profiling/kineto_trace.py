@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 from specbench.workloads.json_values import Json
 
 from .chrome_json import ChromeTrace, TraceEvent, us_to_ns
 from .record import Source
-from .trace_db import KERNEL, MEMCPY, Trace, TraceFile, finish_tables, open_tables
+from .trace_db import KERNEL, MEMCPY, Trace, finish_tables, open_tables
 
 # Of `user_annotation` there is a twin on the GPU's rows, `gpu_user_annotation`: a span over its kernels, not a range.
 _RANGE = "user_annotation"
@@ -25,22 +26,17 @@ _MISSING = {
 }
 
 
-def open_kineto(path: Path, given: TraceFile) -> Trace:
-    """A Kineto trace. ValueError for a file that is not one, is cut short, or lacks what an analysis needs."""
+def open_kineto(path: Path, given: Source) -> Trace:
+    """`given`: what is known of the file. ValueError for one that is not a Kineto trace, is cut short, or lacks what an
+    analysis needs."""
     connection = open_tables(None)
-    trace = ChromeTrace(path, given.name)
-    _fill(connection, trace, given.name)
-    notes = finish_tables(connection, given.name, _MISSING)
+    trace = ChromeTrace(path, given.file)
+    _fill(connection, trace, given.file)
+    notes = finish_tables(connection, given.file, _MISSING)
     cupti = trace.header.get("cupti_version")
-    source = Source(
-        kind="kineto",
-        file=given.name,
-        sha256=given.sha256,
-        num_bytes=given.num_bytes,
+    source = replace(
+        given,
         tool="Kineto" + (f", CUPTI {cupti}" if cupti is not None else ""),
-        schema_version=None,
-        command=None,
-        working_dir=None,
         devices=_devices(connection, trace.header.get("deviceProperties")),
     )
     return Trace(connection=connection, source=source, notes=notes)
@@ -85,10 +81,7 @@ def _correlation(event: TraceEvent) -> int | None:
 
 
 def _number(value: Json) -> int:
-    try:
-        return int(value) if isinstance(value, (int, float, str)) else 0
-    except ValueError:
-        return 0
+    return int(str(value)) if str(value).lstrip("-").isdecimal() else 0
 
 
 def _devices(connection: sqlite3.Connection, properties: Json) -> tuple[str, ...]:

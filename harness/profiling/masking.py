@@ -1,4 +1,4 @@
-"""What of a command line nobody else should see: values of options that look secret, and whose home folder it was."""
+"""Hides the private parts of a command line: values of options that look secret, and the names of home folders."""
 
 from __future__ import annotations
 

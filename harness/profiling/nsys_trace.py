@@ -7,11 +7,12 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from .masking import masked
 from .record import Source
-from .trace_db import Trace, TraceFile, finish_tables, open_tables
+from .trace_db import Trace, finish_tables, open_tables
 
 SCHEMA_MAJOR = "3"
 
@@ -46,12 +47,12 @@ def export_report(report: Path, directory: Path) -> Path:
     return target
 
 
-def open_nsys(path: Path, given: TraceFile) -> Trace:
-    """An nsys sqlite export, `given` or made of it.
+def open_nsys(path: Path, given: Source) -> Trace:
+    """An nsys sqlite export: of the file that `given` describes, or that file.
 
     ValueError for a database that is not an export, is cut short, has another schema or lacks what an analysis needs.
     """
-    file = given.name
+    file = given.file
     try:
         connection = open_tables(path)
         tables = _tables(connection)
@@ -70,11 +71,8 @@ def open_nsys(path: Path, given: TraceFile) -> Trace:
         ) from error
     version = exported.get("EXPORT_PRODUCT_VERSION")
     folder = captured.get("PROCESS_0:WORKING_DIR", captured.get("WORKING_DIR"))
-    source = Source(
-        kind="nsys",
-        file=file,
-        sha256=given.sha256,
-        num_bytes=given.num_bytes,
+    source = replace(
+        given,
         tool=f"nsys {version}" if version else None,
         schema_version=exported.get("EXPORT_SCHEMA_VERSION"),
         command=_command(captured),

@@ -3,7 +3,7 @@ twin for the slow-down.
 
     <run>/profile/<arm>/job.json command.txt log.txt engine.json nodes.json trace.sqlite|trace.json.gz profile.json
 
-Nothing here may stand for speed: a run directory of this kind has no tables of requests or steps.
+Nothing here says how fast anything is: a run directory of this kind has no tables of requests or steps.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Tracing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmProfile:
-    """What came of one arm. `profile` is None without a GPU; `slow_down`, where no unprofiled rounds were run."""
+    """The result of one arm. `profile` is None without a GPU, `slow_down` where no unprofiled rounds were run."""
 
     report: ChildReport
     profile: Profile | None

@@ -1,8 +1,8 @@
 """What an analysed trace says: frozen dataclasses that are written whole to `profile.json` and read back by reports.
 
-Durations are nanoseconds on the trace's own clock, under a profiler: shares, counts and differences mean something,
-absolute times do not stand for speed. "A round" is one step of the engine; figures "per round" are means over the
-analysed rounds, unless a name says median. `phase` is a word of `PHASES`; `draft_step` counts drafter passes from 0 and
+Durations are nanoseconds on the trace's clock, under a profiler: compare shares, counts and differences, and do not
+read absolute times as speed. "A round" is one step of the engine; figures "per round" are means over the analysed
+rounds, unless a name says median. `phase` is a word of `PHASES`; `draft_step` counts drafter passes from 0 and
 is None outside the drafter.
 """
 
@@ -18,7 +18,7 @@ from specbench.harness.store.codec import read_document, to_document, write_docu
 
 SCHEMA = "specbench.profile/1"
 FILE = "profile.json"
-FAILURE = "failure.json"  # in its place: an arm whose trace came to nothing
+FAILURE = "failure.json"  # in its place: the arm could not be traced
 
 # In the order of a round. `host` phases have no GPU work of their own; `other` is work in a round outside any phase.
 PHASES = ("prefill", "mixed", "advance", "verify", "accept", "compact", "draft", "status", "host", "other")
@@ -33,11 +33,11 @@ class Source:
     file: str  # name without its folder
     sha256: str
     num_bytes: int
-    tool: str | None
-    schema_version: str | None  # of the nsys export
-    command: tuple[str, ...] | None  # the profiled program's argv, as the trace holds it
-    working_dir: str | None
-    devices: tuple[str, ...]  # names of the GPUs
+    tool: str | None = None
+    schema_version: str | None = None  # of the nsys export
+    command: tuple[str, ...] | None = None  # the profiled program's argv, as the trace holds it
+    working_dir: str | None = None
+    devices: tuple[str, ...] = ()  # names of the GPUs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ class Subject:
     num_drafts: int
     claimed_parts: Mapping[str, str]  # target, first, later -> mode that the plan claims for decode rounds
     engine_syncs_per_round: float | None  # the engine's own count over the same rounds
-    profiler_argv: tuple[str, ...] | None  # the whole command that made the trace
+    profiler_argv: tuple[str, ...] | None = None  # the whole command that made the trace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -88,10 +88,10 @@ def _clean(copy: sqlite3.Connection) -> None:
             copy.execute(f'DELETE FROM "{table}"')
     if "StringIds" in columns:
         _drop_strings(copy, columns)
-    for table, own in columns.items():
-        if {"name", "value"} <= set(own):
+    for table, of_table in columns.items():
+        if {"name", "value"} <= set(of_table):
             _clean_pairs(copy, table)
-        for column in own:
+        for column in of_table:
             if _IDENTITY.search(column):
                 copy.execute(f"UPDATE \"{table}\" SET \"{column}\" = '' WHERE typeof(\"{column}\") IN ('text', 'blob')")
             else:
@@ -107,8 +107,8 @@ def _identities(copy: sqlite3.Connection, columns: Mapping[str, list[str]]) -> t
     environments: list[str] = []
     if "StringIds" in columns:  # the environment as the process has it
         environments += [text for (text,) in copy.execute("SELECT value FROM StringIds WHERE instr(value, char(0))")]
-    for table, own in columns.items():
-        if {"name", "value"} <= set(own):
+    for table, of_table in columns.items():
+        if {"name", "value"} <= set(of_table):
             rows = copy.execute(f"SELECT name, value FROM \"{table}\" WHERE typeof(value) = 'text'").fetchall()
             found += [value for name, value in rows if _HOST_KEYS.search(str(name))]
             environments += [value for name, value in rows if _ENVIRONMENT.search(str(name))]

@@ -24,15 +24,6 @@ NSYS, KINETO = "nsys", "kineto"  # kinds of trace
 KERNEL, MEMCPY, GRAPH = "kernel", "memcpy", "graph"  # graph: a replay that was not traced by node
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TraceFile:
-    """The file that a user gave; what is opened may be an export of it."""
-
-    name: str
-    sha256: str
-    num_bytes: int
-
-
 @dataclass(frozen=True, slots=True)
 class ApiCall:
     """A call of the CUDA runtime or driver; `name` without its version suffix."""

@@ -115,7 +115,7 @@ def round_s(
     r: Round,
     logit_bytes: float = SAMPLING_BYTES,
 ) -> dict[str, float]:
-    """Seconds by phase, named as in PHASES. lm_head of the target stands under `accept`, as in the engine; `drafter` is
+    """Seconds by phase, named as in PHASES. lm_head of the target counts under `accept`, as in the engine; `drafter` is
     None where drafts cost no forward pass (n-gram)."""
     rows = r.batch * r.verify_rows
     phases = {

@@ -52,7 +52,7 @@ class MeanRound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdealArm:
-    """An arm's mean round beside the ideal one. `unknown` says why there is no ideal, empty where there is.
+    """An arm's mean round beside the ideal one. `unknown` says why the ideal is not known, and is empty where it is.
 
     measured is None where no decode round was measured; ideal_ms (by phase, PHASES) is empty where unknown. free_rows:
     rows of the target up to which reading its weights takes longer than multiplying by them.
@@ -114,7 +114,7 @@ def mean_round(frames: Frames, label: str, is_unpadded: bool = False) -> MeanRou
         context=float(rows["context"].mean()),
         rates=tuple(float((accepted >= i).mean()) for i in range(1, int(rows["draft_depth"].max()) + 1)),
         tokens=float(rows["num_emitted"].mean()),
-        first_rows=_first_rows(rounds, rows, is_unpadded),
+        first_rows=_first_rows(rounds, is_unpadded),
         duration_ms=duration_ms,
         phases_ms=phases_ms,
         source=source,
@@ -129,7 +129,7 @@ def _with_context(steps: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(context=rows["num_prompt_tokens"] + emitted_before - 1)
 
 
-def _first_rows(rounds: pd.DataFrame, rows: pd.DataFrame, is_unpadded: bool) -> float:
+def _first_rows(rounds: pd.DataFrame, is_unpadded: bool) -> float:
     """As the step log proves; a graph's padding requests, which the padded pass runs as well, are left out."""
     num_requests = rounds["batch_size"]
     if not is_unpadded:

@@ -1,8 +1,8 @@
 """Measures the limits of a device: how fast it reads, multiplies and attends, and what a tiny kernel costs.
 
 Every figure is the median of repeats after a warm-up. On a GPU the work is captured in a CUDA graph and timed by CUDA
-events around its replays, so that no launch of the host stands in it; on a CPU the clock stands around the calls.
-The largest of several ways to read memory counts: a limit is what the device can do, not what one kernel does.
+events around its replays, so that the host's launches are not in it; on a CPU by the clock around the calls. Of several
+ways to read memory the fastest counts: a limit is what the device can do, not what one kernel does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FEW, _MANY = 64, 576  # tiny kernels
 def measure_machine(device: torch.device | str, dtype: torch.dtype) -> Machine:
     """Measures the device, in a few seconds and a few GiB of its memory; on a CPU with torch's number of threads.
 
-    The device must be idle: what else runs there lowers the limits, and the ideal looks nearer than it is.
+    The device must be idle: other work lowers the limits, and the ideal looks nearer than it is.
     """
     where = torch.device(device)
     if where.type not in _READ_BYTES:
@@ -70,7 +70,7 @@ def _numbers(num: int, device: torch.device, dtype: torch.dtype) -> torch.Tensor
 
 
 def _seeded(device: torch.device) -> torch.Generator:
-    """Its own: a measurement does not move the process' random numbers."""
+    """A separate one: a measurement must not move the process's random numbers."""
     return torch.Generator(device).manual_seed(0)
 
 
