@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, MIN_PAIRS, NO_DATA
 from specbench.harness.store.ab_judgement import INVALID, MAX_REJECTED, MIXED, UNFINISHED, JudgedMetric, Judgement
 from specbench.harness.store.ab_record import Side
 from specbench.reports.cells import NOTHING, milliseconds, number
-from specbench.reports.document import Table
+from specbench.reports.document import Table, table_of
 
-HEADERS = ("metric", "A", "B", "change [95% CI]", "least effect", "verdict", "p (Holm)", "p (signed rank)", "n")
 NO_VERDICT = (INVALID, UNFINISHED)  # of a whole experiment: then no metric has one either
 FORCED, RANDOM_WEIGHTS = "synthetic acceptance", "synthetic weights"  # how the notes of an arm begin that say so
 _MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
-_MOST_REASONS = 5
+_MAX_REASONS = 5
 
 
 def verdict_table(record: Judgement) -> Table:
@@ -22,8 +23,18 @@ def verdict_table(record: Judgement) -> Table:
         title = f"A/A (both sides are the same code and configuration): {verdict_words(record)}"
     if record.status != "complete":
         title += f" ({record.status})"
-    rows = tuple(_row(metric, record.verdict) for metric in record.metrics)
-    return Table(title=title, headers=HEADERS, rows=rows, notes=tuple(_notes(record)))
+    columns: dict[str, Callable[[JudgedMetric], str]] = {
+        "metric": lambda c: ", ".join(filter(None, (c.metric.name, c.metric.unit))),
+        "A": lambda c: _figure(c, c.a),
+        "B": lambda c: _figure(c, c.b),
+        "change [95% CI]": lambda c: _change(c, record.verdict),
+        "MDE": lambda c: NOTHING if c.least_effect is None else signed(c.least_effect).replace("+", ""),
+        "verdict": lambda c: _verdict(c, record.verdict),
+        "p (Holm)": lambda c: NOTHING if c.p_holm is None else f"{c.p_holm:.2g}",
+        "p (signed rank)": lambda c: NOTHING if c.p_signed_rank is None else f"{c.p_signed_rank:.2g}",
+        "n": lambda c: f"{c.num_pairs} {c.metric.pairs}",
+    }
+    return table_of(title, columns, record.metrics, _notes(record))
 
 
 def verdict_words(record: Judgement) -> str:
@@ -58,34 +69,22 @@ def arm_marks(record: Judgement, beginning: str) -> dict[str, str]:
     return {label: notes[0] for label, notes in found.items() if notes}
 
 
-def _row(c: JudgedMetric, whole: str) -> tuple[str, ...]:
-    metric = c.metric
-    name = f"{metric.name}{', ' + metric.unit if metric.unit else ''}"
-    if c.change is None:
-        return (name, *[NOTHING] * 4, NO_DATA, NOTHING, NOTHING, f"0 {metric.pairs}")
-    figure = milliseconds if metric.unit == "ms" else number
-    return (
-        name,
-        figure(c.a),
-        figure(c.b),
-        _change(c, whole),
-        NOTHING if c.least_effect is None else signed(c.least_effect).replace("+", ""),
-        _verdict(c, whole),
-        NOTHING if c.p_holm is None else f"{c.p_holm:.2g}",
-        NOTHING if c.p_signed_rank is None else f"{c.p_signed_rank:.2g}",
-        f"{c.num_pairs} {metric.pairs}",
-    )
+def _figure(c: JudgedMetric, value: float | None) -> str:
+    return (milliseconds if c.metric.unit == "ms" else number)(value if c.change is not None else None)
 
 
 def _change(c: JudgedMetric, whole: str) -> str:
+    if c.change is None:
+        return NOTHING
     mark = "" if whole in NO_VERDICT else _MARKS.get(c.verdict, "")
-    assert c.change is not None
     text = mark + signed(c.change)
     return text if c.low is None or c.high is None else f"{text} {interval(c.low, c.high)}"
 
 
 def _verdict(c: JudgedMetric, whole: str) -> str:
     """`whole`: the verdict of the experiment; where that is none, a word of change here would be read as one."""
+    if c.change is None:
+        return NO_DATA
     if whole in NO_VERDICT:
         return f"no verdict: {whole}"
     if not c.metric.gated:
@@ -140,8 +139,8 @@ def _design(record: Judgement) -> list[str]:
 
 def _blocks(record: Judgement) -> list[str]:
     reasons = [f"block {b.block + 1}: {'; '.join(b.reasons)}" for b in record.blocks if b.reasons]
-    more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
-    listed = f" ({'; '.join(reasons[:_MOST_REASONS])}{more})" if reasons else ""
+    more = f"; and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
+    listed = f" ({'; '.join(reasons[:_MAX_REASONS])}{more})" if reasons else ""
     num_blocks = record.plan.num_blocks
     notes = [f"{record.num_kept} of {num_blocks} blocks count, {record.num_rejected} rejected{listed}"]
     if record.num_rejected / num_blocks > MAX_REJECTED:
@@ -159,7 +158,7 @@ def _blocks(record: Judgement) -> list[str]:
 def _reading(record: Judgement) -> list[str]:
     effect = record.plan.min_effect
     return [
-        "A, B: geometric means over n pairs; change: paired t over their log ratios. least effect: the smallest true "
+        "A, B: geometric means over n pairs; change: paired t over their log ratios. MDE: the smallest true "
         f"change that so many pairs with this spread find in 80% of experiments at {record.alpha:.0%} error.",
         f"improved, regressed: p (Holm, over the metrics with a verdict) at most {record.alpha:g} and a change of "
         f"{effect:.2%} or more; equivalent (~): the interval lies within that; inconclusive (?) is not 'unchanged'; "

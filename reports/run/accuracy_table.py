@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from specbench.harness.store.results import ItemPairs, ScorePair
+from specbench.harness.store.results import ItemPairs, Score, ScorePair
 from specbench.reports.cells import NOTHING, milliseconds, rates, row_name
-from specbench.reports.document import Table
+from specbench.reports.document import Table, table_of
 from specbench.reports.run.accuracy_view import AccuracyView, ItemFigures
 from specbench.reports.run.view import RunView
 
-_SCORE_HEADERS = ("strategy", "Tasks", "Version", "Filter", "n-shot", "Metric", "Value", "", "Stderr", "items")
-_PAIR_HEADERS = (
-    "strategy",
-    "Tasks",
-    "Filter",
-    "difference [95% CI]",
-    "won/lost",
-    "McNemar p",
-    "detectable",
-    "same output",
-    "AL",
-    "TPOT ms (x)",
-)
-
 
 def accuracy_tables(view: RunView) -> list[Table]:
-    """Two tables of an evaluation, none for a run without one. Arms that failed or are missing stand in the notes."""
+    """Two tables of an evaluation, none for a run without one. Arms that failed or are missing are in the notes."""
     if view.accuracy is None:
         return []
     names = {arm.label: row_name(arm) for arm in view.arms}
@@ -37,27 +23,24 @@ def accuracy_tables(view: RunView) -> list[Table]:
 
 
 def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
-    rows = tuple(
-        (
-            names.get(s.arm, s.arm),
-            s.task,
-            s.version,
-            s.filter,
-            str(s.num_fewshot),
-            s.metric,
-            f"{s.value:.4f}",
-            "±",
-            NOTHING if s.stderr is None else f"{s.stderr:.4f}",
-            str(s.n),
-        )
-        for s in accuracy.scores
-    )
+    columns: dict[str, Callable[[Score], str]] = {
+        "strategy": lambda s: names.get(s.arm, s.arm),
+        "Tasks": lambda s: s.task,
+        "Version": lambda s: s.version,
+        "Filter": lambda s: s.filter,
+        "n-shot": lambda s: str(s.num_fewshot),
+        "Metric": lambda s: s.metric,
+        "Value": lambda s: f"{s.value:.4f}",
+        "": lambda s: "±",
+        "Stderr": lambda s: NOTHING if s.stderr is None else f"{s.stderr:.4f}",
+        "items": lambda s: str(s.n),
+    }
     scored = {s.arm for s in accuracy.scores}
     missing = [
         f"{a.label}: not scored{_reason(accuracy.errors.get(a.label))}" for a in view.arms if a.label not in scored
     ]
     notes = (f"lm-eval {accuracy.record.lm_eval}; stderr as lm-eval's", *accuracy.record.notes, *missing)
-    return Table(title=f"Accuracy ({view.record.run_id})", headers=_SCORE_HEADERS, rows=rows, notes=notes)
+    return table_of(f"Accuracy ({view.record.run_id})", columns, accuracy.scores, notes)
 
 
 def _reason(error: str | None) -> str:
@@ -65,9 +48,21 @@ def _reason(error: str | None) -> str:
 
 
 def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
-    rows = tuple(
-        (names.get(p.arm, p.arm), *_pair_cells(p, accuracy.items.get(p.task, {}).get(p.arm))) for p in accuracy.pairs
-    )
+    def items_of(pair: ScorePair) -> ItemFigures | None:
+        return accuracy.items.get(pair.task, {}).get(pair.arm)
+
+    columns: dict[str, Callable[[ScorePair], str]] = {
+        "strategy": lambda p: names.get(p.arm, p.arm),
+        "Tasks": lambda p: p.task,
+        "Filter": lambda p: p.filter,
+        "difference [95% CI]": lambda p: _difference(p.items),
+        "won/lost": lambda p: NOTHING if p.items.p is None else f"{p.items.won}/{p.items.lost}",
+        "McNemar p": lambda p: NOTHING if p.items.p is None else f"{p.items.p:.2g}",
+        "detectable": lambda p: NOTHING if p.items.detectable is None else f"{100 * p.items.detectable:.1f}",
+        "same output": lambda p: NOTHING if p.items.same_output is None else f"{p.items.same_output:.1%}",
+        "AL": lambda p: _acceptance_length(items_of(p)),
+        "TPOT ms (x)": lambda p: _tpot(items_of(p)),
+    }
     notes = [
         "difference in points over the same items, interval of Agresti and Min 2005; McNemar exact; detectable: the "
         "difference found 4 times of 5 at the 5% level, given how many items differ.",
@@ -79,26 +74,16 @@ def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
         for task, items in accuracy.items.items()
         if accuracy.baseline in items
     ]
-    title = f"Against {accuracy.baseline}, item by item"
-    return Table(title=title, headers=_PAIR_HEADERS, rows=rows, notes=tuple(notes))
+    return table_of(f"Against {accuracy.baseline}, item by item", columns, accuracy.pairs, notes)
 
 
-def _pair_cells(pair: ScorePair, items: ItemFigures | None) -> tuple[str, ...]:
-    found = pair.items
-    return (
-        pair.task,
-        pair.filter,
-        _difference(found),
-        NOTHING if found.p is None else f"{found.won}/{found.lost}",
-        NOTHING if found.p is None else f"{found.p:.2g}",
-        NOTHING if found.detectable is None else f"{100 * found.detectable:.1f}",
-        NOTHING if found.same_output is None else f"{found.same_output:.1%}",
-        rates([items.acceptance_length]) if items else NOTHING,
-        _tpot(items) if items else NOTHING,
-    )
+def _acceptance_length(items: ItemFigures | None) -> str:
+    return rates([items.acceptance_length]) if items else NOTHING
 
 
-def _tpot(items: ItemFigures) -> str:
+def _tpot(items: ItemFigures | None) -> str:
+    if items is None:
+        return NOTHING
     text = milliseconds(items.tpot_ms)
     if items.tpot_ratio is None:
         return text
@@ -106,10 +91,10 @@ def _tpot(items: ItemFigures) -> str:
     return f"{text} ({items.tpot_ratio:.2f}x{ends})"
 
 
-def _difference(found: ItemPairs) -> str:
-    if found.difference is None:
+def _difference(pairs: ItemPairs) -> str:
+    if pairs.difference is None:
         return NOTHING
-    text = f"{100 * found.difference:+.1f}"
-    if found.p is None or found.low is None or found.high is None:
+    text = f"{100 * pairs.difference:+.1f}"
+    if pairs.p is None or pairs.low is None or pairs.high is None:
         return text
-    return f"{text} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    return f"{text} [{100 * pairs.low:+.1f}, {100 * pairs.high:+.1f}]"

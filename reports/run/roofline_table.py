@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER, IdealArm
+from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER, IdealArm, MeanRound
 from specbench.harness.store.codec import from_document
 from specbench.harness.store.roofline_record import Machine
 from specbench.reports.cells import NOTHING, milliseconds, number, rates
-from specbench.reports.document import Table
+from specbench.reports.document import Table, table_of
 
 _PHASES = {"verify": "verify", "accept": "accept", "draft_first": "draft first", "draft_next": "draft next"}
-HEADERS = (
-    "strategy",
-    "batch",
-    "context",
-    "tokens/round",
-    "accepted by position",
-    "ideal ms",
-    "measured ms",
-    "efficiency",
-    *(f"{name} ms" for name in _PHASES.values()),
-    "other ms",
-    "ideal speed-up",
-    "measured speed-up",
-)
 _LEFT_OUT = (
     "The ideal leaves out: host work, synchronisations and gaps; the state between passes; activations and norms; "
     "requests that only pad a graph; mixed steps. Caches that keep weights or keys from one pass to the next are not "
@@ -73,33 +59,21 @@ def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Aga
             "~: measured phases are the round's time by the shares of an instrumented capture of the largest batch"
         )
     notes += [f"{arm.label}: no ideal: {arm.unknown}" for arm in arms if arm.unknown]
-    return Table(title=title, headers=HEADERS, rows=tuple(_row(arm) for arm in arms), notes=tuple(notes))
+    return table_of(title, _COLUMNS, arms, notes)
 
 
-def _row(arm: IdealArm) -> tuple[str, ...]:
-    measured = arm.measured
-    return (
-        arm.label,
-        number(measured.batch if measured else None),
-        f"{measured.context:.0f}" if measured else NOTHING,
-        f"{measured.tokens:.2f}" if measured else NOTHING,
-        rates(measured.rates) if measured else NOTHING,
-        "unknown" if arm.unknown else milliseconds(arm.ideal_round_ms),
-        milliseconds(arm.measured_round_ms),
-        NOTHING if arm.efficiency is None else f"{arm.efficiency:.0%}",
-        *(_phase(arm, phase) for phase in _PHASES),
-        _measured(arm, OTHER),
-        _factor(arm.ideal_speedup),
-        _factor(arm.measured_speedup),
-    )
+def _of_mean(write: Callable[[MeanRound], str]) -> Callable[[IdealArm], str]:
+    return lambda arm: write(arm.measured) if arm.measured else NOTHING
 
 
-def _phase(arm: IdealArm, phase: str) -> str:
+def _phase(phase: str) -> Callable[[IdealArm], str]:
     """`3.491 / 4.120`; a phase that the arm does not have is a dash."""
-    ideal, measured = arm.ideal_ms.get(phase), _measured(arm, phase)
-    if not ideal and measured == NOTHING:
-        return NOTHING
-    return f"{milliseconds(ideal)} / {measured}"
+
+    def cell(arm: IdealArm) -> str:
+        ideal, measured = arm.ideal_ms.get(phase), _measured(arm, phase)
+        return f"{milliseconds(ideal)} / {measured}" if ideal or measured != NOTHING else NOTHING
+
+    return cell
 
 
 def _measured(arm: IdealArm, phase: str) -> str:
@@ -112,3 +86,19 @@ def _measured(arm: IdealArm, phase: str) -> str:
 
 def _factor(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}x"
+
+
+_COLUMNS: dict[str, Callable[[IdealArm], str]] = {
+    "strategy": lambda arm: arm.label,
+    "batch": _of_mean(lambda mean: number(mean.batch)),
+    "context": _of_mean(lambda mean: f"{mean.context:.0f}"),
+    "tokens/round": _of_mean(lambda mean: f"{mean.tokens:.2f}"),
+    "accepted by position": _of_mean(lambda mean: rates(mean.rates)),
+    "ideal ms": lambda arm: "unknown" if arm.unknown else milliseconds(arm.ideal_round_ms),
+    "measured ms": lambda arm: milliseconds(arm.measured_round_ms),
+    "efficiency": lambda arm: NOTHING if arm.efficiency is None else f"{arm.efficiency:.0%}",
+    **{f"{name} ms": _phase(phase) for phase, name in _PHASES.items()},
+    "other ms": lambda arm: _measured(arm, OTHER),
+    "ideal speed-up": lambda arm: _factor(arm.ideal_speedup),
+    "measured speed-up": lambda arm: _factor(arm.measured_speedup),
+}

@@ -12,7 +12,7 @@ from sweep_samples import LOADS, sample_record, stored_sweep
 
 from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms_of
 from specbench.reports.markdown import markdown_result
-from specbench.reports.run.roofline_table import HEADERS, roofline_table, roofline_tables
+from specbench.reports.run.roofline_table import roofline_table, roofline_tables
 from specbench.reports.terminal import plain_result
 
 
@@ -22,7 +22,7 @@ def run(tmp_path):
 
 
 def cells(table) -> dict[str, dict[str, str]]:
-    return {row[0]: dict(zip(HEADERS, row, strict=True)) for row in table.rows}
+    return {row[0]: dict(zip(table.headers, row, strict=True)) for row in table.rows}
 
 
 def test_cells_by_hand(run):
@@ -76,7 +76,7 @@ def test_a_table_for_each_load_of_a_sweep(tmp_path):
     names = {arm["label"]: arm["label"].upper() for arm in record["arms"]}
     tables = roofline_tables(record, names)
     assert [table.title for table in tables] == [f"Against the roofline, {load} at once" for load in LOADS]
-    row = dict(zip(HEADERS, tables[1].rows[1], strict=True))
+    row = dict(zip(tables[1].headers, tables[1].rows[1], strict=True))
     assert row["strategy"] == names[EAGLE] and row["efficiency"] == "50%" and row["ideal speed-up"] == "1.06x"
     assert any(note.startswith("up to 181 rows a round") for note in tables[0].notes)
     assert roofline_tables({**record, "machine": None}, names) == []
