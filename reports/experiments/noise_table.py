@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from specbench.harness.store.noise_record import MetricNoise, NoiseFloor
 from specbench.reports.cells import NOTHING
 from specbench.reports.document import Table, table_of
 
 
-def noise_table(floor: Mapping[str, Any]) -> Table:
+def noise_table(floor: NoiseFloor) -> Table:
     """From a floor that `specbench power` measured or stored."""
-    first = floor["metrics"][0]
-    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "metric": lambda m: m["name"],
-        "CV in a block": lambda m: f"{m['cv_in_block']:.2%}",
-        "CV between blocks": lambda m: _text(m["cv_between_blocks"], ".2%"),
-        **{f"MDE, {n} blocks": _entry("least_effect", n, ".2%") for n in first["least_effect"]},
-        **{f"blocks for {float(e):.0%}": _entry("blocks_needed", e, "d") for e in first["blocks_needed"]},
-        "false verdicts": lambda m: f"{m['false_verdicts']:.1%}",
-        "n": lambda m: f"{m['num_pairs']} {m['pairs']}",
+    first = floor.metrics[0]
+    columns: dict[str, Callable[[MetricNoise], str]] = {
+        "metric": lambda m: m.name,
+        "CV in a block": lambda m: f"{m.cv_in_block:.2%}",
+        "CV between blocks": lambda m: _percent(m.cv_between_blocks),
+        **{f"MDE, {n} blocks": _least_effect(n) for n in first.least_effect},
+        **{f"blocks for {float(effect):.0%}": _blocks_needed(effect) for effect in first.blocks_needed},
+        "false verdicts": lambda m: f"{m.false_verdicts:.1%}",
+        "n": lambda m: f"{m.num_pairs} {m.pairs}",
     }
-    title = f"Noise of A/A: {floor['arm']} on {floor['model']['name']} ({floor['model']['device']})"
-    return table_of(title, columns, floor["metrics"], _notes(floor))
+    title = f"Noise of A/A: {floor.arm} on {floor.model.name} ({floor.model.device})"
+    return table_of(title, columns, floor.metrics, _notes(floor))
 
 
-def _entry(table: str, key: str, form: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda metric: _text(metric[table][key], form)
+def _percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2%}"
 
 
-def _text(value: float | None, form: str) -> str:
-    return NOTHING if value is None else f"{value:{form}}"
+def _least_effect(num_blocks: str) -> Callable[[MetricNoise], str]:
+    return lambda metric: _percent(metric.least_effect[num_blocks])
 
 
-def _notes(floor: Mapping[str, Any]) -> tuple[str, ...]:
-    how = "alternating in one process" if floor["in_process"] else "a fresh process for each side and block"
+def _blocks_needed(effect: str) -> Callable[[MetricNoise], str]:
+    return lambda metric: str(metric.blocks_needed[effect] or NOTHING)
+
+
+def _notes(floor: NoiseFloor) -> tuple[str, ...]:
+    how = "alternating in one process" if floor.in_process else "a fresh process for each side and block"
     return (
-        f"{floor['num_blocks']} blocks, {how}, {floor['num_rejected']} rejected; the A/A says: {floor['verdict']}",
+        f"{floor.num_blocks} blocks, {how}, {floor.num_rejected} rejected; the A/A says: {floor.verdict}",
         "CV in a block: of one side, between runs back to back; CV between blocks: drift, which pairing cancels.",
         "MDE: the smallest true change found in 80% of experiments; blocks for a change: to find it so often, "
         "never fewer than 6. tokens per step is paired by prompt: read prompts for blocks.",
         "false verdicts: share of 2,000 experiments of 10 blocks, drawn from these with sides swapped by chance, which "
         "would have said improved or regressed.",
-        f"measured {floor['measured_utc']}: {floor['command']}",
+        f"measured {floor.measured_utc}: {floor.command}",
     )
