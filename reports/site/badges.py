@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.harness.store.ab_judgement import INVALID, Judgement
 from specbench.reports.cells import NOTHING
@@ -12,10 +10,11 @@ from specbench.reports.experiments.certificate_marks import all_passed
 from specbench.reports.experiments.verdict_table import verdict_words
 
 from .runs import SiteRun
+from .verdict_charts import SIGNS
 
 GOOD, BAD, OPEN = "good", "bad", "open"
 _VERDICT_TONES = {IMPROVED: GOOD, EQUIVALENT: GOOD, REGRESSED: BAD, INVALID: BAD}
-_SIGNS = {IMPROVED: "▲ ", REGRESSED: "▼ ", EQUIVALENT: "~ ", "inconclusive": "? "}
+_GRAPH_CLAIMS = {"void": BAD, "cannot tell": OPEN, "holds": GOOD, "no claim": OPEN}  # the worst first
 NONE = Cell(text=NOTHING)
 
 
@@ -31,9 +30,9 @@ def status(run: SiteRun) -> Cell:
 def verdict(record: Judgement) -> Cell:
     """Of an A/B experiment, with its sign; of one that goes both ways, that of TPOT, which decides."""
     word = record.decisive
-    sign = "A/A: " if record.is_aa else _SIGNS.get(word, "")
+    sign = "A/A:" if record.is_aa else SIGNS.get(word, "")
     tone = _VERDICT_TONES.get(word, OPEN) if record.same_output.is_enough else BAD
-    return Cell(text=f"{sign}{verdict_words(record)}", tone=tone)
+    return Cell(text=f"{sign} {verdict_words(record)}".strip(), tone=tone)
 
 
 def certificate(run: SiteRun) -> Cell:
@@ -51,11 +50,5 @@ def graph_claim(run: SiteRun) -> Cell:
     words = [profile.graph.verdict for profile in run.profiles.values()]
     if not words:
         return Cell(text="not traced", tone=OPEN) if run.graphs and run.graphs.failures else NONE
-    tones = {"void": BAD, "holds": GOOD}
-    word = _worst(words, ("void", "cannot tell", "holds", "no claim"))
-    return Cell(text=f"graphs: {word}" if word != "no claim" else word, tone=tones.get(word, OPEN))
-
-
-def _worst(words: Iterable[str], order: tuple[str, ...]) -> str:
-    found = set(words)
-    return next((word for word in order if word in found), sorted(found)[0])
+    word = next((word for word in _GRAPH_CLAIMS if word in words), words[0])
+    return Cell(text=f"graphs: {word}" if word != "no claim" else word, tone=_GRAPH_CLAIMS.get(word, OPEN))

@@ -17,7 +17,7 @@ from specbench.reports.experiments.crossover_chart import crossover_frame
 from specbench.reports.experiments.crossover_table import crossover_tables
 
 from .groups import Group
-from .runs import WRONG_SHAPE, SiteRun
+from .runs import WRONG_SHAPE, SiteRun, described
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -43,8 +43,8 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
         try:
             found.append(_read(folder / RECORD_FILE, own))
         except (ValueError, *WRONG_SHAPE) as error:
-            what = " ".join(f"{type(error).__name__}: {error}".split())
-            problems.append(f"{folder / RECORD_FILE}: cannot be read ({what}); specbench show --write makes it anew")
+            file = folder / RECORD_FILE
+            problems.append(f"{file}: cannot be read: {described(error)}; specbench show --write makes it anew")
     return [sweep for sweep in found if len(crossover_frame(sweep.record, names=sweep.names))], tuple(problems)
 
 

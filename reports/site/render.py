@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Template
 from markupsafe import Markup, escape
 
-from specbench.reports.charts.chart import Chart
 from specbench.reports.charts.data_table import data_table
 from specbench.reports.charts.vega import specification
 from specbench.reports.document import Cell, Table
@@ -41,28 +39,6 @@ _SYMBOLS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Key:
-    """An entry of a chart's legend, which is HTML so that long names fold."""
-
-    name: str
-    colour: str
-    dash: str
-    path: str
-    is_line: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drawn:
-    """What a page needs of a chart. `json`: safe inside a script element."""
-
-    json: Markup
-    keys: tuple[Key, ...]
-    table: Table
-    height_px: int
-    is_wide: bool
-
-
 def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
     """The page's text. `menu`: (path, title) of the pages that every page leads to."""
     charts = [chart for section in page.sections for chart in section.charts]
@@ -70,7 +46,8 @@ def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
         page=page,
         menu=menu,
         site_title=site_title,
-        charts={chart.name: _drawn(chart) for chart in charts},
+        specifications={chart.name: specification(chart) for chart in charts},
+        symbols=_SYMBOLS,
         has_charts=bool(charts),
         has_timelines=any(section.timelines for section in page.sections),
         scripts=SCRIPTS,
@@ -126,24 +103,6 @@ def _template() -> Template:
     environment.filters["whole"] = kept_whole
     environment.filters["whole_rows"] = _whole_rows
     environment.filters["linked_rows"] = _linked_rows
+    environment.filters["inline_json"] = inline_json
+    environment.filters["data_table"] = data_table
     return environment.get_template("site.html.j2")
-
-
-def _drawn(chart: Chart) -> Drawn:
-    spec = specification(chart)
-    height = spec.get("height")
-    return Drawn(
-        json=inline_json(spec),
-        keys=tuple(_keys(chart)),
-        table=data_table(chart),
-        height_px=height + 50 if isinstance(height, int) else 240,
-        is_wide="facet" in chart.frame,
-    )
-
-
-def _keys(chart: Chart) -> Iterator[Key]:
-    strokes = chart.strokes()
-    for name, style in chart.styles.items():
-        dash = strokes.get((name, False), (3, 3))  # some names have dashed lines only
-        text = "" if dash == (1, 0) else " ".join(map(str, dash))
-        yield Key(name=name, colour=style.colour, dash=text, path=_SYMBOLS[style.shape], is_line=chart.has_lines)

@@ -25,7 +25,7 @@ from .experiment_blocks import blocks_table
 from .page import Page
 from .predecessors import Follows
 from .raw_files import files_table
-from .runs import WRONG_SHAPE, SiteRun
+from .runs import WRONG_SHAPE, SiteRun, described
 from .verdict_charts import verdict_charts
 from .verdict_claim import caution, claim_facts, claim_title
 
@@ -119,7 +119,7 @@ def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
         if whole:
             charts, told = distribution_charts(run, styles), "No request was served to its end."
     except (ValueError, *WRONG_SHAPE) as error:
-        told = f"The raw tables cannot be read: {' '.join(str(error).split())}"
+        told = f"The raw tables cannot be read: {described(error)}"
     return [Section(title="Distributions", sentences=() if charts else (told,), charts=charts)]
 
 

@@ -106,7 +106,7 @@ class SiteRun:
         try:
             return view_accuracy(RunDirectory.open(self.path)), ""
         except (ValueError, *WRONG_SHAPE) as error:
-            return None, f"the scores cannot be read ({type(error).__name__}: {error})"
+            return None, f"the scores cannot be read: {described(error)}"
 
     def view(self, with_accuracy: bool = True) -> RunView:
         """What the tables of other reports are made from; without the requests' rows."""
@@ -124,6 +124,12 @@ class SiteRun:
         return replace(self.view(with_accuracy=False), requests=RunDirectory.open(self.path).frames().requests)
 
 
+def described(error: Exception) -> str:
+    """In one line, with its type where its text alone would say little."""
+    text = str(error) if isinstance(error, ValueError) else f"({type(error).__name__}: {error})"
+    return " ".join(text.split())
+
+
 def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]:
     """The runs that can be read, the newest first, and those that cannot, with the reason."""
     runs: list[SiteRun] = []
@@ -132,13 +138,9 @@ def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]
     for path in paths:
         try:
             run = _read(path)
-        except ValueError as error:
-            problems.append(Problem(path=str(path), reason=" ".join(str(error).split())))
-            continue
-        except WRONG_SHAPE as error:
-            what = f"{type(error).__name__}: {error}"
-            reason = f"{path}: half written, damaged, or of another version ({' '.join(what.split())})"
-            problems.append(Problem(path=str(path), reason=reason))
+        except (ValueError, *WRONG_SHAPE) as error:
+            what = "" if isinstance(error, ValueError) else f"{path}: damaged, or of another version "
+            problems.append(Problem(path=str(path), reason=what + described(error)))
             continue
         if run.run_id in ids:
             reason = f"{path}: has the run id of {ids[run.run_id]}; both are shown"
@@ -214,10 +216,8 @@ def _with_pages(runs: list[SiteRun]) -> list[SiteRun]:
     named = []
     for run in runs:
         stem = slug(run.run_id, longest=100)
-        name, n = stem, 1
-        while name.lower() in taken:  # some file systems do not tell upper case from lower
-            n += 1
-            name = f"{stem}-{n}"
+        names = (stem, *(f"{stem}-{n}" for n in range(2, len(runs) + 2)))
+        name = next(name for name in names if name.lower() not in taken)  # some file systems ignore case
         taken.add(name.lower())
         named.append(replace(run, page=f"runs/{name}.html"))
     return named

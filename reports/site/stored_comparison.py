@@ -18,7 +18,7 @@ from specbench.reports.experiments.compare_table import compare_table
 
 from .groups import Group, by_case
 from .predecessors import Follows
-from .runs import WRONG_SHAPE, SiteRun
+from .runs import WRONG_SHAPE, SiteRun, described
 from .verdict_charts import READING, signed_word
 
 MAX_PAIRS = 8  # each takes as long as reading two runs whole
@@ -76,7 +76,7 @@ def _section(group: Group, follows: Follows, n: int) -> Section:
     try:
         compared = compare_runs([read_run(older.path), read_run(run.path)])
     except (ValueError, *WRONG_SHAPE) as error:
-        return replace(shown, sentences=(*told, f"Could not be compared: {' '.join(str(error).split())}"))
+        return replace(shown, sentences=(*told, f"Could not be compared: {described(error)}"))
     command = f"specbench compare {shlex.quote(str(older.path))} {shlex.quote(str(run.path))}"
     return replace(
         shown,

@@ -1,4 +1,4 @@
-"""What an A/B experiment claims, for who reads no further: sides, changes, proof, and what to beware of."""
+"""The head of an A/B experiment: sides, changes, proof, and what to know before reading on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
         return ()
     gated = [c for c in record.metrics if c.metric.gated and c.change is not None]
     changes = [_change(c) for c in sorted(gated, key=lambda c: c.metric.name != _PRODUCT)]
-    return (*changes, *_proof(run))
+    return (*changes, *_proof(run, record))
 
 
 def claim_words(record: Judgement) -> str:
@@ -45,28 +45,30 @@ def claim_words(record: Judgement) -> str:
     c = next((c for c in record.metrics if c.metric.name == _PRODUCT), None)
     if c is None or c.change is None or record.verdict in NO_VERDICT:
         return ""
-    ends = "" if c.low is None or c.high is None else f" {interval(c.low, c.high)}"
-    return f"{_PRODUCT} {signed(c.change)}{ends}{' (forced acceptance)' if arm_marks(record, FORCED) else ''}"
+    return (
+        f"{_PRODUCT} {signed(c.change)}{_ends(c, ' {}')}{' (forced acceptance)' if arm_marks(record, FORCED) else ''}"
+    )
+
+
+_CAUTIONS = {
+    "verdict": "The measurement is {}: what is said of single metrics below is no verdict.",
+    "mismatch": "NOT THE SAME on both sides (--allow-mismatch): {}.",
+    "forced": "Acceptance is forced ({}): tokens per step is set, not measured, TPOT holds for these rates only, and "
+    "the answers are not the model's own.",
+    "random": "Random weights ({}): times are real, answers say nothing.",
+}
 
 
 def caution(record: Judgement) -> tuple[str, ...]:
     """What must be read before any figure of the experiment."""
-    found = []
-    if record.verdict in NO_VERDICT:
-        found.append(f"The measurement is {record.verdict}: what is said of single metrics below is no verdict.")
-    if record.mismatches:
-        found.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record.mismatches)}.")
-    forced = arm_marks(record, FORCED)
-    if forced:
-        how = "; ".join(f"{label}: {note.removeprefix(FORCED).strip(' ()')}" for label, note in forced.items())
-        found.append(
-            f"Acceptance is forced ({how}): tokens per step is set rather than found, TPOT holds for these rates only, "
-            "and the answers are no model's own."
-        )
-    random = arm_marks(record, RANDOM_WEIGHTS)
-    if random:
-        found.append(f"Random weights ({' and '.join(random)}): times are real, answers say nothing.")
-    return tuple(found)
+    forced = arm_marks(record, FORCED).items()
+    reasons = {
+        "verdict": record.verdict if record.verdict in NO_VERDICT else "",
+        "mismatch": "; ".join(record.mismatches),
+        "forced": "; ".join(f"{label}: {note.removeprefix(FORCED).strip(' ()')}" for label, note in forced),
+        "random": " and ".join(arm_marks(record, RANDOM_WEIGHTS)),
+    }
+    return tuple(_CAUTIONS[name].format(reason) for name, reason in reasons.items() if reason)
 
 
 def _sides(record: Judgement) -> tuple[dict[str, str], str]:
@@ -87,23 +89,20 @@ def _sides(record: Judgement) -> tuple[dict[str, str], str]:
 
 
 def _change(c: JudgedMetric) -> Fact:
-    metric = c.metric
-    figure = milliseconds if metric.unit == "ms" else number
+    metric, figure = c.metric, milliseconds if c.metric.unit == "ms" else number
     assert c.change is not None
-    told = [] if c.low is None or c.high is None else [f"95% {interval(c.low, c.high)}"]
-    told.append(f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip())
+    notes = [_ends(c, "95% {}"), f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
     if c.least_effect is not None:
-        least = signed(c.least_effect).removeprefix("+")
-        told.append(f"least effect {least} with {c.num_pairs} {metric.pairs}")
-    return Fact(name=metric.name, value=signed(c.change), note="; ".join(told))
+        notes.append(f"least effect {signed(c.least_effect).lstrip('+')} with {c.num_pairs} {metric.pairs}")
+    return Fact(name=metric.name, value=signed(c.change), note="; ".join(filter(None, notes)))
 
 
-def _proof(run: SiteRun) -> tuple[Fact, Fact]:
-    assert run.ab is not None
-    same = run.ab.same_output
+def _ends(c: JudgedMetric, form: str) -> str:
+    return "" if c.low is None or c.high is None else form.format(interval(c.low, c.high))
+
+
+def _proof(run: SiteRun, record: Judgement) -> tuple[Fact, Fact]:
+    same, note = record.same_output, "acceptance is forced" if arm_marks(record, FORCED) else ""
     answers = f"{same.num_same} of {same.num_pairs}" if same.num_pairs else "not compared"
     certificate = "not certified" if run.certificate is None else badges.certificate(run).text
-    return (
-        Fact(name="same answers", value=answers, note="acceptance is forced" if arm_marks(run.ab, FORCED) else ""),
-        Fact(name="losslessness", value=certificate),
-    )
+    return Fact(name="same answers", value=answers, note=note), Fact(name="losslessness", value=certificate)
