@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import pandas as pd
 
 from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
@@ -64,13 +64,9 @@ def compare_json(compared: ComparedRuns) -> str:
 
 def compare_csv(compared: ComparedRuns) -> str:
     """One line an arm and metric; changes are fractions, empty where there is no figure."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=[*_CSV, *_CSV_TEST], lineterminator="\n")
-    writer.writeheader()
-    for row in compared.rows:
-        for figure in COMPARED:
-            writer.writerow({name: _defused(value) for name, value in _csv_row(row, figure).items()})
-    return stream.getvalue()
+    rows = [_csv_row(row, figure) for row in compared.rows for figure in COMPARED]
+    cells = [{name: _defused(value) for name, value in row.items()} for row in rows]
+    return pd.DataFrame(cells, columns=[*_CSV, *_CSV_TEST], dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def change_cell(found: Comparison | None) -> str:

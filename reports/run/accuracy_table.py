@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from specbench.harness.metrics.accuracy_items import ItemFigures
 from specbench.harness.store.results import ItemPairs, Score, ScorePair
 from specbench.reports.cells import NOTHING, milliseconds, rates, row_name
 from specbench.reports.document import Table, table_of
-from specbench.reports.run.accuracy_view import AccuracyView, ItemFigures
+from specbench.reports.run.accuracy_view import AccuracyView
 from specbench.reports.run.view import RunView
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+from specbench.harness.metrics.accuracy_items import ItemFigures
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, TaskLimit
 from specbench.harness.store.results import ItemPairs, Score, ScorePair
 from specbench.reports.markdown import markdown_result
 from specbench.reports.run.accuracy_columns import accuracy_columns, accuracy_conventions, verdict
 from specbench.reports.run.accuracy_table import accuracy_tables
-from specbench.reports.run.accuracy_view import AccuracyView, ItemFigures
+from specbench.reports.run.accuracy_view import AccuracyView
 from specbench.reports.terminal import plain_result
 
 KEYS = dict(task="gsm8k", version="3.0", filter="strict-match", num_fewshot=5, metric="exact_match")
