@@ -1,12 +1,12 @@
 """A chart before it is drawn: a frame of values, two axes, and how to show them.
 
 The same object becomes a Vega-Lite specification (`vega.py`), a matplotlib figure (`pictures.py`) and the data table
-below the chart, so the three cannot differ. Columns of the frames, in the order in which a reader is told of them:
+below the chart, so the three cannot differ. Columns of the frames, in the order in which they are listed:
 
-    series       told apart by colour, shape and dash
+    series       distinguished by colour, shape and dash
     x, y         the values, in the units of the axes
     low, high    ends of an interval about the value; nan where there is none
-    least        the smallest effect that would have been detected
+    least        the smallest effect that would have been detected (MDE)
     dashed       whether the value belongs to the dashed line of its series
     part         a piece of a stacked bar
     facet, pair  which small chart, and which points a line joins there

@@ -14,7 +14,7 @@ _HEADERS = {
     "series": "strategy",
     "low": "from",
     "high": "to",
-    "least": "least effect",
+    "least": "MDE",
     "dashed": "line",
     "facet": "metric",
 }

@@ -34,7 +34,7 @@ def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[Da
                 accepted = ", accepted" if step.accepted else ""
                 event = f"{step.verdict} {signed(step.change)} since {step.before.commit[:12]}{accepted}"
             values = (number(commit.value), str(commit.num_runs), number(segment.median))
-            rows.append((_short(commit.commit), commit.utc, *values, event))
+            rows.append((short_commit(commit.commit), commit.utc, *values, event))
     return Table(
         title=f"{series.metric} of {series.arm} ({series.case_text})", headers=_HEADERS, rows=tuple(rows[-last:])
     )
@@ -43,7 +43,7 @@ def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[Da
 def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> Table:
     """Newest points that stand out, each with the command that compares the two commits in pairs."""
     columns: dict[str, Callable[[Suspect], str]] = {
-        "commit": lambda s: _short(s.commit.commit),
+        "commit": lambda s: short_commit(s.commit.commit),
         "arm": lambda s: s.series.arm,
         "metric": lambda s: s.series.metric,
         "value": lambda s: number(s.commit.value),
@@ -71,7 +71,7 @@ def history_json(entries: Sequence[Mapping[str, Any]], problems: Sequence[Proble
     return json_text({"schema": HISTORY_SCHEMA, "series": entries, "problems": problems})
 
 
-def _short(commit: str) -> str:
+def short_commit(commit: str) -> str:
     """A git hash by its first characters, with its mark for local changes; a run id whole."""
     bare = commit.rstrip("+")
     is_hash = len(bare) == 40 and all(c in "0123456789abcdef" for c in bare)

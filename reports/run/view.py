@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from specbench.harness.metrics.metrics import results_of
-from specbench.harness.store.results import ArmSummary, BlockFigures, Figures
+from specbench.harness.store.results import ArmSummary, BlockFigures, Figures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.reports.experiments.certificate_marks import failed_marks
@@ -35,18 +35,20 @@ class RunView:
         return {block: figures.values for block, figures in self.blocks.items()}
 
 
+def stored_view(directory: RunDirectory, results: Results) -> RunView:
+    """What the record and its neighbours say, without raw tables and scores. Arms carry the marks of failed
+    certificates and of void graph claims."""
+    graphs = view_graphs(directory.path)
+    marks = (failed_marks(directory.path), graph_marks(graphs))
+    arms = [replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in results.arms]
+    blocks = results.by_block()
+    return RunView(record=directory.record, arms=tuple(arms), blocks=blocks, requests=pd.DataFrame(), graphs=graphs)
+
+
 def view_run(run: RunDirectory | str | os.PathLike[str]) -> RunView:
     """Read a run directory, finished or not; ValueError where `RunDirectory.open` raises it."""
     directory = run if isinstance(run, RunDirectory) else RunDirectory.open(run)
     directory.check_has_tables()
-    results, graphs = results_of(directory), view_graphs(directory.path)
-    marks = (failed_marks(directory.path), graph_marks(graphs))
-    arms = [replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in results.arms]
-    return RunView(
-        record=directory.record,
-        arms=tuple(arms),
-        blocks=results.by_block(),
-        requests=directory.frames().requests,
-        accuracy=view_accuracy(directory),
-        graphs=graphs,
-    )
+    requests = directory.frames().requests
+    view = stored_view(directory, results_of(directory))
+    return replace(view, requests=requests, accuracy=view_accuracy(directory))

@@ -81,5 +81,5 @@ def _scores(run: SiteRun, n: int) -> Section:
         margin=MIN_EFFECT,
         words="p",
     )
-    tables = tuple(accuracy_tables(run.view()))
+    tables = tuple(accuracy_tables(run.with_scores()))
     return Section(title=title, links=(run.link,), charts=drawable(chart), tables=tables)

@@ -49,6 +49,7 @@ def graph_claim(run: SiteRun) -> Cell:
     """The worst of the traces' graph certificates."""
     words = [profile.graph.verdict for profile in run.profiles.values()]
     if not words:
-        return Cell(text="not traced", tone=OPEN) if run.graphs and run.graphs.failures else NONE
+        graphs = run.figures.graphs
+        return Cell(text="not traced", tone=OPEN) if graphs and graphs.failures else NONE
     word = next((word for word in _GRAPH_CLAIMS if word in words), words[0])
     return Cell(text=f"graphs: {word}" if word != "no claim" else word, tone=_GRAPH_CLAIMS.get(word, OPEN))

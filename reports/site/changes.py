@@ -18,14 +18,14 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 def environment_rows(record: RunRecord) -> Iterator[tuple[str, str]]:
-    """`hardware.cpu.model`, ... with their values; what nothing is known of is left out."""
+    """`hardware.cpu.model`, ... with their values; unknown values are left out."""
     yield from _flat("git", to_plain(record.git))
     yield from _flat("", to_plain(record.environment))
 
 
 def changes_table(runs: Sequence[SiteRun]) -> Table | None:
     """What differs in hardware, software and settings between each run (newest first) and the one before it of the same
-    model, workload and load, whatever machine that ran on; a change that several workloads show is named once. None for
+    model, workload and load, on any machine; a change that several workloads show is listed once. None for
     no change."""
     found: dict[tuple[str, str, str], SiteRun] = {}
     for group in by_kind(runs):
@@ -37,7 +37,9 @@ def changes_table(runs: Sequence[SiteRun]) -> Table | None:
         return None
     rows = sorted(((r.started_utc, r.commit, *change) for change, r in found.items()), key=lambda row: row[0])[::-1]
     notes = [f"The newest {_NUM_CHANGES} of {len(rows)}."] if len(rows) > _NUM_CHANGES else []
-    notes.append("Against the run before of the same model, workload and load; a change seen in several is named once.")
+    notes.append(
+        "Against the run before of the same model, workload and load; a change seen in several is listed once."
+    )
     headers = ("first run (UTC)", "commit", "what", "before", "since")
     title = "Hardware, software and settings that changed"
     return Table(title=title, headers=headers, rows=tuple(rows[:_NUM_CHANGES]), notes=tuple(notes))
@@ -45,7 +47,7 @@ def changes_table(runs: Sequence[SiteRun]) -> Table | None:
 
 def _changes(newer: SiteRun, older: SiteRun) -> Iterator[tuple[str, str, str]]:
     """(what, before, since); of another machine its name alone, not each of its parts."""
-    machines = [run.record.environment.describe_hardware() for run in (older, newer)]
+    machines = [run.hardware for run in (older, newer)]
     if machines[0] != machines[1]:
         yield _HARDWARE, machines[0], machines[1]
     found = dict(_compared(older)), dict(_compared(newer))

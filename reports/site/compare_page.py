@@ -77,11 +77,11 @@ def _card(run: SiteRun, n: int) -> Section:
 
 
 def _matrix(group: Group) -> Section:
-    figures = comparison_table(group.newest.view(with_accuracy=False))
+    figures = comparison_table(group.newest.figures)
     newest = replace(figures, title=f"All figures of {group.newest.run_id}", notes=())
-    asked = [table for case in by_case(group.runs)[:_MAX_ASKED] for table in asked_tables(case.newest)]
+    tables = [table for case in by_case(group.runs)[:_MAX_ASKED] for table in asked_tables(case.newest)]
     links = tuple(run.link for run in group.runs[:5])
-    return Section(title=f"Strategies: {group.title}", links=links, tables=(matrix_table(group), newest, *asked))
+    return Section(title=f"Strategies: {group.title}", links=links, tables=(matrix_table(group), newest, *tables))
 
 
 def _load(run: SiteRun) -> str:

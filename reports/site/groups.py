@@ -1,4 +1,4 @@
-"""Runs that may stand in one chart: of the same hardware, model, workload and sampling."""
+"""Runs that may share a chart: of the same hardware, model, workload and sampling."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _grouped(
 
 def _title(run: SiteRun, without: tuple[str, ...]) -> str:
     keys = comparison_keys(run.record)["workload"]
-    words = [keys["model"], keys["name"], run.record.environment.describe_hardware(), _sampling(run.record.sampling)]
+    words = [keys["model"], keys["name"], run.hardware, _sampling(run.record.sampling)]
     if _LOAD[0] not in without:
         words += [_load(keys), f"{keys['number of prompts']} prompts"]
     sides = f"A/B of {claim_title(run.ab)}" if run.ab is not None else "A/B" if run.is_experiment else ""

@@ -13,10 +13,10 @@ from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
 from specbench.reports.charts.chart import Axis, Chart, Styles
 from specbench.reports.document import Cell, Section, Table, table_of
 from specbench.reports.experiments.compare_table import signed
-from specbench.reports.experiments.history_table import suspects_table
+from specbench.reports.experiments.history_table import short_commit, suspects_table
 
 from .changes import changes_table
-from .history_series import Story, commit_name, commit_places, event_marks, history_frame, points, stories
+from .history_series import Story, commit_places, event_marks, history_frame, points, stories
 from .page import Page, or_nothing
 from .runs import SiteRun
 
@@ -24,11 +24,11 @@ PATH = "history.html"
 MAX_WORKLOADS, MAX_MARKS = 4, 6
 _MAX_COMMITS = 12  # that the page names and leads to
 _PAGE_POINTS = 12_000  # drawn on the page, so that it stays far below 5 MB
-_SERIES_POINTS = 120  # in one line: more cannot be told apart, and take time to draw
+_SERIES_POINTS = 120  # in one line: more cannot be distinguished, and take time to draw
 
 
 def history_page(runs: Sequence[SiteRun], accepted: Sequence[Accepted], styles: Styles) -> Page:
-    """Runs newest first; experiments are no part of a history."""
+    """Runs newest first; experiments are not part of a history."""
     shown, num_cases = stories(points(runs), accepted, MAX_WORKLOADS)
     cases = list(dict.fromkeys(story.series.case for story in shown))
     pages = {run.run_id: run.page for run in runs}
@@ -68,7 +68,7 @@ def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
         "strategy": lambda row: row[0].arm,
         "change": lambda row: signed(row[1].change),
         "verdict": lambda row: f"{row[1].verdict}{', accepted' * row[1].accepted}",
-        "commits between": lambda row: f"{commit_name(row[1].before)}..{commit_name(row[1].after)}",
+        "commits between": lambda row: f"{short_commit(row[1].before.commit)}..{short_commit(row[1].after.commit)}",
     }
     notes = ("PELT over log values of the medians by commit; a machine change starts anew.",)
     return table_of("Dated steps", columns, steps, notes)
@@ -91,7 +91,7 @@ def commits_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
 
 
 def _commit(commit: Commit, pages: Mapping[str, str]) -> Cell:
-    return Cell(text=commit_name(commit), href=next((pages[i] for i in commit.run_ids if i in pages), ""))
+    return Cell(text=short_commit(commit.commit), href=next((pages[i] for i in commit.run_ids if i in pages), ""))
 
 
 def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pages: Mapping[str, str]) -> Section:
@@ -114,18 +114,18 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
             )
         )
     most = max(len(story.commits) for story in own)
-    told = []
+    sentences = []
     if most > num_points:
-        told.append(f"Of {most} commits the newest are drawn, the older ones thinned: {num_points} points a line.")
+        sentences.append(f"Of {most} commits the newest are drawn, the older ones thinned: {num_points} points a line.")
     searched = max(len(story.series.commits) for story in own)
     if most > searched:
-        told.append(f"Steps are looked for in the newest {searched} commits; specbench history show looks in all.")
+        sentences.append(f"Steps are looked for in the newest {searched} commits; specbench history show looks in all.")
     steps = steps_table(own, pages)
     if not steps.rows:
-        told.append("No step was found.")
+        sentences.append("No step was found.")
     return Section(
         title=own[0].series.case_text,
-        sentences=tuple(told),
+        sentences=tuple(sentences),
         charts=tuple(charts),
         tables=(*[steps] * bool(steps.rows), commits_table(own, pages)),
     )

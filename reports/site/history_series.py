@@ -22,10 +22,11 @@ from specbench.harness.judge.history.steps import (
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.store.schema import Frames
 from specbench.reports.cells import row_name
+from specbench.reports.experiments.history_table import short_commit
 
 from .runs import SiteRun
 
-_MOST_SEARCHED, _LEAST_SEARCHED, _NUM_JUDGED = 150, 40, 40
+_MAX_SEARCHED, _MIN_SEARCHED, _NUM_JUDGED = 150, 40, 40
 _SEARCH_BUDGET = 300_000  # commits squared, over all series: some 4 s
 
 
@@ -46,7 +47,7 @@ class Story:
 
 
 def points(runs: Iterable[SiteRun]) -> list[Point]:
-    """Of every run that is no experiment: sides A and B are no series. Arms have the names of their rows."""
+    """Of every run but experiments, whose sides A and B are not series. Arms have the names of their rows."""
     found = []
     for run in runs:
         if run.is_experiment or not run.blocks:
@@ -62,10 +63,8 @@ def stories(found: Iterable[Point], accepted: Sequence[Accepted], most: int) -> 
     A series has two commits or more. Steps are looked for in the newest commits only, as many as the time allows.
     """
     series = [s for s in build_series(found) if len(s.commits) > 1]
-    newest: dict[str, str] = {}
-    for one in series:
-        newest[one.case] = max(newest.get(one.case, ""), one.commits[-1].utc)
-    cases = sorted(newest, key=lambda case: newest[case], reverse=True)
+    newest_first = sorted(series, key=lambda one: one.commits[-1].utc, reverse=True)
+    cases = list(dict.fromkeys(one.case for one in newest_first))
     shown = [s for case in cases[:most] for metric in METRICS for s in series if (s.case, s.metric) == (case, metric)]
     num_searched = num_searched_commits(len(shown))
     return [_story(one, accepted, num_searched) for one in shown], len(cases)
@@ -74,20 +73,20 @@ def stories(found: Iterable[Point], accepted: Sequence[Accepted], most: int) -> 
 def num_searched_commits(num_series: int) -> int:
     """How many of the newest commits are searched: a search takes time with the square of their number."""
     affordable = int(math.sqrt(_SEARCH_BUDGET / max(num_series, 1)))
-    return max(_LEAST_SEARCHED, min(_MOST_SEARCHED, affordable))
+    return max(_MIN_SEARCHED, min(_MAX_SEARCHED, affordable))
 
 
 def history_frame(own: Sequence[Story], num_points: int) -> pd.DataFrame:
     """series: arm, x: number of the commit in the workload, y: the metric; at most `num_points` a series: of more,
     three quarters are the newest commits and the others stand evenly among the older ones."""
     places = commit_places(own)
-    rows = []
-    for story in own:
-        for commit in _thinned(story.commits, num_points):
-            note = f"{commit_name(commit)}, {commit.utc}"
-            x = places[commit.commit, commit.fingerprint]
-            rows.append({"series": story.series.arm, "x": x, "y": commit.value, "note": note})
-    return pd.DataFrame(rows)
+    rows = [
+        (story.series.arm, places[commit.commit, commit.fingerprint], commit.value)
+        + (f"{short_commit(commit.commit)}, {commit.utc}",)
+        for story in own
+        for commit in _thinned(story.commits, num_points)
+    ]
+    return pd.DataFrame(rows, columns=["series", "x", "y", "note"])
 
 
 def commit_places(own: Sequence[Story]) -> Mapping[tuple[str, str], int]:
@@ -99,12 +98,6 @@ def commit_places(own: Sequence[Story]) -> Mapping[tuple[str, str], int]:
             first[key] = min(first.get(key, commit.utc), commit.utc)
     ordered = sorted(first, key=lambda key: (first[key], key))
     return {key: n + 1 for n, key in enumerate(ordered)}
-
-
-def commit_name(commit: Commit) -> str:
-    """Twelve characters of a hash, with its mark for local changes; a run id (of code from no checkout) whole."""
-    bare = commit.commit.rstrip("+")
-    return commit.commit if len(bare) != 40 else bare[:12] + "+" * commit.commit.endswith("+")
 
 
 def event_marks(own: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:

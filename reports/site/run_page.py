@@ -78,23 +78,25 @@ def _verdict(run: SiteRun) -> list[Section]:
     if run.ab is None:
         command = f"specbench ab --resume {shlex.quote(str(run.path))}"
         return [Section(title="Verdict", sentences=(f"Not judged yet: {command}",))]
-    badge, said = badges.verdict(run.ab), (f"{claim_title(run.ab)}.", *caution(run.ab))
+    badge, sentences = badges.verdict(run.ab), (f"{claim_title(run.ab)}.", *caution(run.ab))
     charts, tables = verdict_charts(run.ab), (verdict_table(run.ab),)
     blocks = Section(title="Blocks", tables=(blocks_table(run),))
     facts = claim_facts(run)
-    return [Section(title="Verdict", badge=badge, sentences=said, facts=facts, charts=charts, tables=tables), blocks]
+    return [
+        Section(title="Verdict", badge=badge, sentences=sentences, facts=facts, charts=charts, tables=tables),
+        blocks,
+    ]
 
 
 def _figures(run: SiteRun, whole: bool) -> list[Section]:
     if not run.arms:
         return []
-    view = run.view(with_accuracy=False)
-    table = replace(comparison_table(view), title="Arms", notes=tuple(conventions(view)))
-    asked = asked_tables(run) if whole else []
+    table = replace(comparison_table(run.figures), title="Arms", notes=tuple(conventions(run.figures)))
+    more = asked_tables(run) if whole else []
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
-    told = (later,) * (asks(run) and not asked)
+    sentences = (later,) * (asks(run) and not more)
     charts = drawable(tps_chart(run.arms)) if whole and not run.is_experiment else ()  # a verdict has its own
-    return [Section(title="Figures", sentences=told, charts=charts, tables=(table, *asked))]
+    return [Section(title="Figures", sentences=sentences, charts=charts, tables=(table, *more))]
 
 
 def asks(run: SiteRun) -> bool:
@@ -106,7 +108,7 @@ def asked_tables(run: SiteRun) -> list[Table]:
     """That table; nothing for other runs."""
     if not asks(run):
         return []
-    view = run.view_with_requests()
+    view = run.with_requests()
     return [table for table in (recipe_table(view), ablation_table([view])) if table is not None]
 
 
@@ -114,13 +116,13 @@ def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
     if not run.arms:
         return []
     charts: tuple[Chart, ...] = ()
-    told = f"Drawn for the newest runs only; for this one: specbench report {shlex.quote(str(run.path))}"
+    sentence = f"Drawn for the newest runs only; for this one: specbench report {shlex.quote(str(run.path))}"
     try:
         if whole:
-            charts, told = distribution_charts(run, styles), "No request was served to its end."
+            charts, sentence = distribution_charts(run, styles), "No request was served to its end."
     except (ValueError, *WRONG_SHAPE) as error:
-        told = f"The raw tables cannot be read: {described(error)}"
-    return [Section(title="Distributions", sentences=() if charts else (told,), charts=charts)]
+        sentence = f"The raw tables cannot be read: {described(error)}"
+    return [Section(title="Distributions", sentences=() if charts else (sentence,), charts=charts)]
 
 
 def _changes(follows: Follows | None) -> list[Section]:
@@ -133,13 +135,15 @@ def _changes(follows: Follows | None) -> list[Section]:
         return [Section(title=title, sentences=(none,))]
     before = follows.comparable or follows.before
     why = [reasons for other, reasons in follows.refused if other is before]
-    told = [f"The two are not comparable: {'; '.join(reasons)}." for reasons in why]
+    sentences = [f"The two are not comparable: {'; '.join(reasons)}." for reasons in why]
     table = difference_table(follows.run, before)
     if table is None:
-        told.append("Nothing that is recorded: commit, configuration, hardware, software and settings are the same.")
+        sentences.append(
+            "Nothing recorded differs: commit, configuration, hardware, software and settings are the same."
+        )
     if any(one.record.git and one.record.git.dirty for one in (follows.run, before)):
-        told.append("A checkout had local changes, which are not recorded: the code may differ.")
-    return [Section(title=title, links=(before.link,), sentences=tuple(told), tables=(table,) if table else ())]
+        sentences.append("A checkout had local changes, which are not recorded: the code may differ.")
+    return [Section(title=title, links=(before.link,), sentences=tuple(sentences), tables=(table,) if table else ())]
 
 
 def _proof(run: SiteRun, whole: bool) -> list[Section]:
@@ -152,20 +156,21 @@ def _proof(run: SiteRun, whole: bool) -> list[Section]:
     if not whole:
         elsewhere = f"The scores of an older run: specbench show {shlex.quote(str(run.path))}"
         return [*found, Section(title="Accuracy", sentences=(elsewhere,))]
-    told = (run.accuracy_problem,) if run.accuracy_problem else ()
-    return [*found, Section(title="Accuracy", sentences=told, tables=tuple(accuracy_tables(run.view())))]
+    sentences = (run.accuracy_problem,) if run.accuracy_problem else ()
+    return [*found, Section(title="Accuracy", sentences=sentences, tables=tuple(accuracy_tables(run.with_scores())))]
 
 
 def _traces(run: SiteRun, href: str | None) -> list[Section]:
-    if href is None and not (run.graphs and run.graphs.failures):
+    graphs = run.figures.graphs
+    failures = [f"{arm}: not traced: {error}" for arm, error in graphs.failures.items()] if graphs else []
+    if href is None and not failures:
         return []
-    failures = [f"{arm}: not traced: {error}" for arm, error in run.graphs.failures.items()] if run.graphs else []
     links = (Cell(text="Phases, launches, synchronisations and the median round", href=href),) if href else ()
     return [Section(title="Traces", badge=badges.graph_claim(run), links=links, sentences=tuple(failures))]
 
 
 def _origin(run: SiteRun) -> list[Section]:
-    notes = footnotes(run.view(with_accuracy=False))
+    notes = footnotes(run.figures)
     about = tuple((name, value) for name, value in notes if name != "command")  # the page began with it
     tables = [Table(title="What was run", headers=("what", "value"), rows=about)] if run.arms else []
     environment = Table(

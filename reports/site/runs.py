@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 
 from specbench.harness.judge.keys import comparison_keys
@@ -23,34 +22,41 @@ from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import slug
 from specbench.reports.document import Cell
 from specbench.reports.experiments.certificate import certificate_table
-from specbench.reports.experiments.certificate_marks import failed_marks, read_certificate
+from specbench.reports.experiments.certificate_marks import read_certificate
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.files import read_profiles
 from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
 from specbench.reports.run.comparison import comparison_table
-from specbench.reports.run.graph_columns import GraphsView, graph_marks, view_graphs
 from specbench.reports.run.notes import footnotes
-from specbench.reports.run.view import RunView
+from specbench.reports.run.view import RunView, stored_view
 
-Blocks = Mapping[tuple[str, int], BlockFigures]
 WRONG_SHAPE = (AssertionError, AttributeError, IndexError, KeyError, TypeError, pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SiteRun:
-    """One run. `page`: its page within the site; `ab`: the record of an A/B experiment, None for other runs and for
-    experiments that were not judged yet. `accuracy` is read when it is first asked for. An experiment's arms have names
-    that say what they are."""
+    """One run. `page`: its page within the site. `figures`: without the requests' rows and the scores. `ab`: the record
+    of an A/B experiment, None for other runs and for experiments not judged yet. The arms of an experiment have names
+    that describe them. `accuracy` is read when first used."""
 
     page: str
     path: Path
-    record: RunRecord
-    arms: tuple[ArmSummary, ...]
-    blocks: Blocks
+    figures: RunView
     certificate: Mapping[str, Any] | None
-    graphs: GraphsView | None
     profiles: Mapping[str, Profile]
     ab: Judgement | None
+
+    @property
+    def record(self) -> RunRecord:
+        return self.figures.record
+
+    @property
+    def arms(self) -> tuple[ArmSummary, ...]:
+        return self.figures.arms
+
+    @property
+    def blocks(self) -> Mapping[tuple[str, int], BlockFigures]:
+        return self.figures.blocks
 
     @property
     def run_id(self) -> str:
@@ -82,7 +88,7 @@ class SiteRun:
 
     @property
     def concurrency(self) -> int | None:
-        """Most requests in flight; None where arrivals are timed or nothing is said."""
+        """The limit on requests in flight; None where arrivals are timed or it is not recorded."""
         return (self.record.sampling.max_concurrency or None) if self.record.sampling else None
 
     @property
@@ -108,20 +114,12 @@ class SiteRun:
         except (ValueError, *WRONG_SHAPE) as error:
             return None, f"the scores cannot be read: {described(error)}"
 
-    def view(self, with_accuracy: bool = True) -> RunView:
-        """What the tables of other reports are made from; without the requests' rows."""
-        return RunView(
-            record=self.record,
-            arms=self.arms,
-            blocks=self.blocks,
-            requests=pd.DataFrame(),
-            accuracy=self.accuracy if with_accuracy else None,
-            graphs=self.graphs,
-        )
+    def with_scores(self) -> RunView:
+        return replace(self.figures, accuracy=self.accuracy)
 
-    def view_with_requests(self) -> RunView:
-        """The same with the requests' rows, for tables that pair them anew: these take their time."""
-        return replace(self.view(with_accuracy=False), requests=RunDirectory.open(self.path).frames().requests)
+    def with_requests(self) -> RunView:
+        """For tables that pair requests anew: these take their time."""
+        return replace(self.figures, requests=RunDirectory.open(self.path).frames().requests)
 
 
 def described(error: Exception) -> str:
@@ -154,20 +152,19 @@ def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]
 def _read(path: Path) -> SiteRun:
     directory = RunDirectory.open(path)
     record = directory.record
-    graphs = view_graphs(directory.path)
-    results = Results() if record.profile is not None else results_of(directory)
-    certificate = read_certificate(directory.path)
-    marks = [failed_marks(directory.path), graph_marks(graphs)]
-    arms = [replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in results.arms]
+    view = stored_view(directory, Results() if record.profile is not None else results_of(directory))
     names = shown_labels(record)
+    figures = replace(
+        view,
+        record=replace(record, results=None),
+        arms=tuple(_shown(arm, names) for arm in view.arms),
+        blocks={(names.get(arm, arm), n): block for (arm, n), block in view.blocks.items()},
+    )
     run = SiteRun(
         page="",
         path=directory.path,
-        record=replace(record, results=None),
-        arms=tuple(_shown(a, names) for a in arms),
-        blocks={(names.get(arm, arm), n): figures for (arm, n), figures in results.by_block().items()},
-        certificate=certificate,
-        graphs=graphs,
+        figures=figures,
+        certificate=read_certificate(directory.path),
         profiles=_profiles(directory.path),
         ab=_ab_record(directory),
     )
@@ -178,8 +175,8 @@ def _read(path: Path) -> SiteRun:
 def _check_shown(run: SiteRun) -> None:
     """Raises here, where the reason is kept, what would otherwise stop the page that shows it."""
     comparison_keys(run.record)
-    comparison_table(run.view(with_accuracy=False))
-    footnotes(run.view(with_accuracy=False))
+    comparison_table(run.figures)
+    footnotes(run.figures)
     if run.certificate is not None:
         certificate_table(run.certificate)
     if run.ab is not None:
@@ -187,7 +184,7 @@ def _check_shown(run: SiteRun) -> None:
 
 
 def shown_labels(record: RunRecord) -> dict[str, str]:
-    """`A: eagle:k=2` for the arm `A`; nothing for runs that are no A/B experiment."""
+    """`A: eagle:k=2` for the arm `A`; nothing for runs that are not A/B experiments."""
     names = record.ab.names if record.ab is not None else {}
     return {label: f"{label}: {name}" for label, name in names.items() if name}
 

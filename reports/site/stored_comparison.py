@@ -39,19 +39,19 @@ def stored_sections(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> 
     others = [f for _, f in found if f.comparable is None and f.before is not None]
     sections = [_section(group, f, n) for n, (group, f) in enumerate(pairs[:MAX_PAIRS])]
     if len(pairs) > MAX_PAIRS:
-        told = f"{len(pairs) - MAX_PAIRS} older workloads are left out: specbench compare OLDER NEWER shows each."
-        sections.append(Section(title=f"{_TITLE}: older workloads", sentences=(told,)))
+        sentence = f"{len(pairs) - MAX_PAIRS} older workloads are left out: specbench compare OLDER NEWER shows each."
+        sections.append(Section(title=f"{_TITLE}: older workloads", sentences=(sentence,)))
     if others:
         title = "Not comparable with the run before"
         sections.append(Section(title=title, tables=(table_of("What differs (before and now)", _REFUSALS, others),)))
     if not sections and runs:
-        told = "No run here has an earlier one of the same model, workload and load with an arm in common."
-        sections = [Section(title=_TITLE, sentences=(told,))]
+        sentence = "No run here has an earlier one of the same model, workload and load with an arm in common."
+        sections = [Section(title=_TITLE, sentences=(sentence,))]
     return sections
 
 
 def change_frame(compared: ComparedRuns) -> pd.DataFrame:
-    """y: arm and metric, x: its change as a fraction, with the interval, the least effect and the verdict. Metrics that
+    """y: arm and metric, x: its change as a fraction, with the interval, the MDE and the verdict. Metrics that
     can have a verdict only."""
     rows = [
         (f"{row.arm}: {figure.name}", c.change, c.low, c.high, c.least_effect, signed_word(c.verdict))
@@ -65,18 +65,22 @@ def change_frame(compared: ComparedRuns) -> pd.DataFrame:
 def _section(group: Group, follows: Follows, n: int) -> Section:
     run, older = follows.run, follows.comparable
     assert older is not None
-    told = [f"{other.run_id}, nearer in time, is not comparable: {'; '.join(why)}." for other, why in follows.refused]
-    if len(told) > _MAX_REFUSED:
-        told[_MAX_REFUSED:] = [f"{len(told) - _MAX_REFUSED} more runs between them are not comparable either."]
+    sentences = [
+        f"{other.run_id}, nearer in time, is not comparable: {'; '.join(why)}." for other, why in follows.refused
+    ]
+    if len(sentences) > _MAX_REFUSED:
+        sentences[_MAX_REFUSED:] = [
+            f"{len(sentences) - _MAX_REFUSED} more runs between them are not comparable either."
+        ]
     shown = Section(
         title=f"{_TITLE}: {group.title}",
         links=(run.link, older.link),
-        sentences=tuple(told),
+        sentences=tuple(sentences),
     )
     try:
         compared = compare_runs([read_run(older.path), read_run(run.path)])
     except (ValueError, *WRONG_SHAPE) as error:
-        return replace(shown, sentences=(*told, f"Could not be compared: {described(error)}"))
+        return replace(shown, sentences=(*sentences, f"Could not be compared: {described(error)}"))
     command = f"specbench compare {shlex.quote(str(older.path))} {shlex.quote(str(run.path))}"
     return replace(
         shown,
@@ -103,10 +107,12 @@ def _chart(compared: ComparedRuns, n: int) -> Chart:
 def _table(compared: ComparedRuns, run: SiteRun, older: SiteRun) -> Table:
     """Without the column of the run and the notes that say what is compared with what: the title says both."""
     whole = compare_table(compared)
-    told = tuple(f"{row.run}: {row.arm}: {'against' if row.baseline else 'the baseline'}" for row in compared.rows)
+    compared_with = tuple(
+        f"{row.run}: {row.arm}: {'against' if row.baseline else 'the baseline'}" for row in compared.rows
+    )
     return Table(
         title=f"{run.run_id} against {older.run_id}",
         headers=whole.headers[1:],
         rows=tuple(row[1:] for row in whole.rows),
-        notes=tuple(note for note in whole.notes if not note.startswith(told)),
+        notes=tuple(note for note in whole.notes if not note.startswith(compared_with)),
     )

@@ -11,8 +11,8 @@ from specbench.reports.experiments.verdict_table import NO_VERDICT
 
 SIGNS = {IMPROVED: "▲", REGRESSED: "▼", EQUIVALENT: "~", INCONCLUSIVE: "?"}
 READING = (
-    "Grey: changes too small to matter. Short strokes: the least effect, either way, that so many pairs would have "
-    "detected."
+    "Grey: changes too small to matter. Short strokes: the minimum detectable effect (MDE), either way, with so many "
+    "pairs."
 )
 _MAX_PAIRS = 40  # of a metric, drawn as lines: prompts can be hundreds
 
@@ -44,7 +44,7 @@ def verdict_charts(record: Judgement, n: int = 0) -> tuple[Chart, ...]:
 
 
 def interval_frame(record: Judgement) -> pd.DataFrame:
-    """y: metric, x: change of B against A as a fraction, with its interval, the least effect and the verdict."""
+    """y: metric, x: change of B against A as a fraction, with its interval, the MDE and the verdict."""
     rows = [
         (c.metric.name, c.change, c.low, c.high, c.least_effect, _word(c, record))
         for c in record.metrics

@@ -73,7 +73,7 @@ def caution(record: Judgement) -> tuple[str, ...]:
 
 def _sides(record: Judgement) -> tuple[dict[str, str], str]:
     """What each side has alone, by its label, and what both have. Where their options do not tell them apart, what was
-    typed does. Forced acceptance follows from what was asked and is told elsewhere, unless it alone differs."""
+    typed does. Forced acceptance is shown elsewhere, unless nothing else differs."""
     sides = {side.label: side for side in record.plan.sides}
     arms = record.arms
     parts = {label: (arms[label].name or arms[label].strategy).split(",") for label in "AB"}
@@ -93,7 +93,7 @@ def _change(c: JudgedMetric) -> Fact:
     assert c.change is not None
     notes = [_ends(c, "95% {}"), f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
     if c.least_effect is not None:
-        notes.append(f"least effect {signed(c.least_effect).lstrip('+')} with {c.num_pairs} {metric.pairs}")
+        notes.append(f"MDE {signed(c.least_effect).lstrip('+')} with {c.num_pairs} {metric.pairs}")
     return Fact(name=metric.name, value=signed(c.change), note="; ".join(filter(None, notes)))
 
 

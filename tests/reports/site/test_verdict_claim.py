@@ -43,7 +43,7 @@ def test_the_facts_are_change_interval_power_and_proof(tmp_path):
     tpot = next(c for c in run.ab.metrics if c.metric.name == "TPOT")
     assert tpot.low < -0.03 < tpot.high or abs(tpot.change + 0.03) < 0.01
     assert facts["TPOT"].value == f"{tpot.change:+.2%}" and f"95% [{tpot.low:+.2%}," in facts["TPOT"].note
-    assert f"least effect {tpot.least_effect:.2%} with 10 blocks" in facts["TPOT"].note
+    assert f"MDE {tpot.least_effect:.2%} with 10 blocks" in facts["TPOT"].note
     assert facts["same answers"].value == "120 of 120" and facts["losslessness"].value == "not certified"
     assert claim_words(run.ab).startswith(f"TPOT {tpot.change:+.2%} [")
 
