@@ -57,36 +57,26 @@ def accept_chain_ref(
 def accept_chain_triton(
     sampled_BQ: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None = None
 ) -> None:
-    tokens_SL, stop_SE, drafts_SK, status_BX = slots.tokens_SL, slots.stop_SE, slots.drafts_SK, outcome.status_BX
     num_requests, num_rows = sampled_BQ.shape
-    assert status_BX.shape[1] == NUM_STATUS_COLUMNS + num_rows and status_BX.stride(1) == 1, "status is [B, 6 + Q]"
-    assert sampled_BQ.stride(1) == 1 and drafts_SK.shape[1] >= num_rows - 1, "Q is at most K + 1"
+    assert outcome.status_BX.shape[1] == NUM_STATUS_COLUMNS + num_rows, "status is [B, 6 + Q]"
+    assert sampled_BQ.is_contiguous() and outcome.status_BX.is_contiguous(), "rows must be dense"
+    assert slots.drafts_SK.shape[1] >= num_rows - 1, "Q is at most K + 1"
     if num_requests == 0:
         return
+    num_stops = slots.stop_SE.shape[1]
     _accept_chain_kernel[(num_requests,)](
         sampled_BQ,
         rows.slot_B,
         rows.num_drafts_B,
         rows.base_row_B,
-        rows.num_drafts_B if forced_B is None else forced_B,
-        slots.n_S,
-        tokens_SL,
-        slots.limit_S,
-        stop_SE,
-        slots.done_S,
-        drafts_SK,
-        status_BX,
+        forced_B,
+        slots.args,
+        outcome.status_BX,
         outcome.sample_row_B,
-        sampled_BQ.stride(0),
-        tokens_SL.stride(0),
-        stop_SE.stride(0),
-        drafts_SK.stride(0),
-        status_BX.stride(0),
-        FORCED=forced_B is not None,
         Q=num_rows,
-        E=stop_SE.shape[1],
+        E=num_stops,
         BLOCK_Q=triton.next_power_of_2(num_rows),
-        BLOCK_E=triton.next_power_of_2(max(stop_SE.shape[1], 1)),
+        BLOCK_E=triton.next_power_of_2(max(num_stops, 1)),
         num_warps=1,
     )
 
@@ -101,20 +91,9 @@ def _accept_chain_kernel(
     num_drafts_ptr,
     base_row_ptr,
     forced_ptr,
-    n_ptr,
-    tokens_ptr,
-    limit_ptr,
-    stop_ptr,
-    done_ptr,
-    drafts_ptr,
+    slots,
     status_ptr,
     sample_row_ptr,
-    stride_sampled,
-    stride_tokens,
-    stride_stop,
-    stride_drafts,
-    stride_status,
-    FORCED: tl.constexpr,
     Q: tl.constexpr,
     E: tl.constexpr,
     BLOCK_Q: tl.constexpr,
@@ -123,16 +102,16 @@ def _accept_chain_kernel(
     request = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_ptr + request).to(tl.int64)
     num_drafts = tl.load(num_drafts_ptr + request).to(tl.int32)
-    active = (num_drafts >= 0) & (tl.load(done_ptr + slot) == 0)
+    active = (num_drafts >= 0) & (tl.load(slots.done + slot) == 0)
 
     column = tl.arange(0, BLOCK_Q)
-    emitted = tl.load(sampled_ptr + request * stride_sampled + column, mask=column < Q, other=-1).to(tl.int64)
+    emitted = tl.load(sampled_ptr + request * Q + column, mask=column < Q, other=-1).to(tl.int64)
     # Column num_drafts <= Q - 1 never counts as a match, so the minimum below is always one of the columns.
     is_draft = (column < num_drafts) & (column < Q - 1)
-    draft = tl.load(drafts_ptr + slot * stride_drafts + column, mask=is_draft, other=-1)
+    draft = tl.load(slots.drafts + slot * slots.drafts_width + column, mask=is_draft, other=-1)
     offered = tl.min(tl.where(is_draft & (draft >= 0), BLOCK_Q, column), axis=0)
     offered = tl.where(active, offered, 0)
-    if FORCED:
+    if forced_ptr is not None:
         accepted = tl.minimum(offered, tl.load(forced_ptr + request).to(tl.int32))
         emitted = tl.where(column < accepted, draft, emitted)
     else:
@@ -140,27 +119,6 @@ def _accept_chain_kernel(
         accepted = tl.min(tl.where(same_token, BLOCK_Q, column), axis=0)
     accepted = tl.where(active, accepted, 0)
 
-    commit_row(
-        emitted,
-        accepted,
-        offered,
-        offered,
-        active,
-        request,
-        slot,
-        n_ptr,
-        tokens_ptr,
-        limit_ptr,
-        stop_ptr,
-        done_ptr,
-        status_ptr,
-        stride_tokens,
-        stride_stop,
-        stride_status,
-        Q,
-        E,
-        BLOCK_Q,
-        BLOCK_E,
-    )
+    commit_row(emitted, accepted, offered, offered, active, request, slot, slots, status_ptr, Q, E, BLOCK_E)
     base_row = tl.load(base_row_ptr + request).to(tl.int64)
     tl.store(sample_row_ptr + request, base_row + accepted)

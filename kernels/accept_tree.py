@@ -78,14 +78,13 @@ def accept_tree_triton(
     sampled_BD: Tensor, rows: Rows, slots: Slots, outcome: Outcome, forced_B: Tensor | None = None
 ) -> None:
     assert slots.tree is not None and outcome.path_BW is not None
-    tokens_SL, stop_SE, drafts_SK, status_BX = slots.tokens_SL, slots.stop_SE, slots.drafts_SK, outcome.status_BX
-    parent_SD, depth_SD, path_BW = slots.tree.parent_SD, slots.tree.depth_SD, outcome.path_BW
+    status_BX, path_BW, tree = outcome.status_BX, outcome.path_BW, slots.tree
     num_requests, size = sampled_BD.shape
-    width = path_BW.shape[1]
-    assert status_BX.shape[1] == NUM_STATUS_COLUMNS + width and status_BX.stride(1) == 1, "status is [B, 6 + W]"
-    assert drafts_SK.shape[1] >= size - 1 and parent_SD.stride() == depth_SD.stride(), "D is at most K + 1"
-    dense = (sampled_BD, drafts_SK, parent_SD, depth_SD, path_BW)
-    assert all(x.stride(1) == 1 for x in dense), "rows must be dense"
+    width, num_stops = path_BW.shape[1], slots.stop_SE.shape[1]
+    assert status_BX.shape[1] == NUM_STATUS_COLUMNS + width, "status is [B, 6 + W]"
+    assert tree.parent_SD.shape[1] == size == slots.drafts_SK.shape[1] + 1, "D is K + 1"
+    dense = (sampled_BD, tree.parent_SD, tree.depth_SD, path_BW, status_BX)
+    assert all(x.is_contiguous() for x in dense), "rows must be dense"
     if num_requests == 0:
         return
     _accept_tree_kernel[(num_requests,)](
@@ -93,32 +92,19 @@ def accept_tree_triton(
         rows.slot_B,
         rows.num_drafts_B,
         rows.base_row_B,
-        rows.num_drafts_B if forced_B is None else forced_B,
-        slots.n_S,
-        tokens_SL,
-        slots.limit_S,
-        stop_SE,
-        slots.done_S,
-        drafts_SK,
-        parent_SD,
-        depth_SD,
+        forced_B,
+        slots.args,
+        tree.parent_SD,
+        tree.depth_SD,
         status_BX,
         outcome.sample_row_B,
         path_BW,
-        sampled_BD.stride(0),
-        tokens_SL.stride(0),
-        stop_SE.stride(0),
-        drafts_SK.stride(0),
-        parent_SD.stride(0),
-        status_BX.stride(0),
-        path_BW.stride(0),
-        FORCED=forced_B is not None,
         D=size,
         W=width,
-        E=stop_SE.shape[1],
+        E=num_stops,
         BLOCK_D=triton.next_power_of_2(size),
         BLOCK_W=triton.next_power_of_2(width),
-        BLOCK_E=triton.next_power_of_2(max(stop_SE.shape[1], 1)),
+        BLOCK_E=triton.next_power_of_2(max(num_stops, 1)),
         num_warps=1,
     )
 
@@ -133,25 +119,12 @@ def _accept_tree_kernel(
     num_drafts_ptr,
     base_row_ptr,
     forced_ptr,
-    n_ptr,
-    tokens_ptr,
-    limit_ptr,
-    stop_ptr,
-    done_ptr,
-    drafts_ptr,
+    slots,
     parent_ptr,
     depth_ptr,
     status_ptr,
     sample_row_ptr,
     path_ptr,
-    stride_sampled,
-    stride_tokens,
-    stride_stop,
-    stride_drafts,
-    stride_parent,
-    stride_status,
-    stride_path,
-    FORCED: tl.constexpr,
     D: tl.constexpr,
     W: tl.constexpr,
     E: tl.constexpr,
@@ -162,19 +135,19 @@ def _accept_tree_kernel(
     request = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_ptr + request).to(tl.int64)
     num_drafts = tl.load(num_drafts_ptr + request).to(tl.int32)
-    active = (num_drafts >= 0) & (tl.load(done_ptr + slot) == 0)
+    active = (num_drafts >= 0) & (tl.load(slots.done + slot) == 0)
 
     node = tl.arange(0, BLOCK_D)
-    y = tl.load(sampled_ptr + request * stride_sampled + node, mask=node < D, other=-1).to(tl.int64)
+    y = tl.load(sampled_ptr + request * D + node, mask=node < D, other=-1).to(tl.int64)
     is_node = (node > 0) & (node < D) & active & (num_drafts > 0)
-    draft = tl.load(drafts_ptr + slot * stride_drafts + node - 1, mask=is_node, other=-1).to(tl.int64)
+    draft = tl.load(slots.drafts + slot * (D - 1) + node - 1, mask=is_node, other=-1).to(tl.int64)
     exists = is_node & (draft >= 0)
-    parent = tl.load(parent_ptr + slot * stride_parent + node, mask=exists, other=-2)
-    depth = tl.load(depth_ptr + slot * stride_parent + node, mask=exists, other=0)
+    parent = tl.load(parent_ptr + slot * D + node, mask=exists, other=-2)
+    depth = tl.load(depth_ptr + slot * D + node, mask=exists, other=0)
     offered = tl.sum(exists.to(tl.int32), axis=0)
     deepest = tl.max(depth, axis=0)
     most = W - 1
-    if FORCED:
+    if forced_ptr is not None:
         most = tl.minimum(tl.load(forced_ptr + request).to(tl.int32), W - 1)
 
     column = tl.arange(0, BLOCK_W)
@@ -186,7 +159,7 @@ def _accept_tree_kernel(
         # Every value is read from registers: nodes are few, and a masked sum picks one.
         wanted = tl.sum(tl.where(node == current, y, 0), axis=0)
         is_child = exists & (parent == current)
-        if not FORCED:
+        if forced_ptr is None:
             is_child = is_child & (draft == wanted)
         child = tl.min(tl.where(is_child, node, BLOCK_D), axis=0)
         walks = (child < BLOCK_D) & (accepted == step - 1) & (step <= most)
@@ -198,27 +171,6 @@ def _accept_tree_kernel(
     last = tl.sum(tl.where(node == current, y, 0), axis=0)
     emitted = tl.where(column == W - 1, last, emitted)
 
-    commit_row(
-        emitted,
-        accepted,
-        offered,
-        deepest,
-        active,
-        request,
-        slot,
-        n_ptr,
-        tokens_ptr,
-        limit_ptr,
-        stop_ptr,
-        done_ptr,
-        status_ptr,
-        stride_tokens,
-        stride_stop,
-        stride_status,
-        W,
-        E,
-        BLOCK_W,
-        BLOCK_E,
-    )
-    tl.store(path_ptr + request * stride_path + column, path.to(path_ptr.dtype.element_ty), mask=column < W)
+    commit_row(emitted, accepted, offered, deepest, active, request, slot, slots, status_ptr, W, E, BLOCK_E)
+    tl.store(path_ptr + request * W + column, path.to(path_ptr.dtype.element_ty), mask=column < W)
     tl.store(sample_row_ptr + request, tl.load(base_row_ptr + request).to(tl.int64) + accepted)

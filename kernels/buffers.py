@@ -8,9 +8,34 @@ its root, B requests of a step, T rows of a pass, W most tokens of a request in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class SlotArgs(NamedTuple):
+    """`Slots` as a kernel takes them: one argument. Rows are dense, so that a row's width is its stride."""
+
+    n: Tensor
+    tokens: Tensor
+    limit: Tensor
+    stop: Tensor
+    done: Tensor
+    drafts: Tensor
+    table: Tensor
+    tokens_width: int
+    drafts_width: int
+    table_width: int
+
+
+class PassArgs(NamedTuple):
+    """`PassRows` as a kernel takes them."""
+
+    ids: Tensor
+    position: Tensor
+    kv_slot: Tensor
+    kv_len: Tensor
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -46,6 +71,13 @@ class Slots:
     page_size: int
     tree: Trees | None = None
 
+    @property
+    def args(self) -> SlotArgs:
+        tokens_SL, drafts_SK, table_SP = self.tokens_SL, self.drafts_SK, self.block_table_SP
+        assert tokens_SL.is_contiguous() and drafts_SK.is_contiguous() and table_SP.is_contiguous(), "rows are dense"
+        widths = (tokens_SL.shape[1], drafts_SK.shape[1], table_SP.shape[1])
+        return SlotArgs(self.n_S, tokens_SL, self.limit_S, self.stop_SE, self.done_S, drafts_SK, table_SP, *widths)
+
     def write_key_slots(self, slot_T: Tensor, at_T: Tensor, kv_slot_T: Tensor) -> None:
         """Fills the int64 key slots (page * page_size + offset) of positions; beyond the table: in the dummy page 0."""
         page_T = at_T // self.page_size
@@ -76,6 +108,10 @@ class PassRows:
         ids_T, position_T, kv_slot_T = (torch.zeros(num_rows, dtype=torch.int64, device=device) for _ in range(3))
         kv_len_B = torch.full((num_requests,), kv_len, dtype=torch.int32, device=device)
         return PassRows(ids_T=ids_T, position_T=position_T, kv_slot_T=kv_slot_T, kv_len_B=kv_len_B)
+
+    @property
+    def args(self) -> PassArgs:
+        return PassArgs(self.ids_T, self.position_T, self.kv_slot_T, self.kv_len_B)
 
     @property
     def is_cuda(self) -> bool:

@@ -88,28 +88,21 @@ def commit_row(
     active,
     request,
     slot,
-    n_ptr,
-    tokens_ptr,
-    limit_ptr,
-    stop_ptr,
-    done_ptr,
+    slots,
     status_ptr,
-    stride_tokens,
-    stride_stop,
-    stride_status,
     Q: tl.constexpr,
     E: tl.constexpr,
-    BLOCK_Q: tl.constexpr,
     BLOCK_E: tl.constexpr,
 ):
-    """`commit_ref` for one request, inside a kernel: `emitted` int64 [BLOCK_Q], the rest scalars."""
+    """`commit_ref` for one request, inside a kernel: `emitted` int64 [BLOCK_Q], `slots` SlotArgs, the rest scalars."""
+    BLOCK_Q: tl.constexpr = emitted.shape[0]
     column = tl.arange(0, BLOCK_Q)
-    n = tl.load(n_ptr + slot).to(tl.int32)
-    limit = tl.load(limit_ptr + slot).to(tl.int32)
-    was_done = tl.load(done_ptr + slot).to(tl.int32)
+    n = tl.load(slots.n + slot).to(tl.int32)
+    limit = tl.load(slots.limit + slot).to(tl.int32)
+    was_done = tl.load(slots.done + slot).to(tl.int32)
     count = tl.where(active, tl.minimum(accepted + 1, tl.maximum(limit - (n + 1), 0)), 0)
     stop_column = tl.arange(0, BLOCK_E)
-    stop = tl.load(stop_ptr + slot * stride_stop + stop_column, mask=stop_column < E, other=-1)
+    stop = tl.load(slots.stop + slot * E + stop_column, mask=stop_column < E, other=-1)
     same = (emitted[:, None] == stop[None, :]).to(tl.int32)
     is_stop = (tl.max(same, axis=1) > 0) & (column < count)
     first_stop = tl.min(tl.where(is_stop, column, BLOCK_Q), axis=0)
@@ -119,11 +112,11 @@ def commit_row(
     done = tl.where(active, done, was_done)
 
     committed = column < count
-    tl.store(tokens_ptr + slot * stride_tokens + n + 1 + column, emitted, mask=committed)
+    tl.store(slots.tokens + slot * slots.tokens_width + n + 1 + column, emitted, mask=committed)
     if active:
-        tl.store(n_ptr + slot, new_n.to(n_ptr.dtype.element_ty))
-        tl.store(done_ptr + slot, done.to(done_ptr.dtype.element_ty))
-    status_at = status_ptr + request * stride_status
+        tl.store(slots.n + slot, new_n.to(slots.n.dtype.element_ty))
+        tl.store(slots.done + slot, done.to(slots.done.dtype.element_ty))
+    status_at = status_ptr + request * (6 + Q)
     tl.store(status_at, accepted)
     tl.store(status_at + 1, count)
     tl.store(status_at + 2, done)

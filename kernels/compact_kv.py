@@ -48,6 +48,7 @@ def compact_kv_triton(
     row = num_heads * head_dim
     assert k_LPNHD.stride() == v_LPNHD.stride() and k_LPNHD.stride()[3:] == (head_dim, 1), "keys must lie densely"
     assert status_BX.shape[1] == NUM_STATUS_COLUMNS + width, "status is [B, 6 + W]"
+    assert all(x.is_contiguous() for x in (path_BW, status_BX, block_table_BT)), "rows must be dense"
     if num_requests == 0:
         return
     block_w = triton.next_power_of_2(width)
@@ -58,13 +59,8 @@ def compact_kv_triton(
         path_BW,
         status_BX,
         block_table_BT,
-        k_LPNHD.stride(0),
-        k_LPNHD.stride(1),
-        k_LPNHD.stride(2),
-        path_BW.stride(0),
-        status_BX.stride(0),
-        block_table_BT.stride(0),
         block_table_BT.shape[1],
+        k_LPNHD.stride()[:3],
         W=width,
         ROW=row,
         PAGE=page_size,
@@ -84,13 +80,8 @@ def _compact_kv_kernel(
     path_ptr,
     status_ptr,
     table_ptr,
-    stride_layer,
-    stride_page,
-    stride_position,
-    stride_path,
-    stride_status,
-    stride_table,
     table_width,
+    strides,
     W: tl.constexpr,
     ROW: tl.constexpr,
     PAGE: tl.constexpr,
@@ -101,22 +92,20 @@ def _compact_kv_kernel(
 
     Programs share no element, so a barrier inside the program is all the order that overlapping moves need.
     """
+    stride_layer, stride_page, stride_position = strides
     first = tl.program_id(0) * BLOCK_C
     request = tl.program_id(1).to(tl.int64)
     layer = tl.program_id(2).to(tl.int64)
-    accepted = tl.load(status_ptr + request * stride_status)
+    status_at = status_ptr + request * (6 + W)
+    accepted = tl.load(status_at)
     step = tl.arange(0, BLOCK_W)
-    node = tl.load(path_ptr + request * stride_path + step, mask=step < W, other=0).to(tl.int32)
+    node = tl.load(path_ptr + request * W + step, mask=step < W, other=0).to(tl.int32)
     moves = (step > 0) & (step <= accepted) & (step < W) & (node != step)
     if tl.max(moves.to(tl.int32), axis=0) > 0:
-        status_at = status_ptr + request * stride_status
         n = tl.load(status_at + 3) - tl.load(status_at + 1)
-        source = _offsets(
-            table_ptr, request * stride_table, n + node, table_width, stride_page, stride_position, PAGE, moves
-        )
-        target = _offsets(
-            table_ptr, request * stride_table, n + step, table_width, stride_page, stride_position, PAGE, moves
-        )
+        row_ptr = table_ptr + request * table_width
+        source = _offsets(row_ptr, n + node, table_width, stride_page, stride_position, PAGE, moves)
+        target = _offsets(row_ptr, n + step, table_width, stride_page, stride_position, PAGE, moves)
         element = first + tl.arange(0, BLOCK_C)
         inside = moves[:, None] & (element < ROW)[None, :]
         source = layer * stride_layer + source[:, None] + element[None, :]
@@ -129,8 +118,8 @@ def _compact_kv_kernel(
 
 
 @triton.jit
-def _offsets(table_ptr, table_row, position, table_width, stride_page, stride_position, PAGE: tl.constexpr, mask):
+def _offsets(row_ptr, position, table_width, stride_page, stride_position, PAGE: tl.constexpr, mask):
     """Where each position's key begins within a layer, int64; outside the table: in the dummy page 0."""
     index = position // PAGE
-    page = tl.load(table_ptr + table_row + index, mask=mask & (index < table_width), other=0).to(tl.int64)
+    page = tl.load(row_ptr + index, mask=mask & (index < table_width), other=0).to(tl.int64)
     return page * stride_page + (position % PAGE) * stride_position

@@ -40,10 +40,11 @@ def prepare_rows_ref(rows: Rows, slots: Slots) -> None:
 
 
 def prepare_rows_triton(rows: Rows, slots: Slots) -> None:
-    tokens_SL, drafts_SK, block_table_SP = slots.tokens_SL, slots.drafts_SK, slots.block_table_SP
     num_rows, num_requests = rows.row_req_T.shape[0], rows.slot_B.shape[0]
     if num_requests == 0:
         return
+    num_pages = slots.block_table_SP.shape[1]
+    assert rows.block_table_BP.is_contiguous(), "tables must be dense"
     row_programs = triton.cdiv(num_rows, ROWS_PER_PROGRAM)
     _prepare_rows_kernel[(row_programs + num_requests,)](
         rows.slot_B,
@@ -51,27 +52,15 @@ def prepare_rows_triton(rows: Rows, slots: Slots) -> None:
         rows.row_off_T,
         rows.num_drafts_B,
         rows.q_len_B,
-        slots.n_S,
-        tokens_SL,
-        drafts_SK,
-        block_table_SP,
-        rows.ids_T,
-        rows.position_T,
-        rows.kv_slot_T,
-        rows.kv_len_B,
+        slots.args,
+        rows.args,
         rows.block_table_BP,
         num_rows,
         row_programs,
-        tokens_SL.stride(0),
-        drafts_SK.stride(0),
-        block_table_SP.stride(0),
-        rows.block_table_BP.stride(0),
-        tokens_SL.shape[1],
-        drafts_SK.shape[1],
-        P=block_table_SP.shape[1],
+        P=num_pages,
         PAGE=slots.page_size,
         BLOCK_T=ROWS_PER_PROGRAM,
-        BLOCK_P=min(triton.next_power_of_2(block_table_SP.shape[1]), 1024),
+        BLOCK_P=min(triton.next_power_of_2(num_pages), 1024),
         num_warps=4,
     )
 
@@ -80,11 +69,19 @@ prepare_rows = dispatch(prepare_rows_ref, prepare_rows_triton)
 
 
 @triton.jit
-def key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE: tl.constexpr, mask):
+def key_slot(slots, slot, position, PAGE: tl.constexpr, mask):
     """Where the key of `position` lies in the cache, int64; outside the table: in the dummy page 0."""
     page = position // PAGE
-    table_at = block_table_ptr + slot * stride_table + page
-    return tl.load(table_at, mask=mask & (page < table_width), other=0).to(tl.int64) * PAGE + position % PAGE
+    table_at = slots.table + slot * slots.table_width + page
+    return tl.load(table_at, mask=mask & (page < slots.table_width), other=0).to(tl.int64) * PAGE + position % PAGE
+
+
+@triton.jit
+def store_row(out, row, ids, position, kv_slot, mask):
+    """One row of a pass, into its `PassArgs`."""
+    tl.store(out.ids + row, ids.to(out.ids.dtype.element_ty), mask=mask)
+    tl.store(out.position + row, position.to(out.position.dtype.element_ty), mask=mask)
+    tl.store(out.kv_slot + row, kv_slot, mask=mask)
 
 
 @triton.jit(do_not_specialize=["num_rows", "row_programs"])
@@ -94,23 +91,11 @@ def _prepare_rows_kernel(
     row_off_ptr,
     num_drafts_ptr,
     q_len_ptr,
-    n_ptr,
-    tokens_ptr,
-    drafts_ptr,
-    block_table_ptr,
-    ids_ptr,
-    position_ptr,
-    kv_slot_ptr,
-    kv_len_ptr,
+    slots,
+    out,
     request_table_ptr,
     num_rows,
     row_programs,
-    stride_tokens,
-    stride_drafts,
-    stride_table,
-    stride_request_table,
-    tokens_width,
-    drafts_width,
     P: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK_T: tl.constexpr,
@@ -123,24 +108,22 @@ def _prepare_rows_kernel(
         row_request = tl.load(row_req_ptr + row, mask=inside, other=0).to(tl.int64)
         offset = tl.load(row_off_ptr + row, mask=inside, other=0).to(tl.int64)
         row_slot = tl.load(slot_ptr + row_request, mask=inside, other=0).to(tl.int64)
-        position = tl.load(n_ptr + row_slot, mask=inside, other=0).to(tl.int64) + offset
+        position = tl.load(slots.n + row_slot, mask=inside, other=0).to(tl.int64) + offset
         is_draft = (tl.load(num_drafts_ptr + row_request, mask=inside, other=0) > 0) & (offset > 0)
-        known_inside = inside & (position < tokens_width) & (is_draft == 0)
-        known = tl.load(tokens_ptr + row_slot * stride_tokens + position, mask=known_inside, other=0)
-        draft_inside = inside & is_draft & (offset <= drafts_width)
-        draft = tl.load(drafts_ptr + row_slot * stride_drafts + offset - 1, mask=draft_inside, other=0)
+        known_inside = inside & (position < slots.tokens_width) & (is_draft == 0)
+        known = tl.load(slots.tokens + row_slot * slots.tokens_width + position, mask=known_inside, other=0)
+        draft_inside = inside & is_draft & (offset <= slots.drafts_width)
+        draft = tl.load(slots.drafts + row_slot * slots.drafts_width + offset - 1, mask=draft_inside, other=0)
         ids = tl.maximum(tl.where(is_draft, draft, known), 0)
-        kv_slot = key_slot(block_table_ptr, row_slot, position, stride_table, P, PAGE, inside)
-        tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
-        tl.store(position_ptr + row, position.to(position_ptr.dtype.element_ty), mask=inside)
-        tl.store(kv_slot_ptr + row, kv_slot, mask=inside)
+        kv_slot = key_slot(slots, row_slot, position, PAGE, inside)
+        store_row(out, row, ids, position, kv_slot, inside)
     else:
         request = (program - row_programs).to(tl.int64)
         slot = tl.load(slot_ptr + request).to(tl.int64)
-        kv_len = tl.load(n_ptr + slot) + tl.load(q_len_ptr + request)
-        tl.store(kv_len_ptr + request, kv_len.to(kv_len_ptr.dtype.element_ty))
+        kv_len = tl.load(slots.n + slot) + tl.load(q_len_ptr + request)
+        tl.store(out.kv_len + request, kv_len.to(out.kv_len.dtype.element_ty))
         for start in range(0, P, BLOCK_P):
             page = start + tl.arange(0, BLOCK_P)
-            entry = tl.load(block_table_ptr + slot * stride_table + page, mask=page < P, other=0)
-            request_table_at = request_table_ptr + request * stride_request_table + page
+            entry = tl.load(slots.table + slot * P + page, mask=page < P, other=0)
+            request_table_at = request_table_ptr + request * P + page
             tl.store(request_table_at, entry, mask=page < P)

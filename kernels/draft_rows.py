@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.buffers import PassRows, Slots
-from specbench.kernels.decode_rows import ROWS_PER_PROGRAM, key_slot
+from specbench.kernels.decode_rows import ROWS_PER_PROGRAM, key_slot, store_row
 from specbench.kernels.triton_support import dispatch, tl, triton
 
 
@@ -72,17 +72,9 @@ def draft_next_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots, step: in
         return
     _draft_next_rows_kernel[(triton.cdiv(num_requests, ROWS_PER_PROGRAM),)](
         slot_B,
-        slots.n_S,
-        slots.drafts_SK,
-        slots.block_table_SP,
-        out.ids_T,
-        out.position_T,
-        out.kv_slot_T,
-        out.kv_len_B,
+        slots.args,
+        out.args,
         num_requests,
-        slots.drafts_SK.stride(0),
-        slots.block_table_SP.stride(0),
-        slots.block_table_SP.shape[1],
         COLUMN=step - 2,
         AHEAD=step - 2 + shift,
         PAGE=slots.page_size,
@@ -122,23 +114,9 @@ def draft_pair_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots) -> None:
     assert out.ids_T.shape[0] == 2 * num_requests, "two rows a request"
     if num_requests == 0:
         return
-    _draft_pair_rows_kernel[(triton.cdiv(2 * num_requests, ROWS_PER_PROGRAM),)](
-        slot_B,
-        slots.n_S,
-        slots.tokens_SL,
-        slots.block_table_SP,
-        out.ids_T,
-        out.position_T,
-        out.kv_slot_T,
-        out.kv_len_B,
-        2 * num_requests,
-        slots.tokens_SL.stride(0),
-        slots.block_table_SP.stride(0),
-        slots.tokens_SL.shape[1],
-        slots.block_table_SP.shape[1],
-        PAGE=slots.page_size,
-        BLOCK_T=ROWS_PER_PROGRAM,
-        num_warps=4,
+    grid = (triton.cdiv(2 * num_requests, ROWS_PER_PROGRAM),)
+    _draft_pair_rows_kernel[grid](
+        slot_B, slots.args, out.args, 2 * num_requests, PAGE=slots.page_size, BLOCK_T=ROWS_PER_PROGRAM, num_warps=4
     )
 
 
@@ -169,17 +147,9 @@ def _draft_first_ids_kernel(
 @triton.jit(do_not_specialize=["num_requests"])
 def _draft_next_rows_kernel(
     slot_ptr,
-    n_ptr,
-    drafts_ptr,
-    block_table_ptr,
-    ids_ptr,
-    position_ptr,
-    kv_slot_ptr,
-    kv_len_ptr,
+    slots,
+    out,
     num_requests,
-    stride_drafts,
-    stride_table,
-    table_width,
     COLUMN: tl.constexpr,
     AHEAD: tl.constexpr,
     PAGE: tl.constexpr,
@@ -188,42 +158,22 @@ def _draft_next_rows_kernel(
     request = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
     inside = request < num_requests
     slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
-    position = tl.load(n_ptr + slot, mask=inside, other=0).to(tl.int64) + AHEAD
-    draft = tl.load(drafts_ptr + slot * stride_drafts + COLUMN, mask=inside, other=0)
-    kv_slot = key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE, inside)
-    tl.store(ids_ptr + request, tl.maximum(draft, 0).to(ids_ptr.dtype.element_ty), mask=inside)
-    tl.store(position_ptr + request, position.to(position_ptr.dtype.element_ty), mask=inside)
-    tl.store(kv_slot_ptr + request, kv_slot, mask=inside)
-    tl.store(kv_len_ptr + request, (position + 1).to(kv_len_ptr.dtype.element_ty), mask=inside)
+    position = tl.load(slots.n + slot, mask=inside, other=0).to(tl.int64) + AHEAD
+    draft = tl.load(slots.drafts + slot * slots.drafts_width + COLUMN, mask=inside, other=0)
+    kv_slot = key_slot(slots, slot, position, PAGE, inside)
+    store_row(out, request, tl.maximum(draft, 0), position, kv_slot, inside)
+    tl.store(out.kv_len + request, (position + 1).to(out.kv_len.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _draft_pair_rows_kernel(
-    slot_ptr,
-    n_ptr,
-    tokens_ptr,
-    block_table_ptr,
-    ids_ptr,
-    position_ptr,
-    kv_slot_ptr,
-    kv_len_ptr,
-    num_rows,
-    stride_tokens,
-    stride_table,
-    tokens_width,
-    table_width,
-    PAGE: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-):
+def _draft_pair_rows_kernel(slot_ptr, slots, out, num_rows, PAGE: tl.constexpr, BLOCK_T: tl.constexpr):
     row = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     inside = row < num_rows
     slot = tl.load(slot_ptr + row // 2, mask=inside, other=0).to(tl.int64)
-    n = tl.maximum(tl.load(n_ptr + slot, mask=inside, other=1).to(tl.int64), 1)
+    n = tl.maximum(tl.load(slots.n + slot, mask=inside, other=1).to(tl.int64), 1)
     position = n - 1 + row % 2
-    token_at = tokens_ptr + slot * stride_tokens + tl.minimum(position, tokens_width - 1)
+    token_at = slots.tokens + slot * slots.tokens_width + tl.minimum(position, slots.tokens_width - 1)
     ids = tl.maximum(tl.load(token_at, mask=inside, other=0), 0)
-    kv_slot = key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE, inside)
-    tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
-    tl.store(position_ptr + row, position.to(position_ptr.dtype.element_ty), mask=inside)
-    tl.store(kv_slot_ptr + row, kv_slot, mask=inside)
-    tl.store(kv_len_ptr + row // 2, (n + 1).to(kv_len_ptr.dtype.element_ty), mask=inside & (row % 2 == 0))
+    kv_slot = key_slot(slots, slot, position, PAGE, inside)
+    store_row(out, row, ids, position, kv_slot, inside)
+    tl.store(out.kv_len + row // 2, (n + 1).to(out.kv_len.dtype.element_ty), mask=inside & (row % 2 == 0))

@@ -53,21 +53,16 @@ def _match_lengths(context_BW: Tensor, last_B1: Tensor, max_n: int) -> Tensor:
 
 def ngram_propose_triton(slot_B: Tensor, slots: Slots, min_n: int, max_n: int) -> None:
     _check_lengths(min_n, max_n)
-    tokens_SL, drafts_SK = slots.tokens_SL, slots.drafts_SK
-    num_requests, depth = slot_B.shape[0], drafts_SK.shape[1]
+    num_requests, depth = slot_B.shape[0], slots.drafts_SK.shape[1]
     if num_requests == 0 or depth == 0:
         return
     _ngram_propose_kernel[(num_requests,)](
         slot_B,
-        slots.n_S,
-        tokens_SL,
-        drafts_SK,
-        tokens_SL.stride(0),
-        drafts_SK.stride(0),
+        slots.args,
         MIN_N=min_n,
         MAX_N=max_n,
         K=depth,
-        BLOCK_W=min(triton.next_power_of_2(tokens_SL.shape[1]), 1024),
+        BLOCK_W=min(triton.next_power_of_2(slots.tokens_SL.shape[1]), 1024),
         BLOCK_K=triton.next_power_of_2(depth),
         num_warps=8,
     )
@@ -84,11 +79,7 @@ def _check_lengths(min_n: int, max_n: int) -> None:
 @triton.jit
 def _ngram_propose_kernel(
     slot_ptr,
-    n_ptr,
-    tokens_ptr,
-    drafts_ptr,
-    stride_tokens,
-    stride_drafts,
+    slots,
     MIN_N: tl.constexpr,
     MAX_N: tl.constexpr,
     K: tl.constexpr,
@@ -97,8 +88,8 @@ def _ngram_propose_kernel(
 ):
     request = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_ptr + request).to(tl.int64)
-    last = tl.load(n_ptr + slot).to(tl.int32)
-    row_ptr = tokens_ptr + slot * stride_tokens
+    last = tl.load(slots.n + slot).to(tl.int32)
+    row_ptr = slots.tokens + slot * slots.tokens_width
 
     # Each lane keeps its longest run and, of equals, the earliest end: lanes see their indices in rising order.
     best_run = tl.zeros([BLOCK_W], dtype=tl.int32)
@@ -125,4 +116,4 @@ def _ngram_propose_kernel(
     follow = match_end + 1 + column
     exists = (longest >= MIN_N) & (follow <= last)
     draft = tl.load(row_ptr + follow, mask=exists, other=-1)
-    tl.store(drafts_ptr + slot * stride_drafts + column, draft, mask=column < K)
+    tl.store(slots.drafts + slot * K + column, draft, mask=column < K)

@@ -53,19 +53,17 @@ def _launch(x_TH: Tensor, residual_TH: Tensor | None, weight_H: Tensor, eps: flo
         return out
     assert x_TH.stride(1) == 1 and out.stride(1) == 1 and weight_H.is_contiguous(), "columns must be dense"
     assert residual_TH is None or residual_TH.stride(1) == 1, "columns must be dense"
-    residual = x_TH if residual_TH is None else residual_TH
     block = triton.next_power_of_2(hidden)
     _rms_norm_kernel[(num_rows,)](
         x_TH,
-        residual,
+        residual_TH,
         weight_H,
         out,
         x_TH.stride(0),
-        residual.stride(0),
+        0 if residual_TH is None else residual_TH.stride(0),
         out.stride(0),
         hidden,
         eps,
-        ADD=residual_TH is not None,
         BLOCK_H=block,
         num_warps=min(max(block // 512, 1), 16),
     )
@@ -83,7 +81,6 @@ def _rms_norm_kernel(
     stride_out,
     hidden,
     eps,
-    ADD: tl.constexpr,
     BLOCK_H: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -91,7 +88,7 @@ def _rms_norm_kernel(
     inside = column < hidden
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     x = tl.load(x_ptr + row * stride_x + column, mask=inside, other=0.0)
-    if ADD:
+    if residual_ptr is not None:
         residual_at = residual_ptr + row * stride_residual + column
         residual = tl.load(residual_at, mask=inside, other=0.0)
         x = (x.to(tl.float32) + residual.to(tl.float32)).to(residual.dtype)

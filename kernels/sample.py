@@ -129,19 +129,15 @@ def argmax_parts(logits_RV: Tensor, noise: tuple[Tensor, Tensor, Tensor] | None)
     parts = triton.cdiv(quads, block)
     best_RN = torch.empty((num_rows, parts), dtype=torch.float32, device=logits_RV.device)
     index_RN = torch.empty((num_rows, parts), dtype=torch.int32, device=logits_RV.device)
-    temperature_R, seed_R, position_R = noise if noise is not None else (best_RN, best_RN, best_RN)
     _argmax_parts_kernel[(num_rows, parts)](
         logits_RV,
-        temperature_R,
-        seed_R,
-        position_R,
+        noise,
         best_RN,
         index_RN,
         logits_RV.stride(0),
         vocab,
         quads,
         parts,
-        GREEDY=noise is None,
         PURPOSE=PURPOSE_SAMPLE,
         BLOCK_QUADS=block,
         num_warps=4,
@@ -152,16 +148,13 @@ def argmax_parts(logits_RV: Tensor, noise: tuple[Tensor, Tensor, Tensor] | None)
 @triton.jit
 def _argmax_parts_kernel(
     logits_ptr,
-    temperature_ptr,
-    seed_ptr,
-    position_ptr,
+    noise,
     best_ptr,
     index_ptr,
     stride_logits,
     vocab,
     quads,
     parts,
-    GREEDY: tl.constexpr,
     PURPOSE: tl.constexpr,
     BLOCK_QUADS: tl.constexpr,
 ):
@@ -173,7 +166,8 @@ def _argmax_parts_kernel(
     z1 = _load_quarter(row_ptr, quad, 1, quads, vocab)
     z2 = _load_quarter(row_ptr, quad, 2, quads, vocab)
     z3 = _load_quarter(row_ptr, quad, 3, quads, vocab)
-    if not GREEDY:
+    if noise is not None:
+        temperature_ptr, seed_ptr, position_ptr = noise
         temperature = tl.load(temperature_ptr + row)
         if temperature > 0:
             seed = tl.load(seed_ptr + row)

@@ -29,13 +29,12 @@ def store_draft_triton(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, 
     _store_draft_kernel[(num_requests,)](
         best_BN,
         index_BN,
-        drafts_SK if d2t_V is None else d2t_V,
+        d2t_V,
         slot_B,
         drafts_SK,
         drafts_SK.stride(0),
         step - 1,
         parts,
-        MAPPED=d2t_V is not None,
         BLOCK_N=triton.next_power_of_2(parts),
         num_warps=1,
     )
@@ -54,12 +53,11 @@ def _store_draft_kernel(
     stride_drafts,
     column,
     parts,
-    MAPPED: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
     request = tl.program_id(0).to(tl.int64)
     token = best_of_parts(best_ptr, index_ptr, request, parts, BLOCK_N)
-    if MAPPED:
+    if d2t_ptr is not None:
         token += tl.load(d2t_ptr + token).to(tl.int64)
     slot = tl.load(slot_ptr + request).to(tl.int64)
     tl.store(drafts_ptr + slot * stride_drafts + column, token)

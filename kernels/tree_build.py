@@ -44,23 +44,19 @@ def build_tree_ref(slot_B: Tensor, pool: TreePool, drafts_SK: Tensor, trees: Tre
 
 
 def build_tree_triton(slot_B: Tensor, pool: TreePool, drafts_SK: Tensor, trees: Trees) -> None:
-    parent_SD, depth_SD, mask_SDD = trees.parent_SD, trees.depth_SD, trees.mask_SDD
+    mask_SDD = trees.mask_SDD
     size = mask_SDD.shape[1]
     assert size - 1 <= pool.num_candidates, "a tree has at most as many drafts as there are candidates"
     num_requests = slot_B.shape[0]
-    assert mask_SDD.is_contiguous() and parent_SD.stride() == depth_SD.stride() == (size, 1), "trees must be dense"
+    dense = (mask_SDD, trees.parent_SD, trees.depth_SD, drafts_SK)
+    assert all(x.is_contiguous() for x in dense) and drafts_SK.shape[1] == size - 1, "trees must be dense"
     if num_requests == 0:
         return
     _build_tree_kernel[(num_requests,)](
-        pool.score_BC,
-        pool.token_BC,
-        pool.parent_BC,
+        pool.candidates,
         slot_B,
         drafts_SK,
-        parent_SD,
-        depth_SD,
-        mask_SDD.view(torch.uint8),
-        drafts_SK.stride(0),
+        (trees.parent_SD, trees.depth_SD, mask_SDD.view(torch.uint8)),
         NUM_CANDIDATES=pool.num_candidates,
         D=size,
         DEPTH=pool.depth,
@@ -76,15 +72,10 @@ build_tree = dispatch(build_tree_ref, build_tree_triton)
 
 @triton.jit
 def _build_tree_kernel(
-    score_ptr,
-    token_ptr,
-    above_ptr,
+    candidates,
     slot_ptr,
     drafts_ptr,
-    parent_ptr,
-    depth_ptr,
-    mask_ptr,
-    stride_drafts,
+    trees,
     NUM_CANDIDATES: tl.constexpr,
     D: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -93,6 +84,8 @@ def _build_tree_kernel(
     RANK_BLOCK: tl.constexpr,
 ):
     """One request. Ranks by comparing all pairs of candidates: no sort, and no iteration that waits for another."""
+    score_ptr, token_ptr, above_ptr = candidates
+    parent_ptr, depth_ptr, mask_ptr = trees
     request = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_ptr + request).to(tl.int64)
     pool = request * NUM_CANDIDATES
@@ -113,7 +106,7 @@ def _build_tree_kernel(
     above_C = tl.load(above_ptr + pool + c, mask=is_candidate, other=-1)
 
     parent_C = tl.where(above_C >= 0, tl.gather(node_C, tl.maximum(above_C, 0), axis=0), 0)
-    tl.store(drafts_ptr + slot * stride_drafts + node_C - 1, token_C, mask=is_chosen_C)
+    tl.store(drafts_ptr + slot * (D - 1) + node_C - 1, token_C, mask=is_chosen_C)
     tl.store(parent_ptr + slot * D + node_C, parent_C, mask=is_chosen_C)
     tl.store(parent_ptr + slot * D, -1)
 

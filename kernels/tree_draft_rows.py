@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.buffers import Outcome, PassRows, Slots
-from specbench.kernels.decode_rows import ROWS_PER_PROGRAM, key_slot
+from specbench.kernels.decode_rows import ROWS_PER_PROGRAM, key_slot, store_row
 from specbench.kernels.triton_support import dispatch, tl, triton
 
 
@@ -42,32 +42,23 @@ def tree_first_rows_ref(
 def tree_first_rows_triton(
     out: PassRows, feature_row_T: Tensor, outcome: Outcome, slot_B: Tensor, slots: Slots, num_nodes: int
 ) -> None:
-    path_BW, status_BX, tokens_SL, table_SP = outcome.path_BW, outcome.status_BX, slots.tokens_SL, slots.block_table_SP
+    path_BW, status_BX = outcome.path_BW, outcome.status_BX
     assert path_BW is not None
     num_requests, width = out.kv_len_B.shape[0], path_BW.shape[1]
     if num_requests == 0:
         return
-    assert path_BW.stride(1) == 1 and status_BX.stride(1) == 1, "rows must be dense"
+    assert path_BW.is_contiguous() and status_BX.is_contiguous(), "rows must be dense"
     _tree_first_rows_kernel[(triton.cdiv(num_requests * width, ROWS_PER_PROGRAM),)](
         path_BW,
         status_BX,
         slot_B,
-        tokens_SL,
-        table_SP,
-        out.ids_T,
-        out.position_T,
-        out.kv_slot_T,
-        out.kv_len_B,
+        slots.args,
+        out.args,
         feature_row_T,
         num_requests * width,
-        path_BW.stride(0),
-        status_BX.stride(0),
-        tokens_SL.stride(0),
-        table_SP.stride(0),
-        tokens_SL.shape[1],
-        table_SP.shape[1],
         D=num_nodes,
         W=width,
+        X=status_BX.shape[1],
         PAGE=slots.page_size,
         BLOCK_T=ROWS_PER_PROGRAM,
         num_warps=4,
@@ -98,14 +89,9 @@ def tree_level_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots, topk: in
         return
     _tree_level_rows_kernel[(triton.cdiv(num_rows, ROWS_PER_PROGRAM),)](
         slot_B,
-        slots.n_S,
-        slots.block_table_SP,
-        out.position_T,
-        out.kv_slot_T,
-        out.kv_len_B,
+        slots.args,
+        out.args,
         num_rows,
-        slots.block_table_SP.stride(0),
-        slots.block_table_SP.shape[1],
         LEVEL=level,
         TOPK=topk,
         PAGE=slots.page_size,
@@ -126,22 +112,13 @@ def _tree_first_rows_kernel(
     path_ptr,
     status_ptr,
     slot_ptr,
-    tokens_ptr,
-    block_table_ptr,
-    ids_ptr,
-    position_ptr,
-    kv_slot_ptr,
-    kv_len_ptr,
+    slots,
+    out,
     feature_row_ptr,
     num_rows,
-    stride_path,
-    stride_status,
-    stride_tokens,
-    stride_table,
-    tokens_width,
-    table_width,
     D: tl.constexpr,
     W: tl.constexpr,
+    X: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
@@ -150,31 +127,24 @@ def _tree_first_rows_kernel(
     request = (row // W).to(tl.int64)
     step = row % W
     slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
-    status_at = status_ptr + request * stride_status
+    status_at = status_ptr + request * X
     n = tl.load(status_at + 3, mask=inside, other=0) - tl.load(status_at + 1, mask=inside, other=0)
     position = n.to(tl.int64) + step
-    after = tl.minimum(position + 1, tokens_width - 1)
-    ids = tl.maximum(tl.load(tokens_ptr + slot * stride_tokens + after, mask=inside, other=0), 0)
-    node = tl.load(path_ptr + request * stride_path + step, mask=inside, other=0).to(tl.int64)
-    kv_slot = key_slot(block_table_ptr, slot, position, stride_table, table_width, PAGE, inside)
-    tl.store(ids_ptr + row, ids.to(ids_ptr.dtype.element_ty), mask=inside)
-    tl.store(position_ptr + row, position.to(position_ptr.dtype.element_ty), mask=inside)
-    tl.store(kv_slot_ptr + row, kv_slot, mask=inside)
+    after = tl.minimum(position + 1, slots.tokens_width - 1)
+    ids = tl.maximum(tl.load(slots.tokens + slot * slots.tokens_width + after, mask=inside, other=0), 0)
+    node = tl.load(path_ptr + request * W + step, mask=inside, other=0).to(tl.int64)
+    kv_slot = key_slot(slots, slot, position, PAGE, inside)
+    store_row(out, row, ids, position, kv_slot, inside)
     tl.store(feature_row_ptr + row, request * D + node, mask=inside)
-    tl.store(kv_len_ptr + request, (n + W).to(kv_len_ptr.dtype.element_ty), mask=inside & (step == 0))
+    tl.store(out.kv_len + request, (n + W).to(out.kv_len.dtype.element_ty), mask=inside & (step == 0))
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _tree_level_rows_kernel(
     slot_ptr,
-    n_ptr,
-    block_table_ptr,
-    position_ptr,
-    kv_slot_ptr,
-    kv_len_ptr,
+    slots,
+    out,
     num_rows,
-    stride_table,
-    table_width,
     LEVEL: tl.constexpr,
     TOPK: tl.constexpr,
     PAGE: tl.constexpr,
@@ -185,10 +155,10 @@ def _tree_level_rows_kernel(
     request = row // TOPK
     node = row % TOPK
     slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
-    n = tl.load(n_ptr + slot, mask=inside, other=0).to(tl.int64)
+    n = tl.load(slots.n + slot, mask=inside, other=0).to(tl.int64)
     key = n + (LEVEL - 2) * TOPK + node
-    kv_slot = key_slot(block_table_ptr, slot, key, stride_table, table_width, PAGE, inside)
-    tl.store(position_ptr + row, (n + (LEVEL - 2)).to(position_ptr.dtype.element_ty), mask=inside)
-    tl.store(kv_slot_ptr + row, kv_slot, mask=inside)
+    kv_slot = key_slot(slots, slot, key, PAGE, inside)
+    tl.store(out.position + row, (n + (LEVEL - 2)).to(out.position.dtype.element_ty), mask=inside)
+    tl.store(out.kv_slot + row, kv_slot, mask=inside)
     kv_len = n + (LEVEL - 1) * TOPK
-    tl.store(kv_len_ptr + request, kv_len.to(kv_len_ptr.dtype.element_ty), mask=inside & (node == 0))
+    tl.store(out.kv_len + request, kv_len.to(out.kv_len.dtype.element_ty), mask=inside & (node == 0))

@@ -36,6 +36,11 @@ class TreePool:
     def num_candidates(self) -> int:
         return self.score_BC.shape[1]
 
+    @property
+    def candidates(self) -> tuple[Tensor, Tensor, Tensor]:
+        """As kernels take them: one argument."""
+        return self.score_BC, self.token_BC, self.parent_BC
+
 
 def num_candidates(topk: int, depth: int) -> int:
     return topk + (depth - 1) * topk * topk
@@ -106,23 +111,15 @@ def expand_tree_triton(logits_RV: Tensor, d2t_V: Tensor | None, pool: TreePool, 
     num_requests, k = pool.ids_Bk.shape
     if num_requests == 0:
         return
-    best_RNk, ids_RNk, mass_RN2 = top_k_parts(logits_RV, k)
-    parts = best_RNk.shape[1]
-    is_last = level == pool.depth
+    parts_of_rows = top_k_parts(logits_RV, k)
+    parts = parts_of_rows[0].shape[1]
     has_mask = 1 < level < pool.depth
     _expand_tree_kernel[(num_requests,)](
-        best_RNk,
-        ids_RNk,
-        mass_RN2,
-        pool.token_BC if d2t_V is None else d2t_V,
-        pool.score_BC,
-        pool.token_BC,
-        pool.parent_BC,
-        pool.node_Bk,
-        pool.ids_Bk,
-        pool.row_Bk,
-        pool.masks[level - 2].view(torch.uint8) if has_mask else pool.node_Bk,
-        pool.masks[level - 1].view(torch.uint8) if has_mask else pool.node_Bk,
+        parts_of_rows,
+        d2t_V,
+        pool.candidates,
+        (pool.node_Bk, pool.ids_Bk, pool.row_Bk),
+        tuple(mask.view(torch.uint8) for mask in pool.masks[level - 2 : level]) if has_mask else None,
         parts,
         0 if level == 1 else num_candidates(k, level - 1),
         pool.num_candidates,
@@ -130,9 +127,7 @@ def expand_tree_triton(logits_RV: Tensor, d2t_V: Tensor | None, pool: TreePool, 
         TOPK=k,
         ROWS=1 if level == 1 else k,
         HAS_PARENT=level > 1,
-        HAS_MASK=has_mask,
-        MAPPED=d2t_V is not None,
-        IS_LAST=is_last,
+        IS_LAST=level == pool.depth,
         BLOCK_R=1 if level == 1 else triton.next_power_of_2(k),
         BLOCK_K=triton.next_power_of_2(k),
         BLOCK_N=triton.next_power_of_2(parts),
@@ -152,18 +147,11 @@ def _check_level(logits_RV: Tensor, pool: TreePool, level: int) -> None:
 
 @triton.jit(do_not_specialize=["parts", "first", "num_candidates", "mask_width"])
 def _expand_tree_kernel(
-    best_ptr,
-    best_ids_ptr,
-    mass_ptr,
+    parts_of_rows,
     d2t_ptr,
-    score_ptr,
-    token_ptr,
-    parent_ptr,
-    node_ptr,
-    ids_ptr,
-    row_ptr,
-    mask_ptr,
-    next_mask_ptr,
+    candidates,
+    next_rows,
+    masks,
     parts,
     first,
     num_candidates,
@@ -171,8 +159,6 @@ def _expand_tree_kernel(
     TOPK: tl.constexpr,
     ROWS: tl.constexpr,
     HAS_PARENT: tl.constexpr,
-    HAS_MASK: tl.constexpr,
-    MAPPED: tl.constexpr,
     IS_LAST: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -182,6 +168,9 @@ def _expand_tree_kernel(
 ):
     """One request: its rows' parts to k children each [R, k], those into the pool, the k best of them the next rows."""
     NONE: tl.constexpr = 2147483647
+    best_ptr, best_ids_ptr, mass_ptr = parts_of_rows
+    score_ptr, token_ptr, parent_ptr = candidates
+    node_ptr, ids_ptr, row_ptr = next_rows
     request = tl.program_id(0).to(tl.int64)
     r = tl.arange(0, BLOCK_R)
     c = tl.arange(0, BLOCK_K)
@@ -221,7 +210,7 @@ def _expand_tree_kernel(
         score_Rk += tl.load(score_ptr + pool_row + parent_R, mask=is_row, other=0.0)[:, None]
     inside = is_row[:, None] & (c < TOPK)[None, :]
     token_Rk = id_Rk.to(tl.int64)
-    if MAPPED:
+    if d2t_ptr is not None:
         token_Rk += tl.load(d2t_ptr + id_Rk, mask=inside, other=0).to(tl.int64)
     group_Rk = r[:, None] * TOPK + c[None, :]
     pool_at = pool_row + first + group_Rk
@@ -250,7 +239,8 @@ def _expand_tree_kernel(
         tl.store(ids_ptr + next_at, ids_k, mask=c < TOPK)
         row_k = chosen_k // TOPK
         tl.store(row_ptr + next_at, request * ROWS + row_k, mask=c < TOPK)
-        if HAS_MASK:
+        if masks is not None:
+            mask_ptr, next_mask_ptr = masks
             m = tl.arange(0, BLOCK_M)
             cell = (c < TOPK)[:, None] & (m < mask_width)[None, :]
             sees_at = (request * TOPK + row_k)[:, None] * mask_width + m[None, :]

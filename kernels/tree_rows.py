@@ -39,7 +39,7 @@ def prepare_tree_rows_triton(rows: Rows, slots: Slots) -> None:
     num_decodes, size = mask_BDD.shape[:2]
     if num_decodes == 0:
         return
-    assert mask_BDD.is_contiguous() and mask_SDD.is_contiguous() and depth_SD.stride(1) == 1, "trees must be dense"
+    assert all(x.is_contiguous() for x in (mask_BDD, mask_SDD, depth_SD)), "trees must be dense"
     _place_nodes_kernel[(num_decodes,)](
         rows.slot_B,
         slots.n_S,
@@ -47,7 +47,6 @@ def prepare_tree_rows_triton(rows: Rows, slots: Slots) -> None:
         mask_SDD.view(torch.uint8),
         rows.position_T,
         mask_BDD.view(torch.uint8),
-        depth_SD.stride(0),
         D=size,
         BLOCK_D=triton.next_power_of_2(size),
         BLOCK_M=min(triton.next_power_of_2(size * size), 1024),
@@ -66,7 +65,6 @@ def _place_nodes_kernel(
     mask_ptr,
     position_ptr,
     request_mask_ptr,
-    stride_depth,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -75,7 +73,7 @@ def _place_nodes_kernel(
     request = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_ptr + request).to(tl.int64)
     node = tl.arange(0, BLOCK_D)
-    depth = tl.load(depth_ptr + slot * stride_depth + node, mask=node < D, other=0)
+    depth = tl.load(depth_ptr + slot * D + node, mask=node < D, other=0)
     position = tl.load(n_ptr + slot).to(tl.int64) + depth
     tl.store(position_ptr + request * D + node, position.to(position_ptr.dtype.element_ty), mask=node < D)
     for start in range(0, D * D, BLOCK_M):
