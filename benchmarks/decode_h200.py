@@ -27,7 +27,7 @@ from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.synthetic import parse_acceptance
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target
-from specbench.harness.engines.native.models.score import next_token_logits
+from specbench.harness.engines.native.models.score import last_logits
 from specbench.harness.spec.plans import PLANS
 from specbench.kernels.attention.triton_attention import TritonAttention
 from specbench.strategies.naive_eagle import NaiveEagle
@@ -81,7 +81,7 @@ def check(target: LlamaModel, k: int, prompts: list[tuple[int, ...]], max_len: i
         if expected == got:
             continue
         first = next(i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if a != b)
-        logits = next_token_logits(target, [*prompt, *expected[:first]])
+        logits = last_logits(target, [*prompt, *expected[:first]], 1)[0]
         gap = float((logits[expected[first]] - logits[got[first]]).abs())
         step = float(logits.abs().max()) * torch.finfo(torch.bfloat16).eps
         if gap > NEAR_TIE_STEPS * step:

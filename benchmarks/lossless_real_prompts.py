@@ -20,7 +20,7 @@ from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.models.loader import load_target
-from specbench.harness.engines.native.models.score import next_token_logits
+from specbench.harness.engines.native.models.score import last_logits
 from specbench.harness.registry import strategy_class
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import uniform
@@ -65,7 +65,7 @@ def outputs(target, arm: Arm, workload: Workload, temperature: float, output_len
 
 
 def gap(target, prompt: tuple[int, ...], before: list[int], tokens: tuple[int, int], temperature: float, seed: int):
-    scores = next_token_logits(target, [*prompt, *before])
+    scores = last_logits(target, [*prompt, *before], 1)[0]
     if temperature:
         position = torch.tensor([len(prompt) + len(before)])
         scores = scores / temperature + gumbel_ref(uniform(torch.tensor([seed]), position, 0, scores.numel()))[0]

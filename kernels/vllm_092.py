@@ -12,11 +12,12 @@ from specbench.kernels.accept_chain import accept_chain_ref
 from specbench.kernels.accept_tree import accept_tree_ref
 from specbench.kernels.decode_rows import prepare_rows_ref
 from specbench.kernels.draft_rows import draft_first_ids_ref, draft_next_rows_ref, draft_pair_rows_ref
+from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.tree_rows import prepare_tree_rows_ref
 
 
-class TorchStateUpdate:
-    """A `StateUpdate` of the references on any device; `FusedStateUpdate` writes the same values in one launch each."""
+class TorchStateUpdate(StateUpdate):
+    """The references on any device; fused kernels write the same values in one launch each."""
 
     name = "torch"
 
@@ -28,9 +29,8 @@ class TorchStateUpdate:
     draft_next_rows = staticmethod(draft_next_rows_ref)
     draft_pair_rows = staticmethod(draft_pair_rows_ref)
 
-    def store_draft(
-        self, logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor
-    ) -> None:
+    @staticmethod
+    def store_draft(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
         """Not the reference, whose argmax in two steps is for CPUs."""
         assert 1 <= step <= drafts_SK.shape[1], f"step {step} is outside 1..{drafts_SK.shape[1]}"
         # NaN counts as -inf in every sampler of the engine; argmax alone would choose it.

@@ -18,13 +18,15 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
-from specbench.harness.engines.native.core.planning import plan_pass
+from specbench.harness.engines.native.core.planning import attention_phase
 from specbench.harness.engines.native.core.strategy import EngineResources, Phase
 from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.buffers import PassRows
+
+from .chain import Chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,15 @@ class _Pairs:
         return _Pairs(rows, forward, torch.arange(num, dtype=torch.int64, device=device) * 2 + 1)
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(Chain):
     """K greedy drafts a round from a model with KV caches of its own, bound to one engine's buffers."""
 
     features = Features.NONE
+    shift = 1
 
     def __init__(self, model: LlamaModel, num_drafts: int, resources: EngineResources):
-        self.num_drafts = num_drafts
+        super().__init__(model, num_drafts, len(model.layers), resources)
         self.model = model
-        self._state = resources.state
-        self._update = resources.update
-        self._attention = resources.new_attention(model)
-        c = model.config
-        self._caches = [resources.new_kv_cache(c.num_kv_heads, c.head_dim) for _ in model.layers]
 
     @property
     def bounded_parts(self) -> frozenset[str]:
@@ -67,41 +65,24 @@ class DraftModelDrafter:
         # A mixed layout bounds the lengths before drafting, which reaches beyond them.
         pairs = _Pairs.of(batch, min(batch.max_kv + batch.decode_q, self._state.max_kv))
         batch.work.num_draft_rows = 2 * batch.num_requests + (batch.num_rows if _is_mixed(batch) else 0)
-        planned = self._attention.is_planned
-        first = Phase(
-            "draft_first", partial(self._draft_first, pairs), partial(self._plan_first, pairs) if planned else None
-        )
-        later = [
-            Phase("draft_next", partial(self._draft_next, step), partial(self._plan_next, step) if planned else None)
-            for step in range(2, self.num_drafts + 1)
-        ]
-        return [first, *later]
+        first, plan = partial(self._draft_first, pairs), partial(self._plan_first, pairs)
+        return [attention_phase("draft_first", self._attention, first, plan), *self._later_phases()]
 
     def _draft_first(self, pairs: _Pairs, b: StepBatch) -> None:
         if _is_mixed(b):
             b.runners.first(self.model, b.drafter_forward(), self._attention, self._caches)
         self._update.draft_pair_rows(pairs.rows, b.rows.slot_B, self._state)
         hidden_TH = b.runners.first(self.model, pairs.forward, self._attention, self._caches)
-        self._store(1, b, hidden_TH.index_select(0, pairs.pending_row_B))
-
-    def _draft_next(self, step: int, b: StepBatch) -> None:
-        self._update.draft_next_rows(b.next_rows, b.rows.slot_B, self._state, step, 1)
-        self._store(step, b, b.runners.later(self.model, b.draft_step_forward(step), self._attention, self._caches))
-
-    def _store(self, step: int, b: StepBatch, hidden_BH: Tensor) -> None:
-        self._update.store_draft(self.model.logits(hidden_BH), None, b.rows.slot_B, step, self._state.drafts_SK)
+        self._store(1, b, self.model.logits(hidden_TH.index_select(0, pairs.pending_row_B)))
 
     def _plan_first(self, pairs: _Pairs, b: StepBatch, host: HostView) -> None:
         if _is_mixed(b):
             self._plan(b.drafter_forward(), host, host.kv_lens(b.q_lens), b.q_lens)
         self._plan(pairs.forward, host, [max(n, 1) + 1 for _, n in host.accepted()], (2,) * b.num_requests)
 
-    def _plan_next(self, step: int, b: StepBatch, host: HostView) -> None:
-        kv_lens = [n + step for _, n in host.accepted()]
-        self._plan(b.draft_step_forward(step), host, kv_lens, (1,) * b.num_requests)
-
-    def _plan(self, forward: ForwardBatch, host: HostView, kv_lens: list[int], q_lens: tuple[int, ...]) -> None:
-        plan_pass(forward, host, self._attention, self._caches[0], kv_lens, q_lens)
+    def _run_next(self, step: int, b: StepBatch, forward: ForwardBatch) -> None:
+        hidden_BH = b.runners.later(self.model, forward, self._attention, self._caches)
+        self._store(step, b, self.model.logits(hidden_BH))
 
 
 def _is_mixed(batch: StepBatch) -> bool:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Strategy
 
 from .chain_drafter import ChainDrafter
+from .vllm_092 import UnpaddedChainDrafter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,4 +28,5 @@ class Eagle(Strategy):
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         head = resources.load_head(self.head, self.name)
-        return ChainDrafter(head, self.num_drafts, resources)
+        kind = UnpaddedChainDrafter if resources.drafter_rows == "unpadded" else ChainDrafter
+        return kind(head, self.num_drafts, resources)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
-from specbench.harness.engines.native.core.planning import plan_pass
+from specbench.harness.engines.native.core.planning import attention_phase, plan_pass
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
 from specbench.harness.engines.native.core.tree import TreeShape
@@ -56,13 +56,12 @@ class TreeDrafter:
 
     def phases(self, batch: StepBatch) -> list[Phase]:
         rows = TreeRows(batch, self._state, self._shape, self._hidden_like_H)
-        planned = self._attention.is_planned
-        phases = [
-            Phase("draft_first", partial(self._draft_first, rows), partial(self._plan_first, rows) if planned else None)
-        ]
+        attention = self._attention
+        first, plan = partial(self._draft_first, rows), partial(self._plan_first, rows)
+        phases = [attention_phase("draft_first", attention, first, plan)]
         for level in range(2, self._shape.depth + 1):
-            plan = partial(self._plan_level, rows, level) if planned else None
-            phases.append(Phase("draft_next", partial(self._draft_level, rows, level), plan))
+            run, plan = partial(self._draft_level, rows, level), partial(self._plan_level, rows, level)
+            phases.append(attention_phase("draft_next", attention, run, plan))
         return phases
 
     # -- the accepted path -------------------------------------------------------------------------------------------
@@ -140,20 +139,10 @@ class TreeRows:
         self, b: StepBatch, state: RoundState, width: int, num_chunk_rows: int
     ) -> tuple[PassRows, ForwardBatch]:
         """The rows of the paths, and the pass over them and behind them the prompt chunks."""
-        decodes, end, table_BP = b.num_decodes, self.num_path_rows, b.rows.block_table_BP
+        decodes, end = b.num_decodes, self.num_path_rows
         every = PassRows.new(end + num_chunk_rows, decodes, state.device)
-        parts = []
-        if decodes:
-            cu_q_B1 = torch.arange(decodes + 1, dtype=torch.int32, device=state.device) * width
-            meta = AttentionMetadata.uniform(cu_q_B1, every.kv_len_B, table_BP[:decodes], q=width, max_kv=state.max_kv)
-            parts.append(AttentionPart(0, end, meta))
-        if decodes < b.num_requests:
-            assert b.chunk_cu_q_B1 is not None
-            kv_len_B = b.rows.kv_len_B[decodes:]
-            meta = AttentionMetadata.ragged(
-                b.chunk_cu_q_B1, kv_len_B, table_BP[decodes:], max_q=b.max_chunk, max_kv=state.max_kv
-            )
-            parts.append(AttentionPart(end, num_chunk_rows, meta))
+        cu_q_B1 = torch.arange(decodes + 1, dtype=torch.int32, device=state.device) * width if decodes else b.cu_q_B1
+        parts = b.parts(width, cu_q_B1, every.kv_len_B, state.max_kv)
         path = PassRows(
             ids_T=every.ids_T[:end],
             position_T=every.position_T[:end],

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,16 +25,6 @@ from specbench.kernels.attention.pack_tree_mask import PackedTreeMask
 _INT_WORKSPACE_ALIGN = 1 << 16
 # Programs of FlashInfer's FA2 kernels at once on one multiprocessor, as its planner counts them.
 _PROGRAMS_PER_SM = 2
-
-
-class PlannedLaunch(Protocol):
-    """One of FlashInfer's kernels over one step."""
-
-    def plan(self, meta: AttentionMetadata, lengths: HostLengths, geometry: AttentionGeometry) -> None: ...
-
-    def run(
-        self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, out_THD: Tensor
-    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +97,34 @@ def _small_int_workspace(meta: AttentionMetadata) -> Tensor:
     return torch.empty(num_bytes, dtype=torch.uint8, device=meta.kv_len_B.device)
 
 
-def _sizes(geometry: AttentionGeometry) -> tuple[int, int, int, int]:
-    """What every plan takes of the model by position."""
-    return geometry.num_q_heads, geometry.num_kv_heads, geometry.head_dim, geometry.page_size
+class PlannedLaunch:
+    """One of FlashInfer's kernels over one step."""
+
+    _wrapper: Any
+
+    def __init__(self) -> None:
+        self._guard = _ReplanGuard()
+
+    def plan(self, meta: AttentionMetadata, lengths: HostLengths, geometry: AttentionGeometry) -> None:
+        raise NotImplementedError
+
+    def run(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, out_THD: Tensor) -> None:
+        self._wrapper.run(q_THD, (k_cache, v_cache), out=out_THD)
+
+    def _plan(self, geometry: AttentionGeometry, *layout: Tensor, **options: bool | int | Tensor) -> None:
+        """Inside the guard: `layout` as the kernel's wrapper takes it by position."""
+        g = geometry
+        arithmetic = dict(sm_scale=g.scale, q_data_type=g.dtype, kv_data_type=g.dtype)
+        self._wrapper.plan(*layout, g.num_q_heads, g.num_kv_heads, g.head_dim, g.page_size, **arithmetic, **options)
 
 
-def _arithmetic(geometry: AttentionGeometry) -> dict[str, float | torch.dtype]:
-    return dict(sm_scale=geometry.scale, q_data_type=geometry.dtype, kv_data_type=geometry.dtype)
-
-
-class DecodeLaunch:
+class DecodeLaunch(PlannedLaunch):
     """One row a request through the decode kernel on CUDA cores: for few query heads a key head."""
 
     def __init__(self, meta: AttentionMetadata, float_workspace: Tensor) -> None:
         assert meta.is_uniform and meta.max_q == 1 and meta.tree_mask_BQM is None
+        super().__init__()
         self._buffers = _Buffers.for_step(meta)
-        self._guard = _ReplanGuard()
         self._wrapper = load("decode").BatchDecodeWithPagedKVCacheWrapper(
             float_workspace,
             "NHD",
@@ -137,27 +139,19 @@ class DecodeLaunch:
     def plan(self, meta: AttentionMetadata, lengths: HostLengths, geometry: AttentionGeometry) -> None:
         lists = page_lists(lengths, geometry.page_size)
         with self._guard:
-            self._wrapper.plan(
-                lists.first_page_B1,
-                self._buffers.send_pages(lists.pages_N),
-                lists.last_len_B,
-                *_sizes(geometry),
-                **_arithmetic(geometry),
-            )
-
-    def run(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, out_THD: Tensor) -> None:
-        self._wrapper.run(q_THD, (k_cache, v_cache), out=out_THD)
+            pages_N = self._buffers.send_pages(lists.pages_N)
+            self._plan(geometry, lists.first_page_B1, pages_N, lists.last_len_B)
 
 
-class UniformLaunch:
+class UniformLaunch(PlannedLaunch):
     """A uniform step through the prefill kernels, causal or, with FA2, under a tree mask."""
 
     def __init__(self, kernel: str, meta: AttentionMetadata, float_workspace: Tensor) -> None:
         """`kernel` is fa2 or fa3; only fa2 has masks."""
         assert meta.is_uniform and (meta.tree_mask_BQM is None or kernel == "fa2")
+        super().__init__()
         self._kernel = kernel
         self._buffers = _Buffers.for_step(meta)
-        self._guard = _ReplanGuard()
         self._mask: PackedTreeMask | None = None
         masks: dict[str, Tensor] = {}
         if meta.tree_mask_BQM is not None:
@@ -185,9 +179,9 @@ class UniformLaunch:
 
     def plan(self, meta: AttentionMetadata, lengths: HostLengths, geometry: AttentionGeometry) -> None:
         lists = page_lists(lengths, geometry.page_size)
-        options: dict[str, int | Tensor] = {}
+        options: dict[str, bool | int | Tensor] = dict(causal=self._mask is None)
         if self._kernel == "fa2":
-            options = dict(disable_split_kv=fills_device(meta, geometry))
+            options["disable_split_kv"] = fills_device(meta, geometry)
             if self._takes_uniform_q_len:
                 options["uniform_q_len"] = meta.max_q
         if self._mask is not None:
@@ -195,16 +189,9 @@ class UniformLaunch:
             # Tells the planner that there is a mask; the bits are written by `run`, on the device.
             options["packed_custom_mask"] = self._mask.bits_BN.view(-1)[:1]
         with self._guard:
-            self._wrapper.plan(
-                torch.from_numpy(lengths.cu_q_B1.astype(np.int32)),
-                lists.first_page_B1,
-                self._buffers.send_pages(lists.pages_N),
-                lists.last_len_B,
-                *_sizes(geometry),
-                causal=self._mask is None,
-                **_arithmetic(geometry),
-                **options,
-            )
+            cu_q_B1 = torch.from_numpy(lengths.cu_q_B1.astype(np.int32))
+            pages_N = self._buffers.send_pages(lists.pages_N)
+            self._plan(geometry, cu_q_B1, lists.first_page_B1, pages_N, lists.last_len_B, **options)
         if self._mask is not None:
             # The planner wrote first bits where its kernel reads first bytes (it only converts masks it packs itself).
             self._mask_indptr_B1.copy_(self._first_byte_B1)
@@ -212,14 +199,14 @@ class UniformLaunch:
     def run(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, out_THD: Tensor) -> None:
         if self._mask is not None:
             self._mask.update(meta, k_cache)
-        self._wrapper.run(q_THD, (k_cache, v_cache), out=out_THD)
+        super().run(q_THD, k_cache, v_cache, meta, out_THD)
 
 
-class RaggedLaunch:
+class RaggedLaunch(PlannedLaunch):
     """A ragged step, which no graph captures, through the causal prefill kernels; serves any number of requests."""
 
     def __init__(self, kernel: str, float_workspace: Tensor) -> None:
-        self._guard = _ReplanGuard()
+        super().__init__()
         self._num_rows = 0
         self._wrapper = load("prefill").BatchPrefillWithPagedKVCacheWrapper(float_workspace, "NHD", backend=kernel)
 
@@ -227,19 +214,13 @@ class RaggedLaunch:
         lists = page_lists(lengths, geometry.page_size)
         self._num_rows = int(lengths.cu_q_B1[-1])
         with self._guard:
-            self._wrapper.plan(
-                torch.from_numpy(lengths.cu_q_B1.astype(np.int32)),
-                lists.first_page_B1,
-                lists.pages_N.pin_memory(),
-                lists.last_len_B,
-                *_sizes(geometry),
-                causal=True,
-                **_arithmetic(geometry),
-            )
+            cu_q_B1 = torch.from_numpy(lengths.cu_q_B1.astype(np.int32))
+            pages_N = lists.pages_N.pin_memory()
+            self._plan(geometry, cu_q_B1, lists.first_page_B1, pages_N, lists.last_len_B, causal=True)
 
     def run(self, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, out_THD: Tensor) -> None:
         rows = slice(0, self._num_rows)
-        self._wrapper.run(q_THD[rows], (k_cache, v_cache), out=out_THD[rows])
+        super().run(q_THD[rows], k_cache, v_cache, meta, out_THD[rows])
 
 
 def fills_device(meta: AttentionMetadata, geometry: AttentionGeometry) -> bool:

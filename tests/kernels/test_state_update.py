@@ -9,7 +9,7 @@ from kernels.slots import assert_same_bits, poisoned, poisoned_outcome, poisoned
 
 from specbench.kernels import accept_chain, decode_rows, draft_rows, store_draft
 from specbench.kernels.buffers import PassRows, Rows, Slots
-from specbench.kernels.state_update import FusedStateUpdate
+from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.vllm_092 import TorchStateUpdate
 
 OPERATIONS = (
@@ -26,7 +26,7 @@ TRITON = SimpleNamespace(**{name: getattr(module, f"{name}_triton") for module, 
 
 @pytest.fixture(params=["ref", "triton", "fused"])
 def fused(request):
-    return {"ref": REFERENCE, "triton": TRITON, "fused": FusedStateUpdate()}[request.param]
+    return {"ref": REFERENCE, "triton": TRITON, "fused": StateUpdate()}[request.param]
 
 
 def run_on_both(updates, slots: Slots, name: str, arguments, *outputs) -> None:

@@ -10,7 +10,7 @@ from kernels.test_state_update import OPERATIONS, random_round
 
 from specbench.kernels import sample, triton_support
 from specbench.kernels.buffers import Rows, Slots
-from specbench.kernels.state_update import FusedStateUpdate
+from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.vllm_092 import TorchStateUpdate
 
 
@@ -62,7 +62,7 @@ def test_the_fused_update_is_one_kernel_each(monkeypatch):
     for module, name in OPERATIONS:
         counting(module, f"_{name}_kernel")
     monkeypatch.setattr(triton_support, "use_triton", lambda operand: True)
-    _run(FusedStateUpdate(), *random_round(1, 4, device, torch.int32))
+    _run(StateUpdate(), *random_round(1, 4, device, torch.int32))
     assert sorted(launched) == sorted(["_argmax_parts_kernel", *(f"_{name}_kernel" for _, name in OPERATIONS)])
 
 
@@ -71,7 +71,7 @@ def test_the_torch_update_replays_from_a_cuda_graph():
     device = torch.device("cuda")
     slots, rows, tokens = random_round(1, 4, device, torch.int32)
     expected, before = deepcopy(slots), deepcopy(slots)
-    _run(FusedStateUpdate(), expected, rows, tokens)
+    _run(StateUpdate(), expected, rows, tokens)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     side = torch.cuda.Stream()

@@ -12,14 +12,14 @@ from kernels.trees import random_trees
 
 from specbench.kernels import accept_tree, tree_rows
 from specbench.kernels.buffers import Rows, Slots
-from specbench.kernels.state_update import FusedStateUpdate
+from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.vllm_092 import TorchStateUpdate
 
 OPERATIONS = ((tree_rows, "prepare_tree_rows"), (accept_tree, "accept_tree"))
 UPDATES = {
     "ref": SimpleNamespace(**{name: getattr(module, f"{name}_ref") for module, name in OPERATIONS}),
     "triton": SimpleNamespace(**{name: getattr(module, f"{name}_triton") for module, name in OPERATIONS}),
-    "fused": FusedStateUpdate(),
+    "fused": StateUpdate(),
 }
 
 

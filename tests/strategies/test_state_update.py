@@ -9,7 +9,7 @@ from toy.prompts import text_prompt
 
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
-from specbench.kernels.state_update import FusedStateUpdate, StateUpdate
+from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.vllm_092 import TorchStateUpdate
 
 STRATEGIES = {
@@ -34,7 +34,7 @@ def _run(plan: Plan, name: str, update: StateUpdate, forced: bool) -> Engine:
 )
 def test_both_updates_agree_in_whole_runs(plan, name, forced):
     seen = []
-    for update in (FusedStateUpdate(), TorchStateUpdate()):
+    for update in (StateUpdate(), TorchStateUpdate()):
         requests = [
             request(i, text_prompt(i, n), max_tokens=20, temperature=0.7 * (i % 2), seed=i, stop_token_ids=(101,))
             for i, n in enumerate((1, 2, 7, 19, 12))

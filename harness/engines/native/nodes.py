@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specbench.harness.engines.native.core.clock import END, GAP
+from specbench.harness.engines.native.core.clock import END, GAP, CountClock
 from specbench.harness.engines.native.core.launcher import Launcher
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.traced import NodeMap
@@ -13,24 +13,12 @@ from specbench.harness.spec.plans import part_of
 from .graph_nodes import GraphOperations
 
 
-class NodeCounter:
-    """A clock for the inside of captures whose time is the number of operations captured so far."""
+def node_counter(count: Callable[[], int]) -> CountClock:
+    """A clock for the inside of captures whose time is the number of operations captured so far, over all captures.
 
-    source = "graph_nodes"
-
-    def __init__(self, count: Callable[[], int]):
-        """`count`: operations of the graph that is being captured on the current stream."""
-        self._count = count
-        self._marks: list[tuple[str, int]] = []
-
-    def mark(self, name: str) -> None:
-        self._marks.append((name, self._count()))
-
-    def read(self) -> list[tuple[str, int]]:
-        """(phase, operations) since the last read, over all captures in their order."""
-        marks, self._marks = self._marks, []
-        pairs = zip(marks, marks[1:], strict=False)
-        return [(name, after - before) for (name, before), (_, after) in pairs if name not in (END, GAP)]
+    `count`: operations of the graph that is being captured on the current stream.
+    """
+    return CountClock("graph_nodes", count, passed_over=frozenset({END, GAP}))
 
 
 def record_node_maps(
@@ -43,7 +31,7 @@ def record_node_maps(
     """
     if not launcher.plan.pads:
         return ()
-    counter = NodeCounter(count or GraphOperations())
+    counter = node_counter(count or GraphOperations())
     probe = launcher.probe(num_requests, mode, counter)
     counts = iter(counter.read())
     draft_step = 0

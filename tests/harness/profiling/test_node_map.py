@@ -17,7 +17,7 @@ from specbench.harness.engines.native.core.graphs import Segment
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.strategy import Phase
 from specbench.harness.engines.native.graph_nodes import GraphOperations
-from specbench.harness.engines.native.nodes import NodeCounter, record_node_maps
+from specbench.harness.engines.native.nodes import node_counter, record_node_maps
 from specbench.harness.engines.traced import NodeMap
 from specbench.harness.profiling.node_map import read_node_maps, write_node_maps
 from specbench.harness.spec.plans import PLANS
@@ -110,7 +110,7 @@ def test_a_probe_is_the_round_that_is_replayed(monkeypatch):
     """Padded to the same captured size; on a CPU the rounds are launched, so that only the layout can be seen."""
     engine = make_engine(CPU, named_strategy("eagle", k=2, head="random"), max_num_seqs=4)
     monkeypatch.setattr(engine.launcher, "_sizes", [1, 2, 4])
-    clock = NodeCounter(lambda: 0)
+    clock = node_counter(lambda: 0)
     probe = engine.launcher.probe(3, SamplingMode.GREEDY, clock)
     plain = engine.launcher.round_for(3, SamplingMode.GREEDY)
     assert probe is not plain and probe.inner_clock is clock

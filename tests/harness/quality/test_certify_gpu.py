@@ -57,10 +57,10 @@ def _certificate(few: FewWords, engine: Engine, plan: Plan, temperature: float =
 
 def _assert_padded(engine: Engine, plan: Plan) -> None:
     """Whether the rounds ran as this file's tests are about: as graphs, with a padding row in every one of three."""
-    sizes = {r.batch.num_requests for r in engine.launcher._rounds.values()}
+    sizes = {r.batch.num_requests for r in engine.launcher.rounds()}
     assert SIZE in sizes and NUM_REQUESTS not in sizes
     if plan.device == "cuda":
-        launches = [launch for r in engine.launcher._rounds.values() for launch in r._launches]
+        launches = [launch for r in engine.launcher.rounds() for launch in r._launches]
         assert all(launch.segment.is_captured for launch in launches)
 
 

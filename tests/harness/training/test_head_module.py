@@ -70,13 +70,13 @@ def test_unrolled_steps_are_the_drafts_of_the_exported_head(target, tmp_path):
 
 
 def test_features_are_the_states_entering_the_three_layers(target):
-    from specbench.harness.engines.native.models.score import next_token_logits
+    from specbench.harness.engines.native.models.score import last_logits
 
     ids = torch.randint(0, 128, (2, 9), generator=torch.Generator().manual_seed(0))
     frozen = FrozenTarget(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
     hidden_NH, features_NF = frozen.states(ids)
     for row in range(2):
-        expected = next_token_logits(target, ids[row].tolist())
+        expected = last_logits(target, ids[row].tolist(), 1)[0]
         torch.testing.assert_close(target.logits(hidden_NH[row * 9 + 8]), expected, atol=1e-4, rtol=1e-4)
     # Causal: what follows a token does not change its states.
     again = frozen.states(ids[:, :5])[1]

@@ -120,7 +120,7 @@ def test_what_the_command_leaves(head, target):
 
 
 def test_responses_are_the_targets_own_and_leave_out_what_is_held_out(head, target):
-    from specbench.harness.engines.native.models.score import next_token_logits
+    from specbench.harness.engines.native.models.score import last_logits
     from specbench.workloads.held_out import is_held_out
 
     out, _ = head
@@ -130,7 +130,7 @@ def test_responses_are_the_targets_own_and_leave_out_what_is_held_out(head, targ
         ids = s.token_T[s.offset_N1[i] : s.offset_N1[i + 1]].tolist()
         mask = s.is_response_T[s.offset_N1[i] : s.offset_N1[i + 1]]
         for place in mask.nonzero()[0] if s.greedy_N[i] else []:
-            logits = next_token_logits(target.model, ids[:place])
+            logits = last_logits(target.model, ids[:place], 1)[0]
             assert float(logits.max() - logits[ids[place]]) < 1e-4
             checked += 1
     assert checked > 20

@@ -76,6 +76,18 @@ class StepBatch:
             self._forwards[kind, step] = make()
         return self._forwards[kind, step]
 
+    def overwrite(self, other: StepBatch) -> None:
+        """Takes over what the host writes of a mixed step, in place: a captured graph keeps the addresses."""
+        for mine, new in zip(self._written(), other._written(), strict=True):
+            mine.copy_(new)
+        self.q_lens = other.q_lens
+
+    def _written(self) -> list[Tensor]:
+        rows = self.rows
+        assert self.logit_row_R is not None and self.advance_B is not None
+        layout = [rows.slot_B, rows.row_req_T, rows.row_off_T, rows.num_drafts_B, rows.q_len_B, rows.base_row_B]
+        return [*layout, self.cu_q_B1, self.logit_row_R, self.advance_B]
+
     def bound_drafter(self, parts: Set[str], longest: int) -> None:
         """Tells the launches of these drafter parts that no request has more than `longest` tokens with KV.
 
@@ -93,26 +105,32 @@ class StepBatch:
         return self._bounds.get(part, self.max_kv)
 
     def _step_rows(self, max_kv: int) -> ForwardBatch:
-        decodes, num_decode_rows, rows = self.num_decodes, self.num_decodes * self.decode_q, self.rows
-        kv_len_B, table_BP = rows.kv_len_B, rows.block_table_BP
+        decode_kv_len_B = self.rows.kv_len_B[: self.num_decodes]
+        parts = self.parts(self.decode_q, self.cu_q_B1, decode_kv_len_B, max_kv, self.rows.tree_mask_BDD)
+        return ForwardBatch.over(self.rows, *parts)
+
+    def parts(
+        self, q: int, cu_q_B1: Tensor, decode_kv_len_B: Tensor, max_kv: int, mask_BQM: Tensor | None = None
+    ) -> list[AttentionPart]:
+        """Attention of a pass with `q` rows a decode, which are uniform, and behind them the ragged prompt chunks.
+
+        `cu_q_B1` [at least num_decodes + 1]: the first rows of the decodes.
+        """
+        decodes, table_BP = self.num_decodes, self.rows.block_table_BP
         parts = []
         if decodes:
             meta = AttentionMetadata.uniform(
-                self.cu_q_B1[: decodes + 1],
-                kv_len_B[:decodes],
-                table_BP[:decodes],
-                q=self.decode_q,
-                max_kv=max_kv,
-                mask_BQM=rows.tree_mask_BDD,
+                cu_q_B1[: decodes + 1], decode_kv_len_B, table_BP[:decodes], q=q, max_kv=max_kv, mask_BQM=mask_BQM
             )
-            parts.append(AttentionPart(0, num_decode_rows, meta))
+            parts.append(AttentionPart(0, decodes * q, meta))
         if decodes < self.num_requests:
             assert self.chunk_cu_q_B1 is not None
+            kv_len_B = self.rows.kv_len_B[decodes:]
             meta = AttentionMetadata.ragged(
-                self.chunk_cu_q_B1, kv_len_B[decodes:], table_BP[decodes:], max_q=self.max_chunk, max_kv=max_kv
+                self.chunk_cu_q_B1, kv_len_B, table_BP[decodes:], max_q=self.max_chunk, max_kv=max_kv
             )
-            parts.append(AttentionPart(num_decode_rows, self.num_rows - num_decode_rows, meta))
-        return ForwardBatch.over(rows, *parts)
+            parts.append(AttentionPart(decodes * q, self.num_rows - decodes * self.decode_q, meta))
+        return parts
 
     def _one_row_each(self) -> ForwardBatch:
         meta = AttentionMetadata.uniform(

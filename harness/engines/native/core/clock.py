@@ -6,6 +6,7 @@ A clock is told of phase boundaries and asked for durations later, so that nothi
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Set
 from typing import Protocol
 
 import torch
@@ -37,21 +38,28 @@ class NullClock:
         return []
 
 
-class HostClock:
-    """For devices that run what they are given at once (CPU)."""
+class CountClock:
+    """A clock whose time is a number that only grows; durations are its differences."""
 
-    source = "host_clock"
-
-    def __init__(self) -> None:
+    def __init__(self, source: str, now: Callable[[], int], passed_over: Set[str] = frozenset({END})):
+        """`passed_over`: names of marks whose durations do not count."""
+        self.source = source
+        self._now = now
+        self._passed_over = passed_over
         self._marks: list[tuple[str, int]] = []
 
     def mark(self, name: str) -> None:
-        self._marks.append((name, time.perf_counter_ns()))
+        self._marks.append((name, self._now()))
 
     def read(self) -> list[tuple[str, int]]:
         marks, self._marks = self._marks, []
         pairs = zip(marks, marks[1:], strict=False)
-        return [(name, after - before) for (name, before), (_, after) in pairs if name != END]
+        return [(name, after - before) for (name, before), (_, after) in pairs if name not in self._passed_over]
+
+
+def host_clock() -> CountClock:
+    """For devices that run what they are given at once (CPU)."""
+    return CountClock("host_clock", time.perf_counter_ns)
 
 
 class EventClock:

@@ -14,13 +14,13 @@ import time
 import torch
 
 from specbench.harness.engines.native.core.batch import StepBatch
-from specbench.harness.engines.native.core.clock import HostClock, NullClock, PhaseClock
+from specbench.harness.engines.native.core.clock import NullClock, PhaseClock, host_clock
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.launcher import Launcher
 from specbench.harness.engines.native.core.layouts import MixedEntry
 from specbench.harness.engines.native.core.pages import PageAllocator
-from specbench.harness.engines.native.core.parts import RoundParts
+from specbench.harness.engines.native.core.parts import make_builder
 from specbench.harness.engines.native.core.readback import InFlight, Readback
 from specbench.harness.engines.native.core.request import FinishReason, Request
 from specbench.harness.engines.native.core.sampler import SamplingMode
@@ -33,7 +33,7 @@ from specbench.harness.engines.native.core.target_cache import CacheMemory, OwnM
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from specbench.kernels.attention.base import AttentionBackend
-from specbench.kernels.state_update import FusedStateUpdate, StateUpdate
+from specbench.kernels.state_update import StateUpdate
 
 
 class Engine:
@@ -57,7 +57,7 @@ class Engine:
         self.target = target
         self.strategy = strategy
         self.ranges: Ranges = ranges or NullRanges()
-        self.clock: PhaseClock = HostClock() if target.device.type == "cpu" else NullClock()
+        self.clock: PhaseClock = host_clock() if target.device.type == "cpu" else NullClock()
         self.state = RoundState(
             max_num_seqs=config.max_num_seqs,
             max_model_len=config.max_model_len,
@@ -78,17 +78,19 @@ class Engine:
         )
         self._acceptance = acceptance
         self._forced_SL = torch.zeros_like(self.state.tokens_SL, dtype=torch.int32) if acceptance else None
-        parts = RoundParts(
-            config=config,
-            target=target,
-            state=self.state,
-            update=update or FusedStateUpdate(),
+        self.builder = make_builder(
+            config,
+            target,
+            self.state,
+            strategy,
+            backend=attention_backend,
+            drafter_backend=drafter_backend or attention_backend,
+            update=update or StateUpdate(),
             num_pages=self._num_pages,
             memory=cache_memory or OwnMemory(),
+            forced_SL=self._forced_SL,
         )
-        cache = parts.target_cache()
-        self.drafter = parts.make_drafter(strategy, drafter_backend or attention_backend)
-        self.builder = parts.make_builder(attention_backend, cache, self.drafter, self._forced_SL)
+        self.drafter = self.builder.drafter
         self.launcher = Launcher(config, self.builder, lambda b: self.view(b, []))
         self.log = StepLog()
         self.phase_log: list[tuple[int, str, int]] = []  # step, phase, ns; empty without a clock

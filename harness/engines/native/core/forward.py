@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE
 
 GraphPool: TypeAlias = "_POOL_HANDLE | None"  # of torch.cuda.graph_pool_handle(); None: nothing is captured
-NUM_CAPTURE_WARM_UPS = 2  # JIT compilation and cuBLAS workspaces must be done before a capture
+_NUM_CAPTURE_WARM_UPS = 2  # JIT compilation and cuBLAS workspaces must be done before a capture
 
 
 @contextmanager
@@ -40,6 +40,16 @@ def capturing(pool: GraphPool) -> Iterator[torch.cuda.CUDAGraph]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def warm_up(run: Callable[[], object]) -> None:
+    """Runs what is about to be captured, on a side stream as torch asks."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_NUM_CAPTURE_WARM_UPS):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
 
 
 class PiecewiseModel(Protocol):
@@ -162,12 +172,7 @@ class PiecewiseForward:
         ins = tuple(static(x) for x in inputs)
         features_NF = None if features_TF is None else static(features_TF)
         outputs = () if features_NF is None else (features_NF,)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(NUM_CAPTURE_WARM_UPS):
-                run_pieces(model.pieces(ids_N, *ins, *outputs), lambda layer, qkv: attn_NX)
-        torch.cuda.current_stream().wait_stream(side)
+        warm_up(lambda: run_pieces(model.pieces(ids_N, *ins, *outputs), lambda layer, qkv: attn_NX))
         generator = model.pieces(ids_N, *ins, *outputs)
         graphs: list[torch.cuda.CUDAGraph] = []
         qkvs: list[Tensor] = []

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol
 
 import torch
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.clock import END, GAP, NullClock, PhaseClock
-from specbench.harness.engines.native.core.forward import NUM_CAPTURE_WARM_UPS, GraphPool, capturing
+from specbench.harness.engines.native.core.forward import GraphPool, capturing, warm_up
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import Phase
@@ -73,28 +72,25 @@ def split_round(plan: GraphPlan, phases: list[Phase]) -> list[Segment]:
     return segments
 
 
-class Launch(Protocol):
-    """A segment ready to be launched over its layout."""
+@dataclass(frozen=True, slots=True)
+class EagerLaunch:
+    """A segment whose kernels the host launches one by one."""
 
     segment: Segment
-
-    def __call__(self, clock: PhaseClock) -> None: ...
-
-
-class EagerLaunch:
-    def __init__(self, segment: Segment, batch: StepBatch):
-        self.segment = segment
-        self._batch = batch
+    batch: StepBatch
 
     def __call__(self, clock: PhaseClock) -> None:
-        self.segment.run(self._batch, clock)
+        self.segment.run(self.batch, clock)
 
 
 class GraphLaunch:
     """The segment's phases as one CUDA graph, captured here. `inner` marks phases inside the capture."""
 
-    def __init__(self, segment: Segment, batch: StepBatch, pool: GraphPool, inner: PhaseClock, closing_mark: str):
+    def __init__(
+        self, segment: Segment, batch: StepBatch, pool: GraphPool, inner: PhaseClock = _NULL, closing_mark: str = END
+    ):
         self.segment = segment
+        self.batch = batch
         with capturing(pool) as self._graph:
             segment.run(batch, inner)
             inner.mark(closing_mark)
@@ -123,8 +119,8 @@ class DecodeRound:
         self.inner_clock = inner_clock
         segments = split_round(plan, phases)
         if any(segment.is_captured for segment in segments):
-            self._warm_up(segments, capture_host)
-        self._launches: list[Launch] = []
+            warm_up(lambda: self._run_once(segments, capture_host(batch)))
+        self._launches: list[EagerLaunch | GraphLaunch] = []
         for index, segment in enumerate(segments):
             closing = END if index == len(segments) - 1 else GAP
             self._launches.append(
@@ -152,18 +148,12 @@ class DecodeRound:
         """Whether the host works between launches: plans attention, or reads what was accepted."""
         return any(p.prepare is not None for launch in self._launches for p in launch.segment.phases)
 
-    def _warm_up(self, segments: list[Segment], capture_host: Callable[[StepBatch], HostView]) -> None:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(NUM_CAPTURE_WARM_UPS):
-                host = capture_host(self.batch)
-                for segment in segments:
-                    segment.prepare(self.batch, host)
-                    segment.run(self.batch, _NULL)
-                    if segment.holds_acceptance:
-                        host.acceptance_launched()
-        torch.cuda.current_stream().wait_stream(side)
+    def _run_once(self, segments: list[Segment], host: HostView) -> None:
+        for segment in segments:
+            segment.prepare(self.batch, host)
+            segment.run(self.batch, _NULL)
+            if segment.holds_acceptance:
+                host.acceptance_launched()
 
     def launch(self, ranges: Ranges, clock: PhaseClock, host: HostView) -> None:
         for launch, segment, host_range, holds_acceptance in self._order:

@@ -6,18 +6,11 @@ import bisect
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.clock import EventClock, NullClock, PhaseClock
 from specbench.harness.engines.native.core.config import EngineConfig
-from specbench.harness.engines.native.core.forward import (
-    NUM_CAPTURE_WARM_UPS,
-    EagerForward,
-    GraphPool,
-    PiecewiseForward,
-    Runners,
-)
+from specbench.harness.engines.native.core.forward import EagerForward, GraphPool, PiecewiseForward, Runners, warm_up
 from specbench.harness.engines.native.core.graphs import DecodeRound, GraphLaunch, Segment, split_round
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
@@ -85,7 +78,7 @@ class Launcher:
         mixed = self._forward(plan.mixed, self._mixed_sizes)
         self._mixed_runners = Runners(mixed, mixed, mixed)
         self._rounds: dict[tuple[int, SamplingMode], DecodeRound] = {}
-        self._mixed_graphs: dict[tuple[int, SamplingMode], _MixedGraph] = {}
+        self._mixed_graphs: dict[tuple[int, SamplingMode], GraphLaunch] = {}
 
     def _forward(self, mode: str, sizes: Sequence[int]) -> EagerForward | PiecewiseForward:
         return PiecewiseForward(sizes, self._pool) if mode == "piecewise" else EagerForward()
@@ -126,6 +119,10 @@ class Launcher:
             decode_round.launch(NullRanges(), NullClock(), self._capture_host(decode_round.batch))
         n_S[dummy] = before
 
+    def rounds(self) -> list[DecodeRound]:
+        """All that there are so far."""
+        return list(self._rounds.values())
+
     def round_for(self, num_requests: int, mode: SamplingMode) -> DecodeRound:
         key = (self._padded(num_requests), mode)
         if key not in self._rounds:
@@ -159,10 +156,11 @@ class Launcher:
         if self.plan.mixed == "full" and num_rows <= self._mixed_sizes[-1]:
             size = self._mixed_sizes[bisect.bisect_left(self._mixed_sizes, num_rows)]
             graph = self._mixed_graph(size, mode)
-            graph.load(self._filled(entries, size))
+            graph.batch.overwrite(self._filled(entries, size))
             graph.batch.slots = tuple(entry.slot for entry in entries)
             host = host_of(graph.batch)
-            graph.launch(ranges)
+            with ranges.range("mixed"):
+                graph(NullClock())
             host.acceptance_launched()
             return graph.batch, host, "full"
         batch = mixed_batch(self._state, entries)
@@ -191,41 +189,11 @@ class Launcher:
         batch.chunk_cu_q_B1 = batch.cu_q_B1
         return batch
 
-    def _mixed_graph(self, size: int, mode: SamplingMode) -> _MixedGraph:
+    def _mixed_graph(self, size: int, mode: SamplingMode) -> GraphLaunch:
         key = (size, mode)
         if key not in self._mixed_graphs:
             batch = self._filled([], size)
             segment = Segment("mixed", "full", tuple(self._builder.phases(batch, mode)))
-            self._mixed_graphs[key] = _MixedGraph(segment, batch, self._pool)
+            warm_up(lambda: segment.run(batch, NullClock()))
+            self._mixed_graphs[key] = GraphLaunch(segment, batch, self._pool)
         return self._mixed_graphs[key]
-
-
-class _MixedGraph:
-    """A mixed step as one graph over a layout that is overwritten before each replay."""
-
-    def __init__(self, segment: Segment, batch: StepBatch, pool: GraphPool):
-        self.batch = batch
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(NUM_CAPTURE_WARM_UPS):
-                segment.run(batch, NullClock())
-        torch.cuda.current_stream().wait_stream(side)
-        self._launch = GraphLaunch(segment, batch, pool, NullClock(), "end")
-
-    def load(self, filled: StepBatch) -> None:
-        for mine, new in zip(_layout(self.batch), _layout(filled), strict=True):
-            mine.copy_(new)
-        self.batch.q_lens = filled.q_lens
-
-    def launch(self, ranges: Ranges, clock: PhaseClock = NullClock()) -> None:  # noqa: B008
-        with ranges.range("mixed"):
-            self._launch(clock)
-
-
-def _layout(batch: StepBatch) -> list[Tensor]:
-    """What the host writes of a mixed step."""
-    rows = batch.rows
-    assert batch.logit_row_R is not None and batch.advance_B is not None
-    layout = [rows.slot_B, rows.row_req_T, rows.row_off_T, rows.num_drafts_B, rows.q_len_B, rows.base_row_B]
-    return [*layout, batch.cu_q_B1, batch.logit_row_R, batch.advance_B]

@@ -134,36 +134,22 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
     )
 
 
-def _rows(
-    state: RoundState,
-    num_decodes: int,
-    *,
-    slot_B: Tensor,
-    row_req_T: Tensor,
-    row_off_T: Tensor,
-    num_drafts_B: Tensor,
-    q_len_B: Tensor,
-    base_row_B: Tensor,
-) -> Rows:
-    """A layout with room for what kernels fill in."""
-    num_requests, num_pages = slot_B.shape[0], state.block_table_SP.shape[1]
-    filled = PassRows.new(row_req_T.shape[0], num_requests, state.device)
+def _rows(state: RoundState, num_decodes: int, **layout: Tensor) -> Rows:
+    """A layout (the fields of `Rows` by name) with room for what kernels fill in."""
+    num_requests, num_pages = layout["slot_B"].shape[0], state.block_table_SP.shape[1]
+    filled = PassRows.new(layout["row_req_T"].shape[0], num_requests, state.device)
     q = state.drafts_SK.shape[1] + 1
+    mask_shape = (num_decodes, q, q)
     return Rows(
         ids_T=filled.ids_T,
         position_T=filled.position_T,
         kv_slot_T=filled.kv_slot_T,
         kv_len_B=filled.kv_len_B,
         block_table_BP=torch.zeros(num_requests, num_pages, dtype=torch.int32, device=state.device),
-        slot_B=slot_B,
-        row_req_T=row_req_T,
-        row_off_T=row_off_T,
-        num_drafts_B=num_drafts_B,
-        q_len_B=q_len_B,
-        base_row_B=base_row_B,
-        tree_mask_BDD=None
-        if state.tree is None
-        else torch.zeros(num_decodes, q, q, dtype=torch.bool, device=state.device),
+        tree_mask_BDD=torch.zeros(mask_shape, dtype=torch.bool, device=state.device)
+        if state.tree is not None
+        else None,
+        **layout,
     )
 
 

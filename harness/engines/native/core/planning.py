@@ -1,11 +1,21 @@
-"""Planning a pass, for attention backends whose launches are planned on the host."""
+"""Passes of attention backends whose launches are planned on the host."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.strategy import Phase
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache
+
+Run = Callable[[StepBatch], None]
+Plan = Callable[[StepBatch, HostView], None]
+
+
+def attention_phase(name: str, attention: Attention, run: Run, plan: Plan) -> Phase:
+    """A phase that runs a pass, planned before each launch where its backend asks for that."""
+    return Phase(name, run, plan if attention.is_planned else None)
 
 
 def plan_pass(

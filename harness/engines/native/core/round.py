@@ -6,19 +6,19 @@ captured together. The same phases run a mixed step, on a ragged layout.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
-from specbench.harness.engines.native.core.planning import plan_pass
+from specbench.harness.engines.native.core.planning import attention_phase, plan_pass
 from specbench.harness.engines.native.core.sampler import SamplingMode, sample_rows
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import Drafter, Phase
-from specbench.harness.engines.native.core.sync_policy import DRAFT_IDS, MultiSync
 from specbench.harness.engines.native.core.target_cache import TargetCache
+from specbench.harness.engines.native.core.vllm_092 import MultiSync
 from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import Attention
 from specbench.harness.engines.native.models.llama import LlamaModel
@@ -26,51 +26,29 @@ from specbench.kernels.compact_kv import compact_kv
 from specbench.kernels.state_update import StateUpdate
 
 
+@dataclass(kw_only=True)
 class RoundBuilder:
     """Makes the phases of a step for any layout. Owns nothing; the engine owns what it is given."""
 
-    def __init__(
-        self,
-        target: LlamaModel,
-        attention: Attention,
-        cache: TargetCache,
-        state: RoundState,
-        update: StateUpdate,
-        drafter: Drafter | None,
-        forced_SL: Tensor | None,
-        multi_sync: MultiSync | None,
-    ):
-        self.target = target
-        self.attention = attention
-        self.cache = cache
-        self.state = state
-        self.update = update
-        self.drafter = drafter
-        self.forced_SL = forced_SL  # synthetic acceptance: accepted drafts by slot and position of the pending token
-        self.multi_sync = multi_sync
+    target: LlamaModel
+    attention: Attention
+    cache: TargetCache
+    state: RoundState
+    update: StateUpdate
+    drafter: Drafter | None
+    forced_SL: Tensor | None  # synthetic acceptance: accepted drafts by slot and position of the pending token
+    multi_sync: MultiSync | None
 
     def phases(self, batch: StepBatch, mode: SamplingMode) -> list[Phase]:
         phases = [
             Phase("advance", self._advance),
-            Phase("verify", self._verify, self._plan if self.attention.is_planned else None),
+            attention_phase("verify", self.attention, self._verify, self._plan),
             Phase("accept", lambda b: self._accept(b, mode)),
         ]
         if self.state.tree is not None:
             phases.append(Phase("compact", self._compact))
         drafting = self.drafter.phases(batch) if self.drafter else []
-        return phases + drafting if self.multi_sync is None else self._with_reads(phases, drafting, self.multi_sync)
-
-    def _with_reads(self, target: list[Phase], drafting: list[Phase], multi: MultiSync) -> list[Phase]:
-        """The round with the host between target and drafter, and after the drafter."""
-        if not drafting:
-            return [*target, Phase("sampled_ids", _nothing, _wait)]
-        return [
-            replace(target[0], prepare=multi.send_drafts),
-            *target[1:],
-            Phase("next_tokens", _nothing, multi.after_accept),
-            *drafting,
-            Phase(DRAFT_IDS, _nothing, multi.read_drafts),
-        ]
+        return [*phases, *drafting] if self.multi_sync is None else self.multi_sync.phases(phases, drafting)
 
     def _advance(self, b: StepBatch) -> None:
         """State to rows: ids, positions, KV slots, lengths and block tables of the target's pass."""
@@ -120,11 +98,3 @@ class RoundBuilder:
         path_BW, status_BX = b.outcome.path_BW, b.outcome.status_BX
         assert path_BW is not None
         compact_kv(self.cache.k_LPNHD, self.cache.v_LPNHD, path_BW, status_BX, b.rows.block_table_BP)
-
-
-def _wait(b: StepBatch, host: HostView) -> None:
-    host.status()
-
-
-def _nothing(b: StepBatch) -> None:
-    """A phase of the host alone."""

@@ -11,10 +11,9 @@ from torch import Tensor
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.state import RoundState
-from specbench.harness.engines.native.core.sync_policy import LaunchSizes
 from specbench.harness.engines.native.models.config import ModelConfig
 from specbench.harness.engines.native.models.features import Features
-from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces
+from specbench.harness.engines.native.models.forward import Attention, KVCache, Pieces
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import StrategyKind
 from specbench.kernels.attention.base import AttentionBackend
@@ -52,8 +51,6 @@ class DraftHead(Protocol):
 
     def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces: ...
 
-    def forward(self, batch: ForwardBatch, hidden_TH: Tensor, attention: Attention, cache: KVCache) -> Tensor: ...
-
     def logits_and_state(self, output_RH: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
@@ -69,7 +66,7 @@ class EngineResources:
     new_kv_cache: Callable[[int, int], KVCache]  # (num_kv_heads, head_dim) -> one layer's cache
     new_attention: Callable[[object], Attention]  # a model with .attention(backend, num_positions)
     drafter_rows: str  # "padded": K+1 rows a request in the first pass; "unpadded": the accepted ones only
-    sizes: LaunchSizes  # where the host gets the bounds of ragged launches from
+    max_query_len: Callable[[HostView, list[int], Tensor], int]  # of an unpadded pass, from its q_lens or cu_q_B1
 
 
 class Drafter(Protocol):

@@ -1,16 +1,13 @@
-"""Host synchronisation policies: what the host waits for in a round, and what it does with the values.
+"""The host's part of a round as in vLLM 0.9.2 (`sync=multi`): several blocking reads, each of a value that is used.
 
-none    nothing; status blocks are read late (engine.py)
-single  one read of the accepted tokens: before the drafter where its launch needs them, else once it is queued
-        (vLLM PR 20078, padded batches of PR 24539)
-multi   the reads of vLLM 0.9.2: sampled ids to the host, next tokens and lengths made there and sent back, launch
-        bounds by `.max().item()`, drafts to the host and back. Every value read is one that a later launch uses.
+Sampled ids go to the host, next tokens and lengths are made there and sent back, launches are bounded by maxima read
+from the device, drafts go to the host and back. A later engine waits once (vLLM PR 20078, padded batches of PR 24539).
 """
 
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import Protocol
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,34 +15,18 @@ from torch import Tensor
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.strategy import Phase
 
 MAX_SEQ_LEN, MAX_QUERY_LEN, DRAFT_IDS = "max_seq_len", "max_query_len", "draft_ids"
 
 
-class LaunchSizes(Protocol):
-    """Bounds of launches whose sizes depend on acceptance."""
-
-    def max_query_len(self, host: HostView, q_lens: list[int], cu_q_B1: Tensor) -> int:
-        """Most rows of one request: from the host's own list, or read from the device."""
-        ...
-
-
-class HostSizes:
-    """The host computes its own copy of what the device has."""
-
-    def max_query_len(self, host: HostView, q_lens: list[int], cu_q_B1: Tensor) -> int:
-        return max(q_lens)
-
-
-class DeviceSizes:
-    """The host asks the device, as engines did before PR 20078."""
-
-    def max_query_len(self, host: HostView, q_lens: list[int], cu_q_B1: Tensor) -> int:
-        return host.read(MAX_QUERY_LEN, (cu_q_B1[1:] - cu_q_B1[:-1]).max())  # type: ignore[return-value]
+def read_max_query_len(host: HostView, q_lens: list[int], cu_q_B1: Tensor) -> int:
+    """Most rows of one request; the device is asked, although the host has its own list."""
+    return host.read(MAX_QUERY_LEN, (cu_q_B1[1:] - cu_q_B1[:-1]).max())  # type: ignore[return-value]
 
 
 class MultiSync:
-    """The host's work between target and drafter, and after the drafter, of `sync=multi`."""
+    """The host's work between target and drafter, and after the drafter."""
 
     def __init__(self, state: RoundState, bounded_parts: Set[str], captured_parts: Set[str]):
         """`bounded_parts`: the drafter's parts that take the bound of their launches from the layout. Those of
@@ -54,6 +35,18 @@ class MultiSync:
         self._mixed_parts = bounded_parts
         self._decode_parts = bounded_parts - captured_parts
         self._drafts: dict[int, list[int]] = {}  # by slot: what the host read, to be sent with the next round
+
+    def phases(self, target: list[Phase], drafting: list[Phase]) -> list[Phase]:
+        """The round with the host between target and drafter, and after the drafter."""
+        if not drafting:
+            return [*target, Phase("sampled_ids", _nothing, _wait)]
+        return [
+            replace(target[0], prepare=self.send_drafts),
+            *target[1:],
+            Phase("next_tokens", _nothing, self.after_accept),
+            *drafting,
+            Phase(DRAFT_IDS, _nothing, self.read_drafts),
+        ]
 
     def after_accept(self, batch: StepBatch, host: HostView) -> None:
         """Next tokens and lengths are made on the host and sent to the device, where the drafter reads them."""
@@ -88,3 +81,11 @@ class MultiSync:
 def _upload(values: list, device: torch.device) -> Tensor:
     """From pageable memory, as the engines of that time did; what belongs together in one copy."""
     return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
+
+
+def _wait(b: StepBatch, host: HostView) -> None:
+    host.status()
+
+
+def _nothing(b: StepBatch) -> None:
+    """A phase of the host alone."""

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.config import ModelConfig, read_config, size_of
 from specbench.harness.engines.native.models.draft_vocab import read_d2t
-from specbench.harness.engines.native.models.eagle1 import Eagle1Head, Eagle1Weights
+from specbench.harness.engines.native.models.eagle1 import Eagle1Head
+from specbench.harness.engines.native.models.eagle_head import HeadWeights
 from specbench.harness.engines.native.models.fused_weights import attention_output, down, gate_up, qkv, single
 from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.engines.native.models.llama import LlamaModel
@@ -33,7 +34,7 @@ def _build(
     d2t_Vd: Tensor | None,
 ) -> Eagle1Head:
     h = config.hidden_size
-    weights = Eagle1Weights(
+    weights = HeadWeights(
         fc=single(source, "fc", h, 2 * h, fc_bias),
         qkv=qkv(source, _LAYER, config, h),
         o=attention_output(source, _LAYER, config),

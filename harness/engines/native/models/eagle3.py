@@ -15,13 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.eagle_head import EagleHead, HeadWeights
 from specbench.harness.engines.native.models.features import Features
-from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
-from specbench.harness.engines.native.models.linear import Linear
-from specbench.harness.engines.native.models.rope import rope_table
-from specbench.kernels.attention.base import AttentionBackend
-from specbench.kernels.rms_norm import add_rms_norm, rms_norm
-from specbench.kernels.silu_and_mul import silu_and_mul
+from specbench.harness.engines.native.models.forward import Pieces
+from specbench.kernels.rms_norm import rms_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,42 +29,24 @@ class Eagle3Options:
     norm_output: bool = False  # the fed-back state is the final-normed one (EAGLE-3.1)
 
 
-@dataclass(slots=True)
-class Eagle3Weights:
-    """Tensors of one head, fused for the forward pass."""
+@dataclass(slots=True, kw_only=True)
+class Eagle3Weights(HeadWeights):
+    """`fc` is [H, F], `qkv` has 2H inputs."""
 
-    fc: Linear  # [H, F]
     fc_norms: tuple[Tensor, ...]  # empty, one over F (`input_norm`), or one for each chunk (`fc_norm.i`)
     embed_norm_H: Tensor
     hidden_norm_H: Tensor
-    qkv: Linear  # [.., 2H]
-    o: Linear
-    post_norm_H: Tensor
-    gate_up: Linear
-    down: Linear
     norm_H: Tensor
-    lm_head: Linear  # [Vd, H]
-    embed_VH: Tensor
-    d2t_Vd: Tensor | None  # int64 offsets: target id = draft id + d2t[draft id]
 
 
-class Eagle3Head:
-    """One drafter layer over its own KV cache; positions are those of the target features."""
-
+class Eagle3Head(EagleHead):
     features = Features.AUX
+    weights: Eagle3Weights
 
     def __init__(self, config: ModelConfig, weights: Eagle3Weights, options: Eagle3Options, feature_size: int):
-        self.config = config
-        self.weights = weights
+        super().__init__(config, weights)
         self.options = options
         self.feature_size = feature_size
-
-    @property
-    def d2t(self) -> Tensor | None:
-        return self.weights.d2t_Vd
-
-    def attention(self, backend: AttentionBackend, num_positions: int) -> Attention:
-        return Attention(self.config, backend, rope_table(self.config, num_positions, self.weights.embed_VH.device))
 
     def project(self, features_TF: Tensor) -> Tensor:
         """Target features [T, 3H_target] to the head's hidden state [T, H]: `fc`, applied to target features only."""
@@ -81,10 +60,6 @@ class Eagle3Head:
             features_TF = torch.cat(normed, dim=-1)
         return self.weights.fc(features_TF)
 
-    def forward(self, batch: ForwardBatch, hidden_TH: Tensor, attention: Attention, cache: KVCache) -> Tensor:
-        """The layer's output [T, H] before the final norm; see `pieces`."""
-        return run_pieces(self.pieces(batch.ids_T, hidden_TH), lambda layer, qkv_TX: attention(qkv_TX, batch, cache))
-
     def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces:
         """Row p takes the hidden state of position p and the embedding of token p+1 (`ids_T`).
 
@@ -96,8 +71,7 @@ class Eagle3Head:
         rms_norm(hidden_TH, w.hidden_norm_H, eps, out=x_T2H[:, h:])
         residual = x_T2H[:, h:].clone() if self.options.norm_before_residual else hidden_TH
         attn = yield 0, w.qkv(x_T2H)
-        x = add_rms_norm(w.o(attn), residual, w.post_norm_H, eps)
-        return w.down(silu_and_mul(w.gate_up(x))).add_(residual)
+        return self._after_attention(attn, residual)
 
     def logits_and_state(self, output_RH: Tensor) -> tuple[Tensor, Tensor]:
         """Draft logits [R, Vd] and the state [R, H] that the next draft step takes as its hidden."""

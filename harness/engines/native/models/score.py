@@ -12,13 +12,8 @@ from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.kernels.attention.torch_attention import TorchAttention
 
 
-def next_token_logits(target: LlamaModel, ids: Sequence[int]) -> Tensor:
-    """fp32 [V]: the target's logits after `ids`, by one pass of the torch attention backend over a cache of its own."""
-    return last_logits(target, ids, 1)[0]
-
-
 def last_logits(target: LlamaModel, ids: Sequence[int], num_last: int) -> Tensor:
-    """fp32 [num_last, V]: the logits at the last positions of `ids`, by one such pass."""
+    """fp32 [num_last, V]: logits at the last positions of `ids`, by one torch-attention pass over its own cache."""
     c, device, num_tokens = target.config, target.device, len(ids)
     shape = (1, num_tokens, c.num_kv_heads, c.head_dim)
     caches = [

@@ -59,7 +59,7 @@ def test_c21_missing_drafts_are_rejected_and_never_looked_up(plan, k):
 
     def look(engine: Engine) -> None:
         missing.append(-1 in engine.state.drafts_SK[:-1].flatten().tolist())
-        for captured in engine.launcher._rounds.values():
+        for captured in engine.launcher.rounds():
             assert int(captured.batch.rows.ids_T.min()) >= 0
 
     assert_as_oracle(engine, generate(engine, requests, after_step=look), oracle)

@@ -96,7 +96,7 @@ def test_b04_padding_lanes_have_harmless_values():
         engine.add(r)
     for _ in range(6):
         engine.step()
-    batch = next(iter(engine.launcher._rounds.values())).batch
+    batch = next(iter(engine.launcher.rounds())).batch
     real = len(engine.scheduler.running)
     assert batch.num_requests == 8 and real == 2
     assert (batch.cu_q_B1.diff() == 3).all()
@@ -116,7 +116,7 @@ def test_b05_row_starts_and_slots_are_rewritten_in_place():
     seen: set[tuple[int, ...]] = set()
 
     def look(engine: Engine) -> None:
-        for decode_round in engine.launcher._rounds.values():
+        for decode_round in engine.launcher.rounds():
             batch = decode_round.batch
             metas = [f.parts[0].meta for f in (batch.target_forward(), batch.drafter_forward())]
             metas.append(batch.draft_step_forward(2).parts[0].meta)
@@ -124,7 +124,7 @@ def test_b05_row_starts_and_slots_are_rewritten_in_place():
 
     sizes = set()
     drive(engine, after_step=lambda e: (look(e), sizes.add(len(e.scheduler.running))))
-    assert len(sizes) > 3 and len(seen) == len(engine.launcher._rounds)
+    assert len(sizes) > 3 and len(seen) == len(engine.launcher.rounds())
 
 
 def test_b06_each_pass_has_metadata_of_its_own():
@@ -213,7 +213,7 @@ def test_b12_what_the_host_reads_late_is_not_what_the_next_round_writes(plan, fe
     engine = few_words.engine(plan, 3)
 
     def overwrite(engine: Engine) -> None:
-        for decode_round in engine.launcher._rounds.values():
+        for decode_round in engine.launcher.rounds():
             decode_round.batch.outcome.status_BX.fill_(-5)
 
     assert_as_oracle(engine, generate(engine, requests, after_step=overwrite), oracle)
@@ -276,7 +276,7 @@ def test_b16_drafting_beyond_the_longest_request_stays_in_its_pages(main_plan, f
     table = engine.state.block_table_SP.shape[1] * 4
 
     def look(engine: Engine) -> None:
-        for decode_round in engine.launcher._rounds.values():
+        for decode_round in engine.launcher.rounds():
             batch = decode_round.batch
             rows = batch.next_rows
             assert int(rows.position_T.max()) < table and int(rows.kv_len_B.max()) <= engine.state.max_kv

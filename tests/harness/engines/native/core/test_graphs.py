@@ -14,6 +14,7 @@ from toy.plans import CPU, CPU_PLANS, Plan, late
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
+from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.graphs import DecodeRound, split_round
 from specbench.harness.engines.native.core.launcher import MAX_CAPTURED_ROWS, row_sizes
 from specbench.harness.engines.native.core.layouts import MixedEntry
@@ -89,13 +90,14 @@ def test_a_captured_mixed_step_takes_the_smallest_size_that_holds_it(monkeypatch
     class Graph:
         batch = launcher._filled([], 64)
 
-        def load(self, filled):
-            counts = filled.q_lens
-            assert (counts[0], sum(counts), len(counts)) == (num_rows, size, 5) and filled.cu_q_B1[-1] == size
-
-        def launch(self, ranges):
+        def __call__(self, clock):
             pass
 
+    def overwrite(batch, filled):
+        counts = filled.q_lens
+        assert (counts[0], sum(counts), len(counts)) == (num_rows, size, 5) and filled.cu_q_B1[-1] == size
+
+    monkeypatch.setattr(StepBatch, "overwrite", overwrite)
     monkeypatch.setattr(launcher, "_mixed_graph", lambda size, mode: asked.append(size) or Graph())
     entry = MixedEntry(0, num_rows, True, True, num_rows)
     launcher.launch_mixed([entry], SamplingMode.GREEDY, NullRanges(), lambda b: engine.view(b, []))
@@ -252,7 +254,7 @@ def test_garbage_in_the_output_buffers_does_not_survive_a_replay(graph_plan: Pla
     engine = make_engine(graph_plan, named_strategy("eagle", k=3, head="random"), max_num_seqs=7)
 
     def poison(engine) -> None:
-        for captured in engine.launcher._rounds.values():
+        for captured in engine.launcher.rounds():
             for tensor in (
                 captured.batch.outcome.status_BX,
                 captured.batch.rows.ids_T,

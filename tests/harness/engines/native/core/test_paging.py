@@ -242,7 +242,7 @@ def _tensors(engine: Engine) -> dict[str, int]:
     holders: dict[str, object] = {"state": engine.state}
     if engine.state.tree is not None:
         holders["state.tree"] = engine.state.tree
-    for key, captured in engine.launcher._rounds.items():
+    for key, captured in enumerate(engine.launcher.rounds()):
         batch = captured.batch
         named = {"": batch, ".rows": batch.rows, ".outcome": batch.outcome, ".next_rows": batch.next_rows}
         holders |= {f"round{key}{name}": buffers for name, buffers in {**named, ".work": batch.work}.items()}

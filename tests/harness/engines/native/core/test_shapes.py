@@ -64,7 +64,7 @@ _LAYOUT = {"slot_B", "row_req_T", "row_off_T", "num_drafts_B", "q_len_B", "base_
 
 def _poison(engine: Engine) -> None:
     """Garbage in every buffer that a round must fill itself, and in the dummy slot and page."""
-    for captured in engine.launcher._rounds.values():
+    for captured in engine.launcher.rounds():
         batch = captured.batch
         for name in batch.__slots__:
             value = getattr(batch, name)

@@ -18,7 +18,7 @@ from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import FinishReason
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.ranges import NullRanges
-from specbench.strategies.draft_layout import _sent
+from specbench.strategies.vllm_092 import _sent
 
 PLANS = [
     CPU,

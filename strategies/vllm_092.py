@@ -1,10 +1,11 @@
-"""Rows of a first drafter pass over just the accepted tokens: the unpadded batch of vLLM before PR 24539.
+"""The unpadded batch of vLLM before PR 24539: a first drafter pass over just the accepted tokens.
 
 Legend: B requests of the step (padding included), R = sum of (a+1) accepted rows, T rows of the target's pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +15,35 @@ from torch import Tensor
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.state import send
-from specbench.harness.engines.native.core.sync_policy import LaunchSizes
+from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
 from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata, HostLengths
 
+from .chain_drafter import ChainDrafter
+
 _ALIGN_BYTES = 16
+
+
+class UnpaddedChainDrafter(ChainDrafter):
+    """The rows of its first pass are known only when the host has read what was accepted."""
+
+    def __init__(self, head: DraftHead, num_drafts: int, resources: EngineResources):
+        super().__init__(head, num_drafts, resources)
+        self._max_query_len = resources.max_query_len
+
+    def _first_phase(self) -> Phase:
+        made: list[UnpaddedRows] = []  # for the launch that follows
+
+        def prepare(b: StepBatch, host: HostView) -> None:
+            made[:] = [unpadded_rows(b, host, self._max_query_len)]
+            if self._attention.is_planned:
+                self._attention.plan(made[0].forward.parts[0].meta, made[0].lengths(host), self._cache)
+
+        def run(b: StepBatch) -> None:
+            rows = made[0]
+            self._run_first(b, rows.row_req_R, rows.forward, rows.sample_row_B, rows.gather_R)
+
+        return Phase("draft_first", run, prepare)
 
 
 @dataclass(slots=True)
@@ -37,7 +62,9 @@ class UnpaddedRows:
         return HostLengths(self.cu_q, self.kv_len, host.block_table()[: len(self.kv_len)])
 
 
-def unpadded_rows(b: StepBatch, host: HostView, sizes: LaunchSizes) -> UnpaddedRows:
+def unpadded_rows(
+    b: StepBatch, host: HostView, max_query_len: Callable[[HostView, list[int], Tensor], int]
+) -> UnpaddedRows:
     """The rows that hold accepted tokens: a+1 of each decode, all of a prompt chunk, none of a padding request.
 
     While graphs are made for a layout nobody is in it yet: then all rows of all its padding requests, so that every
@@ -59,7 +86,7 @@ def unpadded_rows(b: StepBatch, host: HostView, sizes: LaunchSizes) -> UnpaddedR
     num_rows = int(cu_q[-1])
     gather_R, row_req_R, sample_row_B = _sent((gather, request, sample_row), torch.int64, b.rows.slot_B.device)
     cu_q_B1, kv_len_B = _sent((cu_q, kv_len), torch.int32, b.rows.slot_B.device)
-    max_q = sizes.max_query_len(host, counts.tolist(), cu_q_B1)
+    max_q = max_query_len(host, counts.tolist(), cu_q_B1)
     meta = AttentionMetadata.ragged(
         cu_q_B1, kv_len_B, b.rows.block_table_BP[:real], max_q=max_q, max_kv=b.bound_of("first")
     )
