@@ -11,7 +11,7 @@ from torch import Tensor
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
 from specbench.kernels.triton_support import dispatch, tl, triton
 
-_MOST_ELEMENTS = 8192  # of keys that one program holds at a time, over the nodes of the path
+_MAX_ELEMENTS = 8192  # of keys that one program holds at a time, over the nodes of the path
 
 
 def compact_kv_ref(
@@ -52,7 +52,7 @@ def compact_kv_triton(
     if num_requests == 0:
         return
     block_w = triton.next_power_of_2(width)
-    block_c = min(triton.next_power_of_2(row), max(_MOST_ELEMENTS // block_w, 16))
+    block_c = min(triton.next_power_of_2(row), max(_MAX_ELEMENTS // block_w, 16))
     _compact_kv_kernel[(triton.cdiv(row, block_c), num_requests, num_layers)](
         k_LPNHD,
         v_LPNHD,

@@ -27,7 +27,7 @@ def ngram_propose_ref(slot_B: Tensor, slots: Slots, min_n: int, max_n: int) -> N
     index_W = torch.arange(width, device=tokens_SL.device)
 
     run_BW = _match_lengths(context_BW, last_B1, max_n)
-    # Longer first, then earlier. An end at or behind the last token is no earlier occurrence.
+    # Longer first, then earlier. An end at or after the last token is not an earlier occurrence.
     eligible_BW = (run_BW >= min_n) & (index_W < last_B1)
     key_BW = torch.where(eligible_BW, run_BW * width - index_W, -1)
     best_B1, end_B1 = key_BW.max(dim=1, keepdim=True)

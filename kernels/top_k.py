@@ -11,8 +11,8 @@ from torch import Tensor
 from specbench.kernels.sample import argmax_ref
 from specbench.kernels.triton_support import tl, triton
 
-_MOST_PARTS = 32
-_LEAST_BLOCK = 1024
+_MAX_PARTS = 32
+_MIN_BLOCK = 1024
 LARGEST = 3.0e38  # stands for +inf, so that a log-probability is never inf - inf
 
 
@@ -39,7 +39,7 @@ def top_k_parts(logits_RV: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     [R, N, k]), and the largest logit with the sum of exp(logit - largest) (fp32 [R, N, 2])."""
     num_rows, vocab = logits_RV.shape
     assert logits_RV.stride(1) == 1 and vocab >= k, "columns must be dense and at least k"
-    block = max(_LEAST_BLOCK, triton.next_power_of_2(triton.cdiv(vocab, _MOST_PARTS)))
+    block = max(_MIN_BLOCK, triton.next_power_of_2(triton.cdiv(vocab, _MAX_PARTS)))
     parts = triton.cdiv(vocab, block)
     best_RNk = torch.empty((num_rows, parts, k), dtype=torch.float32, device=logits_RV.device)
     ids_RNk = torch.empty((num_rows, parts, k), dtype=torch.int32, device=logits_RV.device)

@@ -16,7 +16,7 @@ _RANK_BLOCK = 16  # candidates that all others are compared with at a time
 def build_tree_ref(slot_B: Tensor, pool: TreePool, drafts_SK: Tensor, trees: Trees) -> None:
     """Writes each request's tree of the D - 1 best candidates into its slot of `drafts_SK` and `trees`.
 
-    Nodes stand in candidate order, so parents precede children; of equal scores the lower candidate is taken, so the
+    Nodes are in candidate order, so parents precede children; of equal scores the lower candidate is taken, so the
     parent of a node is always a node (a child's score is never above its parent's). `drafts_SK` int64 tokens of nodes
     1 .. D-1; `parent_SD` int32 (root -1), `depth_SD` int32 edges from the root, `mask_SDD` bool ancestors and self.
     """

@@ -14,7 +14,7 @@ from specbench.kernels.tree_expand import num_candidates
 
 from .tree_drafter import TreeDrafter
 
-_MOST_TOPK, _MOST_NODES = 16, 64
+_MAX_TOPK, _MAX_NODES = 16, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,10 @@ class EagleTopk(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.topk <= _MOST_TOPK:
-            raise ValueError(f"{self.name}: topk={self.topk} is not allowed; allowed: 1 to {_MOST_TOPK}")
+        if not 1 <= self.topk <= _MAX_TOPK:
+            raise ValueError(f"{self.name}: topk={self.topk} is not allowed; allowed: 1 to {_MAX_TOPK}")
         candidates = num_candidates(self.topk, self.num_steps)
-        most = min(candidates + 1, _MOST_NODES)
+        most = min(candidates + 1, _MAX_NODES)
         if not 2 <= self.num_draft_tokens <= most:
             raise ValueError(
                 f"{self.name}: num_draft_tokens={self.num_draft_tokens} is not allowed; allowed with num_steps="

@@ -80,7 +80,7 @@ class TreeDrafter:
         self._grow(1, rows, b, output_TH.index_select(0, b.outcome.sample_row_B))
 
     def _fill_chunks(self, rows: TreeRows, b: StepBatch) -> None:
-        """Prompt chunks stand in the drafter's pass as in the target's."""
+        """Prompt chunks are rows of the drafter's pass as of the target's."""
         first, end = b.num_decodes * b.decode_q, rows.num_path_rows
         forward, row_req_T, position_T = rows.first, b.rows.row_req_T[first:], b.rows.position_T[first:]
         forward.position_T[end:] = position_T

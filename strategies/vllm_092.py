@@ -67,8 +67,8 @@ def unpadded_rows(
 ) -> UnpaddedRows:
     """The rows that hold accepted tokens: a+1 of each decode, all of a prompt chunk, none of a padding request.
 
-    While graphs are made for a layout nobody is in it yet: then all rows of all its padding requests, so that every
-    number of rows that a round may bring has met its graphs.
+    While graphs are made for a layout it holds no requests yet: then all rows of its padding requests, so that every
+    number of rows that a round may bring has its graphs.
     """
     real = len(b.slots) or b.num_requests
     q_lens = np.asarray(b.q_lens[:real], dtype=np.int64)

@@ -2,7 +2,7 @@
 
 Legend: T rows of the step, B requests, Q most rows of one request, M keys that a tree mask covers, P pages a request, H
 heads (Hq query, Hkv key-value), D head dimension. Keys and values live in caches [pages, page, Hkv, D]; key i of
-request b stands in page block_table[b, i // page] at offset i % page.
+request b is in page block_table[b, i // page] at offset i % page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class AttentionMetadata:
-    """Where the rows of one step and their keys are; shared by all layers of the step, owned by whoever built it.
+    """Where the rows of one step and their keys are; shared by all layers of the step, owned by its maker.
 
     Row j of a request with q rows sees keys 0 .. kv_len - q + j (causal, aligned to the bottom right). With a tree mask
     it sees the prefix (all keys but the last M) and those of the last M keys that the mask names.

@@ -23,7 +23,7 @@ _FLOAT_WORKSPACE_BYTES = 256 << 20
 _TENSOR_CORE_GROUP = 4
 # FA3's tile is 128 or 192 rows of one query head, neither packed with its group nor split over keys: below half a tile
 # FA2, which does both, is ahead.
-_LEAST_FA3_ROWS = 64
+_MIN_FA3_ROWS = 64
 
 
 def choose_kernel(meta: AttentionMetadata, geometry: AttentionGeometry, capability_major: int) -> str:
@@ -33,7 +33,7 @@ def choose_kernel(meta: AttentionMetadata, geometry: AttentionGeometry, capabili
     group = geometry.num_q_heads // geometry.num_kv_heads
     if meta.is_uniform and meta.max_q == 1 and group < _TENSOR_CORE_GROUP:
         return "decode"
-    return "fa3" if capability_major == 9 and meta.max_q >= _LEAST_FA3_ROWS else "fa2"
+    return "fa3" if capability_major == 9 and meta.max_q >= _MIN_FA3_ROWS else "fa2"
 
 
 @dataclass(eq=False)

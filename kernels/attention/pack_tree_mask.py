@@ -1,7 +1,7 @@
 """Tree masks as bits: what FlashInfer's kernels read instead of a bool a key.
 
 Legend: B requests, Q rows and M masked keys of a request, N bytes of a request's bits.
-Bit i of a request stands in byte i // 8 at place i % 8; row r, key j is bit r * row_bits + j. FlashInfer's prefill
+Bit i of a request is bit i % 8 of byte i // 8; row r, key j is bit r * row_bits + j. FlashInfer's prefill
 kernels (attention/variants.cuh) count all keys of the request, row_bits = kv_len; its XQA kernels (xqa/mha.cu) count
 the masked keys alone, in whole words of 32 bits.
 """

@@ -16,8 +16,8 @@ from specbench.kernels.triton_support import triton
 _LOG2_E = 1.4426950408889634
 _MERGE_NUM_WARPS = 2
 # Block sizes over requests and splits come in few steps: each is a compilation, and one in the middle of a measured
-# block would stand in its figures.
-_LEAST_BLOCK_B = 64
+# block would count in its figures.
+_MIN_BLOCK_B = 64
 _BLOCKS_S = (8, 32)
 
 
@@ -46,7 +46,7 @@ class TritonAttention:
         shape = LaunchShape.of(q_THD, k_cache, meta)
         launch = self._choose(shape)
         uniform_q = meta.max_q if meta.is_uniform else 0
-        block_b = 1 if meta.is_uniform else max(_LEAST_BLOCK_B, triton.next_power_of_2(shape.num_requests))
+        block_b = 1 if meta.is_uniform else max(_MIN_BLOCK_B, triton.next_power_of_2(shape.num_requests))
         mask_BQM = meta.tree_mask_BQM
         if out_THD is None:
             out_THD = q_THD.new_empty(q_THD.shape)

@@ -60,7 +60,7 @@ class NativeDeployment:
 
     @torch.inference_mode()
     def warm_up(self, load: Load, warmup: WarmUp) -> None:
-        # Before anything is timed: a capture in the middle of a block would stand in its figures.
+        # Before anything is timed: a capture in the middle of a block would count in its figures.
         self._capture(load)
         warm_up(self.engine, load, warmup)
 

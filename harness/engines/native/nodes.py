@@ -26,7 +26,7 @@ def record_node_maps(
 ) -> tuple[NodeMap, ...]:
     """Captures the round of that batch size once more and counts; nothing where no part of it is a graph.
 
-    Of a second capture, so that engines nobody profiles carry nothing of this. `count` is the driver's where nothing
+    A second capture, so that engines that are not profiled carry nothing of this. `count` is the driver's where nothing
     is given. RuntimeError where it refuses.
     """
     if not launcher.plan.pads:

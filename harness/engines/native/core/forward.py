@@ -79,7 +79,7 @@ def _by_layer(caches: KVCache | Sequence[KVCache]) -> Sequence[KVCache]:
 
 
 class EagerForward:
-    """Every kernel launched by the host, or recorded by whoever captures the phase."""
+    """Every kernel launched by the host, or recorded where the phase is captured."""
 
     def __call__(
         self,

@@ -1,7 +1,7 @@
 """The shape of a draft tree, and the trees of all slots on the device.
 
 Legend: S slots, D nodes of a tree with its root. Node 0 is the root, the pending token; the tokens of nodes 1 .. D-1
-stand in the state's drafts_SK (K = D - 1).
+are in the state's drafts_SK (K = D - 1).
 """
 
 from __future__ import annotations

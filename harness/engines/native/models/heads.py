@@ -36,7 +36,7 @@ def is_eagle1(shapes: dict[str, tuple[int, ...]]) -> bool:
 
 def load_head(head_dir: Path, target: LlamaModel) -> Eagle1Head | Eagle3Head:
     """An EAGLE head in either published format. Raises ValueError naming what does not fit the target."""
-    read_config(head_dir)  # a folder that is no model is refused for that first
+    read_config(head_dir)  # a folder that is not a model is refused for that first
     if is_eagle1(checkpoint_shapes(head_dir)):
         return load_eagle1(head_dir, target)
     return load_eagle3(head_dir, target)

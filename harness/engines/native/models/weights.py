@@ -122,7 +122,7 @@ class CheckpointWeights:
         return tensor.to(device=self.device, dtype=self.dtype)
 
     def check_all_read(self, unread: Mapping[str, str] = UNREAD) -> None:
-        """Raises ValueError naming tensors that nobody has read: the model would run without a part of itself."""
+        """Raises ValueError naming tensors that were never read: the model would run without a part of itself."""
         known = tuple(f".{name}" for name in unread)
         left = sorted(name for name in self.names() if name not in self._read and not f".{name}".endswith(known))
         if left:
