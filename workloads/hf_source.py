@@ -65,7 +65,7 @@ def load_splits(where: str, subset: str | None, **which: str) -> Mapping[str, Ro
 
     try:
         locks = str(cache_root() / "derived")  # all that streaming keeps there
-        return load_dataset(where, subset, streaming=True, cache_dir=locks, **which)
+        return load_dataset(where, subset, streaming=True, cache_dir=locks, trust_remote_code=False, **which)
     except ValueError:
         names = get_dataset_config_names(where, **which)
         if subset in names or (subset is None and len(names) == 1):

@@ -34,16 +34,22 @@ def deferred_interrupt() -> Iterator[None]:
     """A first signal waits until the writing in here is done; a second one does not."""
     before = {n: handler for n, handler in _handlers().items() if callable(handler) and handler is not _second}
     pressed: list[int] = []
+    is_over = False
 
     def later(number: int, frame: FrameType | None) -> None:
-        if pressed:
+        handler = before[number]
+        if is_over and callable(handler):  # left behind: a signal came while the handlers were being put back
+            handler(number, frame)
+        elif pressed:
             _second(number, frame)
-        pressed.append(number)
+        else:
+            pressed.append(number)
 
     _handle(dict.fromkeys(before, later))
     try:
         yield
     finally:
+        is_over = True
         _handle({n: handler for n, handler in before.items() if signal.getsignal(n) is later})
     if pressed:
         signal.raise_signal(pressed[0])

@@ -8,6 +8,8 @@ import shutil
 import pytest
 from datasets import Dataset, DatasetDict
 
+from specbench.reports.markdown import escape_markdown
+
 
 @pytest.fixture
 def asked(chat, chat_model, tmp_path) -> list[str]:
@@ -27,7 +29,7 @@ def test_a_data_set_is_measured(cli, asked, only_run):
     assert result.exit_code == 0, result.output
     workload = only_run().record.workload
     assert "split 'b', column 'said', all 3 rows; " in workload.rule and workload.num_prompts == 2
-    assert workload.rule in (only_run().path / "report.md").read_text()
+    assert escape_markdown(workload.rule) in (only_run().path / "report.md").read_text()
 
 
 MISTAKES = {

@@ -29,9 +29,9 @@ def test_what_it_does_not_know_is_a_dash_with_a_reason(cli, echo, only_run):
     # Eight words at 10 ms each; in chunks of four the last word is there after 20 ms.
     assert row_of(result.stdout, "no-spec") == ["no-spec", "100", "10.00", "10.00", "±0.0%", "(n=2)", *["-"] * 5]
     assert row_of(result.stdout, "ngram:k=3")[1:5] == ["400", "(4.00x)", "1.429", "10.00"]
-    (line,) = (line for line in result.stdout.splitlines() if line.startswith("-: "))
-    assert line.startswith(f"-: {TEXT_ONLY}; not known: token ids, ") and "acceptance" in line
-    assert "engine: echo" in result.stdout.splitlines()
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("* -: "))
+    assert line.startswith(f"* -: {TEXT_ONLY}; not known: token ids, ") and "acceptance" in line
+    assert "* engine: echo" in result.stdout.splitlines()
     run = only_run()
     requests, steps = run.frames().requests, run.frames().steps
     assert requests["output_token_ids"].isna().all() and requests["t_first_device_ns"].isna().all()

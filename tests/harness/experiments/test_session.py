@@ -194,3 +194,13 @@ def test_it_holds_its_directory_alone_and_lets_go_of_it(log):
     measure(log, other_process)
     with run_lock(log.path):
         pass
+
+
+def test_a_handler_that_was_left_behind_passes_the_signal_on():
+    """As when a second signal interrupts the code that puts the handlers back."""
+    with interruptible():
+        with deferred_interrupt():
+            left_behind = signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, left_behind)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
