@@ -16,7 +16,7 @@ import re
 import sys
 from pathlib import Path
 
-from figures_of import OF_BYTES, Figures, Readings, figures_of
+from figures_of import NUMBER, OF_BYTES, Figures, Readings, figures_of
 
 RENAMED_VALUES = {"specbench.run/1": "specbench.run/2"}
 RENAMED = {
@@ -37,6 +37,7 @@ GONE = (
 ADDED = (
     r"/run/(results|profile|imported|ab)$",  # null: nothing of the kind
     r"/run/purpose/\w+$",
+    r"\.html/shows ",  # a page may show more than it did
     r"/run/arms/\d+/(graph_parts|engine)$",
     r"/config/(hf_\w+|dataset_path|engine)$",
     "/code_state$",
@@ -104,9 +105,10 @@ def _as_before(command: str) -> str:
 def compare(old: Figures, new: Figures) -> int:
     """Prints every difference and their number; the exit code."""
     of_bytes = {path for path, value in new.items() if value == OF_BYTES}
+    of_bytes |= {path for path, value in old.items() if value == OF_BYTES}
     old = {_renamed(path): RENAMED_VALUES.get(str(value), value) for path, value in old.items()}
-    old = {path: value for path, value in old.items() if path.partition("#")[0] not in of_bytes}
-    new = {path: value for path, value in new.items() if path not in of_bytes}
+    old, new = (_shown(figures) for figures in (old, new))
+    old, new = ({p: v for p, v in f.items() if p.partition("#")[0] not in of_bytes} for f in (old, new))
     both = old.keys() & new.keys()
     differences = [f"gone: {p}: {old[p]!r}" for p in old.keys() - both if not any(re.search(g, p) for g in GONE)]
     differences += [f"new: {p}: {new[p]!r}" for p in new.keys() - both if not any(re.search(a, p) for a in ADDED)]
@@ -114,6 +116,22 @@ def compare(old: Figures, new: Figures) -> int:
     print(*sorted(differences), sep="\n", end="\n" if differences else "")
     print(f"{len(both)} figures compared, {len(differences)} differences")
     return int(bool(differences) or not both)
+
+
+def _shown(figures: Figures) -> Figures:
+    """A page is the set of numbers in its tables and charts: where they are on it is a matter of layout."""
+    shown: Figures = {}
+    for path, value in figures.items():
+        page, is_page, place = path.partition(".html/")
+        if not is_page:
+            shown[path] = value
+        elif (
+            isinstance(value, (int, float)) and not isinstance(value, bool) and not place.endswith(("cells", "length"))
+        ):
+            shown[f"{page}.html/shows {value:.9g}"] = True
+        elif isinstance(value, str) and NUMBER.fullmatch(value):
+            shown[f"{page}.html/shows {value}"] = True
+    return shown
 
 
 def _renamed(path: str) -> str:

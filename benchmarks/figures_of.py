@@ -52,7 +52,7 @@ gate.tps.min_effect = "5%"
 
 # What is different each time: where and when, and how long it took to say so.
 _VOLATILE = re.compile(r"/(path|noise_file)$|/testsuites?(/\d+)?/time(stamp)?$")
-_NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 _LONG_NAME = re.compile(r"/(timeline|kernels)/\d+/name$")  # of kernels, with the arguments of their templates
 # Name, size and hash of a file; stored tables are never written again, so that theirs are the same.
 _FILE_ROW = re.compile(r"[^|]*(?<!\.parquet)\|[\d,]+\|[0-9a-f]{64}")
@@ -214,7 +214,7 @@ def _of_json(place: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def _numbers(place: str, text: str) -> Iterator[tuple[str, object]]:
-    return ((f"{place}#{index}", number) for index, number in enumerate(_NUMBER.findall(text)))
+    return ((f"{place}#{index}", number) for index, number in enumerate(NUMBER.findall(text)))
 
 
 def _of_xml(place: str, node: ElementTree.Element) -> Iterator[tuple[str, object]]:

@@ -11,7 +11,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 
 
 def markdown_document(document: Document, level: int = 1) -> str:
-    """`level`: of its heading."""
+    """`level`: the level of its heading."""
     blocks = [f"{'#' * level} {escape_markdown(document.title)}"]
     blocks += [f"> **{escape_markdown(warning)}**" for warning in document.warnings]
     for section in document.sections:
@@ -35,13 +35,13 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str | Cell]])
 
 
 def markdown_pictures(paths: Sequence[str]) -> str:
-    """A heading and the pictures; nothing without any."""
+    """A heading and the pictures; empty if there are none."""
     shown = [f"![{path.rsplit('/', 1)[-1].removesuffix('.png').replace('_', ' ')}]({path})" for path in paths]
     return "".join(f"\n{block}\n" for block in ["## Plots", *shown]) if shown else ""
 
 
 def escape_markdown(text: str) -> str:
-    """`text` so that GitHub shows it literally, also inside a table: no markup, no HTML, no new line."""
+    """`text` escaped so that GitHub shows it literally, also inside a table: no markup, no HTML, no new line."""
     safe = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _SPECIAL.sub(r"\\\1", safe)
 
@@ -53,7 +53,7 @@ def fenced(text: str, language: str) -> str:
 
 
 def _blocks(section: Section, level: int) -> Iterator[str]:
-    """Of a section without a title, the tables' titles are the headings."""
+    """In a section without a title, the tables' titles are the headings."""
     if section.title:
         yield f"{'#' * level} {escape_markdown(section.title)}"
         level += 1

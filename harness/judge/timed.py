@@ -1,4 +1,4 @@
-"""Timed gates: paired comparisons with an interval, Holm over all, each with the smallest change that matters."""
+"""Timed gates: paired comparisons with intervals, Holm over all gates, each with its smallest change that matters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TimedLimit:
             raise ValueError("min_effect and alpha: allowed: above 0 and below 1")
 
     def result(self, figure: Figure, arm: str, status: str, reason: str) -> GateResult:
-        """One without a comparison."""
+        """A result without a comparison."""
         worse = "slower" if figure.unit == "ms" else "less"
         limit = f"not {worse} by {percent(self.min_effect)} or more (alpha {self.alpha:g})"
         return GateResult(
@@ -41,9 +41,9 @@ class TimedLimit:
 
 
 def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) -> Iterator[GateResult]:
-    """One result an arm and timed gate, `limits` by figure key."""
+    """One result per arm and timed gate; `limits` are pairs of figure key and limit."""
     floors = NoiseFloors.of([run for run in (checked.run, checked.baseline) if run is not None])
-    arms = [arm for arm, base in checked.arms.items() if not (checked.is_inner and arm == base)]  # not with itself
+    arms = [arm for arm, base in checked.arms.items() if not (checked.is_inner and arm == base)]  # not against itself
     asked = [(TIMED_GATES[name], limit, arm) for name, limit in limits for arm in arms]
     refusal = g.SKIPPED, "no such arm in the baseline"
     if checked.mismatches:
@@ -74,7 +74,7 @@ def _judged(result: GateResult, pairs: v.Pairs, found: v.Comparison) -> GateResu
         status = g.FAILED
     elif found.verdict == v.INCONCLUSIVE:
         status = g.INCONCLUSIVE
-        # No number of pairs would do; where two runs are compared, blocks would.
+        # No number of pairs would suffice; where two runs are compared, interleaved blocks would.
         noisy = "too noisy from run to run: compare with specbench ab" if pairs.shared is not None else "too noisy"
         reason.append(f"needs about {found.more_pairs} more {kind}" if found.more_pairs else noisy)
     return replace(

@@ -1,7 +1,7 @@
 """Every figure of every table: `block_metrics` for one arm and repeat, `summarise` for the arms of a run.
 
-Definitions stand in the docstrings of `latency.py`, `acceptance.py`, `accounting.py` and `speedup.py`, which
-this joins. The figures are functions of the raw tables alone, so that a stored run can be reported again.
+Definitions are in the docstrings of `latency.py`, `acceptance.py`, `accounting.py` and `speedup.py`, which this module
+combines. The figures depend on the raw tables alone, so a stored run can be reported again.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def block_metrics(requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFr
 
 
 def _known_sum(values: pd.Series) -> int | None:
-    """None where the engine does not tell."""
+    """None if the engine does not report it."""
     return None if values.isna().any() else int(values.sum())
 
 
 def summarise(blocks: Mapping[Block, BlockFigures], frames: Frames) -> tuple[ArmSummary, ...]:
-    """One summary an arm, in the order of the run; arms that failed or never ran are among them. `blocks`: the figures
-    of its blocks (`measure_blocks`)."""
+    """One summary per arm, in the order of the run, including arms that failed or never ran. `blocks`: the figures of
+    their blocks (`measure_blocks`)."""
     values = {block: figures.values for block, figures in blocks.items()}
     arms = _arms(frames)
     baseline = next((arm.label for arm in arms if arm.strategy == BASELINE), None)
@@ -95,8 +95,8 @@ def results(frames: Frames) -> Results:
 
 
 def results_of(directory: RunDirectory) -> Results:
-    """The results that a closed run stored, where its tables still have the hashes that it stored with them; derived
-    anew anywhere else."""
+    """The results that a closed run stored, if its tables still have the hashes stored with them; otherwise derived
+    again."""
     stored, files = directory.record.results, directory.record.files
     if stored is None or not files:
         return results(directory.frames())
@@ -130,7 +130,7 @@ def _split(frame: pd.DataFrame) -> dict[Block, pd.DataFrame]:
 
 
 def _arms(frames: Frames) -> list[ArmRecord]:
-    """The run's arms with a strategy each; without a record, the labels in the tables."""
+    """The run's arms, each with its strategy; without a record, one arm per label in the tables."""
     described = frames.arms or [ArmRecord(label=label) for label in frames.requests["arm"].drop_duplicates()]
     return [replace(arm, strategy=_strategy(arm)) for arm in described]
 
@@ -165,7 +165,7 @@ def _summarise_arm(arm: ArmRecord, baseline: str | None, blocks: Mapping[Block, 
 
 
 def _interrupted(label: str, whole_failures: pd.DataFrame, frames: Frames) -> list[str]:
-    """What is left of blocks that neither ended nor failed."""
+    """Notes on what is left of blocks that neither ended nor failed."""
     mine = [b for b in frames.partial if b.arm == label and b.repeat not in set(whole_failures["repeat"])]
     return [f"interrupted: {len(block.requests)} of {block.num_requests} requests" for block in mine]
 
@@ -186,7 +186,7 @@ def _spreads(blocks: Sequence[Figures]) -> dict[str, Spread]:
 
 
 def _numbers(value: Acceptance | _Parts) -> Figures:
-    """The single numbers of it and of its parts, by dotted name."""
+    """The scalar figures of `value` and of its parts, by dotted name."""
     found: dict[str, float | None] = {}
     for one in fields(value):
         part = getattr(value, one.name)

@@ -1,6 +1,6 @@
-"""The profiled process: `python -m specbench.harness.profiling.child JOB`, JOB a file of a Job or its JSON itself.
+"""The profiled process: `python -m specbench.harness.profiling.child JOB`, JOB being a Job as a file or as JSON.
 
-It builds and warms one arm as a run does, traces its steady rounds, and ends by itself.
+It builds and warms up one arm as a run does, traces its steady rounds, and exits by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .tracers import NoTracer, NsysRange, TorchTracer
 
 
 class _Lines(NullProgress):
-    """Progress as lines on stderr, which the process that started this one keeps."""
+    """Progress as lines on stderr, which the parent process keeps."""
 
     def say(self, text: str) -> None:
         print(f"specbench: {text}", file=sys.stderr, flush=True)
@@ -68,7 +68,7 @@ def main(words: list[str]) -> int:
         write_error(job.folder, error)
         print(f"specbench: error: {error}", file=sys.stderr)
         return ExitCode.BAD_INPUT
-    except Exception as error:  # read from error.json by the process that started this one
+    except Exception as error:  # the parent process reads it from error.json
         write_error(job.folder, error)
         traceback.print_exc()
         return ExitCode.FAILED

@@ -12,7 +12,7 @@ from .chrome_json import ChromeTrace, TraceEvent, us_to_ns
 from .record import Source
 from .trace_db import KERNEL, MEMCPY, Trace, finish_tables, open_tables
 
-# Of `user_annotation` there is a twin on the GPU's rows, `gpu_user_annotation`: a span over its kernels, not a range.
+# Each `user_annotation` has a twin on the GPU's rows, `gpu_user_annotation`: a span over its kernels, not a range.
 _RANGE = "user_annotation"
 _CALLS = ("cuda_runtime", "cuda_driver")
 _OPS = {"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": "memset"}
@@ -27,7 +27,7 @@ _MISSING = {
 
 
 def open_kineto(path: Path, given: Source) -> Trace:
-    """`given`: what is known of the file. ValueError for one that is not a Kineto trace, is cut short, or lacks what an
+    """`given`: what is known about the file. ValueError if it is not a Kineto trace, is cut short, or lacks what an
     analysis needs."""
     connection = open_tables(None)
     trace = ChromeTrace(path, given.file)
@@ -43,7 +43,7 @@ def open_kineto(path: Path, given: Source) -> Trace:
 
 
 def _fill(connection: sqlite3.Connection, trace: ChromeTrace, file: str) -> None:
-    """Events into the tables. A Kineto trace is of one process, which has the number 0 here."""
+    """Inserts the events into the tables. A Kineto trace covers one process, which has the number 0 here."""
     names: dict[str, int] = {}
     threads: dict[tuple[Json, Json], int] = {}
     call_pids = set()

@@ -45,7 +45,7 @@ class Conditions(Options):
         "sharegpt", "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ..."
     )
     dataset_path: str | None = _prompts(
-        None, "Your file instead of the named data set; hf: ORG/NAME, a file or a directory."
+        None, "File in the format of --dataset-name (own prompts: jsonl); hf: ORG/NAME, a file or a directory."
     )
     hf_split: str | None = _prompts(None, "hf: split; default: test, validation or train.")
     hf_subset: str | None = _prompts(None, "hf: configuration of a data set that has several.")

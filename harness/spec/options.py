@@ -132,11 +132,6 @@ class RunOptions(OutputOptions, Conditions):
         values = {**(file.run if file else {}), **named}
         return cls(**values, given=frozenset(named), file=file)  # type: ignore[arg-type]
 
-    @classmethod
-    def from_toml(cls: type[AnyRun], path: Path) -> AnyRun:
-        """The options and arms of a recipe."""
-        return cls.of({"recipe": str(path)})
-
     @property
     def switches(self) -> Switches:
         """Those for all arms: from a file, and as named by the user."""

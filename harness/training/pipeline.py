@@ -1,4 +1,4 @@
-"""From data sets to a head on disk, in stages that each leave their result: conversations, responses, training, export.
+"""From data sets to a head on disk, in stages that each store their result: conversations, responses, training, export.
 
 OUT/responses/   parquet shards and responses.json (which options they were made with)
 OUT/checkpoint.pt   while training; removed once the head is written
@@ -37,11 +37,11 @@ from .shards import Sequences, read_sequences, shard_paths
 from .trainer import LogRow, Trainer
 
 _HEAD_SIZES = ("hidden_size", "intermediate_size", "num_q_heads", "num_kv_heads", "head_dim", "rms_norm_eps")
-_EXPORT_S = 15.0  # kept back from a budget for loading, export and the last checkpoint
+_EXPORT_S = 15.0  # of a budget, reserved for loading, export and the last checkpoint
 
 
 class TrainingProgress(Protocol):
-    """Where a training reports what it does."""
+    """Receives the progress reports of a training run."""
 
     def say(self, text: str) -> None: ...
 
@@ -107,12 +107,12 @@ def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, pr
 def make_trainer(
     config: TrainConfig, target: LlamaModel, sequences: Sequences, vocab: DraftVocab, out: Path
 ) -> Trainer:
-    """A trainer at step 0, its weights drawn by the config's seed."""
+    """A trainer at step 0, its weights drawn with the config's seed."""
     intermediate_size = config.intermediate_size or target.config.intermediate_size
     shape = dataclasses.replace(target.config, num_layers=1, intermediate_size=intermediate_size)
     generator = torch.Generator().manual_seed(config.seed)
     with torch.no_grad():
-        # The rows of lm_head, whatever layout the target keeps them in: its product with the identity.
+        # lm_head's rows, whatever layout the target keeps them in: obtained by multiplying with the identity.
         eye = torch.eye(target.config.hidden_size, dtype=target.dtype, device=target.device)
         lm_head_VH = target.logits(eye).t()[vocab.target_id_Vd.to(target.device)]
     module = HeadModule(shape, lm_head_VH, target.norm_H, generator)
@@ -177,7 +177,7 @@ def _make_responses(
     stats = generation.run(selection.conversations, budget_s, lambda s: progress.generated(s, num_samples))
     progress.generated(stats, num_samples)
     write_json(folder / "responses.json", {**described, "done": stats.done, "last_call": stats})
-    # The engine's caches and graphs must be gone before training wants the memory.
+    # The engine's caches and graphs must be freed before training needs the memory.
     del generation, engine
     gc.collect()
     if model.device.type == "cuda":
@@ -185,6 +185,6 @@ def _make_responses(
 
 
 def _without_folders(config: GenerateConfig) -> JsonObject:
-    """The config with names in place of the paths of this machine."""
+    """The config with file names in place of this machine's paths."""
     names = {key: [Path(text).name for text in getattr(config, key)] for key in ("data", "exclude")}
     return {**dataclasses.asdict(config), **names}

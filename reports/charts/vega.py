@@ -1,7 +1,7 @@
-"""Charts as Vega-Lite specifications, made with altair, data inlined. Colours are the page's CSS variables.
+"""Charts as Vega-Lite specifications, made with altair, with the data inline. Colours are the page's CSS variables.
 
-So a chart follows the page into dark mode and onto paper without being drawn again, and every mark of the SVG has its
-values as its accessible name.
+A chart thus follows the page into dark mode and print without being redrawn. Every mark of the SVG has its values as
+its accessible name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .chart import Axis, Chart
 
 _INK, _QUIET, _LINE = "var(--text)", "var(--quiet)", "var(--line)"
 _HEIGHT_PX, _ROW_PX = 280, 42
-_CROWDED = 30  # points of a line, beyond which they are drawn smaller
-_LABEL_PX = 260  # of the names beside lying bars; longer ones are cut, the table has them whole
-# Of the axes' labels only: a format of the axis would round the values in the marks' accessible names as well.
+_CROWDED = 30  # points per line, above which they are drawn smaller
+_LABEL_PX = 260  # for names beside horizontal bars; longer ones are cut here and whole in the table
+# For axis labels only: a format set on the axis would also round the values in the marks' accessible names.
 _FORMATS = {"number": ",.4~r", "share": ".0%", "change": "+.1~%"}
-_FROM_ONE = "datum.value < 1 ? '' : format(datum.value, 'd')"  # the axis begins left of 1: no label there
+_FROM_ONE = "datum.value < 1 ? '' : format(datum.value, 'd')"  # the axis begins left of 1: no labels there
 _CONFIG: JsonObject = {
     "background": None,
     "font": 'system-ui, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif',
@@ -45,8 +45,8 @@ _CONFIG: JsonObject = {
 
 
 def specification(chart: Chart) -> JsonObject:
-    """The Vega-Lite specification as plain data. Data and the site's configuration are added last: altair copies the
-    one many times, and its checks do not know colours of the page."""
+    """The Vega-Lite specification as plain data. Data and the site's configuration are added last: altair copies
+    the data many times, and its checks do not know the page's colours."""
     frame = chart.frame
     if "part" in frame:
         frame = frame.assign(order=frame["part"].map(list(chart.styles).index))
@@ -64,7 +64,7 @@ def specification(chart: Chart) -> JsonObject:
 
 
 def _behind(chart: Chart) -> Iterator[alt.Chart | alt.LayerChart]:
-    """A line across the chart, a band about 0, events: each with data of its own."""
+    """What is drawn behind the values: a line across the chart, a band about 0, events, each with its own data."""
     if chart.rule is not None:
         yield _own([{"y": chart.rule}]).mark_rule(strokeWidth=1.5, aria=False).encode(y=_y(chart))
     if chart.margin is not None:
@@ -176,7 +176,7 @@ def _scale(chart: Chart, what: str) -> alt.Scale:
 
 
 def _spoken(chart: Chart) -> list[alt.Tooltip]:
-    """What a mark says of itself, in the order of the frame."""
+    """The values that a mark shows, in the order of the frame's columns."""
     titles = {"x": chart.x.title, "y": chart.y.title, "facet": "metric"}
     names = [str(name) for name in chart.frame if name != "dashed"]
     return [alt.Tooltip(name, type=_kind(chart, name), title=titles.get(name, name)) for name in names]

@@ -1,4 +1,4 @@
-"""What a gate said: a table, JSON, and a comment for a pull request in the shape of rustc-perf's."""
+"""A gate's report: a table, JSON, and a pull-request comment modelled on rustc-perf's."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def comment(report: GateReport) -> str:
 
 
 def marker(suite: str) -> str:
-    """`<!-- specbench:SUITE -->`; what could end the HTML comment is replaced."""
+    """`<!-- specbench:SUITE -->`; whatever could end the HTML comment early is replaced."""
     return f"<!-- specbench:{re.sub('[^A-Za-z0-9._-]+', '-', suite)} -->"
 
 
@@ -151,7 +151,7 @@ def _details(summary: str, lines: Sequence[str]) -> list[str]:
 
 
 def fitted(text: str, max_bytes: int) -> str:
-    """Whole lines of `text` and a note where not all of it fits; empty where not even one line does."""
+    """`text`, cut after a whole line, with a note, if it does not fit; empty if not even one line does."""
     if len(text.encode()) <= max_bytes:
         return text
     end = text.encode().rfind(b"\n", 0, max(0, max_bytes - len(_CUT.encode())))

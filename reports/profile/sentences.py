@@ -1,4 +1,4 @@
-"""What no table of a profile answers in one line: drafter passes and graphs, verify to draft, verdict, evidence."""
+"""One-line answers that no table of a profile gives: drafter passes and graphs, verify to draft, verdict, evidence."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def verify_to_draft(profile: Profile) -> list[str]:
 
 
 def evidence(profile: Profile) -> str:
-    """How much of the trace the figures rest on."""
+    """How much of the trace supports the figures."""
     quality = profile.quality
     return (
         f"Evidence: {quality.verdict}. {share(quality.attributed_share)} of GPU time has a phase. "

@@ -13,7 +13,7 @@ from specbench.reports.run.view import RunView
 
 
 def accuracy_tables(view: RunView) -> list[Table]:
-    """Two tables of an evaluation, none for a run without one. Arms that failed or are missing are in the notes."""
+    """The two tables of an evaluation; none for a run without one. Arms that failed or are missing are in the notes."""
     if view.accuracy is None:
         return []
     names = {arm.label: row_name(arm) for arm in view.arms}

@@ -41,7 +41,7 @@ def accuracy_page(runs: Sequence[SiteRun]) -> Page:
     return Page(
         path=PATH,
         title="Accuracy and certificates",
-        lead="A speed-up that changes the answers is none.",
+        lead="A speed-up that changes the answers is not a speed-up.",
         sections=or_nothing(sections, "Nothing proved yet", ways),
     )
 

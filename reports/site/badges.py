@@ -1,4 +1,4 @@
-"""Words that say at a glance what was proved of a run; the tone only repeats the word."""
+"""Words that say at a glance what was proved about a run; the tone only repeats the word."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NONE = Cell(text=NOTHING)
 
 
 def status(run: SiteRun) -> Cell:
-    """Of the run: complete, or what became of it."""
+    """The run's status: complete, or what became of it."""
     word = run.record.status
     failed = [arm for arm in run.arms if arm.status in ("failed", "partial")]
     if failed:
@@ -28,7 +28,7 @@ def status(run: SiteRun) -> Cell:
 
 
 def verdict(record: Judgement) -> Cell:
-    """Of an A/B experiment, with its sign; of one that goes both ways, that of TPOT, which decides."""
+    """An A/B experiment's verdict, with its sign; for one that goes both ways, that of TPOT, which decides."""
     word = record.decisive
     sign = "A/A:" if record.is_aa else SIGNS.get(word, "")
     tone = _VERDICT_TONES.get(word, OPEN) if record.same_output.is_enough else BAD

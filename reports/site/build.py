@@ -31,7 +31,7 @@ from .runs import SiteRun, read_site_runs
 
 MARKER = "site.json"
 _SCHEMA = "specbench.site/1"
-_MAX_WHOLE = 40  # runs whose page has what must be derived from raw tables
+_MAX_WHOLE = 40  # runs whose pages include what must be derived from raw tables
 FORMATS = ("html", "png", "pdf")
 
 
@@ -50,7 +50,7 @@ def build_site(
 ) -> Built:
     """Write the site of the runs in `paths` into `output`, replacing the site that is there.
 
-    ValueError where no run can be read, or where `output` holds something else than a site. `formats`: html is always
+    ValueError if no run can be read, or if `output` holds something other than a site. `formats`: html is always
     written; png and pdf add every chart as a picture, drawn by matplotlib from the same values.
     """
     _check_output(output)
@@ -124,7 +124,7 @@ def _check_output(output: Path) -> None:
         raise ValueError(f"output: {output} holds something else than a site; give an empty or a new directory")
     output.mkdir(parents=True, exist_ok=True)
     if not (output / MARKER).is_file():
-        _mark(output, [])  # a site that is cut short may be built again
+        _mark(output, [])  # so that an interrupted build can be repeated
     refuse_links(output)
 
 

@@ -25,8 +25,8 @@ def environment_rows(record: RunRecord) -> Iterator[tuple[str, str]]:
 
 def changes_table(runs: Sequence[SiteRun]) -> Table | None:
     """What differs in hardware, software and settings between each run (newest first) and the one before it of the same
-    model, workload and load, on any machine; a change that several workloads show is listed once. None for
-    no change."""
+    model, workload and load, on any machine; a change that several workloads show is listed once. None if
+    nothing changed."""
     found: dict[tuple[str, str, str], SiteRun] = {}
     for group in by_kind(runs):
         for newer, older in zip(group.runs, group.runs[1:], strict=False):
@@ -38,7 +38,7 @@ def changes_table(runs: Sequence[SiteRun]) -> Table | None:
     rows = sorted(((r.started_utc, r.commit, *change) for change, r in found.items()), key=lambda row: row[0])[::-1]
     notes = [f"The newest {_NUM_CHANGES} of {len(rows)}."] if len(rows) > _NUM_CHANGES else []
     notes.append(
-        "Against the run before of the same model, workload and load; a change seen in several is listed once."
+        "Compared with the previous run of the same model, workload and load; a change seen in several is listed once."
     )
     headers = ("first run (UTC)", "commit", "what", "before", "since")
     title = "Hardware, software and settings that changed"
@@ -46,7 +46,7 @@ def changes_table(runs: Sequence[SiteRun]) -> Table | None:
 
 
 def _changes(newer: SiteRun, older: SiteRun) -> Iterator[tuple[str, str, str]]:
-    """(what, before, since); of another machine its name alone, not each of its parts."""
+    """(what, before, since); for a change of machine its name alone, not each of its parts."""
     machines = [run.hardware for run in (older, newer)]
     if machines[0] != machines[1]:
         yield _HARDWARE, machines[0], machines[1]
@@ -58,7 +58,7 @@ def _changes(newer: SiteRun, older: SiteRun) -> Iterator[tuple[str, str, str]]:
 
 
 def difference_table(newer: SiteRun, older: SiteRun) -> Table | None:
-    """What differs between two runs in code, configuration, hardware, software and settings; None for nothing."""
+    """What differs between two runs in code, configuration, hardware, software and settings; None if nothing does."""
     found = dict(_of_run(older)), dict(_of_run(newer))
     rows = tuple(
         (name, *map(_short, values))

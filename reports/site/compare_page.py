@@ -26,8 +26,8 @@ MAX_CARDS, MAX_GROUPS, _MAX_ASKED = 20, 12, 8
 
 
 def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Page:
-    """Cards of the newest experiments, then each workload's newest run against the one before, then a matrix a sweep
-    with the tables that recipes ask for."""
+    """Cards of the newest experiments, then each workload's newest run against the one before, then a matrix per
+    sweep with the tables that recipes ask for."""
     experiments = [run for run in runs if run.ab is not None]
     others = [run for run in runs if not run.is_experiment and run.arms]
     sections = [_card(run, n) for n, run in enumerate(experiments[:MAX_CARDS])]
@@ -45,7 +45,7 @@ def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Pag
 
 
 def matrix_table(group: Group) -> Table:
-    """A row a strategy, a column a load: TPS and the factor against no-spec of the same run, the newest run of each."""
+    """A row per strategy, a column per load: TPS and the factor against no-spec in its run, the newest at each load."""
     newest: dict[str, SiteRun] = {}
     for run in group.runs:
         newest.setdefault(_load(run), run)

@@ -1,4 +1,4 @@
-"""Where each strategy stops paying: speed-up against no speculation by requests at once, measured and ideal."""
+"""Where each strategy stops paying: speed-up over no speculation by concurrency, measured and ideal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def crossover_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
     return Page(
         path=PATH,
         title="Crossover",
-        lead="Speculation trades spare compute for time; where many requests use it up, nothing is left to trade.",
+        lead="Speculation trades spare compute for time; once many requests use it up, nothing is left to trade.",
         sections=or_nothing(sections, "Nothing to draw", needs),
         warnings=problems,
     )
@@ -70,7 +70,7 @@ def _of_runs(group: Group, n: int, styles: Styles) -> Section:
 
 
 def _one_load(groups: Sequence[Group]) -> Section:
-    """Speed-ups that make no curve: of the newest run that has the arm, with the interval that it stored."""
+    """Speed-ups that make no curve: from the newest run that has the arm, with its stored interval."""
     newest: dict[tuple[str, str], tuple[SiteRun, Speedup]] = {}
     for group in groups:
         for run in group.runs:

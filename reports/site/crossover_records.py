@@ -23,7 +23,7 @@ from .runs import WRONG_SHAPE, SiteRun, described
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StoredSweep:
     """A sweep with its `crossover.json`, and those of its runs that the site has, the newest first. `names`: of its
-    arms by label, with what no figure of theirs may hide."""
+    arms, by label, with the marks that must accompany their figures."""
 
     record: Mapping[str, Any]
     runs: tuple[SiteRun, ...]
@@ -31,8 +31,8 @@ class StoredSweep:
 
 
 def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str, ...]]:
-    """The sweeps that these runs are of, as they were derived when they were measured; and what could not be read,
-    whose runs are then like any others."""
+    """The sweeps that these runs belong to, as derived when they were measured, and what could not be read; runs of an
+    unreadable sweep are treated like any others."""
     by_folder: dict[Path, list[SiteRun]] = {}
     for run in runs:
         folder = run.path.parent.parent
@@ -49,7 +49,7 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
 
 
 def loads_of(group: Group) -> list[int]:
-    """At how many requests at once an arm of the group was measured beside its baseline."""
+    """The concurrencies at which an arm of the group was measured together with its baseline."""
     return sorted({run.concurrency for run in group.runs for arm in _compared(run) if run.concurrency})
 
 
@@ -70,7 +70,7 @@ def _compared(run: SiteRun) -> list[str]:
 
 
 def _point(run: SiteRun) -> LoadPoint:
-    """Arms go by the names they have on the site: what was forced is another arm than what was not."""
+    """Arms have their names on the site: one with forced acceptance differs from one without."""
     assert run.concurrency is not None
     names = {arm.label: row_name(arm) for arm in run.arms}
     requests = RunDirectory.open(run.path).frames().requests
@@ -79,14 +79,14 @@ def _point(run: SiteRun) -> LoadPoint:
     ]
     return LoadPoint(
         load=run.concurrency,
-        run_id=run.page,  # of two runs under one id each has its own page
+        run_id=run.page,  # two runs with the same id still have a page each
         arms=arms,
         requests=requests.assign(arm=requests["arm"].map(names)),
     )
 
 
 def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
-    """Raises where the file does not hold what the page shows."""
+    """Raises if the file does not hold what the page shows."""
     record = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise ValueError(f"not of schema {SCHEMA!r}")

@@ -1,6 +1,6 @@
 """How the figures of a run are spread: TPOT over its requests, accepted length over the rounds of an answer.
 
-Both come from the raw tables, which takes as long as reading the run whole.
+Both come from the raw tables, so they take as long as reading the whole run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specbench.reports.charts.chart import Axis, Chart, Styles, drawable
 
 from .runs import SiteRun, shown_labels
 
-_MAX_POINTS, _MAX_BINS = 40, 24  # of a line
+_MAX_POINTS, _MAX_BINS = 40, 24  # per line
 _MIN_PROMPTS, _MIN_FOR_INTERVAL = 2, 5  # in a bin
 
 
@@ -84,7 +84,7 @@ def length_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:
 
 
 def _mean(by_prompt: pd.Series) -> tuple[float, float, float]:
-    """With the ends of its interval."""
+    """The mean with the ends of its interval."""
     mean, n = float(by_prompt.mean()), len(by_prompt)
     if n < _MIN_FOR_INTERVAL:
         return mean, math.nan, math.nan

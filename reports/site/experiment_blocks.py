@@ -14,12 +14,12 @@ from .runs import SiteRun
 _FIGURES = (STEP_MS, TPOT_MS)
 _NOTE = (
     "Order: the side that ran first comes first. Load: the higher of the load averages before and after the side's "
-    "run. Figures of a rejected block are shown and used nowhere."
+    "run. Figures of a rejected block are shown but not used."
 )
 
 
 def blocks_table(run: SiteRun) -> Table:
-    """A row a block in the order in which they ran. The run is an experiment that was judged."""
+    """One row per block, in the order in which they ran. The run must be a judged experiment."""
     assert run.ab is not None
     heads = [head for f in _FIGURES for head in (f"{f.heading} A", f"{f.heading} B", f"{f.name} change")]
     return Table(

@@ -14,7 +14,7 @@ _SWEEP = "sweep.json"
 
 
 def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
-    """Every run directory given or lying in a folder given, each once; and what looks like one but is none."""
+    """Every run directory given or inside a given folder, each once, and whatever looks like one but is not."""
     found: dict[Path, None] = {}
     problems = []
     for path in paths:
@@ -39,8 +39,8 @@ def histories(paths: Iterable[Path]) -> list[Path]:
 
 
 def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
-    """Runs one level below, in its folder `runs`, and in sweeps there. A folder with the name of a run and no run.json
-    is named."""
+    """Runs one level below, in its folder `runs`, and in sweeps there. A folder with the name of a run but no run.json
+    is reported."""
     found, problems = [], []
     for child in _folders(folder):
         if child.is_symlink():

@@ -22,7 +22,7 @@ from .runs import SiteRun
 
 PATH = "history.html"
 MAX_WORKLOADS, MAX_MARKS = 4, 6
-_MAX_COMMITS = 12  # that the page names and leads to
+_MAX_COMMITS = 12  # listed and linked on the page
 _PAGE_POINTS = 12_000  # drawn on the page, so that it stays far below 5 MB
 _SERIES_POINTS = 120  # in one line: more cannot be distinguished, and take time to draw
 
@@ -50,7 +50,7 @@ def history_page(runs: Sequence[SiteRun], accepted: Sequence[Accepted], styles: 
 
 
 def _title(metric: str) -> str:
-    """`Step time, ms`; in words where the name is short for them."""
+    """`Step time, ms`; spelt out where the name is an abbreviation."""
     figure = METRICS[metric]
     spelt = {TPS: "Tokens per second", SYNCS_PER_ROUND: "Synchronisations a round"}
     return spelt.get(figure) or ", ".join(filter(None, [figure.name[0].upper() + figure.name[1:], figure.unit]))
@@ -70,7 +70,7 @@ def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
         "verdict": lambda row: f"{row[1].verdict}{', accepted' * row[1].accepted}",
         "commits between": lambda row: f"{short_commit(row[1].before.commit)}..{short_commit(row[1].after.commit)}",
     }
-    notes = ("PELT over log values of the medians by commit; a machine change starts anew.",)
+    notes = ("PELT over log values of the medians by commit; the search restarts where the machine changes.",)
     return table_of("Dated steps", columns, steps, notes)
 
 

@@ -27,7 +27,7 @@ from specbench.reports.experiments.history_table import short_commit
 from .runs import SiteRun
 
 _MAX_SEARCHED, _MIN_SEARCHED, _NUM_JUDGED = 150, 40, 40
-_SEARCH_BUDGET = 300_000  # commits squared, over all series: some 4 s
+_SEARCH_BUDGET = 300_000  # commits squared, over all series: about 4 s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class Story:
 
 
 def points(runs: Iterable[SiteRun]) -> list[Point]:
-    """Of every run but experiments, whose sides A and B are not series. Arms have the names of their rows."""
+    """The points of all runs but experiments, whose sides A and B are not series. Arms have the names of their rows."""
     found = []
     for run in runs:
         if run.is_experiment or not run.blocks:
@@ -71,14 +71,14 @@ def stories(found: Iterable[Point], accepted: Sequence[Accepted], most: int) -> 
 
 
 def num_searched_commits(num_series: int) -> int:
-    """How many of the newest commits are searched: a search takes time with the square of their number."""
+    """How many of the newest commits are searched: search time grows with the square of their number."""
     affordable = int(math.sqrt(_SEARCH_BUDGET / max(num_series, 1)))
     return max(_MIN_SEARCHED, min(_MAX_SEARCHED, affordable))
 
 
 def history_frame(own: Sequence[Story], num_points: int) -> pd.DataFrame:
-    """series: arm, x: number of the commit in the workload, y: the metric; at most `num_points` a series: of more,
-    three quarters are the newest commits and the others stand evenly among the older ones."""
+    """series: arm, x: number of the commit in the workload, y: the metric; at most `num_points` per series: of more,
+    three quarters are the newest commits and the rest are spread evenly over the older ones."""
     places = commit_places(own)
     rows = [
         (story.series.arm, places[commit.commit, commit.fingerprint], commit.value)
@@ -101,7 +101,7 @@ def commit_places(own: Sequence[Story]) -> Mapping[tuple[str, str], int]:
 
 
 def event_marks(own: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:
-    """Where a vertical line stands and what it says: changes of the machine, then the largest steps."""
+    """The position and label of each vertical line: changes of the machine, then the largest steps."""
     places = commit_places(own)
     machines, steps = {}, []
     for story in own:

@@ -1,4 +1,4 @@
-"""The first page: every run, the newest first, what was proved of it, and what could not be read."""
+"""The first page: every run, the newest first, what was proved about it, and what could not be read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .verdict_claim import claim_sides, claim_words
 
 PATH = "index.html"
 _NOTE = (
-    "best speed-up: of TPS against no-spec in the same run; arms with forced acceptance or a failed certificate do not "
-    "count. change: of an A/B experiment, with its 95% interval. A dash: nothing was asked, or there is no verdict."
+    "best speed-up: TPS against no-spec in the same run; arms with forced acceptance or a failed certificate do not "
+    "count. change: that of an A/B experiment, with its 95% interval. A dash: not asked for, or no verdict."
 )
 
 
@@ -44,7 +44,7 @@ def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], title: s
         sentence = "Everything else on these pages is complete without them."
         sections.append(Section(title="Could not be read", sentences=(sentence,), tables=(broken,)))
         warnings = [f"{_counted(len(problems), 'directory')} listed below could not be read or told apart."]
-    lead = "What was measured, and what was proved of it."
+    lead = "What was measured, and what was proved about it."
     return Page(path=PATH, title=title, lead=lead, warnings=tuple(warnings), sections=tuple(sections))
 
 
@@ -82,7 +82,7 @@ def _workload(run: SiteRun) -> str:
 
 
 def _headline(run: SiteRun) -> str | Cell:
-    """The one figure of a run: of an experiment the change, with the sides; else the best speed-up."""
+    """The one figure of a run: for an experiment the change, with the sides; otherwise the best speed-up."""
     if run.ab:
         words = claim_words(run.ab)
         return ": ".join(filter(None, (words, claim_sides(run.ab)))) if words else badges.NONE

@@ -1,4 +1,4 @@
-"""Pages of the site: documents with a place, and what several of them say in the same way."""
+"""Pages of the site: documents with a path, and what several of them have in common."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def newest_sections(items: Sequence[_Item], maximum: int, section: Callable[[_It
 
 
 def or_nothing(sections: Sequence[Section], title: str, sentence: str) -> tuple[Section, ...]:
-    """The sections; without any, one that says why."""
+    """The sections; if there are none, one that says why."""
     return tuple(sections) or (Section(title=title, sentences=(sentence,)),)

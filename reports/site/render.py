@@ -20,8 +20,8 @@ from specbench.workloads.json_values import Json
 from .page import Page
 
 _HERE = Path(__file__).parent
-# First group: moments, intervals and short remarks in brackets, which are hard to read over two lines. Second group:
-# long words, names of arms and runs mostly, which may fold where a part ends.
+# First group: timestamps, intervals and short remarks in brackets, which are hard to read over two lines. Second group:
+# long words, mostly names of arms and runs, which may wrap where a part ends.
 _PIECES = re.compile(
     r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?Z?)?|\[[^\[\]<>]{1,30}\]|\([^()<>]{1,12}\)|[\d.-]+ / [\d.-]+)"
     r"|(\S{25,})"
@@ -67,7 +67,7 @@ def write_assets(folder: Path) -> list[Path]:
 
 
 def inline_json(value: Json) -> Markup:
-    """JSON that no text in it can end early: `</script>` and `<!--` lose their `<`."""
+    """JSON that none of its own text can end early: `</script>` and `<!--` lose their `<`."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

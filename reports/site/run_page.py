@@ -1,4 +1,4 @@
-"""The page of one run: the exact command first, then its figures, then all that tells where they come from."""
+"""The page of one run: the exact command first, then its figures, then everything that shows where they come from."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from .verdict_claim import caution, claim_facts, claim_title
 
 
 def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, styles: Styles, whole: bool) -> Page:
-    """`follows`: the runs before it. `profile_href`: the page of its traces, where it has any. `whole`: whether to make
-    what takes as long as reading the run whole: distributions, the table of its recipe, its scores."""
+    """`follows`: the runs before it. `profile_href`: the page of its traces, if it has any. `whole`: whether to include
+    what takes as long as reading the whole run: distributions, the table of its recipe, its scores."""
     sections = [
         _reproduce(run),
         *_verdict(run),
@@ -105,7 +105,7 @@ def asks(run: SiteRun) -> bool:
 
 
 def asked_tables(run: SiteRun) -> list[Table]:
-    """That table; nothing for other runs."""
+    """Those tables; empty for other runs."""
     if not asks(run):
         return []
     view = run.with_requests()

@@ -1,4 +1,4 @@
-"""What the site knows of a run, read once: its record, figures, certificate, traces, scores and verdict."""
+"""What the site knows about a run, read once: its record, figures, certificate, traces, scores and verdict."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ class SiteRun:
         return replace(self.figures, accuracy=self.accuracy)
 
     def with_requests(self) -> RunView:
-        """For tables that pair requests anew: these take their time."""
+        """With the requests' rows, for tables that pair requests again; this is slow."""
         return replace(self.figures, requests=RunDirectory.open(self.path).frames().requests)
 
 
 def described(error: Exception) -> str:
-    """In one line, with its type where its text alone would say little."""
+    """The error in one line, with its type where the text alone would say little."""
     text = str(error) if isinstance(error, ValueError) else f"({type(error).__name__}: {error})"
     return " ".join(text.split())
 
@@ -173,7 +173,7 @@ def _read(path: Path) -> SiteRun:
 
 
 def _check_shown(run: SiteRun) -> None:
-    """Raises here, where the reason is kept, what would otherwise stop the page that shows it."""
+    """Raises any error here, where the reason is kept; later it would stop the page that shows the run."""
     comparison_keys(run.record)
     comparison_table(run.figures)
     footnotes(run.figures)
@@ -190,7 +190,7 @@ def shown_labels(record: RunRecord) -> dict[str, str]:
 
 
 def _shown(arm: ArmSummary, names: Mapping[str, str]) -> ArmSummary:
-    """With its name of the site, which A/B runs also keep among the marks."""
+    """The arm under its name on the site, which A/B runs also keep among the marks."""
     label = names.get(arm.label, arm.label)
     return replace(arm, label=label, marks=tuple(mark for mark in arm.marks if f"{arm.label}: {mark}" != label))
 

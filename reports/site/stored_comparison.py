@@ -32,8 +32,8 @@ _TITLE = "Newest run against the one before"
 
 
 def stored_sections(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> list[Section]:
-    """A section a workload whose newest run has a comparable one before it, then those that have another one only. One
-    that says so where there is none of either. `runs`: no experiments."""
+    """A section per workload whose newest run has a comparable one before it, then those that only have one that is not
+    comparable. If there are neither, a section that says so. `runs`: no experiments."""
     found = [(group, follows[group.newest.page]) for group in by_case(runs)]
     pairs = [(group, f) for group, f in found if f.comparable is not None]
     others = [f for _, f in found if f.comparable is None and f.before is not None]

@@ -18,7 +18,7 @@ _MAX_PAIRS = 40  # of a metric, drawn as lines: prompts can be hundreds
 
 
 def verdict_charts(record: Judgement, n: int = 0) -> tuple[Chart, ...]:
-    """Of `ab.json`; `n`: number of the experiment on its page. Charts without figures are left out."""
+    """The charts of `ab.json`; `n`: number of the experiment on its page. Charts without figures are left out."""
     changes = Chart(
         name=f"verdict-{n + 1}",
         title="Change of B against A",

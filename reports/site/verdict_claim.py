@@ -30,7 +30,7 @@ def claim_sides(record: Judgement) -> str:
 
 def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
     """The change of each gated metric, TPOT first, with interval and power; then what speaks for equal answers.
-    Nothing of an experiment without a verdict: a large figure would be taken for one."""
+    Empty for an experiment without a verdict: a large figure would be taken for one."""
     record = run.ab
     assert record is not None
     if record.verdict in NO_VERDICT:
@@ -41,7 +41,7 @@ def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
 
 
 def claim_words(record: Judgement) -> str:
-    """`TPOT -18.5% [-18.50%, -18.46%]`, and where acceptance is forced that; empty without a verdict or a figure."""
+    """`TPOT -18.5% [-18.50%, -18.46%]`, and whether acceptance is forced; empty without a verdict or a figure."""
     c = next((c for c in record.metrics if c.metric.name == _PRODUCT), None)
     if c is None or c.change is None or record.verdict in NO_VERDICT:
         return ""
@@ -72,7 +72,7 @@ def caution(record: Judgement) -> tuple[str, ...]:
 
 
 def _sides(record: Judgement) -> tuple[dict[str, str], str]:
-    """What each side has alone, by its label, and what both have. Where their options do not tell them apart, what was
+    """What only one side has, by its label, and what both have. If their options do not tell them apart, the text as
     typed does. Forced acceptance is shown elsewhere, unless nothing else differs."""
     sides = {side.label: side for side in record.plan.sides}
     arms = record.arms

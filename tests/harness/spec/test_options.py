@@ -105,7 +105,7 @@ def test_a_recipe_gives_values_to_options_that_are_not_named(tmp_path):
     assert options.given == {"recipe", "num_prompts"}
     assert options.switches.defaults == {"sync": "multi"} and not options.switches.given
     assert parse(f"--recipe {path} --num-prompts 3") == options
-    assert RunOptions.from_toml(path).num_prompts == 7
+    assert RunOptions.of({"recipe": str(path)}).num_prompts == 7
     with pytest.raises(ValueError, match="RunOptions.of reads a recipe"):
         RunOptions(recipe=str(path))
 
