@@ -196,13 +196,7 @@ def launch_shape_of(layers: Layers) -> LaunchShape:
 
 def report(case: Case, name: str, us: float, launch: Launch | None = None) -> None:
     gb_per_s = case.total_bytes / us / 1e3
-    detail = ""
-    if launch is not None:
-        detail = (
-            f"  M={launch.block_m} N={launch.block_n} splits={launch.num_splits}"
-            f" warps={launch.num_warps} stages={launch.num_stages}"
-        )
-    print(f"{case!s:20} {name:8} {us:9.2f} us  {gb_per_s:7.0f} GB/s{detail}", flush=True)
+    print(f"{case!s:20} {name:8} {us:9.2f} us  {gb_per_s:7.0f} GB/s  {launch or ''}", flush=True)
 
 
 def fixed_launch(launch: Launch, shape: LaunchShape) -> Launch:
@@ -211,8 +205,9 @@ def fixed_launch(launch: Launch, shape: LaunchShape) -> Launch:
 
 def sweep(case: Case, layers: Layers, args: argparse.Namespace) -> None:
     """Times every combination of the asked values and prints the best; refused ones (shared memory) are counted."""
-    shape = launch_shape_of(layers)
-    chosen = choose_launch(shape)
+    from triton.runtime.errors import OutOfResources
+
+    chosen = choose_launch(launch_shape_of(layers))
     around = {1, chosen.num_splits, max(1, chosen.num_splits // 2), 2 * chosen.num_splits}
     timed: list[tuple[float, Launch]] = []
     num_refused = 0
@@ -225,19 +220,13 @@ def sweep(case: Case, layers: Layers, args: argparse.Namespace) -> None:
         forward = forward_of(TritonAttention(partial(fixed_launch, launch)), layers)
         try:
             check(forward, layers)
-        except triton_out_of_resources():
+        except OutOfResources:
             num_refused += 1
             continue
         timed.append((launch_us(forward, layers), launch))
     for us, launch in sorted(timed, key=lambda pair: pair[0])[: args.top]:
         report(case, "sweep", us, launch)
     print(f"{case!s:20} {len(timed)} launches timed, {num_refused} refused for lack of resources", flush=True)
-
-
-def triton_out_of_resources() -> type[Exception]:
-    from triton.runtime.errors import OutOfResources
-
-    return OutOfResources
 
 
 def run_case(case: Case, fa3: ModuleType | None, args: argparse.Namespace) -> None:

@@ -32,7 +32,8 @@ from specbench.harness.text import is_number
 from specbench.workloads.json_values import Json, JsonObject
 
 SOURCE = "vllm"
-_BY_REQUEST = ("input_lens", "output_lens", "ttfts", "itls", "errors", "start_times", "latencies", "generated_texts")
+_BY_REQUEST = ("input_lens", "output_lens", "ttfts", "itls")
+_OPTIONAL = ("errors", "start_times", "latencies", "generated_texts")
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _SPEC = "spec_decode_"
@@ -113,7 +114,8 @@ def _checked(raw: Json, where: str) -> ServeResult:
             f"{where}: not a detailed result of `vllm bench serve`: {error}; make it with --save-result --save-detailed"
         ) from error
     assert isinstance(raw, Mapping)
-    lengths = {name: len(values) for name in _BY_REQUEST if (values := getattr(file, name))}
+    lengths = {name: len(getattr(file, name)) for name in _BY_REQUEST}
+    lengths |= {name: len(values) for name in _OPTIONAL if (values := getattr(file, name))}
     if len(set(lengths.values())) != 1 or not file.ttfts:
         raise ValueError(f"{where}: requests do not match: {lengths}")
     streamed = tuple(t + sum(gaps or ()) for t, gaps in zip(file.ttfts, file.itls, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -11,7 +12,7 @@ import msgspec
 from specbench.harness.text import is_number, nearest
 
 T = TypeVar("T")
-Number = Annotated[float, msgspec.Meta(ge=0)]
+Number = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 

@@ -96,9 +96,9 @@ def results(frames: Frames) -> Results:
 
 def results_of(directory: RunDirectory) -> Results:
     """The results that a closed run stored, if its tables still have the hashes stored with them; otherwise derived
-    again."""
+    again. A run that was resumed and killed holds newer blocks than its results do."""
     stored, files = directory.record.results, directory.record.files
-    if stored is None or not files:
+    if stored is None or not files or directory.record.status == "running":
         return results(directory.frames())
     tables = {directory.path / name: digest for name, digest in files.items() if name.endswith(".parquet")}
     is_same = all(path.is_file() and sha256_file(path) == digest for path, digest in tables.items())

@@ -146,7 +146,10 @@ def build_table(table: str, arm: str, repeat: int, rows: Rows) -> pa.Table:
     unknown = sorted(set(given) - set(columns))
     if unknown:
         raise ValueError(f"{table}: unknown columns {unknown}; allowed: {list(columns)}")
-    num_rows = len(next(iter(given.values()), ()))
+    lengths = {name: len(values) for name, values in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"{table}: columns of unequal length: {lengths}")
+    num_rows = next(iter(lengths.values()), 0)
     if num_rows == 0:
         return arrow_schema(table).empty_table()
     for name, value in (("arm", arm), ("repeat", repeat)):

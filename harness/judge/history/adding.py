@@ -43,7 +43,8 @@ class Added:
 def add_run(history: Path, run: Path) -> Added:
     """Copies a run into the history. ValueError for a run that cannot be read or compared later, for one that changes
     while it is copied, and for another run of the same id."""
-    record = read_run(run).record
+    given = read_run(run)
+    record, run = given.record, given.path
     folder = path_inside(history, RUNS, "history")
     folder.mkdir(parents=True, exist_ok=True)
     target = path_inside(folder, record.run_id, "run_id")
@@ -151,4 +152,6 @@ def _rows(run: StoredRun, blocks: frozenset[tuple[str, int]]) -> pd.DataFrame:
 
 
 def _files(run: Path) -> frozenset[Path]:
-    return frozenset(path.relative_to(run) for path in run.rglob("*") if path.is_file())
+    """What a copy holds of it."""
+    files = (path.relative_to(run) for path in run.rglob("*") if path.is_file())
+    return frozenset(file for file in files if not _LEFT_BEHIND(str(run), file.parts))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from unittest.mock import patch
 
 from tqdm import tqdm
 
@@ -19,7 +18,7 @@ def lm_eval_noise(is_heard: bool) -> Iterator[None]:
         return
     import lm_eval.evaluator
 
-    draw = tqdm.__init__
+    draw, commit_hash = tqdm.__init__, lm_eval.evaluator.get_git_commit_hash
 
     def draw_nothing(bar: tqdm, *args: object, **options: object) -> None:
         draw(bar, *args, **options | {"disable": True})
@@ -27,11 +26,10 @@ def lm_eval_noise(is_heard: bool) -> Iterator[None]:
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
+        tqdm.__init__ = draw_nothing
         # The commit is a field of its results that we do not read; outside a checkout git complains.
-        with (
-            patch.object(tqdm, "__init__", draw_nothing),
-            patch.object(lm_eval.evaluator, "get_git_commit_hash", lambda: None),
-        ):
-            yield
+        lm_eval.evaluator.get_git_commit_hash = lambda: None
+        yield
     finally:
+        tqdm.__init__, lm_eval.evaluator.get_git_commit_hash = draw, commit_hash
         logging.disable(disabled)

@@ -138,3 +138,9 @@ def test_no_json(tmp_path):
         file.write_text(text)
         with pytest.raises(ValueError, match="bad.json"):
             read_results(file)
+
+
+@pytest.mark.parametrize("name", ["input_lens", "output_lens", "ttfts", "itls"])
+def test_an_empty_list_is_refused_by_its_file(tmp_path, name):
+    with pytest.raises(ValueError, match="r.json: requests do not match"):
+        imported(tmp_path, result(**{name: []}))

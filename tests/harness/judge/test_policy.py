@@ -46,6 +46,7 @@ def test_a_whole_policy():
         ({"gate": {"step_ms": 1}}, "gate.step_ms: 1 is not allowed; allowed: a table"),
         ({"gate": {"syncs_per_round": {"max": -1}}}, "gate.syncs_per_round.max: -1 .*>= 0"),
         ({"gate": {"syncs_per_round": {"max": float("nan")}}}, "gate.syncs_per_round.max: nan"),
+        ({"gate": {"syncs_per_round": {"max": float("inf")}}}, "gate.syncs_per_round.max: inf"),
         ({"gate": {"certificate": {"required": "yes"}}}, "gate.certificate.required: 'yes' .*`bool`"),
         ({"gate": {"acceptance_length": {"reference": {}}}}, "gate.acceptance_length.reference"),
         ({"gate": {"acceptance_length": {"reference": {"eagle": "3"}}}}, "gate.acceptance_length.reference"),

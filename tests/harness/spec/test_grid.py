@@ -51,6 +51,7 @@ def test_trees_are_swept_over_their_depth():
     made = grid(["eagle-topk:topk=4,num_draft_tokens=9,head=random"], (1, 3))
     shallow, deep = made.rows[1:]
     assert "num_draft_tokens=9 is not allowed" in shallow.refused
+    assert shallow.label not in [arm.label for arm in made.arms]
     assert deep.label == "eagle-topk:num_steps=3,topk=4,num_draft_tokens=9,head=random" and deep.num_drafts == 3
 
 

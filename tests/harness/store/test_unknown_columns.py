@@ -23,6 +23,12 @@ def test_rows_of_an_engine_that_knows_texts_and_times():
     assert row["output_sha256"].startswith("text:")
 
 
+@pytest.mark.parametrize("ids", [[], [1]])
+def test_columns_of_unequal_length_are_refused(ids):
+    with pytest.raises(ValueError, match="requests: columns of unequal length"):
+        build_table("requests", "a", 0, {"request_id": ids, "prompt_id": ["x", "y"]})
+
+
 def test_tokens_are_hashed_where_they_are_known():
     row = BARE._replace(output_token_ids=[1, 2, 3])
     assert build_table("requests", "a", 0, [row]).to_pylist()[0]["output_sha256"] == hash_token_ids([1, 2, 3])

@@ -15,6 +15,8 @@ from compare_samples import ARMS, Machine, make_run
 from specbench.harness.judge.history.accepted import read_accepted
 from specbench.harness.judge.history.adding import ADDED, ALREADY, REPLACED, add_run
 from specbench.harness.judge.history.store import read_history
+from specbench.harness.judge.stored import read_run
+from specbench.harness.metrics.metrics import results
 from specbench.harness.store.run_directory import RunDirectory
 
 SMALL = Machine(num_prompts=3, num_rounds=4, num_repeats=2)
@@ -198,3 +200,32 @@ def test_links_in_a_history_are_named_and_not_read(tmp_path, finished, unfinishe
     (history / "history.toml").symlink_to("/etc/passwd")
     with pytest.raises(ValueError, match="history.toml: is a symbolic link"):
         read_accepted(history)
+
+
+def test_a_run_is_named_by_its_record_too(tmp_path, finished):
+    assert add(tmp_path / "h", finished / "run.json") == ADDED and add(tmp_path / "h", finished) == ALREADY
+
+
+def test_what_a_copy_leaves_behind_does_not_count(tmp_path, finished):
+    """Pictures drawn in the history are not a reason to leave out a new certificate."""
+    history = tmp_path / "h"
+    add(history, finished)
+    pictures = history / "runs" / finished.name / "plots"
+    pictures.mkdir()
+    (pictures / "a.png").write_bytes(b"png")
+    (finished / "certificate.json").write_text("{}")
+    assert add(history, finished) == REPLACED
+
+
+def test_blocks_of_a_resumed_run_that_was_killed_count(finished):
+    """The stored results are those of the run before it was resumed."""
+    run = RunDirectory.open(finished)
+    run.finish(results(run.frames()))
+    assert run.record.results is not None and run.record.files
+    arms, before = {arm for arm, _ in run.done_blocks()}, len(read_run(finished).figures)
+    run.resume()
+    frames = run.frames()
+    requests, steps = (t[(t["arm"] == min(arms)) & (t["repeat"] == 0)] for t in (frames.requests, frames.steps))
+    kept = [{c: t[c].tolist() for c in t.columns if c not in ("arm", "repeat")} for t in (requests, steps)]
+    run.append(min(arms), 7, *kept)
+    assert len(read_run(finished).figures) == before + 1
