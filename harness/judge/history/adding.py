@@ -154,4 +154,4 @@ def _rows(run: StoredRun, blocks: frozenset[tuple[str, int]]) -> pd.DataFrame:
 def _files(run: Path) -> frozenset[Path]:
     """What a copy holds of it."""
     files = (path.relative_to(run) for path in run.rglob("*") if path.is_file())
-    return frozenset(file for file in files if not _LEFT_BEHIND(str(run), file.parts))
+    return frozenset(file for file in files if not _LEFT_BEHIND(str(run), list(file.parts)))
