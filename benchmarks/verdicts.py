@@ -93,7 +93,7 @@ Shared machines, 2026-11-21: compare within an experiment, not across. What the 
   the others took 7), so that ten blocks see 18 % and more. Rounds that are graphs, alternating in one process, repeat
   to 0.05 %. Host-bound rounds are as noisy as their host: a claim of 2 % about them takes hundreds of blocks.
 * Llama-3.1-8B's shape, acceptance at the rates measured with ShareGPT: throughput of `naive-eagle` falls below
-  `no-spec`'s at 95 requests at once with K = 4 [80, 124], 122 with K = 2 [85, 160], 148 with K = 1 [111, 179]. 256
+  `no-spec`'s at concurrency 95 with K = 4 [80, 124], 122 with K = 2 [85, 160], 148 with K = 1 [111, 179]. 256
   prompts are few for 256 places, and three blocks hold little drift: read the right end with that.
 """
 

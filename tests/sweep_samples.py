@@ -1,4 +1,4 @@
-"""A stored sweep for tests of reports: made-up blocks at three loads, one arm that stops paying, ideals beside them."""
+"""A stored sweep for tests of reports: made-up blocks at three loads, one arm with a break-even, ideals beside them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IDEAL = {"no-spec": 1.0, EAGLE: 3.0, HOSTILE: 1.5}
 
 
 def stored_sweep(folder: Path) -> SweepDirectory:
-    """Two blocks of three arms at each of LOADS, derived and written; EAGLE stops paying between 8 and 64."""
+    """Two blocks of three arms at each of LOADS, derived and written; EAGLE's break-even is between 8 and 64."""
     labels = list(IDEAL)
     arms = tuple(ArmConfig(label=label, strategy=label.split(":")[0]) for label in labels)
     rows = [SweepArm(label=a.label, family=a.strategy, num_drafts=n or None) for n, a in enumerate(arms)]

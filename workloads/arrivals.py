@@ -1,4 +1,4 @@
-"""When requests arrive: all at once, or with gamma-distributed gaps (Poisson at burstiness 1), as in ``vllm bench``."""
+"""When requests arrive: together, or with gamma-distributed gaps (Poisson at burstiness 1), as in ``vllm bench``."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Sweep:
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """What `crossover.json` holds: every arm at every load, where it stops paying, and the best at each load."""
+        """What `crossover.json` holds: every arm at every load, break-even concurrencies, and the best at each load."""
         from specbench.harness.judge.sweep_figures import sweep_record
 
         return sweep_record(self.directory)

@@ -1,4 +1,4 @@
-"""`specbench sweep`: strategies and numbers of drafts over loads; at which load does each stop paying?"""
+"""`specbench sweep`: strategies and numbers of drafts over loads, and the break-even concurrency of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from .output import end
 
 @takes_options
 def sweep(options: SweepOptions) -> None:
-    """Measure strategies times numbers of drafts at several loads, and say where each stops paying against no-spec.
+    """Measure strategies times numbers of drafts at several loads, and find the break-even concurrency.
 
     Every load is a run with all arms interleaved on the same prompts, so that each speed-up is within one run. From
-    them: the speed-up of TPOT and of TPS by load, the load at which it falls below 1 with a 95% interval (hierarchical
-    bootstrap over blocks and prompts; "beyond 16" where it was not met), the best number of drafts at each load, and
-    what the machine's limits would allow (roofline). An arm that is not legal or does not fit is a row with its reason.
+    them: the speed-up of TPOT and of TPS against no-spec by load, the concurrency at which it falls below 1 with a 95%
+    interval (hierarchical bootstrap over blocks and prompts; "beyond 16" if it never does), the best number of drafts
+    at each load, and what the machine's limits allow (roofline). An arm that is refused or does not fit is a row with
+    its reason.
 
     The sweep goes to runs/<UTC>-<label>-<id>/: sweep.json, a run for each load, crossover.json, crossover.md, plots.
     Ctrl-C keeps what was measured, --resume goes on; `specbench show SWEEP` prints it again.

@@ -140,7 +140,7 @@ def _measure(sweep: SweepDirectory, argv: Sequence[str], progress: Progress, on_
         run = sweep.runs().get(load)
         if _is_over(run):
             continue
-        progress.say(f"point {n + 1} of {num_points}: {load} requests at once, {num_arms} arms")
+        progress.say(f"point {n + 1} of {num_points}: concurrency {load}, {num_arms} arms")
         if run is None:
             run = _new_point(sweep, load, progress, resume)
         else:

@@ -1,4 +1,4 @@
-"""A whole crossover: every arm of every load against no speculation, where it stops paying, and which arm is best.
+"""A whole crossover: every arm of every load against no speculation, its break-even concurrency, and which arm is best.
 
 `crossover_record` makes plain data of runs that differ in their load only: what `specbench sweep` stores as
 `crossover.json`, and what the site derives from runs that happen to make a curve.

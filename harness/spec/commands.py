@@ -35,7 +35,7 @@ class SweepOptions(RunOptions):
     num_drafts: str = _swept("1,2,4", "Drafts a round (k) of every strategy that does not say its own, as 1,2,4.")
     loads: str = _swept(
         "1,4,16",
-        "Requests in flight at once: each is a run of its own with all arms interleaved.",
+        "Concurrencies to measure, as 1,4,16: one run each, with all arms interleaved.",
         flags="--max-concurrency --batch-sizes",
     )
     dry_run: bool = option(False, "Print the points and the arms, and measure nothing.")

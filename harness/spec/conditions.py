@@ -60,7 +60,9 @@ class Conditions(Options):
         0.0, "random: lengths vary by up to this fraction either way.", unit="fraction"
     )
     max_model_len: int = _prompts(2048, "Most tokens of a request, prompt and output.", unit="tokens")
-    max_concurrency: int = _load(1, "Requests in flight at once; also the largest batch.", unit="requests", least=1)
+    max_concurrency: int = _load(
+        1, "Concurrency: most requests in flight, also the largest batch.", unit="requests", least=1
+    )
     request_rate: float = _load(
         math.inf, "Requests per second (Poisson); inf: as soon as there is room.", unit="requests/s"
     )

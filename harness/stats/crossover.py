@@ -1,4 +1,4 @@
-"""Where a strategy stops paying: its speed-up by load, and the load at which that falls below 1, by bootstrap.
+"""A strategy's speed-up by load, and its break-even: the load at which that falls below 1, by bootstrap.
 
 Shapes: R resamples, B blocks (repeats), P prompts, N prompts drawn, C places of requests in flight, L loads, in the
 order of the loads.
@@ -36,7 +36,7 @@ class PairedBlocks:
 
     log_tpot_BP: ln(baseline TPOT / arm TPOT), nan where a block has no such pair. log_tps_B: ln(arm TPS / baseline TPS)
     of whole blocks. tokens_BP, service_ns_BP: of each prompt's requests, the arm's and the baseline's; 0 where none.
-    load: requests in flight at once.
+    load: the concurrency, requests in flight.
     """
 
     load: int

@@ -102,7 +102,7 @@ class SweepLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepRecord:
-    """`loads`: most requests at once, one run each. `notes`: what the user did not type and should know. `purpose`: of
+    """`loads`: concurrencies, one run each. `notes`: what the user did not type and should know. `purpose`: of
     every run, beside being a point. `machine`: its limits, once they were measured. Ids and times are filled in when
     the directory is made."""
 

@@ -29,7 +29,7 @@ def crossover_frame(
             note = "measured" + (f"; {FIGURE_NAMES[other]} {beside['ratio']:.2f}x" if beside else "")
             rows.append((name, cell["load"], ratio["ratio"], ratio["low"], ratio["high"], False, note))
         ideals = {cell["load"]: (cell["ideal"] or {}).get("ideal_speedup") for cell in cells}
-        note = "ideal: what the machine's limits allow"
+        note = "ideal: by the machine's limits"
         rows += [
             (name + IDEAL, load, ideal, math.nan, math.nan, True, note)
             for load, ideal in ideals.items()
@@ -50,10 +50,10 @@ def crossover_chart(
     word = FIGURE_NAMES[figure]
     return Chart(
         name=name,
-        title=f"Speed-up of {word} against no-spec by requests at once",
-        description=f"Above the line at 1 speculation pays. Bars: 95% interval over blocks and prompts.{ideal}",
+        title=f"Speed-up of {word} against no-spec by concurrency",
+        description=f"Above the line at 1 speculation is faster. Bars: 95% interval over blocks and prompts.{ideal}",
         frame=frame,
-        x=Axis(title="requests at once", scale="log2"),
+        x=Axis(title="concurrency", scale="log2"),
         y=Axis(title=f"speed-up of {word}"),
         marks="lines",
         rule=1.0,

@@ -1,4 +1,4 @@
-"""A crossover as tables: speed-ups by load, where each arm stops paying, the best number of drafts, the ideal."""
+"""A crossover as tables: speed-ups by load, the break-even concurrency, the best number of drafts, the ideal."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from specbench.reports.cells import NOTHING, marked_name, milliseconds, number
 from specbench.reports.document import Table
 
 FIGURE_NAMES = {word: figure.name for word, figure in FIGURES.items()}
-STOPS, INTERVAL = "stops paying at", "95% interval"
+BREAK_EVEN, INTERVAL = "break-even concurrency", "95% interval"
 HOW_CROSSED = (
-    "Stops paying at: requests at once at which the speed-up falls below 1 for good, by a straight line over log2 "
-    "between measured loads; below or beyond: not met among them, with the share of the resamples that say so."
+    "Break-even concurrency: where the speed-up falls below 1 for good, interpolated over log2 of the concurrency; "
+    "below or beyond: outside the measured range, with the share of the resamples that say so."
 )
 _FIGURE_NOTES = {
     "tpot": "Speed-up of TPOT against no-spec of the same run, paired by block and prompt; [95% interval].",
-    "tps": "Throughput in tokens/s (medians over blocks) and, against no-spec of the same block, its factor.",
+    "tps": "Throughput in tokens/s (medians over blocks) and the speed-up against no-spec of the same block.",
 }
 _IDEAL_NOTES = (
-    "First: the speed-up of decode rounds that the machine's limits would allow at the measured acceptance, batch and "
+    "First: the speed-up of decode rounds that the machine's limits allow at the measured acceptance, batch and "
     "context (roofline). Second: the ideal time of a round over the measured one.",
-    "The batch is the mean of an arm's decode rounds: with few prompts for the load it empties towards the end, sooner "
-    "in a faster arm, and the ideal is that of fewer requests.",
+    "The batch is the mean of an arm's decode rounds: with few prompts for the concurrency it empties towards the end, "
+    "sooner in a faster arm, and the ideal is for that smaller batch.",
 )
 
 
 def crossover_tables(record: Mapping[str, Any], names: Mapping[str, str] | None = None) -> list[Table]:
-    """Those that the record has anything for. `names`: what to call the arms, by label."""
+    """The tables that the record has data for. `names`: what to call the arms, by label."""
     names = names or display_names(record)
     tables = [_figure_table(record, figure, names) for figure in FIGURE_NAMES]
     if any((best["num_arms"] or 0) > 1 for best in record["best"]):
@@ -39,7 +39,7 @@ def crossover_tables(record: Mapping[str, Any], names: Mapping[str, str] | None 
 
 
 def display_names(record: Mapping[str, Any]) -> dict[str, str]:
-    """Labels, with what no figure of an arm may hide."""
+    """Labels, with the marks that must show beside every figure of an arm."""
     return {arm["label"]: marked_name(arm["label"], arm["notes"]) for arm in record["arms"]}
 
 
@@ -88,12 +88,12 @@ def _figure_table(record: Mapping[str, Any], figure: str, names: Mapping[str, st
         cells = {cell["load"]: cell for cell in arm["points"]}
         texts = [_cell(cells.get(load), figure, record["baseline"], arm["label"]) for load in record["loads"]]
         rows.append((name, *texts, crossing_text(crossing), interval_text(crossing)))
-        troubles += [f"{name}, {at} at once: {error}" for error, at in _errors(arm).items()]
+        troubles += [f"{name}, concurrency {at}: {error}" for error, at in _errors(arm).items()]
     for refused in record.get("refused", ()):
         rows.append((refused["label"], *["refused"] * len(record["loads"]), NOTHING, NOTHING))
         troubles.append(f"{refused['label']}: refused: {refused['refused']}")
-    headers = ("strategy", *map(_load_header, record["loads"]), STOPS, INTERVAL)
-    title = f"{'Speed-up of TPOT' if figure == 'tpot' else 'Throughput (TPS)'} by requests at once"
+    headers = ("strategy", *map(_load_header, record["loads"]), BREAK_EVEN, INTERVAL)
+    title = f"{'Speed-up of TPOT' if figure == 'tpot' else 'Throughput (TPS)'} by concurrency"
     notes = [_FIGURE_NOTES[figure], HOW_CROSSED, f"Intervals: {record['method']}.", *troubles]
     notes += _dips(record, figure, names)
     if figure == "tpot":
@@ -128,7 +128,7 @@ def _is_baseline(label: str, baseline: str) -> bool:
 
 
 def _dips(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> list[str]:
-    """Arms that are slower somewhere before they are for good: one number does not tell of it."""
+    """Arms that are slower at some concurrency below their break-even, which that one number does not show."""
     found = []
     for arm in record["arms"]:
         below = [(cell["load"], cell[figure]["ratio"] < 1) for cell in arm["points"] if cell[figure]]
@@ -137,19 +137,17 @@ def _dips(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> l
             kept.pop()
         dips = [str(load) for (load, is_below) in below[: len(kept)] if is_below]
         if dips:
-            found.append(
-                f"{names[arm['label']]}: slower than no-spec also at fewer requests at once: {', '.join(dips)}."
-            )
+            found.append(f"{names[arm['label']]}: slower than no-spec also at lower concurrency: {', '.join(dips)}.")
     return found
 
 
 def _missing(record: Mapping[str, Any]) -> list[str]:
-    """That more is to come, and which loads nothing is known of yet."""
+    """That the sweep is unfinished, and which loads have no figures yet."""
     left = [str(load) for load in record.get("asked_loads", ()) if load not in record["loads"]]
     if record.get("status", "complete") == "complete":
         return []
-    loads = f"; not begun: {', '.join(left)} at once" if left else ""
-    return [f"The sweep is not complete (status {record['status']}): figures are of what it holds{loads}."]
+    loads = f"; not begun: concurrency {', '.join(left)}" if left else ""
+    return [f"The sweep is not complete (status {record['status']}): figures cover what it holds{loads}."]
 
 
 def _best_table(record: Mapping[str, Any]) -> Table:
@@ -163,8 +161,8 @@ def _best_table(record: Mapping[str, Any]) -> Table:
             rows.append((family, "ideal", *map(_best_ideal, ideals)))
     headers = ("strategy", "by", *map(_load_header, record["loads"]))
     note = (
-        "Its number of drafts, the speed-up with it, and in which share of the resamples it is the fastest; ideal: by "
-        "the machine's limits, at the measured acceptance."
+        "The number of drafts, its speed-up, and the share of the resamples in which it is the fastest; ideal: by the "
+        "machine's limits, at the measured acceptance."
     )
     return Table(title="Best number of drafts", headers=headers, rows=tuple(rows), notes=(note,))
 
@@ -180,17 +178,17 @@ def _best_ideal(ideals: Mapping[int, float]) -> str:
     if not ideals:
         return NOTHING
     k = max(ideals, key=ideals.__getitem__)
-    return _pays(f"k={k}: {ideals[k]:.2f}x", ideals[k])
+    return _or_no_speedup(f"k={k}: {ideals[k]:.2f}x", ideals[k])
 
 
-def _pays(text: str, ratio: float) -> str:
-    return text if ratio >= 1 else f"none pays ({text})"
+def _or_no_speedup(text: str, ratio: float) -> str:
+    return text if ratio >= 1 else f"no speed-up ({text})"
 
 
 def _best_cell(best: Mapping[str, Any] | None) -> str:
     if best is None:
         return NOTHING
-    return _pays(f"k={best['num_drafts']}: {best['ratio']:.2f}x ({best['share']:.0%})", best["ratio"])
+    return _or_no_speedup(f"k={best['num_drafts']}: {best['ratio']:.2f}x ({best['share']:.0%})", best["ratio"])
 
 
 def _ideal_table(record: Mapping[str, Any], names: Mapping[str, str]) -> Table:
@@ -204,7 +202,7 @@ def _ideal_table(record: Mapping[str, Any], names: Mapping[str, str]) -> Table:
     machine = record.get("machine") or {}
     notes = [*_IDEAL_NOTES, *([f"Machine: {machine['described']}."] if machine.get("described") else [])]
     notes += [f"{name}: no ideal: {why}." for why, name in unknown.items()]
-    headers = ("strategy", *map(_load_header, record["loads"]), f"ideal {STOPS}")
+    headers = ("strategy", *map(_load_header, record["loads"]), f"ideal {BREAK_EVEN}")
     title = "Ideal speed-up and efficiency, from the machine's limits"
     return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
@@ -224,4 +222,4 @@ def _end(crossing: Mapping[str, Any], name: str) -> str:
 
 
 def _load_header(load: int) -> str:
-    return f"{load} at once"
+    return f"concurrency {load}"

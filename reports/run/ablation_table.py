@@ -1,6 +1,6 @@
-"""One thing at a time: each switch's effect beside a base arm, over one run or several batch sizes.
+"""One thing at a time: each switch's effect against a base arm, over one run or several batch sizes.
 
-The record of such a run holds the base and the rows that were asked for: the switch, its value, and
+The record of such a run holds the base and the rows that were requested: the switch, its value, and
 the arm's label or why the combination is refused.
 """
 
@@ -30,7 +30,7 @@ def ablation_table(views: Sequence[RunView]) -> Table | None:
     notes = [
         f"base {first.base}: {first.summary}. Every other row changes one switch of it and nothing else.",
         "TPOT change: against the base at the same batch size, paired by prompt and repeat; bootstrap over prompts. "
-        "round change, factor: ratio of medians (least to most within a repeat).",
+        "round change, speed-up: ratio of medians (least to most within a repeat).",
     ]
     notes += first.notes
     acceptance = views[0].record.purpose.acceptance

@@ -9,7 +9,7 @@ from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, SAME_OUTPUT, ST
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import ArmSummary, Speedup
 from specbench.reports.cells import NOTHING, acceptance_length, milliseconds, number, tps_spread
-from specbench.reports.run.ratios import against, change, factor, ratio, tpot_change
+from specbench.reports.run.ratios import against, change, ratio, speedup_text, tpot_change
 from specbench.reports.run.view import RunView
 
 
@@ -55,7 +55,7 @@ def _ms(name: str) -> Cell:
 
 
 def _ratio(name: str) -> Cell:
-    return lambda row: factor(ratio(row.view, name, row.arm, row.baseline), row.is_baseline)
+    return lambda row: speedup_text(ratio(row.view, name, row.arm, row.baseline), row.is_baseline)
 
 
 def text(value: str | float | None) -> str:
@@ -93,9 +93,9 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "graph_later": ("later passes", _graph_part("later")),
     "graph_mixed": ("mixed steps", _graph_part("mixed")),
     "tps": (TPS.name, _median(TPS.block)),
-    "factor": ("factor", _ratio(TPS.block)),
+    "factor": ("speed-up", _ratio(TPS.block)),
     "requests_per_s": ("requests/s", _median("requests_per_s")),
-    "factor_requests": ("factor", _ratio("requests_per_s")),
+    "factor_requests": ("speed-up", _ratio("requests_per_s")),
     "spread": ("spread", lambda row: tps_spread(row.arm) if row.arm else NOTHING),
     "tpot_ms": (TPOT_MS.heading, _ms(TPOT_MS.block)),
     "tpot_delta": ("TPOT change [95% CI]", _tpot_change),

@@ -22,15 +22,15 @@ def run_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[
 
 
 def tps_chart(arms: Sequence[ArmSummary]) -> Chart:
-    """Medians of TPS with the extremes over repeats, and the factor against the baseline beside them."""
+    """Medians of TPS with the extremes over repeats, and the speed-up against the baseline beside them."""
     measured = [arm for arm in arms if arm.num_repeats]
     frame = pd.DataFrame([_tps_row(arm) for arm in measured], columns=["y", "part", "x", "low", "high", "TPS (x)"])
     repeats = " or ".join(map(str, sorted({arm.num_repeats for arm in measured})))
     return Chart(
         name="tokens-per-second",
         title="Output tokens per second",
-        description="Medians over the repeats, with the lowest and the highest; in brackets the factor against the "
-        "baseline of the run.",
+        description="Medians over the repeats, with the lowest and the highest; in brackets the speed-up against "
+        "the baseline of the run.",
         frame=frame,
         x=Axis(title=f"output tokens per second (median, min to max, n={repeats})", range=_from_zero(frame, "high")),
         y=Axis(title="strategy", scale="names"),

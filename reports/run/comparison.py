@@ -38,7 +38,7 @@ def _foreign_columns(view: RunView) -> dict[str, dict[str, str]]:
 
 
 def tps_cell(arm: ArmSummary) -> str:
-    """`196.3 (1.77x)`: with the factor against the baseline of the run."""
+    """`196.3 (1.77x)`: with the speed-up against the baseline of the run."""
     text = number(arm.median(figures.TPS.block))
     return text if arm.speedup is None or arm.speedup.tps_ratio is None else f"{text} ({arm.speedup.tps_ratio:.2f}x)"
 

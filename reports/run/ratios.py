@@ -32,7 +32,7 @@ def tpot_change(compared: Speedup | None) -> str:
     return f"{text} [{percent(1 / compared.tpot_ratio_high - 1)}, {percent(1 / compared.tpot_ratio_low - 1)}]"
 
 
-def factor(found: Ratio | None, is_baseline: bool) -> str:
+def speedup_text(found: Ratio | None, is_baseline: bool) -> str:
     """`1.14x (1.13 to 1.15)`; the baseline is 1.00x."""
     return "1.00x" if is_baseline else _with_extremes(found, lambda ratio: f"{ratio:.2f}", "x")
 

@@ -32,26 +32,26 @@ def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list
         at = [cell["ideal"] for arm in record["arms"] for cell in arm["points"] if cell["load"] == load]
         arms = [replace(arm, label=names[arm.label]) for arm in map(IdealArm.from_dict, filter(None, at))]
         if arms:
-            table = roofline_table(arms, machine, f"Against the roofline, {load} at once")
+            table = roofline_table(arms, machine, f"Against the roofline, concurrency {load}")
             tables.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
             said.update(table.notes)
     return tables
 
 
 def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Against the roofline") -> Table:
-    """A row an arm, in their order; below it how the figures are to be read and what has no ideal, and why."""
+    """A row an arm, in their order; the notes say how to read the figures, and which arms have no ideal and why."""
     notes = [
         f"machine: {machine.describe()}",
         "ms are of the mean decode round; by phase ideal / measured, other: measured outside these phases. efficiency: "
         "ideal / measured round. accept holds lm_head and sampling of the target.",
-        "speed-up: tokens a request and second in decode rounds, against no-spec at the batch and context that it ran "
-        "at; measured / ideal speed-up = efficiency / efficiency of no-spec.",
+        "speed-up: tokens per request and second in decode rounds, against no-spec at its own batch and context; "
+        " measured / ideal speed-up = efficiency / efficiency of no-spec.",
         _LEFT_OUT,
     ]
     knees = {f"{arm.free_rows:.0f}" for arm in arms if arm.free_rows}
     notes += [
-        f"up to {knee} rows a round (batch x drafts and one more) reading the target's weights takes longer than "
-        "multiplying by them: so far verification is almost free"
+        f"up to {knee} rows a round (batch x (drafts + 1)) reading the target's weights takes longer than multiplying "
+        "by them: there verification is almost free"
         for knee in sorted(knees)
     ]
     if any(arm.measured and arm.measured.source == INSTRUMENTED for arm in arms):
@@ -84,7 +84,7 @@ def _measured(arm: IdealArm, phase: str) -> str:
     return mark + milliseconds(value)
 
 
-def _factor(value: float | None) -> str:
+def _speedup(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}x"
 
 
@@ -99,6 +99,6 @@ _COLUMNS: dict[str, Callable[[IdealArm], str]] = {
     "efficiency": lambda arm: NOTHING if arm.efficiency is None else f"{arm.efficiency:.0%}",
     **{f"{name} ms": _phase(phase) for phase, name in _PHASES.items()},
     "other ms": lambda arm: _measured(arm, OTHER),
-    "ideal speed-up": lambda arm: _factor(arm.ideal_speedup),
-    "measured speed-up": lambda arm: _factor(arm.measured_speedup),
+    "ideal speed-up": lambda arm: _speedup(arm.ideal_speedup),
+    "measured speed-up": lambda arm: _speedup(arm.measured_speedup),
 }

@@ -1,4 +1,4 @@
-"""Verdicts of A/B experiments as cards, the newest runs against those before, strategies with relative factors."""
+"""Verdicts of A/B experiments as cards, the newest runs against those before, strategies with their speed-ups."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Pag
 
 
 def matrix_table(group: Group) -> Table:
-    """A row per strategy, a column per load: TPS and the factor against no-spec in its run, the newest at each load."""
+    """A row per strategy, a column per load: TPS and the speed-up in the newest run at that load."""
     newest: dict[str, SiteRun] = {}
     for run in group.runs:
         newest.setdefault(_load(run), run)
@@ -54,7 +54,7 @@ def matrix_table(group: Group) -> Table:
     names = list(dict.fromkeys(name for load in loads for name in arms[load]))
     rows = tuple((name, *(_cell(arms[load].get(name)) for load in loads)) for name in names)
     return Table(
-        title="Tokens per second (factor against no-spec of the same run)",
+        title="Tokens per second (speed-up against no-spec of the same run)",
         headers=("strategy", *loads),
         rows=rows,
         notes=("Medians over the repeats of the newest run of each load.",),
@@ -88,7 +88,7 @@ def _load(run: SiteRun) -> str:
     rate = run.record.sampling.request_rate if run.record.sampling else None
     if rate:
         return f"{rate:g} requests/s"
-    return f"{run.concurrency} at once" if run.concurrency else "load unknown"
+    return f"concurrency {run.concurrency}" if run.concurrency else "load unknown"
 
 
 def _cell(arm: ArmSummary | None) -> str:

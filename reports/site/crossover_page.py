@@ -1,4 +1,4 @@
-"""Where each strategy stops paying: speed-up over no speculation by concurrency, measured and ideal."""
+"""Speed-up over no speculation by concurrency, measured and ideal, and where each strategy breaks even."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_LINKS = 8
 
 
 def crossover_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
-    """A chart for each sweep, and for each set of other runs that are alike in all but their load."""
+    """A chart for each sweep, and for each set of other runs that differ only in their load."""
     plain = [run for run in runs if not run.is_experiment]
     sweeps, problems = stored_sweeps(plain)
     swept = {run.page for sweep in sweeps for run in sweep.runs}
@@ -34,7 +34,7 @@ def crossover_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
     sections += newest_sections(curves, MAX_GROUPS, lambda group, n: _of_runs(group, n, styles))
     if at_one:
         sections.append(_one_load(at_one))
-    needs = "No run here has an arm no-spec, another arm and a number of requests at once (--max-concurrency)."
+    needs = "No run here has an arm no-spec, another arm and a concurrency (--max-concurrency)."
     return Page(
         path=PATH,
         title="Crossover",
@@ -63,7 +63,7 @@ def _of_runs(group: Group, n: int, styles: Styles) -> Section:
     return Section(
         title=group.title,
         links=tuple(run.link for run in group.runs[:_MAX_LINKS]),
-        sentences=("Runs of different times that are alike in all but their load; the newest at each load counts.",),
+        sentences=("Runs made at different times that differ only in their load; the newest at each load counts.",),
         charts=(crossover_chart(record, styles, f"crossover-{n + 1}"),),
         tables=tuple(crossover_tables(record)),
     )
@@ -78,10 +78,10 @@ def _one_load(groups: Sequence[Group]) -> Section:
                 if arm.speedup and arm.speedup.tpot_ratio:
                     newest.setdefault((group.title, row_name(arm)), (run, arm.speedup))
     rows = [(name, _ratio(found), str(run.concurrency), title) for (title, name), (run, found) in newest.items()]
-    headers = ("strategy", "speed-up of TPOT [95% CI]", "requests at once", "workload")
+    headers = ("strategy", "speed-up of TPOT [95% CI]", "concurrency", "workload")
     note = "Interval: bootstrap over the prompts of the run."
     table = Table(title="Speed-up at one load", headers=headers, rows=tuple(rows), notes=(note,))
-    more = "specbench sweep measures the same at several loads, and says where a strategy stops paying."
+    more = "specbench sweep measures the same at several loads and gives the break-even concurrency."
     return Section(title="Measured at one load only", sentences=(more,), tables=(table,))
 
 

@@ -72,7 +72,7 @@ def _title(run: SiteRun, without: tuple[str, ...]) -> str:
 def _load(keys: Mapping[str, str]) -> str:
     if keys[_LOAD[1]] not in ("unknown", "None"):
         return f"{keys[_LOAD[1]]} requests/s"
-    return "" if keys[_LOAD[0]] in ("unknown", "None") else f"{keys[_LOAD[0]]} at once"
+    return "" if keys[_LOAD[0]] in ("unknown", "None") else f"concurrency {keys[_LOAD[0]]}"
 
 
 def _sampling(sampling: SamplingRecord | None) -> str:

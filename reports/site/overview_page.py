@@ -77,7 +77,10 @@ def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
 
 
 def _workload(run: SiteRun) -> str:
-    workload, load = run.record.workload or WorkloadRecord(), f"{run.concurrency} at once" if run.concurrency else ""
+    workload, load = (
+        run.record.workload or WorkloadRecord(),
+        f"concurrency {run.concurrency}" if run.concurrency else "",
+    )
     return ", ".join(filter(None, (run.model, workload.name or "no workload", load)))
 
 

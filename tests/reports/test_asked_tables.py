@@ -15,7 +15,7 @@ from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.document import main_tables, markdown_report
 from specbench.reports.run.json_report import json_report
-from specbench.reports.run.ratios import change, factor
+from specbench.reports.run.ratios import change, speedup_text
 from specbench.reports.run.recipe_table import recipe_table
 from specbench.reports.run.view import RunView, view_run
 
@@ -48,7 +48,7 @@ def view(tmp_path) -> RunView:
         row("other slow", baseline=True),
         row("other fast"),
     ]
-    columns = ["tps", "factor", "tpot_ms", "tpot_delta", "claim:tps", "claim:factor", "rows", "draft_rows"]
+    columns = ["tps", "factor", "tpot_ms", "tpot_delta", "claim:tps", "claim:speed-up", "rows", "draft_rows"]
     return view_run(run_of(tmp_path, ROUND_MS, recipe=recipe(rows, columns=columns), acceptance="measured so"))
 
 
@@ -63,16 +63,16 @@ def test_each_row_is_compared_with_the_nearest_baseline_above(view):
     assert found["fast"]["TPOT change [95% CI]"] == "-20.0% [-20.0%, -20.0%]"
     assert found["other fast"]["TPOT change [95% CI]"] == "-50.0% [-50.0%, -50.0%]"
     for name in ("slow", "other slow"):
-        assert found[name]["TPOT change [95% CI]"] == "baseline" and found[name]["factor"] == "1.00x"
+        assert found[name]["TPOT change [95% CI]"] == "baseline" and found[name]["speed-up"] == "1.00x"
     arms = {arm.label: arm for arm in view.arms}
-    assert found["fast"]["factor"] == f"{arms['fast'].median('tps') / arms['slow'].median('tps'):.2f}x"
-    assert float(found["other fast"]["factor"][:-1]) > 1.5
+    assert found["fast"]["speed-up"] == f"{arms['fast'].median('tps') / arms['slow'].median('tps'):.2f}x"
+    assert float(found["other fast"]["speed-up"][:-1]) > 1.5
 
 
 def test_claims_stand_in_columns_that_have_any(view):
     found = cells(view)
     assert found["fast"]["claimed tps"] == "530" and found["slow"]["claimed tps"] == "-"
-    assert "claimed factor" not in recipe_table(view).headers
+    assert "claimed speed-up" not in recipe_table(view).headers
 
 
 def test_notes_say_what_differs_from_the_claim(view):
@@ -113,7 +113,7 @@ ROWS = factors(("base", "mine", "slow", ""), ("sync", "none", None, "needs padde
 def test_one_thing_at_a_time(tmp_path):
     table = ablation_table([view_run(run_of(tmp_path, {"slow": 10.0, "fast": 8.0}, ablation=ROWS))])
     base, refused, single = (dict(zip(table.headers, row, strict=True)) for row in table.rows)
-    assert base["TPOT change [95% CI]"] == "baseline" and base["factor"] == "1.00x"
+    assert base["TPOT change [95% CI]"] == "baseline" and base["speed-up"] == "1.00x"
     assert refused["marks"] == "refused: needs padded" and refused["TPS"] == "-"
     assert single["TPOT change [95% CI]"].startswith("-20.0%") and single["round change"] == "-20.0%"
 
@@ -143,7 +143,8 @@ def test_runs_of_another_kind_have_no_such_tables(tmp_path):
 
 def test_ratios_as_text():
     assert (
-        factor(Ratio(ratio=1.138, min=1.13, max=1.15), False) == "1.14x (1.13 to 1.15)" and factor(None, False) == "-"
+        speedup_text(Ratio(ratio=1.138, min=1.13, max=1.15), False) == "1.14x (1.13 to 1.15)"
+        and speedup_text(None, False) == "-"
     )
-    assert factor(Ratio(ratio=1.2, min=1.2, max=1.2), False) == "1.20x" and factor(None, True) == "1.00x"
+    assert speedup_text(Ratio(ratio=1.2, min=1.2, max=1.2), False) == "1.20x" and speedup_text(None, True) == "1.00x"
     assert change(Ratio(ratio=0.975, min=0.97, max=0.99)) == "-2.5% (-3.0% to -1.0%)" and change(None) == "-"

@@ -54,9 +54,9 @@ def test_what_is_missing_is_said(record):
     assert row[3] == "failed" and row[2].endswith("(partly failed)")
     notes = " ".join(table.notes)
     for words in (
-        "64 at once: out of memory",
+        "concurrency 64: out of memory",
         "(status interrupted): figures",
-        "not begun: 256 at once.",
+        "not begun: concurrency 256.",
         "k=9",
     ):
         assert words in notes
@@ -66,7 +66,7 @@ def test_one_error_at_many_loads_names_them_all(record):
     arms = [dict(arm) for arm in record["arms"]]
     arms[1]["points"] = [{**cell, "error": "out of memory"} for cell in arms[1]["points"]]
     notes = crossover_tables({**record, "arms": arms})[0].notes
-    assert sum(note.endswith("1, 8, 64 at once: out of memory") for note in notes) == 1
+    assert sum(note.endswith("concurrency 1, 8, 64: out of memory") for note in notes) == 1
 
 
 def test_a_dip_before_the_crossing_is_said(record):
@@ -75,7 +75,7 @@ def test_a_dip_before_the_crossing_is_said(record):
     cells[0] |= {"tpot": {"ratio": 0.9, "low": 0.8, "high": 0.95}}
     arms[1]["points"] = cells
     notes = crossover_tables({**record, "arms": arms})[0].notes
-    assert any("slower than no-spec also at fewer requests at once: 1." in note for note in notes)
+    assert any("slower than no-spec also at lower concurrency: 1." in note for note in notes)
 
 
 def test_best_numbers_of_drafts(record):
@@ -84,7 +84,7 @@ def test_best_numbers_of_drafts(record):
     ]
     (table,) = [t for t in crossover_tables({**record, "best": best}) if t.title == "Best number of drafts"]
     assert table.rows[0] == ("eagle", "TPOT", "k=2: 1.40x (87%)", "-", "-")
-    assert table.rows[2] == ("eagle", "ideal", "k=1: 3.00x", "k=1: 1.06x", "none pays (k=1: 0.38x)")
+    assert table.rows[2] == ("eagle", "ideal", "k=1: 3.00x", "k=1: 1.06x", "no speed-up (k=1: 0.38x)")
 
 
 def test_markdown_holds_the_command_and_escapes_labels(record, tmp_path):

@@ -75,7 +75,7 @@ def test_a_table_for_each_load_of_a_sweep(tmp_path):
     record = json.loads(json.dumps(sample_record(stored_sweep(tmp_path))))
     names = {arm["label"]: arm["label"].upper() for arm in record["arms"]}
     tables = roofline_tables(record, names)
-    assert [table.title for table in tables] == [f"Against the roofline, {load} at once" for load in LOADS]
+    assert [table.title for table in tables] == [f"Against the roofline, concurrency {load}" for load in LOADS]
     row = dict(zip(tables[1].headers, tables[1].rows[1], strict=True))
     assert row["strategy"] == names[EAGLE] and row["efficiency"] == "50%" and row["ideal speed-up"] == "1.06x"
     assert any(note.startswith("up to 181 rows a round") for note in tables[0].notes)

@@ -53,7 +53,7 @@ def trace_rounds(engine: Engine, load: Load, num_rounds: int, tracer: Tracer) ->
 
 
 def steady_requests(engine: Engine, load: Load, num_rounds: int) -> list[Request]:
-    """As many requests as the load sends at once, of the prompts that leave room for the rounds; in turn if few do."""
+    """As many requests as the concurrency, of the prompts that leave room for the rounds; in turn if few do."""
     size = min(load.max_concurrency, engine.config.max_num_seqs)
     lengths = [len(prompt.token_ids) for prompt in load.prompts]
     room = {n: _tokens_needed(engine, n, size, num_rounds) for n in set(lengths)}

@@ -209,7 +209,7 @@ class SpecbenchLM(EngineLM):
         """`batch_size` is the number of requests in flight; `pretrained` another word for `model`. ValueError for an
         unknown key."""
         if not str(batch_size).isdigit():
-            raise ValueError(f"batch_size: {batch_size!r} is not allowed; give a number, requests in flight at once")
+            raise ValueError(f"batch_size: {batch_size!r} is not allowed; give a number of requests in flight")
         options.setdefault("max_concurrency", batch_size)
         options.setdefault("model", pretrained)
         # lm-eval passes cuda:0 by default, and its `hf` falls back to the CPU silently.

@@ -29,13 +29,13 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
         point = SweepPoint(sweep_id=sweep.path.name, max_concurrency=load, num_points=2)
         assert run.record.purpose.sweep == point and run.path.name.split("-")[2] == (f"b{load}")
         assert (run.path / "report.md").is_file()
-    assert "point 2 of 2: 2 requests at once, 3 arms" in result.stderr and "no-spec was added" in result.stderr
+    assert "point 2 of 2: concurrency 2, 3 arms" in result.stderr and "no-spec was added" in result.stderr
     for words in (
         "Speed-up of TPOT by",
         "Throughput (TPS) by",
         "Best number of drafts",
         "Ideal speed-up",
-        "stops paying",
+        "break-even concurrency",
     ):
         assert words in result.stdout
     assert {"crossover.json", "crossover.md", "plots"} <= {path.name for path in sweep.path.iterdir()}
@@ -57,7 +57,9 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
 def test_a_dry_run_measures_nothing(cli, toy_sweep, runs, blocks):
     result = cli(*toy_sweep, *GRID, "--acceptance", "synthetic:2.5", "--dry-run")
     assert result.exit_code == 0 and not runs.exists() and blocks == []
-    assert "1 at once  2 at once" in result.stdout and "ngram:k=1: refused: acceptance: synthetic" in result.stdout
+    assert (
+        "concurrency 1  concurrency 2" in result.stdout and "ngram:k=1: refused: acceptance: synthetic" in result.stdout
+    )
     plan = json.loads(cli(*toy_sweep, *GRID, "--dry-run", "--format", "json").stdout)
     assert [p["max_concurrency"] for p in plan["points"]] == [1, 2] and [a["label"] for a in plan["arms"]] == LABELS
 
@@ -93,8 +95,8 @@ def test_an_arm_that_does_not_fit_at_a_load_is_a_row_and_the_sweep_goes_on(cli, 
         line.split()[0]: re.split(" {2,}", line) for line in result.stdout.split("Throughput")[0].splitlines() if line
     }
     assert rows["ngram:k=2"][1] == "failed" and rows["ngram:k=1"][2] == "failed" and "x" in rows["ngram:k=1"][1]
-    assert "ngram:k=2 (synthetic), 1 at once: RuntimeError: out of memory" in result.stdout
-    assert "ngram:k=1 (synthetic), 2 at once: ValueError: num_pages: 7 is not allowed" in result.stdout
+    assert "ngram:k=2 (synthetic), concurrency 1: RuntimeError: out of memory" in result.stdout
+    assert "ngram:k=1 (synthetic), concurrency 2: ValueError: num_pages: 7 is not allowed" in result.stdout
 
 
 def test_a_strategy_that_can_never_run_is_bad_input(cli, toy_sweep, runs):

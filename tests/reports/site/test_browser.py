@@ -79,7 +79,7 @@ def test_crossover_plots_its_frame(opened, site):
     frame = crossover_frame(group_record(group))
     page = opened("crossover.html")
     found = plotted(
-        page, "Speed-up of TPOT against no-spec by requests at once", ("series", "requests at once"), "speed-up of TPOT"
+        page, "Speed-up of TPOT against no-spec by concurrency", ("series", "concurrency"), "speed-up of TPOT"
     )
     expected = {(row.series, str(row.x)): row.y for row in frame.itertuples()}
     assert set(frame["series"]) == {EAGLE, HOSTILE} and set(frame["x"]) == {1, 8, 64}

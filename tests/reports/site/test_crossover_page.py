@@ -67,7 +67,7 @@ def test_a_sweep_is_read_and_not_derived_again(runs, monkeypatch):
 def test_its_tables_say_the_crossing_the_best_and_the_ideal(runs):
     (section,) = crossover_page(runs, Styles()).sections
     tables = {table.title: table for table in section.tables}
-    rows = {row[0]: row for row in tables["Speed-up of TPOT by requests at once"].rows}
+    rows = {row[0]: row for row in tables["Speed-up of TPOT by concurrency"].rows}
     assert 8 < float(rows[NAME][4]) < 64 and " to " in rows[NAME][5]
     assert rows["eagle:k=9"][1:4] == ("refused",) * 3
     ideal = {row[0]: row for row in tables["Ideal speed-up and efficiency, from the machine's limits"].rows}
@@ -165,7 +165,7 @@ def test_a_browser_plots_measured_and_ideal(page, runs):
         "all => all.map(e => e.getAttribute('aria-label'))"
     )
     marks = [dict(part.split(": ", 1) for part in re.split(r"; (?=[^;:]+: )", name)) for name in names]
-    found = {(mark["series"], mark["requests at once"]): float(mark["speed-up of TPOT"]) for mark in marks}
+    found = {(mark["series"], mark["concurrency"]): float(mark["speed-up of TPOT"]) for mark in marks}
     assert found == pytest.approx({(r.series, str(r.x)): r.y for r in frame.itertuples()})
     legend = page.locator("ul.legend li").all_inner_texts()
     assert {f"{NAME}, ideal", NAME} <= {text.strip() for text in legend}

@@ -34,10 +34,10 @@ def sweep(tmp_path_factory):
     return read_site_runs(found)[0]
 
 
-def test_the_matrix_says_factors_by_load(sweep):
+def test_the_matrix_says_speedups_by_load(sweep):
     (group,) = by_load(sweep)
     table = matrix_table(group)
-    assert table.headers == ("strategy", "1 at once", "8 at once", "64 at once")
+    assert table.headers == ("strategy", "concurrency 1", "concurrency 8", "concurrency 64")
     assert [row[0] for row in table.rows] == list(ARMS) and table.rows[1][1].endswith("x)")
     assert len(by_case(sweep)) == 3
 
