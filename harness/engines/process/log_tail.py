@@ -1,0 +1,30 @@
+"""The end of a log, for messages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_READ = 64 * 1024  # bytes from the end; more than 20 lines of any log
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\u00a0-\uffff]")
+LONGEST = 200  # characters of a line in a message
+
+
+def last_lines(log: Path, num: int = 20) -> list[str]:
+    """Without empty ones, colours and control characters. A progress bar counts by its last state."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _READ))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    lines = (_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).strip() for line in text.split("\n"))
+    return [line for line in lines if line][-num:]
+
+
+def telling_line(log: Path) -> str:
+    """Of the last lines the last that names an error, else the last; nothing where the log is empty."""
+    lines = last_lines(log)
+    errors = [line for line in lines if "error" in line.lower()]
+    line = (errors or lines or [""])[-1]
+    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."

@@ -1,0 +1,157 @@
+"""A foreign process with all its descendants, from its start to its certain end.
+
+    with Supervised(["vllm", "serve", ...], log=path) as server:
+        server.poll()                # None while it runs
+                                     # here nothing of it is left
+
+Whatever ends the `with` block, or this Python, ends the process too: see supervisor.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from specbench.harness.engines.process import supervisor
+
+GRACE_S = 10.0  # between SIGTERM and SIGKILL
+# Keys with which a client shows who it is; a process that we start is not to have them, nor to ask us for them.
+_SECRET = ("OPENAI_API_KEY", "VLLM_API_KEY")
+
+
+def foreign_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The user's environment without what is meant for specbench or for a client of servers; and `own`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SPECBENCH_") and k not in _SECRET}
+    return {**kept, "PYTHONUNBUFFERED": "1", **(own or {})}
+
+
+class Supervised:
+    """A command that runs from here until it ends, `stop` is called, or this process is gone.
+
+    `log` is appended to; it takes stderr, and stdout where there are no `pipes`. With them `stdin` and `stdout` are
+    those of the command, in bytes and unbuffered. `environment`: by default `foreign_environment()`. Raises
+    RuntimeError for a command that cannot be run and for descendants that cannot be ended.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        pipes: bool = False,
+        grace_s: float = GRACE_S,
+    ):
+        self.command, self.log = tuple(command), log
+        self._grace_s = grace_s
+        self._status: int | None = None
+        self._report, self._hold, self._supervisor = self._start(environment, pipes)
+        told = self._read_report()
+        if "pid" not in told:
+            self._supervisor.wait()
+            self._close()
+            raise RuntimeError(f"{command[0]} cannot be run: {told.get('failed', 'see ' + str(log))}")
+        self.pid = int(str(told["pid"]))
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self._supervisor.stdin is not None, "started without pipes"
+        return self._supervisor.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self._supervisor.stdout is not None, "started without pipes"
+        return self._supervisor.stdout
+
+    def poll(self) -> int | None:
+        """The command's exit status (negative: a signal) once it and all its descendants are gone."""
+        return self.wait(0)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """As `poll`, after at most this long."""
+        if self._status is None:
+            try:
+                self._supervisor.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                return None
+            self._status = self._ended()
+        return self._status
+
+    def stop(self) -> int:
+        """Ends it and all its descendants, and returns its exit status. Interrupted, it ends them without grace."""
+        try:
+            self._ask(b"s")
+            status = self.wait(self._grace_s + supervisor.GIVE_UP_S + 10)
+        except BaseException:
+            self._ask(b"k")
+            raise
+        finally:
+            self._close()
+        if status is None:
+            raise RuntimeError(f"{self.command[0]} (process {self.pid}) does not end")
+        return status
+
+    def __enter__(self) -> Supervised:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def _start(
+        self, environment: Mapping[str, str] | None, pipes: bool
+    ) -> tuple[IO[bytes], IO[bytes], subprocess.Popen[bytes]]:
+        """Files, not numbers: whatever interrupts this, they are closed, and the supervisor ends."""
+        hold_read, hold = os.pipe()
+        report, report_write = os.pipe()
+        files = os.fdopen(report, "rb"), os.fdopen(hold, "wb", 0)
+        words = map(str, (os.getpid(), hold_read, report_write, self._grace_s))
+        try:
+            with self.log.open("ab") as log:
+                running = subprocess.Popen(
+                    [sys.executable, "-I", "-S", supervisor.__file__, *words, *self.command],
+                    stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if pipes else log,
+                    stderr=log,
+                    bufsize=0,
+                    pass_fds=(hold_read, report_write),
+                    env=foreign_environment() if environment is None else dict(environment),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(hold_read)
+            os.close(report_write)
+        return *files, running
+
+    def _ask(self, word: bytes) -> None:
+        try:
+            self._hold.write(word)
+        except (BrokenPipeError, ValueError):  # it has ended already; ValueError: and was closed here
+            pass
+
+    def _read_report(self) -> dict[str, object]:
+        line = self._report.readline()
+        return dict(json.loads(line)) if line else {}
+
+    def _ended(self) -> int:
+        told = self._read_report()
+        if "status" not in told:  # the supervisor was killed; the command with it (supervisor.py), its group here
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            return self._supervisor.returncode
+        if told["left"]:
+            raise RuntimeError(f"{self.command[0]}: SIGKILL does not end {told['left']}; a driver may hang")
+        return int(str(told["status"]))
+
+    def _close(self) -> None:
+        for file in (self._hold, self._report, self._supervisor.stdin, self._supervisor.stdout):
+            if file is not None:
+                file.close()
