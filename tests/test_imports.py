@@ -162,7 +162,7 @@ def _importers() -> dict[Path, set[str]]:
     """By package: the other packages whose files import one of its files."""
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     homes = {".".join(path.relative_to(ROOT).with_suffix("").parts): path.parent for path in files}
-    importers: dict[Path, set[str]] = {}
+    importers: dict[Path, set[str]] = {package: set() for package in _packages()}
     for path in files:
         for _, module in _imports(path):
             home = homes.get(module)
