@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specbench.harness.spec.sampling import SamplingParams
@@ -59,3 +59,22 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str:
     """`text` up to the first of the stop strings, empty ones ignored."""
     ends = [end for s in stop if s and (end := text.find(s)) >= 0]
     return text[: min(ends)] if ends else text
+
+
+def cut_tokens(output_ids: Sequence[int], stop: Sequence[str], decode: Callable[[list[int]], str]) -> list[int]:
+    """The shortest beginning of `output_ids` whose text holds a stop string; all of them where none does.
+
+    A stop string that is once complete stays in every longer text, so the length is found by bisection.
+    """
+
+    def has_stop(count: int) -> bool:
+        text = decode(list(output_ids[:count]))
+        return any(s and s in text for s in stop)
+
+    if not has_stop(len(output_ids)):
+        return list(output_ids)
+    low, high = 0, len(output_ids)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if has_stop(middle) else (middle, high)
+    return list(output_ids[:high])

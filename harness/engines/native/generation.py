@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from specbench.harness.engines.base import RowSink
-from specbench.harness.engines.load import PromptRequest, cut_at_stop
+from specbench.harness.engines.load import PromptRequest, cut_at_stop, cut_tokens
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.store.rows import RequestRow
@@ -19,25 +19,6 @@ from specbench.harness.store.rows import RequestRow
 from .drive import clear, empty, native_request, request_row
 
 Decode = Callable[[list[int]], str]
-
-
-def cut_tokens(output_ids: Sequence[int], stop: Sequence[str], decode: Decode) -> list[int]:
-    """The shortest beginning of `output_ids` whose text holds a stop string; all of them where none does.
-
-    A stop string that is once complete stays in every longer text, so the length is found by bisection.
-    """
-
-    def has_stop(count: int) -> bool:
-        text = decode(list(output_ids[:count]))
-        return any(s and s in text for s in stop)
-
-    if not has_stop(len(output_ids)):
-        return list(output_ids)
-    low, high = 0, len(output_ids)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if has_stop(middle) else (middle, high)
-    return list(output_ids[:high])
 
 
 class StopWatch:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specbench.harness.engines.load import cut_at_stop
-from specbench.harness.engines.native.generation import StopWatch, cut_tokens
+from specbench.harness.engines.load import cut_at_stop, cut_tokens
+from specbench.harness.engines.native.generation import StopWatch
 
 PIECES = ["Que", "st", "ion", ":", " a", "b", "", "ab"]
 

@@ -1,0 +1,40 @@
+"""The Python that has another engine, and which version of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+_ASK_S = 60  # for an interpreter to start, on a busy machine with a cold disk
+_VERSIONS = """
+import importlib.metadata, sys
+for name in sys.argv[1:]:
+    try:
+        print(importlib.metadata.version(name))
+        break
+    except importlib.metadata.PackageNotFoundError:
+        pass
+"""
+
+
+def interpreter(given: str) -> Path:
+    """An interpreter, or that of a virtual environment. ValueError where there is none."""
+    path = Path(given).expanduser()
+    found = path / "bin" / "python" if path.is_dir() else path
+    if not (found.is_file() and os.access(found, os.X_OK)):
+        raise ValueError(f"python: {given!r} is not allowed; give a virtual environment or a Python interpreter")
+    return found.absolute()  # not resolved: a virtual environment's python is a link
+
+
+def installed(python: Path, distributions: Sequence[str]) -> str:
+    """Version of the first of these distributions that this interpreter has. ValueError where it has none."""
+    command = [str(python), "-I", "-c", _VERSIONS, *distributions]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ValueError(f"python: {python} is not allowed; it does not run: {error}") from error
+    if not answer.stdout.strip():
+        raise ValueError(f"python: {python} has no {distributions[0]}; install it there or name another environment")
+    return answer.stdout.strip()

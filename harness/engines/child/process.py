@@ -1,0 +1,144 @@
+"""A child on the other end of the line: started, asked, stopped for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+Message = dict[str, Any]
+_POLL_S = 0.1  # how late a cancel is sent, and a death is seen that leaves the line open
+_CLOSE_S = 10.0  # for the engine to end by itself
+
+
+def never() -> bool:
+    return False
+
+
+class ChildProcess:
+    """As a context it is gone for certain at the end, and all processes of its session with it.
+
+    Its output goes to a log of its own, which is kept where the child did not end as it should.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
+        """`environment`: added to ours. RuntimeError where the command cannot be started."""
+        handle, name = tempfile.mkstemp(prefix="specbench-engine-", suffix=".log")
+        self.log = Path(name)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=handle,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.log.unlink()
+            raise RuntimeError(f"{command[0]}: cannot be started: {error.strerror}") from error
+        finally:
+            os.close(handle)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin, self._process.stdout
+        self._partial = b""
+        self._lines: deque[bytes] = deque()
+
+    def __enter__(self) -> ChildProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        status = self.stop()
+        if status == 0 and error is None:
+            self.log.unlink()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, command: Message, answer: str) -> Message:
+        """The one answer to a command. Raises as `asking` does."""
+        return [message[answer] for message in self.asking(command, answer) if answer in message][-1]
+
+    def asking(self, command: Message, last: str, is_cancelled: Callable[[], bool] = never) -> Iterator[Message]:
+        """What the child says until it says `last`, that included. When `is_cancelled`, it is told to cut short.
+
+        Raises ValueError for what it calls bad input, RuntimeError for memory, for its engine's own errors and for its
+        death. After anything but a ValueError the child is of no more use.
+        """
+        self._send(command)
+        is_told = False
+        while True:
+            if not is_told and is_cancelled():
+                self._send({"do": "cancel"})
+                is_told = True
+            if (message := self._receive()) is None:
+                continue
+            if error := message.get("error"):
+                raise (ValueError if error["kind"] == "input" else RuntimeError)(_told(error))
+            yield message
+            if last in message:
+                return
+
+    def stop(self) -> int:
+        """Its exit status; a negative one is the signal that it took. Again: the same."""
+        if self._out.closed:
+            return self._process.wait()
+        try:
+            with contextlib.suppress(RuntimeError):
+                self._send({"do": "close"})
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_CLOSE_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)  # what is left of its session's first group
+            status = self._process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                self._in.close()
+            self._out.close()
+        return status
+
+    def _send(self, message: Message) -> None:
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        try:
+            while data:
+                data = data[os.write(self._in.fileno(), data) :]
+        except BrokenPipeError as error:
+            raise self._death() from error
+
+    def _receive(self) -> Message | None:
+        """None after a while without any."""
+        while not self._lines:
+            is_dead = self._process.poll() is not None  # before the last look: what it said at the end counts
+            if not select.select([self._out], [], [], 0 if is_dead else _POLL_S)[0]:
+                if is_dead:
+                    raise self._death()
+                return None
+            if not (data := os.read(self._out.fileno(), 1 << 20)):
+                raise self._death()
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            self._lines.extend(lines)
+        message: Message = json.loads(self._lines.popleft())
+        return message
+
+    def _death(self) -> RuntimeError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_POLL_S)
+        status = self._process.poll()
+        ended = "closed its line" if status is None else f"ended with status {status}"
+        lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing in its log")
+        return RuntimeError(f"the engine's process {ended}: {last} (log: {self.log})")
+
+
+def _told(error: Mapping[str, str]) -> str:
+    return f"out of memory: {error['text']}" if error["kind"] == "memory" else error["text"]

@@ -1,0 +1,156 @@
+"""The line to a real child process without an engine: what it says, how it fails, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from toy import fake_child
+
+from specbench.harness.engines.child.interpreter import installed, interpreter
+from specbench.harness.engines.child.process import ChildProcess
+
+COMMAND = [sys.executable, fake_child.__file__]
+
+
+def request(number: int, *prompt: int, max_tokens: int = 7, arrival_s: float = 0.0) -> dict:
+    drawn = {"temperature": 0, "top_k": 0, "top_p": 1, "stop_token_ids": [], "ignore_eos": True, "stop": [], "seed": 0}
+    return {"id": number, "prompt_ids": list(prompt), "max_tokens": max_tokens, "arrival_s": arrival_s, **drawn}
+
+
+def serve(*requests: dict, most: int = 4) -> dict:
+    return {"do": "serve", "max_concurrency": most, "requests": list(requests)}
+
+
+@pytest.fixture
+def child():
+    with ChildProcess(COMMAND, {}) as process:
+        process.ask({"do": "open", "engine": {}}, "opened")
+        yield process
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_gone(pid: int) -> None:
+    limit = time.monotonic() + 20
+    while is_running(pid):
+        assert time.monotonic() < limit, f"process {pid} is still there"
+        time.sleep(0.01)
+
+
+def test_what_the_engine_prints_is_in_the_log_and_not_in_the_line():
+    with ChildProcess(COMMAND, {}) as child:
+        opened = child.ask({"do": "open", "engine": {}}, "opened")
+        assert opened["version"] == "1.2" and opened["config"]["pid"] == child.pid
+        child.ask({"do": "reset"}, "reset")
+        child.stop()
+        assert "loading weights" in child.log.read_text()
+    assert not child.log.exists(), "a child that ended well leaves none"
+
+
+def test_serves_and_says_so(child):
+    messages = list(child.asking(serve(request(0, 5), request(1, 6, 7)), "served"))
+    ended = {one["id"]: one for message in messages for one in message.get("ended", ())}
+    assert ended[0]["token_ids"] == [6, 7, 8, 9, 10, 11, 12] and ended[1]["token_ids"] == [8, 9, 10, 11, 12, 13, 14]
+    steps = [step for message in messages for step in message.get("steps", ())]
+    assert [step[0] for step in steps] == [0, 1, 2] and messages[-1]["served"]["counters"]
+    assert [row[:2] for row in steps[0][4]] == [[0, 1], [1, 1]], "the first token of each"
+
+
+def test_a_cancel_aborts_what_is_in_flight_and_the_child_goes_on(child):
+    asked = serve(request(0, 5, max_tokens=10**6), request(1, 6, arrival_s=1e6))
+    answers = iter([False])  # the second time, when the first request is in flight
+    messages = list(child.asking(asked, "served", lambda: next(answers, True)))
+    (ended,) = [one for message in messages for one in message.get("ended", ())]
+    assert (ended["id"], ended["finish_reason"]) == (0, "abort")
+    (again,) = [m["ended"][0] for m in child.asking(serve(request(3, 5)), "served") if "ended" in m]
+    assert again["id"] == 3 and again["finish_reason"] == "length", "the cancel was for the serve before"
+
+
+def test_bad_input_is_a_value_error_and_the_child_goes_on():
+    with ChildProcess(COMMAND, {}) as child:
+        with pytest.raises(ValueError, match="^ValueError: no such switch$"):
+            child.ask({"do": "open", "engine": {"fails": 1}}, "opened")
+        child.ask({"do": "open", "engine": {}}, "opened")
+
+
+@pytest.mark.parametrize(
+    ("token", "error", "said"),
+    [
+        (fake_child.OUT_OF_MEMORY, RuntimeError, "^out of memory: MemoryError: 2 GiB wanted$"),
+        (fake_child.REFUSED, ValueError, "a prompt of that kind"),
+        (fake_child.DIES, RuntimeError, r"ended with status 3: fingers: broken \(log: .*\)"),
+    ],
+)
+def test_what_goes_wrong_on_the_way(token, error, said):
+    with pytest.raises(error, match=said), ChildProcess(COMMAND, {}) as child:
+        child.ask({"do": "open", "engine": {}}, "opened")
+        ended = []
+        for message in child.asking(serve(request(0, 1), request(1, token), most=1), "served"):
+            ended += message.get("ended", ())
+            assert [one["id"] for one in ended] in ([], [0])
+    assert ended and "Traceback" in child.log.read_text() + "Traceback" * (token == fake_child.DIES)
+    child.log.unlink()
+
+
+def test_a_command_after_its_death_says_how_it_died(child):
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="ended with status -9: loading weights"):
+        child.ask({"do": "reset"}, "reset")
+    child.log.unlink()
+
+
+def test_a_program_that_is_not_there():
+    with pytest.raises(RuntimeError, match="/no/python"):
+        ChildProcess(["/no/python", "x"], {})
+
+
+def test_nothing_is_left_when_the_parent_is_killed(tmp_path):
+    told = tmp_path / "pid"
+    program = f"""
+import sys, time
+sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from specbench.harness.engines.child.process import ChildProcess
+child = ChildProcess({COMMAND!r}, {{}})
+opened = child.ask({{"do": "open", "engine": {{}}}}, "opened")
+Path({str(told)!r}).write_text(f"{{opened['config']['pid']}} {{child.log}}")
+time.sleep(1000)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program])
+    limit = time.monotonic() + 60
+    while not (told.exists() and told.read_text()):
+        assert parent.poll() is None and time.monotonic() < limit
+        time.sleep(0.02)
+    pid, log = told.read_text().split()
+    assert is_running(int(pid))
+    parent.kill()
+    parent.wait()
+    wait_until_gone(int(pid))
+    Path(log).unlink()
+
+
+def test_the_interpreter_of_a_virtual_environment(tmp_path):
+    assert interpreter(sys.executable) == Path(sys.executable)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    assert interpreter(str(tmp_path)) == tmp_path / "bin" / "python", "the link itself, which makes the environment"
+    with pytest.raises(ValueError, match="python: '/no/venv' is not allowed; give a virtual environment"):
+        interpreter("/no/venv")
+
+
+def test_the_version_that_an_interpreter_has():
+    python = Path(sys.executable)
+    assert installed(python, ["no-such-thing", "pytest"]) == pytest.__version__
+    with pytest.raises(ValueError, match="has no no-such-thing; install it there"):
+        installed(python, ["no-such-thing"])
