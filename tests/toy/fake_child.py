@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -25,8 +24,6 @@ class FakeChild:
         if engine.get("fails"):
             raise ValueError("no such\n   switch")
         print("loading weights")  # into the log, not into the line
-        if engine.get("orphan"):
-            subprocess.Popen(["sleep", "1000"], start_new_session=True)
         self._step = 0
         facts = {"version": "1.2", "graph_mode": "none", "backend": "fingers", "hardware": "cpu"}
         return {**facts, "config": {"pid": os.getpid()}, "notes": ["counts"]}

@@ -6,14 +6,15 @@ import contextlib
 import json
 import os
 import select
-import signal
-import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from specbench.harness.engines.process.log_tail import telling_line
+from specbench.harness.engines.process.supervised import Supervised, foreign_environment
 
 Message = dict[str, Any]
 _POLL_S = 0.1  # how late a cancel is sent, and a death is seen that leaves the line open
@@ -25,31 +26,18 @@ def never() -> bool:
 
 
 class ChildProcess:
-    """As a context it is gone for certain at the end, and all processes of its session with it.
+    """As a context it is gone for certain at the end, with all its descendants.
 
-    Its output goes to a log of its own, which is kept where the child did not end as it should.
+    What it prints goes to a log of its own, which is kept where the child did not end as it should. Raises RuntimeError
+    for a command that cannot be run.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
-        """`environment`: added to ours. RuntimeError where the command cannot be started."""
+        """`environment`: in addition to ours."""
         handle, name = tempfile.mkstemp(prefix="specbench-engine-", suffix=".log")
+        os.close(handle)
         self.log = Path(name)
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=handle,
-                env={**os.environ, **environment},
-                start_new_session=True,
-            )
-        except OSError as error:
-            self.log.unlink()
-            raise RuntimeError(f"{command[0]}: cannot be started: {error.strerror}") from error
-        finally:
-            os.close(handle)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._in, self._out = self._process.stdin, self._process.stdout
+        self._process = Supervised(command, log=self.log, environment=foreign_environment(environment), pipes=True)
         self._partial = b""
         self._lines: deque[bytes] = deque()
 
@@ -65,7 +53,7 @@ class ChildProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, command: Message, answer: str) -> Message:
+    def ask(self, command: Message, answer: str) -> Any:
         """The one answer to a command. Raises as `asking` does."""
         return [message[answer] for message in self.asking(command, answer) if answer in message][-1]
 
@@ -91,27 +79,20 @@ class ChildProcess:
 
     def stop(self) -> int:
         """Its exit status; a negative one is the signal that it took. Again: the same."""
-        if self._out.closed:
-            return self._process.wait()
         try:
-            with contextlib.suppress(RuntimeError):
-                self._send({"do": "close"})
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.poll() is None:
+                with contextlib.suppress(RuntimeError):
+                    self._send({"do": "close"})
                 self._process.wait(_CLOSE_S)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)  # what is left of its session's first group
-            status = self._process.wait()
-            with contextlib.suppress(BrokenPipeError):
-                self._in.close()
-            self._out.close()
+            status = self._process.stop()
         return status
 
     def _send(self, message: Message) -> None:
         data = memoryview(json.dumps(message).encode() + b"\n")
         try:
             while data:
-                data = data[os.write(self._in.fileno(), data) :]
+                data = data[self._process.stdin.write(data) :]
         except BrokenPipeError as error:
             raise self._death() from error
 
@@ -119,11 +100,11 @@ class ChildProcess:
         """None after a while without any."""
         while not self._lines:
             is_dead = self._process.poll() is not None  # before the last look: what it said at the end counts
-            if not select.select([self._out], [], [], 0 if is_dead else _POLL_S)[0]:
+            if not select.select([self._process.stdout], [], [], 0 if is_dead else _POLL_S)[0]:
                 if is_dead:
                     raise self._death()
                 return None
-            if not (data := os.read(self._out.fileno(), 1 << 20)):
+            if not (data := os.read(self._process.stdout.fileno(), 1 << 20)):
                 raise self._death()
             *lines, self._partial = (self._partial + data).split(b"\n")
             self._lines.extend(lines)
@@ -131,13 +112,9 @@ class ChildProcess:
         return message
 
     def _death(self) -> RuntimeError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_POLL_S)
-        status = self._process.poll()
-        ended = "closed its line" if status is None else f"ended with status {status}"
-        lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing in its log")
-        return RuntimeError(f"the engine's process {ended}: {last} (log: {self.log})")
+        status = self._process.stop()
+        line = telling_line(self.log) or "nothing in its log"
+        return RuntimeError(f"the engine's process ended with status {status}: {line} (log: {self.log})")
 
 
 def _told(error: Mapping[str, str]) -> str:

@@ -76,7 +76,8 @@ class Supervisor:
         """Ends all descendants; those that could not be."""
         kill_at = time.monotonic() + grace_s
         told: set[int] = set()
-        while left := self._left():
+        # A process with threads is a zombie before the last of them is gone, and only then has a status.
+        while (left := self._left()) or self.status is None:
             now = time.monotonic()
             if self.kill:
                 kill_at = min(kill_at, now)
