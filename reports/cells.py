@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from specbench.harness.metrics import figures
@@ -48,6 +49,25 @@ def median_ms(name: str) -> Callable[[ArmSummary], str]:
 def percent(value: float | None) -> str:
     """Signed percentage with one decimal."""
     return NOTHING if value is None else f"{value:+.1%}"
+
+
+def change_text(change: float | None, max_decimals: int = 3) -> str:
+    """A fraction as a signed percentage with three significant digits: +12.4%, -2.53%, -0.312%; above 1000% only that,
+    and an infinite one as `from 0`."""
+    if change is None:
+        return NOTHING
+    if math.isinf(change):
+        return "from 0"
+    if change > 10:
+        return ">+1000%"
+    size = 100 * abs(change)
+    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{100 * change:+.{min(decimals, max_decimals)}f}%"
+
+
+def size_text(change: float | None, max_decimals: int = 3) -> str:
+    """The same without the sign, for a minimum detectable effect."""
+    return change_text(change, max_decimals).replace("+", "")
 
 
 def rates(values: Sequence[float | None]) -> str:

@@ -82,5 +82,5 @@ def _whole(directory: D, resume: Resume) -> D:
     from specbench.harness.experiments.session import INTERRUPTED
 
     if directory.record.status == INTERRUPTED:
-        raise KeyboardInterrupt(f"measured blocks are kept; go on with: {resume(directory.path)}")
+        raise KeyboardInterrupt(f"measured blocks are kept; resume with: {resume(directory.path)}")
     return directory

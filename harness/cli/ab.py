@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 @takes_options
 def ab(options: AbOptions, words: list[str]) -> None:
-    """Measure two sides in interleaved blocks, on the same prompts, and say whether B differs from A.
+    """Measure two sides in interleaved blocks on the same prompts, and test whether B differs from A.
 
-    All further options are those of `specbench run` and hold for both sides; -A and -B add to them. A block is a run of
-    each side back to back, which goes first is drawn; each is a process of its own unless --in-process. Step time,
-    tokens per step and TPOT get a verdict (improved, regressed, equivalent, or inconclusive and how many more blocks it
-    takes), with a 95% interval and the smallest effect that the experiment could have found. Where they go both ways,
-    as with more drafts a step, the whole is mixed and TPOT decides. The number of blocks is fixed beforehand: looking
-    until something is significant finds things that are not there.
+    All other options are those of `specbench run` and apply to both sides; -A and -B add to them. A block runs each
+    side once, back to back, in random order, each in its own process unless --in-process. Step time, tokens per step
+    and TPOT get a verdict (improved, regressed, equivalent, or inconclusive with the number of blocks still needed), a
+    95% interval and the minimum detectable effect (MDE). If one improves and another regresses, as with more drafts
+    per step, the result is mixed and TPOT decides. The number of blocks is fixed beforehand: stopping as soon as
+    something is significant inflates false positives.
 
     Exit code: 0 improved or equivalent (also inconclusive, unless --strict), 1 regressed (mixed: by TPOT alone), 2 bad
     input, 3 inconclusive with --strict, 4 no valid verdict (fewer than 6 blocks, more than 20% rejected, a change
-    between equal sides, mixed without a TPOT), 5 the sides are not comparable, 6 outputs differ too often
+    between identical sides, mixed without a TPOT), 5 the sides are not comparable, 6 outputs differ too often
     (--min-same-output), 130 interrupted.
 
     Examples:

@@ -14,7 +14,7 @@ from .output import end, print_tables, say_if_interrupted
 def accuracy(options: AccuracyOptions) -> None:
     """Score every arm on the same items with lm-eval, and compare the arms item by item.
 
-    Outputs go to runs/<UTC>-<label>-<id>/ as they come; Ctrl-C keeps them, --resume goes on.
+    Outputs are stored in runs/<UTC>-<label>-<id>/ as they arrive; after Ctrl-C, --resume continues.
 
     Exit code: 0 all arms scored, 1 an arm failed, 2 bad input, 130 interrupted.
 

@@ -1,4 +1,4 @@
-"""`specbench certify`: do the arms say what the target says?"""
+"""`specbench certify`: are the outputs lossless with respect to the target?"""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .output import end, print_json, say_if_interrupted
 
 @takes_options
 def certify(options: CertifyOptions) -> None:
-    """Compare every arm with no-spec and with the target's own fp32 logits, and its rounds with a plain mode of itself.
+    """Check that arms are lossless: against no-spec, the target's fp32 logits, and the same strategy without graphs.
 
-    An arm passes if its outputs are no-spec's, or leave them only where the target itself is undecided; if no token
-    lies further below the best than the dtype's tolerance, nor all together further than the target's own would; if it
-    accepts the drafts that its strategy accepts without graphs; and if its tokens over many seeds have the target's
-    distribution.
+    An arm passes if its outputs equal those of no-spec, or differ only where the target has a near-tie; if no token's
+    logit is further below the best than the dtype's tolerance, and the total gap is no larger than the target's own;
+    if it accepts the same drafts as its strategy does without graphs; and if its tokens over many seeds follow the
+    target's distribution.
 
     Exit code: 0 all arms passed, 6 an arm failed, 2 bad input, 130 interrupted (go on with --run).
 

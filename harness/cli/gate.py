@@ -19,30 +19,29 @@ def gate(
     policy: Annotated[Path, typer.Option(help="TOML file with the gates.", metavar="FILE")] = Path("specbench.toml"),
     against: Annotated[Path | None, typer.Option(help="The run directory of the baseline.", metavar="RUN")] = None,
     allow_mismatch: Annotated[
-        bool, typer.Option("--allow-mismatch", help="Compare although hardware, workload or sampling differ.")
+        bool, typer.Option("--allow-mismatch", help="Compare even if hardware, workload or sampling differ.")
     ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.", metavar="FILE")] = None,
     comment: Annotated[
-        Path | None, typer.Option(help="Write the comment of a pull request there, as Markdown.", metavar="FILE")
+        Path | None, typer.Option(help="Write a pull-request comment there, as Markdown.", metavar="FILE")
     ] = None,
     github: Annotated[
-        bool, typer.Option("--github", help="Annotations on stdout, and the summary in $GITHUB_STEP_SUMMARY.")
+        bool, typer.Option("--github", help="Print GitHub annotations and append to $GITHUB_STEP_SUMMARY.")
     ] = False,
     format: Annotated[str, format_option("table", "json")] = "table",
 ) -> None:
-    """Check a stored run against a policy: first what has no noise (synchronisations, launches, graphs, acceptance,
+    """Check a stored run against a policy: noise-free figures first (synchronisations, launches, graphs, acceptance,
     certificates, accuracy), then times.
 
-    Times have a verdict where the machine's drift is in their interval. Of an A/B run (specbench ab), B is judged
-    against A by the blocks that count; more than 20% rejected ones are no valid measurement. Each gate stands alone: of
-    a change that specbench ab calls mixed (longer steps, more tokens) the worse metric fails, so where TPOT is to
-    decide, gate tpot_ms and not step_ms. Two stored runs
-    (--against) need this machine's noise floor (specbench power --aa 10), which widens the interval; without one their
-    times are shown and have no verdict (no data). Arms of one run (the policy's `baseline`) alternate in one process:
-    the interval is of that process.
+    Times get a verdict only if their interval includes the machine's drift. In an A/B run (specbench ab), B is compared
+    with A over the blocks that count; if more than 20% were rejected, the measurement is invalid. Gates are
+    independent: if specbench ab says mixed (longer steps, more tokens), the gate of the worse metric fails, so gate
+    tpot_ms rather than step_ms if TPOT should decide. Two stored runs (--against) need this machine's noise floor
+    (specbench power --aa 10), which widens the interval; without one their times are shown without a verdict (no
+    data). Arms of one run (the policy's `baseline`) alternate in one process: the interval covers that process only.
 
     Exit code: 0 passed; 1 regressed; 2 bad input; 3 inconclusive (policy inconclusive = "fail"); 4 invalid measurement
-    or a gate without data; 5 not comparable; 6 wrong outputs or lower accuracy, before all others.
+    or a gate without data; 5 not comparable; 6 wrong outputs or lower accuracy (takes precedence).
 
     A policy:
 
@@ -88,7 +87,7 @@ def gate(
 
 
 def _write(report: GateReport, junit: Path | None, comment: Path | None) -> None:
-    """Files first: whatever stdout is, they are there."""
+    """Before anything is printed, so that the files exist even if stdout is closed."""
     if junit is not None:
         from specbench.reports.experiments.junit import write_junit
 

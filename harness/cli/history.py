@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specbench.harness.judge.history.store import History
 
 history = typer.Typer(
-    help="Figures by commit: add runs, show dated steps, name suspects, accept known steps.", no_args_is_help=True
+    help="Figures by commit: add runs, show change points, list suspects, accept known changes.", no_args_is_help=True
 )
 _Directory = Annotated[Path, typer.Argument(help="The directory of the history.", metavar="HISTORY")]
 _Metric = Annotated[str | None, typer.Option(help="Only this metric, as step_ms or tpot_ms.")]
@@ -34,10 +34,10 @@ def add(
     directory: _Directory,
     runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUNS...")],
 ) -> None:
-    """Copy runs into a history, each into a directory of its own; jobs may do so at the same time.
+    """Copy runs into a history, each into its own directory; concurrent jobs are safe.
 
-    A run that was added unfinished and has gone on since takes its own place. Another run of the same id is refused.
-    An A/B run is kept for the site; its sides are no points of a history.
+    Adding a run again after it was resumed replaces the unfinished copy. A different run with the same id is refused.
+    An A/B run is kept for the site, but its sides are not points of the history.
 
     Example:
 
@@ -53,7 +53,9 @@ def add(
             if added.status not in ("complete", "failed"):
                 typer.echo(f"specbench: {added.path.name} is {added.status}: add it again when it has ended", err=True)
             if added.is_experiment:
-                typer.echo(f"specbench: {added.path.name} is an A/B run: kept, but no point of a history", err=True)
+                typer.echo(
+                    f"specbench: {added.path.name} is an A/B run: kept, but not a point of the history", err=True
+                )
         except ValueError as error:
             errors.append(str(error))
             typer.echo(f"specbench: not added: {error}", err=True)
@@ -66,11 +68,11 @@ def show(
     directory: _Directory,
     metric: _Metric = None,
     arm: _Arm = None,
-    last: Annotated[int, typer.Option(min=1, help="Most commits of a series, the newest.")] = 30,
+    last: Annotated[int, typer.Option(min=1, help="Show only this many commits, the newest.")] = 30,
     min_effect: _MinEffect = "1%",
     format: _Format = "table",
 ) -> None:
-    """Show the points by commit with the steps between them: where the code changed a figure, where the machine did.
+    """Show the points by commit and the change points between them, caused by the code or by the machine.
 
     Example:
 
@@ -100,8 +102,8 @@ def suspects(
     min_effect: _MinEffect = "1%",
     format: _Format = "table",
 ) -> None:
-    """Name newest points that their segment did not lead to expect, and the paired rerun that decides. Exit code 0:
-    a suspect is no verdict.
+    """List the newest points that are outliers of their segment, with the A/B command that decides. Always exit code
+    0: a suspect is not a verdict.
 
     Example:
 
@@ -123,12 +125,12 @@ def suspects(
 @history.command(cls=Command)
 def accept(
     directory: _Directory,
-    commit: Annotated[str, typer.Argument(help="The commit at which the step is known, 7 characters or more.")],
+    commit: Annotated[str, typer.Argument(help="The commit of the known change, 7 characters or more.")],
     metric: _Metric = None,
     arm: _Arm = None,
-    note: Annotated[str, typer.Option(help="Why.")] = "",
+    note: Annotated[str, typer.Option(help="Reason, kept in history.toml.")] = "",
 ) -> None:
-    """Pin a known step in history.toml: figures are judged anew from that commit on.
+    """Accept a known change point in history.toml: figures are judged anew from that commit on.
 
     Example:
 

@@ -15,11 +15,13 @@ def import_run(
         list[Path],
         typer.Argument(help="Files of `vllm bench serve --save-result --save-detailed`.", metavar="FILES..."),
     ],
-    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Where run directories go.")] = Path("runs"),
+    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Parent of the run directories.")] = Path(
+        "runs"
+    ),
     label: Annotated[str, typer.Option(help="Name of the arm. Default: the file's label or backend.")] = "",
 ) -> None:
-    """Turn result files of `vllm bench serve` into run directories: TTFT, TPOT, ITL and throughput are computed again
-    under our definitions; what such a file does not hold is absent and said.
+    """Turn result files of `vllm bench serve` into run directories. TTFT, TPOT, ITL and throughput are recomputed with
+    our definitions; figures that the file cannot give are listed as missing.
 
     Examples:
 

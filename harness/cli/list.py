@@ -49,9 +49,9 @@ def _availability(device: str) -> dict[str, dict[str, str]]:
 
 def list_choices(
     format: Annotated[str, format_option("table", "json")] = "table",
-    device: Annotated[str, typer.Option(help="Answer for cpu or cuda; auto: this machine.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu or cuda; auto: this machine.")] = "auto",
 ) -> None:
-    """List strategies, workloads, recipes, switches and figures, and what can be combined on this machine.
+    """List strategies, workloads, recipes, switches and figures, and which combinations are legal on this machine.
 
     Examples:
 

@@ -51,7 +51,7 @@ class _Root(TyperGroup):
         except KeyboardInterrupt:
             _end("interrupted", ExitCode.INTERRUPTED)
         except StoppedAtOnce as stop:
-            _end(f"stopped at once; {stop.advice}", ExitCode.INTERRUPTED)
+            _end(f"stopped immediately; {stop.advice}", ExitCode.INTERRUPTED)
 
 
 def _end(text: str, code: ExitCode) -> NoReturn:

@@ -15,14 +15,14 @@ from .output import end, print_json, print_tables, say_if_interrupted
 
 @takes_options
 def power(options: PowerOptions, words: list[str]) -> None:
-    """Learn the noise of this machine from A/A blocks, and say what effects it can show and how many blocks they take.
+    """Measure the noise floor of this machine in A/A blocks, and print the MDE and the blocks needed.
 
-    All further options are those of `specbench run`, with one arm. The floor is stored for this hardware under
+    All other options are those of `specbench run`, with one arm. The noise floor is stored for this hardware under
     $SPECBENCH_CACHE/noise (~/.cache/specbench/noise), and `specbench ab` reads it before it starts. Without --aa the
-    last stored one is shown.
+    latest stored one is shown.
 
-    Exit code: 0 measured, 2 bad input, 4 the A/A itself is invalid (blocks rejected, or a change found where there is
-    none), 130 interrupted.
+    Exit code: 0 measured, 2 bad input, 4 the A/A itself is invalid (blocks rejected, or a change between
+    identical sides), 130 interrupted.
 
     Examples:
 

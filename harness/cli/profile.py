@@ -17,7 +17,7 @@ FORMATS = ("table", "md", "json", "html")
 
 profile_app = typer.Typer(
     no_args_is_help=True,
-    help="Say from an nsys or torch-profiler trace what a round does: phases, graphs, synchronisations, idle time.",
+    help="What a round does, from an nsys or torch-profiler trace: phases, graphs, synchronisations, idle time.",
 )
 _Format = Annotated[str | None, format_option(*FORMATS, default="by -o's name, else table")]
 
@@ -25,12 +25,11 @@ _Format = Annotated[str | None, format_option(*FORMATS, default="by -o's name, e
 @profile_app.command(cls=Command)
 @takes_options
 def run(options: ProfileOptions) -> None:
-    """Trace N steady decode rounds of every arm, each in a process of its own, and report them.
+    """Trace N steady decode rounds of every arm, each in its own process, and report them.
 
-    Takes the options of `specbench run`; the workload gives the prompts, --max-concurrency the batch. The batch is
-    filled at once and kept full: arrival times, repeats and output lengths have no part in it, and stop ids are
-    ignored. A profile never says how fast something is: it leaves no speed figures, and prints how much the profiler
-    slowed the rounds.
+    Takes the options of `specbench run`. The workload gives the prompts and --max-concurrency the batch, which is
+    always full: arrival times, repeats, output lengths and stop ids are ignored. A profile is not a measurement of
+    speed: it stores no speed figures, and prints how much the profiler slowed the rounds down.
 
     Exit code: 0 all arms profiled, 1 an arm failed, 2 bad input, 130 interrupted.
 
@@ -72,14 +71,14 @@ def import_trace(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Keep the profile, its page and a redacted trace there."),
+        typer.Option("--output", "-o", metavar="DIR", help="Store the profile, its page and a redacted trace there."),
     ] = None,
     format: Annotated[str, format_option(*FORMATS)] = "table",
 ) -> None:
-    """Analyse a trace that nsys or the torch profiler wrote, also of vLLM and SGLang.
+    """Analyse a trace by nsys or the torch profiler, also one of vLLM or SGLang.
 
-    What kind of trace it is, its content says. The trace is not changed, and nothing is kept without -o; with it, the
-    copy lacks the process environment, host and user names that traces hold.
+    The kind of trace is detected from its content. The trace is not changed, and nothing is stored without -o; with it,
+    the copy leaves out the process environment and the host and user names that traces hold.
 
     Examples:
 
@@ -115,7 +114,7 @@ def show(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to stdout.")
     ] = None,
 ) -> None:
-    """Report a stored profile: what ran, how far to trust the trace, and the figures of a round.
+    """Report a stored profile: what ran, how reliable the trace is, and the figures of a round.
 
     Examples:
 
@@ -134,7 +133,7 @@ def show(
 @profile_app.command(cls=Command)
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="A profile.json, or one arm's folder.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="What is compared with it.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The profile to compare with A.")],
     format: _Format = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to stdout.")

@@ -11,17 +11,19 @@ import typer
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Run directories, or folders that hold some (as a history).", metavar="RUNS..."),
+        typer.Argument(help="Run directories, or folders that hold some, such as a history.", metavar="RUNS..."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the site.")] = Path("site"),
     format: Annotated[
-        str, typer.Option(help="html, png, pdf, separated by commas: pictures are written beside the pages.")
+        str, typer.Option(help="html, png, pdf, separated by commas: png and pdf add the charts as pictures.")
     ] = "html",
-    title: Annotated[str, typer.Option(help="Stands above every page.")] = "specbench",
+    title: Annotated[str, typer.Option(help="Title of the site.")] = "specbench",
 ) -> None:
-    """Make a static site of stored runs: it opens from a file, needs no server and no network.
+    """Build a static site from stored runs. It opens from disk and needs neither a server nor a network.
 
-    What cannot be read is listed on the first page with its reason. Exit code: 0; 2 bad input, or no run can be read.
+    Runs that cannot be read are listed on the first page with the reason.
+
+    Exit code: 0; 2 bad input, or no run can be read.
 
     Examples:
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run(options: RunOptions) -> None:
     """Measure strategies on the same prompts, arms interleaved, and print a comparison table.
 
-    Every raw value goes to runs/<UTC>-<label>-<id>/ as it is measured; Ctrl-C keeps it, --resume goes on.
+    Every raw value is stored in runs/<UTC>-<label>-<id>/ as it is measured; after Ctrl-C, --resume continues.
 
     Exit code: 0 all arms measured, 1 an arm failed or its graph claim is void (its row says why), 2 bad input, 130
     interrupted.
@@ -39,7 +39,7 @@ def run(options: RunOptions) -> None:
 
       specbench run --recipe vllm-pr-25196 --num-prompts 40
 
-      specbench run --base vllm-0.9 --factor sync=single,none --factor drafter=padded --batch-sizes 1,8,64
+      specbench run --base vllm-0.9 --ablate sync=single,none --ablate drafter=padded --batch-sizes 1,8,64
 
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """

@@ -18,10 +18,10 @@ def show(
     ],
     format: Annotated[str, format_option("table", "md", "json")] = "table",
     write: Annotated[
-        bool, typer.Option("--write", help="Also write the reports and plots into its directory.")
+        bool, typer.Option("--write", help="Also write the reports and plots into the directory.")
     ] = False,
 ) -> None:
-    """Show the tables of a stored run or sweep; every figure is computed again from its raw tables.
+    """Show the tables of a stored run or sweep; every figure is recomputed from the raw values.
 
     Examples:
 

@@ -18,8 +18,8 @@ def sweep(options: SweepOptions) -> None:
     at each load, and what the machine's limits allow (roofline). An arm that is refused or does not fit is a row with
     its reason.
 
-    The sweep goes to runs/<UTC>-<label>-<id>/: sweep.json, a run for each load, crossover.json, crossover.md, plots.
-    Ctrl-C keeps what was measured, --resume goes on; `specbench show SWEEP` prints it again.
+    The sweep is stored in runs/<UTC>-<label>-<id>/: sweep.json, a run for each load, crossover.json, crossover.md,
+    plots. After Ctrl-C, --resume continues; `specbench show SWEEP` prints it again.
 
     Exit code: 0 all arms measured, 1 an arm failed (its row says why), 2 bad input, 130 interrupted.
 

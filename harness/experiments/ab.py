@@ -107,7 +107,7 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> Ru
     """Measures the missing blocks of a stored experiment, with its own plan. ValueError for what is not one."""
     directory = RunDirectory.open(path)
     if directory.record.ab is None:
-        raise ValueError(f"resume: {directory.path} is not an A/B run; go on with: specbench run --resume")
+        raise ValueError(f"resume: {directory.path} is not an A/B run; resume with: specbench run --resume")
     plan = directory.record.ab.plan
     with _session(plan, progress) as held:
         held.reopen(directory)

@@ -41,7 +41,7 @@ def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress
     stored = read(directory.path)
     if stored is not None:
         if options.given & _SETTINGS:
-            raise ValueError("run: a certificate goes on with its own settings; drop --temperature and --num-seeds")
+            raise ValueError("run: a certificate resumes with its own settings; drop --temperature and --num-seeds")
         settings = stored.settings
     return certify(directory.config_to_go_on(), settings, directory, progress)
 

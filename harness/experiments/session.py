@@ -161,7 +161,7 @@ class Session(Generic[D]):
         return ValueError(f"{reason}. Make room, then: {self._resume(directory.path)}")
 
     def _advice(self, directory: D) -> str:
-        return f"go on with: {self._resume(directory.path)}"
+        return f"resume with: {self._resume(directory.path)}"
 
 
 def _is_of_disk(error: BaseException | None) -> TypeGuard[OSError]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from specbench.harness.stats.paired import Shared, paired
-from specbench.harness.stats.power import as_fraction, least_effect, pairs_needed
+from specbench.harness.stats.power import as_fraction, mde, pairs_needed
 from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, MIN_PAIRS, REGRESSED, decide
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.harness.store.codec import read_document, write_document
@@ -65,7 +65,7 @@ def _metric(judged: JudgedMetric, min_effect: float) -> MetricNoise:
         num_pairs=judged.num_pairs,
         cv_in_block=cv_in_block,
         cv_between_blocks=cv_between_blocks if judged.metric.pairs == "blocks" else None,
-        least_effect={str(n): as_fraction(least_effect(sd, n)) for n in _BLOCKS},
+        least_effect={str(n): as_fraction(mde(sd, n)) for n in _BLOCKS},
         blocks_needed={f"{effect:g}": _needed(effect, sd) for effect in _EFFECTS},
         false_verdicts=false_verdicts(ratios, min_effect),
     )
@@ -150,7 +150,7 @@ def store_floor(floor: NoiseFloor, environment: Environment) -> Path:
 def outlook(floor: NoiseFloor, num_blocks: int) -> str:
     """One line before an experiment: what this machine could show in so many blocks."""
     gated = [metric for metric in floor.metrics if metric.gated and metric.pairs == "blocks"]
-    effects = {m.name: as_fraction(least_effect(m.cv_in_block * 2**0.5, num_blocks)) for m in gated}
+    effects = {m.name: as_fraction(mde(m.cv_in_block * 2**0.5, num_blocks)) for m in gated}
     changes = ", ".join(f"{name} {effect:.2%}" for name, effect in effects.items())
     return (
         f"{num_blocks} blocks could show changes of {changes}, were the noise that of this machine's last A/A "

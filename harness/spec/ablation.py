@@ -22,16 +22,16 @@ from .table_records import Ablation, AblationRow
 _COUNTS = ("k", "status_lag")  # whole numbers: switches without a list of values
 
 
-def parse_factors(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def parse_ablations(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """`sync=multi,single` each. ValueError for a switch or a value that is not known."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         switch, equals, body = text.partition("=")
         values = tuple(filter(None, body.split(",")))
         if not equals or not values:
-            raise ValueError(f"factor: {text!r} is not switch=value,value,...")
+            raise ValueError(f"ablate: {text!r} is not switch=value,value,...")
         if switch in found:
-            raise ValueError(f"factor: {switch} is given twice")
+            raise ValueError(f"ablate: {switch} is given twice")
         _check_values(switch, values)
         found[switch] = values
     return found
@@ -40,12 +40,12 @@ def parse_factors(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 def _check_values(switch: str, values: Sequence[str]) -> None:
     known: dict[str, Sequence[str]] = {**{name: allowed(name) for name in ALLOWED}, "strategy": tuple(STRATEGIES)}
     known |= {f"graph_{part}": modes for part, modes in PART_MODES.items()}
-    check_keys({switch: ",".join(values)}, (*known, *_COUNTS), "factor")
+    check_keys({switch: ",".join(values)}, (*known, *_COUNTS), "ablate")
     for value in values:
         if switch in _COUNTS and not value.isdigit():
-            raise ValueError(f"factor: {switch}={value!r} is not a whole number")
+            raise ValueError(f"ablate: {switch}={value!r} is not a whole number")
         if switch in known and value not in known[switch]:
-            raise ValueError(f"factor: {switch}={value!r} is not known; allowed: {', '.join(known[switch])}")
+            raise ValueError(f"ablate: {switch}={value!r} is not known; allowed: {', '.join(known[switch])}")
 
 
 def ablate(

@@ -22,46 +22,48 @@ class SweepOptions(RunOptions):
     """Of `specbench sweep`."""
 
     NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
-        "recipe base factor batch_sizes max_concurrency request_rate burstiness k num_steps".split()
+        "recipe base ablate batch_sizes max_concurrency request_rate burstiness k num_steps".split()
     )
 
     strategy: tuple[str, ...] = changed(
         RunOptions,
         "strategy",
-        help="A strategy, as in `specbench run`; with k=... it is measured at this number of drafts only. Repeatable. "
-        "no-spec is added. Default: those of `run`.",
+        help="A strategy, as in `specbench run`; with k=... only this number of drafts is measured. Repeatable. "
+        "no-spec is always added. Default: those of `run`.",
         group="The sweep",
     )
-    num_drafts: str = _swept("1,2,4", "Drafts a round (k) of every strategy that does not say its own, as 1,2,4.")
+    num_drafts: str = _swept("1,2,4", "Drafts per round (k) of every strategy that does not set it, as 1,2,4.")
     loads: str = _swept(
         "1,4,16",
         "Concurrencies to measure, as 1,4,16: one run each, with all arms interleaved.",
         flags="--max-concurrency --batch-sizes",
     )
-    dry_run: bool = option(False, "Print the points and the arms, and measure nothing.")
+    dry_run: bool = option(False, "Print the points and arms without measuring.")
     label: str = changed(OutputOptions, "label", "sweep")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AbOptions(OutputOptions):
-    """Of `specbench ab`, beside those of a run."""
+    """Of `specbench ab`, in addition to those of a run."""
 
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "strict")
 
     a: str = option(
         "", "An arm, options of `specbench run`, or both; ref:REVISION in front runs that revision.", flags="--a -A"
     )
-    b: str = option("", "The other side, as A.", flags="--b -B")
+    b: str = option("", "The other side, in the same form.", flags="--b -B")
     ref_a: str | None = option(None, "Run A from this git revision of the checkout.")
     ref_b: str | None = option(None, "Run B from this git revision.")
-    checkout: str | None = option(None, "Where revisions are looked up; default: the checkout this command runs from.")
-    blocks: int = option(10, "Pairs of runs, one of each side; below 6 there is no verdict.")
+    checkout: str | None = option(None, "Checkout that holds the revisions; default: the one this command runs from.")
+    blocks: int = option(10, "Pairs of runs, one of each side; with fewer than 6 there is no verdict.")
     min_effect: str = option("1%", "The smallest change that matters.")
-    in_process: bool = option(False, "Alternate in one process where start-up is dear, instead of a process a block.")
-    order_seed: int = option(42, "Draws which side goes first in each block.")
-    min_same_output: str = option("0%", "Share of answers that must be identical on both sides, else exit code 6.")
-    allow_mismatch: bool = option(False, "Compare sides that differ in prompts, sampling or load.")
-    strict: bool = option(False, "Exit code 3 where the verdict is inconclusive.")
+    in_process: bool = option(
+        False, "Alternate in one process, where start-up is slow, instead of one process per block."
+    )
+    order_seed: int = option(42, "Seed for which side goes first in each block.")
+    min_same_output: str = option("0%", "Share of outputs that must be identical on both sides, else exit code 6.")
+    allow_mismatch: bool = option(False, "Compare even if prompts, sampling or load differ.")
+    strict: bool = option(False, "Exit code 3 if the verdict is inconclusive.")
     label: str = changed(OutputOptions, "label", "ab")
 
 
@@ -73,7 +75,7 @@ class PowerOptions(AbOptions):
         "a b ref_a ref_b checkout blocks min_effect min_same_output allow_mismatch strict".split()
     )
 
-    aa: int | None = option(None, "Measure A against A in so many blocks; 10 or more tell well.")
+    aa: int | None = option(None, "Number of A/A blocks to measure; 10 or more give a good estimate.")
     label: str = changed(OutputOptions, "label", "power")
 
 
@@ -85,15 +87,15 @@ class ProfileOptions(RunOptions):
         "resume ranges accuracy accuracy_num_fewshot accuracy_include_path certify_graphs".split()
     )
 
-    tool: str = option("auto", "nsys, torch (torch.profiler) or auto: nsys where there is a GPU and nsys on the PATH.")
+    tool: str = option("auto", "nsys, torch (torch.profiler) or auto: nsys if there is a GPU and nsys is on the PATH.")
     rounds: int = option(50, "Steady decode rounds in the trace, after warm-up.", unit="rounds")
     rules: Path | None = option(
         None,
-        "TOML with your own rules for range names and attention kernels, read before the shipped ones.",
+        "TOML with your own rules for range names and attention kernels; they come before the built-in ones.",
         metavar="FILE",
     )
-    print_command: bool = option(False, "Print the whole command of every arm and run nothing.")
-    no_twin: bool = option(False, "Do not run the same rounds without a profiler (no slow-down).")
+    print_command: bool = option(False, "Print the full command of every arm without running it.")
+    no_twin: bool = option(False, "Skip the same rounds without a profiler; the slow-down is then unknown.")
     label: str = changed(OutputOptions, "label", "profile")
 
 
@@ -110,22 +112,22 @@ class CertifyOptions(RunOptions):
     strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; no-spec is always added.")
     cover: str | None = _arms(
         None,
-        "Instead of --strategy: at most 30 arms in which every two switches that may be combined on this machine meet.",
+        "Instead of --strategy: at most 30 arms that cover every legal pair of switch values on this machine.",
         metavar="pairwise",
     )
     run: Path | None = _arms(
         None,
-        "Certify the arms and prompts of a stored run, which is then marked in its tables where it fails; or go on "
-        "with an interrupted certificate.",
+        "Certify the arms and prompts of a stored run, and mark failures in its tables; or resume an interrupted "
+        "certificate.",
         metavar="RUN",
     )
-    dataset_name: str = changed(
-        Conditions, "dataset_name", "sharegpt-held-out", help="Real prompts; as in `specbench run`."
-    )
+    dataset_name: str = changed(Conditions, "dataset_name", "sharegpt-held-out", help="As in `specbench run`.")
     num_prompts: int = changed(Conditions, "num_prompts", 50)
-    output_len: int | None = changed(Conditions, "output_len", 64, help="Most output tokens of every prompt.")
+    output_len: int | None = changed(Conditions, "output_len", 64, help="Most output tokens per prompt.")
     temperatures: tuple[float, ...] = _sampling(
-        (0.0, 0.8), "Repeatable. Default: 0 and 0.8. Above 0 the arms share their noise.", flags="--temperature"
+        (0.0, 0.8),
+        "Repeatable. Default: 0 and 0.8. Above 0 all arms sample with the same noise.",
+        flags="--temperature",
     )
     num_seeds: int = _sampling(
         400, "Seeds of the distribution test at each temperature above 0, at least 50; 0: none.", unit="seeds"
@@ -145,20 +147,22 @@ class AccuracyOptions(OutputOptions, Conditions):
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "quiet")
 
     strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}. Default: no-spec and ngram.")
-    tasks: str = option("gsm8k", "lm-eval task names, separated by commas; NAME:LIMIT for a limit of its own.")
+    tasks: str = option("gsm8k", "lm-eval task names, separated by commas; NAME:LIMIT sets a limit for one task.")
     num_fewshot: int | None = option(
-        None, "Examples before each question. Default: the task's.", flags="--num-fewshot --num_fewshot"
+        None, "Few-shot examples. Default: the task's.", flags="--num-fewshot --num_fewshot"
     )
-    limit: int | None = option(None, "Only so many first items of each task. Default: all.", unit="items")
+    limit: int | None = option(None, "Only the first N items of each task. Default: all.", unit="items")
     apply_chat_template: bool = option(
-        False, "Ask through the model's chat template.", flags="--apply-chat-template --apply_chat_template"
+        False, "Use the model's chat template.", flags="--apply-chat-template --apply_chat_template"
     )
     gen_kwargs: str | None = option(
-        None, "They replace the task's own; as max_gen_toks=128.", flags="--gen-kwargs --gen_kwargs"
+        None, "Replace the task's generation options, as max_gen_toks=128.", flags="--gen-kwargs --gen_kwargs"
     )
-    include_path: str | None = option(None, "A folder of further lm-eval tasks.", flags="--include-path --include_path")
+    include_path: str | None = option(
+        None, "A folder of your own lm-eval tasks.", flags="--include-path --include_path"
+    )
     gsm8k_path: str | None = option(None, "Your file of GSM8K test rows.")
-    fewshot_path: str | None = option(None, "Your file of GSM8K train rows for the examples.")
+    fewshot_path: str | None = option(None, "Your file of GSM8K train rows, for the few-shot examples.")
     max_concurrency: int = changed(
         Conditions, "max_concurrency", 8, flags=("--max-concurrency", "--batch-size", "--batch_size")
     )
@@ -171,7 +175,9 @@ class CheckHeadOptions(Options):
     """Of `specbench check-head`."""
 
     target: str = changed(Conditions, "model", help="The model that the head drafts for.")
-    evaluate: int = option(0, "Also measure acceptance over so many prompts of each workload (0: no).", unit="prompts")
+    evaluate: int = option(
+        0, "Also measure acceptance over this many prompts of each workload; 0: do not.", unit="prompts"
+    )
     workload: tuple[str, ...] = option(
         ("sharegpt-held-out", "gsm8k"),
         "NAME or NAME=PATH for --evaluate. Default: sharegpt-held-out and gsm8k. Repeatable.",
@@ -180,9 +186,9 @@ class CheckHeadOptions(Options):
         (0.0,), "Temperatures for --evaluate. Repeatable. Default: 0.", flags="--temperature"
     )
     output_len: int = option(256, "Most output tokens for --evaluate.", unit="tokens")
-    k: int = option(4, "Drafts a round.")
+    k: int = option(4, "Drafts per round.")
     seed: int = changed(Conditions, "seed")
-    write: bool = option(False, "Store the evaluation beside the head and write its model card again.")
+    write: bool = option(False, "Store the evaluation next to the head and rewrite its model card.")
     dtype: str = changed(Conditions, "dtype")
     device: str = changed(Conditions, "device")
     format: str = changed(OutputOptions, "format")

@@ -40,7 +40,7 @@ class Conditions(Options):
     num_layers: int | None = _model(None, "Keep the first layers only (dummy weights).", unit="layers", least=1)
     dtype: str = _model("auto", "auto, bfloat16 or float32.", choices=("auto", "bfloat16", "float32"))
     device: str = _model("auto", "auto, cpu or cuda.", choices=("auto", "cpu", "cuda"))
-    engine: str = _model("specbench", "What serves the arms.")
+    engine: str = _model("specbench", "Engine that runs the arms.")
     dataset_name: str = _prompts(
         "sharegpt", "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ..."
     )
@@ -48,44 +48,44 @@ class Conditions(Options):
         None, "File in the format of --dataset-name (own prompts: jsonl); hf: ORG/NAME, a file or a directory."
     )
     hf_split: str | None = _prompts(None, "hf: split; default: test, validation or train.")
-    hf_subset: str | None = _prompts(None, "hf: configuration of a data set that has several.")
-    hf_column: str | None = _prompts(None, "hf: column of prompts; default: prompt, question, text, messages or alike.")
-    num_prompts: int = _prompts(20, "Prompts in the workload.", unit="prompts")
-    output_len: int | None = _prompts(
-        None, "Most output tokens of every prompt; default: the data set's.", unit="tokens"
+    hf_subset: str | None = _prompts(None, "hf: configuration of the data set, if it has several.")
+    hf_column: str | None = _prompts(
+        None, "hf: column of prompts; default: prompt, question, text, messages or similar."
     )
+    num_prompts: int = _prompts(20, "Prompts in the workload.", unit="prompts")
+    output_len: int | None = _prompts(None, "Most output tokens per prompt; default: the data set's.", unit="tokens")
     random_input_len: int = _prompts(1024, "random: prompt tokens.", unit="tokens")
     random_output_len: int = _prompts(128, "random: output tokens.", unit="tokens")
     random_range_ratio: float = _prompts(
         0.0, "random: lengths vary by up to this fraction either way.", unit="fraction"
     )
-    max_model_len: int = _prompts(2048, "Most tokens of a request, prompt and output.", unit="tokens")
+    max_model_len: int = _prompts(2048, "Most tokens of a request, prompt plus output.", unit="tokens")
     max_concurrency: int = _load(
         1, "Concurrency: most requests in flight, also the largest batch.", unit="requests", least=1
     )
     request_rate: float = _load(
-        math.inf, "Requests per second (Poisson); inf: as soon as there is room.", unit="requests/s"
+        math.inf, "Arrivals per second (Poisson); inf: a new request as soon as one ends.", unit="requests/s"
     )
     burstiness: float = _load(1.0, "Gamma shape of the arrival gaps; 1 is Poisson.")
     temperature: float = _sampling(0.0, "0 is greedy.")
     top_k: int = _sampling(0, "0 is off.")
     top_p: float = _sampling(1.0, "1 is off.")
-    ignore_eos: bool = _sampling(False, "Generate to the length limit whatever is sampled.")
+    ignore_eos: bool = _sampling(False, "Ignore end-of-sequence tokens: always generate to the length limit.")
     stop_token_ids: tuple[int, ...] = _sampling(
-        (), "A further token id that ends an answer. Repeatable.", flags="--stop-token-id"
+        (), "Another token id that ends an output. Repeatable.", flags="--stop-token-id"
     )
-    seed: int = _sampling(42, "Seed of prompts, arrivals and sampled tokens.", least=0)
-    num_repeats: int = _measurement(3, "Blocks of each arm, interleaved.", unit="blocks", least=1)
+    seed: int = _sampling(42, "Seed of prompts, arrivals and sampling.", least=0)
+    num_repeats: int = _measurement(3, "Blocks per arm, interleaved.", unit="blocks", least=1)
     warmup_max_s: float = _measurement(
-        8.0, "Longest warm-up of an arm, after every shape was met; it ends earlier once stable.", unit="seconds"
+        8.0, "Longest warm-up of an arm after every shape has run; it ends earlier once stable.", unit="seconds"
     )
     ranges: str = _measurement(
-        "off", "nvtx: name phases for nsys and the torch profiler; off.", choices=("off", "nvtx")
+        "off", "nvtx: mark phases for nsys and the torch profiler; or off.", choices=("off", "nvtx")
     )
-    page_size: int = _switch(0, f"Tokens a KV page, 1-{MAX_PAGE_SIZE}; 0: 16 on a GPU, 128 on a CPU.", unit="tokens")
-    num_pages: int | None = _switch(None, "KV pages; default: enough that nothing is preempted.", unit="pages")
+    page_size: int = _switch(0, f"Tokens per KV page, 1-{MAX_PAGE_SIZE}; 0: 16 on a GPU, 128 on a CPU.", unit="tokens")
+    num_pages: int | None = _switch(None, "KV pages; default: enough to avoid preemption.", unit="pages")
     max_num_batched_tokens: int = _switch(
-        2048, "Rows of a prefill step; longer prompts come in chunks.", unit="tokens", least=1
+        2048, "Most rows of a prefill step; longer prompts are chunked.", unit="tokens", least=1
     )
 
     @property
@@ -102,7 +102,7 @@ class Conditions(Options):
             raise ValueError("num_layers: needs --load-format dummy (a checkpoint keeps all its layers)")
         assert self.workload  # refuses what no workload can be
         if not self.request_rate > 0:
-            raise ValueError(f"request_rate: {self.request_rate} is not allowed; must be > 0 (inf: all at once)")
+            raise ValueError(f"request_rate: {self.request_rate} is not allowed; must be > 0 (inf: no limit)")
         for name in ("burstiness", "warmup_max_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be > 0 and finite")

@@ -1,4 +1,4 @@
-"""What is asked of a run: one schema for the command line, recipes, sweeps, sides of an A/B and the Python API."""
+"""The options of a run: one schema for the command line, recipes, sweeps, sides of an A/B and the Python API."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class OutputOptions(Options):
 
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet")  # options that it may be combined with
 
-    output_dir: Path = _output(Path("runs"), "Where its directory goes.")
-    label: str = _output("run", "Word in the directory's name.")
-    resume: Path | None = _output(None, "Go on with what was interrupted, with its own options.", metavar="DIR")
+    output_dir: Path = _output(Path("runs"), "Parent of the result directory.")
+    label: str = _output("run", "Word in the name of the result directory.")
+    resume: Path | None = _output(None, "Directory to resume, with its own options.", metavar="DIR")
     format: str = _output(
-        "table", "table, or all of it as json on stdout.", choices=("table", "json"), flags="--format -f"
+        "table", "table, or json: everything, on stdout.", choices=("table", "json"), flags="--format -f"
     )
     quiet: bool = _output(False, "No progress on stderr.", flags="--quiet -q")
     given: frozenset[str] = field(default=frozenset(), compare=False)
@@ -55,7 +55,7 @@ class OutputOptions(Options):
         given = sorted(schema[name].flag for name in self.given if name not in self.WITH_RESUME)
         if given or words:
             drop = " ".join([*given, *words]) if words else ", ".join(given)
-            raise ValueError(f"resume: {thing} goes on with its own options; drop {drop}")
+            raise ValueError(f"resume: {thing} resumes with its own options; drop {drop}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,26 +65,28 @@ class RunOptions(OutputOptions, Conditions):
 
     strategy: tuple[str, ...] = _arms(
         (),
-        "An arm: name or name:key=value,... Repeatable. Default: no-spec, ngram, and eagle:k=4 where a head for the "
-        "model comes with the package.",
+        "An arm: name or name:key=value,... Repeatable. Default: no-spec, ngram, and eagle:k=4 if specbench ships a "
+        "head for the model.",
         flags="--strategy -s",
     )
     recipe: str | None = _arms(
-        None, "A comparison by name (`specbench list`) or a .toml file; options given here replace its own."
+        None, "A stored comparison (`specbench list`) or a .toml file; options given here replace its own."
     )
     base: str | None = _arms(
         None,
-        "Change one thing at a time of this arm: vllm-0.9 or best; options given here replace its own.",
+        "Ablation: change one switch at a time of this arm, vllm-0.9 or best; options given here replace its own.",
     )
-    factor: tuple[str, ...] = _arms((), "With --base: switch=value,... to try instead of all switches. Repeatable.")
-    batch_sizes: str | None = _arms(None, "Run everything at each of these --max-concurrency, as 1,8,64.")
+    ablate: tuple[str, ...] = _arms(
+        (), "With --base: only this switch and these values, as sync=none,single. Repeatable."
+    )
+    batch_sizes: str | None = _arms(None, "Run everything at each of these concurrencies, as 1,8,64.")
     head: str | None = _switch(
         "Head of all EAGLE arms: a directory, random or random-eagle1. Default: the shipped one."
     )
-    k: int | None = _switch("Drafts a round of arms that do not say their own (num_speculative_tokens).")
-    num_steps: int | None = _switch("Levels of the draft trees of arms that do not say their own.")
-    topk: int | None = _switch("Children of a node in those trees.", flags="--speculative-eagle-topk")
-    num_draft_tokens: int | None = _switch("Nodes of those trees that are verified a round.")
+    k: int | None = _switch("Drafts per round (num_speculative_tokens) of arms that do not set it.")
+    num_steps: int | None = _switch("Depth of the draft tree of arms that do not set it.")
+    topk: int | None = _switch("Children per node of the draft tree.", flags="--speculative-eagle-topk")
+    num_draft_tokens: int | None = _switch("Nodes of the draft tree that are verified per round.")
     attention: str | None = _switch(f"Attention backend of all arms: {_WORDS['attention']}.")
     attention_drafter: str | None = _switch(f"The drafters' attention backend: {_WORDS['attention_drafter']}.")
     graph: str | None = _switch(f"Graph plan of all arms: {_WORDS['graph']}.")
@@ -100,17 +102,15 @@ class RunOptions(OutputOptions, Conditions):
     )
     accuracy: str | None = _measurement(
         None,
-        "Also score the arms on these lm-eval tasks, after the timed blocks, as gsm8k:200.",
+        "Also score the arms on these lm-eval tasks after the timed blocks, as gsm8k:200.",
         metavar="TASK[:LIMIT]",
     )
-    accuracy_num_fewshot: int | None = _measurement(
-        None, "With --accuracy: examples before each question; default: the task's."
-    )
-    accuracy_include_path: str | None = _measurement(None, "With --accuracy: a folder of further lm-eval tasks.")
+    accuracy_num_fewshot: int | None = _measurement(None, "With --accuracy: few-shot examples; default: the task's.")
+    accuracy_include_path: str | None = _measurement(None, "With --accuracy: a folder of your own lm-eval tasks.")
     certify_graphs: bool = _measurement(
         False,
-        "Also trace every arm on the GPU, after the timed blocks: did it run the graphs that its row claims, with how "
-        "many launches and synchronisations?",
+        "Also trace every arm on the GPU after the timed blocks, to check that it ran the graphs that its row claims, "
+        "and to count launches and synchronisations.",
     )
     file: Recipe | Base | None = field(default=None, compare=False, repr=False)  # what `recipe` or `base` names
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specbench.harness.registry import default_arms
 from specbench.workloads.assets.shipped_heads import shipped_names
 
-from .ablation import ablate, parse_factors
+from .ablation import ablate, parse_ablations
 from .arm import STRATEGY_KEYS, ArmConfig, CheckArm, parse_arm, with_own_keys, with_switches
 from .conditions import Conditions, RunConfig
 from .measured_acceptance import find_measured, with_measured_rates
@@ -31,13 +31,13 @@ class RunPlan:
 
 def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
     """Raises ValueError for options that exclude each other, and for arms that cannot be read."""
-    if options.factor and options.base is None:
-        raise ValueError("factor: needs --base, the arm that one thing is changed of")
+    if options.ablate and options.base is None:
+        raise ValueError("ablate: needs --base, the arm whose switches are changed")
     recipe, ablation = None, None
     if isinstance(options.file, Base):
         if options.strategy:
-            raise ValueError("strategy: --base brings its own arm; drop --strategy, or change the base with --factor")
-        values = parse_factors(options.factor) if options.factor else options.file.factors
+            raise ValueError("strategy: --base brings its own arm; drop --strategy, or change the base with --ablate")
+        values = parse_ablations(options.ablate) if options.ablate else options.file.ablations
         arms, ablation = ablate(options.file, values, options.switches, check)
     elif isinstance(options.file, Recipe):
         arms, recipe = recipe_arms(options.file, options)

@@ -70,7 +70,7 @@ class Base:
     summary: str
     arm: ArmConfig
     run: dict[str, Value]
-    factors: dict[str, tuple[str, ...]]
+    ablations: dict[str, tuple[str, ...]]
 
 
 def recipe_names() -> list[str]:
@@ -125,8 +125,8 @@ def load_base(name: str, options: Mapping[str, Option]) -> Base:
     table = dict(raw["base"][name])
     summary = table.pop("summary")
     arm = _read_arm({**table, "label": name}, f"base {name}").arm
-    factors = {switch: tuple(values) for switch, values in raw["factors"].items()}
-    return Base(name=name, summary=summary, arm=arm, run=run, factors=factors)
+    ablations = {switch: tuple(values) for switch, values in raw["ablations"].items()}
+    return Base(name=name, summary=summary, arm=arm, run=run, ablations=ablations)
 
 
 def read_toml(path: Path, field_name: str) -> tuple[str, dict[str, Any]]:

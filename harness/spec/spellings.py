@@ -27,7 +27,7 @@ SYNONYMS: Mapping[str, str] = {
 }
 
 # What an option was called, and how it is written now.
-RENAMED: Mapping[str, str] = {"--json": "--format json", "--markdown": "--format md"}
+RENAMED: Mapping[str, str] = {"--json": "--format json", "--markdown": "--format md", "--factor": "--ablate"}
 
 RENAMED_FILES: Mapping[str, str] = {
     "seed-20078": "vllm-pr-20078",

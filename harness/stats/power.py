@@ -1,4 +1,4 @@
-"""What a paired comparison can show: least effect that it finds, chance to find one, pairs needed.
+"""Power of a paired comparison: minimum detectable effect (MDE), chance to detect an effect, pairs needed.
 
 Effects are log ratios (0.0198 is +2 %); `sd` is the standard deviation of the pairs' log ratios, about sqrt(2) times
 the coefficient of variation (CV) of one side within a block.
@@ -17,16 +17,16 @@ POWER = 0.8
 MAX_PAIRS = 10_000
 
 
-def least_effect(sd: float, num_pairs: int, alpha: float = ALPHA, power: float = POWER) -> float:
-    """Minimum detectable effect: the true log ratio that `num_pairs` (2 or more) tell from none with chance `power`.
+def mde(sd: float, num_pairs: int, alpha: float = ALPHA, power: float = POWER) -> float:
+    """Minimum detectable effect: the true log ratio that `num_pairs` (2 or more) detect with chance `power`.
 
     (t_{1-alpha/2, n-1} + t_{power, n-1}) * sd / sqrt(n), the usual approximation of the noncentral t.
     """
     assert num_pairs >= 2, "no spread below two pairs"
-    return least_effect_of(sd / math.sqrt(num_pairs), num_pairs - 1, alpha, power)
+    return mde_of(sd / math.sqrt(num_pairs), num_pairs - 1, alpha, power)
 
 
-def least_effect_of(error: float, freedom: int, alpha: float = ALPHA, power: float = POWER) -> float:
+def mde_of(error: float, freedom: int, alpha: float = ALPHA, power: float = POWER) -> float:
     """The same from the standard error of the mean log ratio and its degrees of freedom."""
     return float((stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)) * error)
 

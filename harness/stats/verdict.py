@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specbench.harness.stats.paired import Paired, Shared, holm, paired, signed_rank_p, widened
-from specbench.harness.stats.power import ALPHA, as_fraction, least_effect_of, pairs_for_width, pairs_needed
+from specbench.harness.stats.power import ALPHA, as_fraction, mde_of, pairs_for_width, pairs_needed
 
 IMPROVED, REGRESSED = "improved", "regressed"
 EQUIVALENT, INCONCLUSIVE = "equivalent", "inconclusive"
@@ -77,11 +77,11 @@ class Comparison:
     """One metric of B against A. Changes are fractions of A (-0.02: 2 % less).
 
     a, b: geometric means over the pairs, so that b / a - 1 is `change`. low, high: its 95 % interval. least_effect: the
-    smallest true change that so many pairs with this spread find in 80 % of all experiments. p: paired t; p_holm: the
-    same among the gated metrics; p_signed_rank: exact, as a check. cv: coefficient of variation of one side within a
-    pair. more_pairs: how many more it takes where the verdict is inconclusive, None where no reasonable number does.
-    Where all pairs share something (`Shared`), the interval, p and least_effect hold it; the signed rank cannot and is
-    None, and so is more_pairs: more of such pairs say no more of it.
+    minimum detectable effect, the smallest true change that so many such pairs find in 80 % of all experiments. p:
+    paired t; p_holm: the same among the gated metrics; p_signed_rank: exact, as a check. cv: coefficient of variation
+    of one side within a pair. more_pairs: how many more pairs an inconclusive verdict needs, None where no reasonable
+    number is enough. Where all pairs share a source of noise (`Shared`), the interval, p and least_effect include it.
+    p_signed_rank and more_pairs are None then: the one cannot include it, and more pairs do not average it out.
     """
 
     metric: Metric
@@ -163,7 +163,7 @@ def comparison(pairs: Pairs, test: Paired, p_holm: float | None) -> Comparison:
         change=as_fraction(mean),
         low=as_fraction(float(test.low)),
         high=as_fraction(float(test.high)),
-        least_effect=as_fraction(least_effect_of(float(test.error), test.freedom, pairs.alpha)),
+        least_effect=as_fraction(mde_of(float(test.error), test.freedom, pairs.alpha)),
         p=p,
         p_holm=p_holm,
         p_signed_rank=None if pairs.shared is not None else signed_rank_p(pairs.log_ratios),

@@ -11,7 +11,7 @@ NOISE_SCHEMA = "specbench.noise/1"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricNoise:
     """cv_in_block: of one side, between runs back to back; cv_between_blocks: drift, None where pairs are prompts.
-    least_effect: by number of blocks, the smallest true change found in 80 % of experiments; blocks_needed: by change.
+    least_effect: the minimum detectable effect by number of blocks; blocks_needed: by change.
     false_verdicts: share of experiments on equal sides that would end in a change."""
 
     name: str

@@ -25,17 +25,17 @@ class GenerateConfig(Options):
     data: tuple[str, ...] = option(
         help="Prompts: sharegpt, gsm8k-train, or a file (.json, .jsonl, .parquet); *N: N samples of each."
     )
-    exclude: tuple[str, ...] = option(("gsm8k",), "Evaluation data whose texts are never trained on. Default: gsm8k.")
+    exclude: tuple[str, ...] = option(("gsm8k",), "Evaluation data to keep out of training. Default: gsm8k.")
     num_prompts: int = option(0, "Most conversations; 0: all.", least=0)
-    max_turns: int = option(3, "Human turns a conversation; the target answers each.", least=1)
+    max_turns: int = option(3, "Human turns per conversation; the target answers each.", least=1)
     max_prompt_tokens: int = option(
-        640, "Longer ones, earlier turns included, end their conversation.", unit="tokens", least=1
+        640, "A conversation ends when a prompt, earlier turns included, is longer.", unit="tokens", least=1
     )
     max_response_tokens: int = option(256, "Most tokens of a response.", unit="tokens", least=1)
-    samples_per_prompt: int = option(2, "Times each conversation is held.", least=1)
-    greedy_share: float = option(0.5, "Greedy ones among all samples; at most one of a conversation.")
-    temperature_low: float = option(0.7, "Sampled responses: from this temperature ...")
-    temperature_high: float = option(1.0, "... to this one.")
+    samples_per_prompt: int = option(2, "Responses per conversation.", least=1)
+    greedy_share: float = option(0.5, "Share of greedy samples; at most one per conversation.")
+    temperature_low: float = option(0.7, "Lowest temperature of sampled responses.")
+    temperature_high: float = option(1.0, "Highest temperature of sampled responses.")
     whole_loop_share: float = 0.1  # looping responses that are kept whole; the others lose their tail
     generate_batch: int = option(
         0, "Requests in flight while generating; 0: 512 on a GPU, 8 on a CPU.", unit="requests", least=0
@@ -68,7 +68,7 @@ class TrainConfig(Options):
     """The head and its optimisation."""
 
     draft_vocab_size: int = option(
-        12_000, "Tokens that the head can draft: the most frequent of the responses.", unit="tokens", least=1
+        12_000, "Tokens that the head can draft: the most frequent ones in the responses.", unit="tokens", least=1
     )
     intermediate_size: int = option(0, "Width of the MLP in the head's layer; 0: the target's.", least=0)
     unroll: int = option(5, "Steps on the head's own outputs while training.", least=1)
@@ -76,11 +76,11 @@ class TrainConfig(Options):
     lr: float = option(1e-3, "Peak learning rate.")
     warmup_steps: int = 100
     epochs: float = option(8.0, "Passes over the responses.")
-    steps: int = option(0, "Optimiser steps in place of epochs; 0: by epochs.", least=0)
-    batch_tokens: int = option(32_768, "Tokens of an optimiser step, padding included.", unit="tokens", least=1)
+    steps: int = option(0, "Optimiser steps, instead of epochs; 0: use epochs.", least=0)
+    batch_tokens: int = option(32_768, "Tokens per optimiser step, padding included.", unit="tokens", least=1)
     max_sequence_tokens: int = option(1024, "Longer sequences are cut.", unit="tokens", least=1)
     clip: float = 1.0
-    log_every: int = option(50, "Optimiser steps from one row of training_log.csv to the next.", least=1)
+    log_every: int = option(50, "Optimiser steps between rows of training_log.csv.", least=1)
     checkpoint_every_s: float = 120.0
     seed: int = option(0, "Seed of prompts, sampling, weights and batches.")
 
@@ -102,16 +102,16 @@ class TrainConfig(Options):
 class TrainHeadOptions(GenerateConfig, TrainConfig):
     """Options of `specbench train-head`: both halves, and where and how long."""
 
-    out: Path = option(help="Folder of the head; everything else goes below it.")
-    responses: Path | None = option(None, "Folder of the target's responses, to share them. Default: OUT/responses.")
-    budget_s: float = option(math.inf, "Most seconds of the whole command.", unit="seconds")
+    out: Path = option(help="Output folder: the head, and everything else below it.")
+    responses: Path | None = option(None, "Folder of the target's responses, if shared. Default: OUT/responses.")
+    budget_s: float = option(math.inf, "Time limit of the whole command.", unit="seconds")
     generate_budget_s: float = option(
-        math.inf, "Most of these seconds for responses; 0: train on those that are there.", unit="seconds"
+        math.inf, "Time limit for responses; 0: train on the existing ones.", unit="seconds"
     )
-    only_responses: bool = option(False, "Stop once the responses are there.")
+    only_responses: bool = option(False, "Stop after the responses.")
     dtype: str = changed(Conditions, "dtype", group="")
     device: str = changed(Conditions, "device", group="")
-    resume: bool = option(False, "Go on in OUT with the same options.")
+    resume: bool = option(False, "Resume in OUT with the same options.")
     quiet: bool = changed(OutputOptions, "quiet", group="")
 
     def __post_init__(self) -> None:

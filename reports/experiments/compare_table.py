@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import json_text, to_object
-from specbench.reports.cells import NOTHING, number
+from specbench.reports.cells import NOTHING, change_text, number, size_text
 from specbench.reports.document import Table
 
 COMPARE_SCHEMA = "specbench.compare/1"
@@ -74,21 +73,8 @@ def change_cell(found: Comparison | None) -> str:
     if found is None or found.change is None:
         return NOTHING
     sign = f"{_SIGNS[found.verdict]} " if found.verdict in _SIGNS else ""
-    text = sign + signed(found.change)
-    return text if found.low is None else f"{text} [{signed(found.low)}, {signed(found.high)}]"
-
-
-def signed(change: float | None) -> str:
-    """A fraction as a percentage with its sign and three significant digits: +2.53%, -0.312%, +12.4%; an infinite
-    one as `from 0`."""
-    if change is None:
-        return NOTHING
-    if math.isinf(change):
-        return "from 0"
-    percent = 100 * change
-    size = abs(percent)
-    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
-    return f"{percent:+.{decimals}f}%"
+    text = sign + change_text(found.change)
+    return text if found.low is None else f"{text} [{change_text(found.low)}, {change_text(found.high)}]"
 
 
 def verdict_cell(found: Comparison) -> str:
@@ -112,7 +98,7 @@ def _rows(row: Row) -> Iterable[tuple[str, ...]]:
             number(found.a),
             number(found.b),
             change_cell(found),
-            signed(found.least_effect).lstrip("+"),
+            size_text(found.least_effect),
             verdict_cell(found),
             f"{found.num_pairs} {found.metric.pairs}",
         )

@@ -18,9 +18,9 @@ from specbench.harness.judge.gate_result import (
     GateResult,
 )
 from specbench.harness.store.files import json_text, to_object
-from specbench.reports.cells import NOTHING, number
+from specbench.reports.cells import NOTHING, number, size_text
 from specbench.reports.document import Table
-from specbench.reports.experiments.compare_table import change_cell, signed
+from specbench.reports.experiments.compare_table import change_cell
 from specbench.reports.markdown import escape_markdown, fenced, markdown_table
 
 GATE_SCHEMA = "specbench.gate/1"
@@ -111,7 +111,7 @@ def _row(result: GateResult) -> tuple[str, ...]:
         _value(result.reference, unit),
         _value(result.value, unit),
         change_cell(found),
-        signed(found.least_effect).lstrip("+") if found else NOTHING,
+        size_text(found.least_effect) if found else NOTHING,
         verdict,
         f"{found.num_pairs} {found.metric.pairs}" if found else NOTHING,
         result.limit or NOTHING,

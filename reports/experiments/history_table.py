@@ -10,9 +10,8 @@ from specbench.harness.judge.history.rerun import rerun_command
 from specbench.harness.judge.history.steps import MACHINE, DatedStep, Segment, Suspect
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.files import json_text
-from specbench.reports.cells import number
+from specbench.reports.cells import change_text, number
 from specbench.reports.document import Table, table_of
-from specbench.reports.experiments.compare_table import signed
 
 HISTORY_SCHEMA = "specbench.history/1"
 _HEADERS = ("commit", "first run (UTC)", "value", "runs", "segment median", "event")
@@ -32,7 +31,7 @@ def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[Da
                 event = f"machine changed: from {series.commits[n - 1].fingerprint_text} to {commit.fingerprint_text}"
             elif (step := by_commit.get(id(commit))) is not None:
                 accepted = ", accepted" if step.accepted else ""
-                event = f"{step.verdict} {signed(step.change)} since {step.before.commit[:12]}{accepted}"
+                event = f"{step.verdict} {change_text(step.change)} since {step.before.commit[:12]}{accepted}"
             values = (number(commit.value), str(commit.num_runs), number(segment.median))
             rows.append((short_commit(commit.commit), commit.utc, *values, event))
     return Table(
@@ -48,7 +47,7 @@ def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> 
         "metric": lambda s: s.series.metric,
         "value": lambda s: number(s.commit.value),
         "expected [99% interval]": lambda s: f"{number(s.expected)} [{number(s.low)}, {number(s.high)}]",
-        "change": lambda s: signed(s.change),
+        "change": lambda s: change_text(s.change),
         "verdict": lambda s: s.verdict,
         "decide by": decide_by,
     }

@@ -1,4 +1,4 @@
-"""The noise floor of a machine as a table: what so many blocks could show, and how many blocks a change takes."""
+"""The noise floor of a machine as a table: the MDE by number of blocks, and the blocks that a change takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def noise_table(floor: NoiseFloor) -> Table:
         "metric": lambda m: m.name,
         "CV in a block": lambda m: f"{m.cv_in_block:.2%}",
         "CV between blocks": lambda m: _percent(m.cv_between_blocks),
-        **{f"MDE, {n} blocks": _least_effect(n) for n in first.least_effect},
+        **{f"MDE, {n} blocks": _mde(n) for n in first.least_effect},
         **{f"blocks for {float(effect):.0%}": _blocks_needed(effect) for effect in first.blocks_needed},
         "false verdicts": lambda m: f"{m.false_verdicts:.1%}",
         "n": lambda m: f"{m.num_pairs} {m.pairs}",
@@ -29,7 +29,7 @@ def _percent(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2%}"
 
 
-def _least_effect(num_blocks: str) -> Callable[[MetricNoise], str]:
+def _mde(num_blocks: str) -> Callable[[MetricNoise], str]:
     return lambda metric: _percent(metric.least_effect[num_blocks])
 
 

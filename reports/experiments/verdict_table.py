@@ -7,7 +7,7 @@ from collections.abc import Callable
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, MIN_PAIRS, NO_DATA
 from specbench.harness.store.ab_judgement import INVALID, MAX_REJECTED, MIXED, UNFINISHED, JudgedMetric, Judgement
 from specbench.harness.store.ab_record import Side
-from specbench.reports.cells import NOTHING, milliseconds, number
+from specbench.reports.cells import NOTHING, change_text, milliseconds, number, size_text
 from specbench.reports.document import Table, table_of
 
 NO_VERDICT = (INVALID, UNFINISHED)  # of a whole experiment: then no metric has one either
@@ -28,7 +28,7 @@ def verdict_table(record: Judgement) -> Table:
         "A": lambda c: _figure(c, c.a),
         "B": lambda c: _figure(c, c.b),
         "change [95% CI]": lambda c: _change(c, record.verdict),
-        "MDE": lambda c: NOTHING if c.least_effect is None else signed(c.least_effect).replace("+", ""),
+        "MDE": lambda c: size_text(c.least_effect, max_decimals=2),
         "verdict": lambda c: _verdict(c, record.verdict),
         "p (Holm)": lambda c: NOTHING if c.p_holm is None else f"{c.p_holm:.2g}",
         "p (signed rank)": lambda c: NOTHING if c.p_signed_rank is None else f"{c.p_signed_rank:.2g}",
@@ -48,16 +48,9 @@ def verdict_words(record: Judgement) -> str:
     return f"{word}, but the answers {'are WRONG' if same.num_pairs else 'CANNOT BE COMPARED'}"
 
 
-def signed(value: float) -> str:
-    """A change with its sign and three significant digits: +12.3%, -2.51%, +0.04%; beyond +1000% only that."""
-    if value > 10:
-        return ">+1000%"
-    return f"{value:+.1%}" if abs(value) >= 0.1 else f"{value:+.2%}"
-
-
 def interval(low: float, high: float) -> str:
     """`[-24.5%, -19.9%]`; with a digit more where the ends would read the same and are not: `[-11.19%, -11.16%]`."""
-    ends = signed(low), signed(high)
+    ends = change_text(low, max_decimals=2), change_text(high, max_decimals=2)
     if ends[0] == ends[1] and low != high and max(low, high) <= 10:
         ends = f"{low:+.2%}", f"{high:+.2%}"
     return f"[{ends[0]}, {ends[1]}]"
@@ -77,7 +70,7 @@ def _change(c: JudgedMetric, whole: str) -> str:
     if c.change is None:
         return NOTHING
     mark = "" if whole in NO_VERDICT else _MARKS.get(c.verdict, "")
-    text = mark + signed(c.change)
+    text = mark + change_text(c.change, max_decimals=2)
     return text if c.low is None or c.high is None else f"{text} {interval(c.low, c.high)}"
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from specbench.harness.metrics.figures import STEP_MS, TPOT_MS
 from specbench.harness.store.ab_judgement import ExperimentBlock
-from specbench.reports.cells import NOTHING, milliseconds
+from specbench.reports.cells import NOTHING, change_text, milliseconds
 from specbench.reports.document import Cell, Table
-from specbench.reports.experiments.verdict_table import signed
 
 from .badges import BAD, OPEN
 from .runs import SiteRun
@@ -35,7 +34,7 @@ def _row(run: SiteRun, block: ExperimentBlock) -> tuple[str | Cell, ...]:
     cells: list[str] = []
     for figure in _FIGURES:
         a, b = (measured.get(side, {}).get(figure.block) for side in "AB")
-        cells += [milliseconds(a), milliseconds(b), signed(b / a - 1) if a and b else NOTHING]
+        cells += [milliseconds(a), milliseconds(b), change_text(b / a - 1, max_decimals=2) if a and b else NOTHING]
     loads = [[load for load in block.load_average.get(side) or () if load is not None] for side in "AB"]
     load = " / ".join(f"{max(known):.2f}" if known else NOTHING for known in loads)
     return str(block.block + 1), block.order, _counts(block), *cells, load, "; ".join(block.reasons) or NOTHING

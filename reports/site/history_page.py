@@ -10,9 +10,9 @@ from specbench.harness.judge.history.accepted import Accepted
 from specbench.harness.judge.history.points import METRICS, Commit, Series
 from specbench.harness.judge.history.steps import DatedStep
 from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
+from specbench.reports.cells import change_text
 from specbench.reports.charts.chart import Axis, Chart, Styles
 from specbench.reports.document import Cell, Section, Table, table_of
-from specbench.reports.experiments.compare_table import signed
 from specbench.reports.experiments.history_table import short_commit, suspects_table
 
 from .changes import changes_table
@@ -66,7 +66,7 @@ def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
         "first run (UTC)": lambda row: row[1].after.utc,
         "metric": lambda row: _title(row[0].metric),
         "strategy": lambda row: row[0].arm,
-        "change": lambda row: signed(row[1].change),
+        "change": lambda row: change_text(row[1].change),
         "verdict": lambda row: f"{row[1].verdict}{', accepted' * row[1].accepted}",
         "commits between": lambda row: f"{short_commit(row[1].before.commit)}..{short_commit(row[1].after.commit)}",
     }

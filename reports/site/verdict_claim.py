@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
-from specbench.reports.cells import milliseconds, number
+from specbench.reports.cells import change_text, milliseconds, number, size_text
 from specbench.reports.document import Fact
-from specbench.reports.experiments.verdict_table import FORCED, NO_VERDICT, RANDOM_WEIGHTS, arm_marks, interval, signed
+from specbench.reports.experiments.verdict_table import FORCED, NO_VERDICT, RANDOM_WEIGHTS, arm_marks, interval
 
 from . import badges
 from .runs import SiteRun
@@ -45,9 +45,8 @@ def claim_words(record: Judgement) -> str:
     c = next((c for c in record.metrics if c.metric.name == _PRODUCT), None)
     if c is None or c.change is None or record.verdict in NO_VERDICT:
         return ""
-    return (
-        f"{_PRODUCT} {signed(c.change)}{_ends(c, ' {}')}{' (forced acceptance)' if arm_marks(record, FORCED) else ''}"
-    )
+    forced = " (forced acceptance)" if arm_marks(record, FORCED) else ""
+    return f"{_PRODUCT} {change_text(c.change, max_decimals=2)}{_ends(c, ' {}')}{forced}"
 
 
 _CAUTIONS = {
@@ -93,8 +92,8 @@ def _change(c: JudgedMetric) -> Fact:
     assert c.change is not None
     notes = [_ends(c, "95% {}"), f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
     if c.least_effect is not None:
-        notes.append(f"MDE {signed(c.least_effect).lstrip('+')} with {c.num_pairs} {metric.pairs}")
-    return Fact(name=metric.name, value=signed(c.change), note="; ".join(filter(None, notes)))
+        notes.append(f"MDE {size_text(c.least_effect, max_decimals=2)} with {c.num_pairs} {metric.pairs}")
+    return Fact(name=metric.name, value=change_text(c.change, max_decimals=2), note="; ".join(filter(None, notes)))
 
 
 def _ends(c: JudgedMetric, form: str) -> str:

@@ -10,7 +10,8 @@ from floor_samples import store
 
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.stored import Problem, read_runs
-from specbench.reports.experiments.compare_table import change_cell, compare_csv, compare_json, compare_table, signed
+from specbench.reports.cells import change_text
+from specbench.reports.experiments.compare_table import change_cell, compare_csv, compare_json, compare_table
 from specbench.reports.markdown import markdown_result
 from specbench.reports.terminal import plain_result
 
@@ -69,5 +70,5 @@ def test_json(compared):
     [(0.02531, "+2.53%"), (-0.00312, "-0.312%"), (0.1243, "+12.4%"), (1.334, "+133%"), (0.0, "+0.000%"), (None, "-")],
 )
 def test_three_digits_and_a_sign(value, text):
-    assert signed(value) == text
+    assert change_text(value) == text
     assert change_cell(None) == "-"

@@ -6,7 +6,8 @@ import pytest
 from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.judge.ab_verdict import judge
-from specbench.reports.experiments.verdict_table import interval, signed, verdict_table
+from specbench.reports.cells import change_text
+from specbench.reports.experiments.verdict_table import interval, verdict_table
 from specbench.reports.markdown import markdown_result
 from specbench.reports.terminal import plain_result
 
@@ -88,8 +89,8 @@ def test_plain_and_markdown(tmp_path):
     ("value", "text"),
     [(-0.0251, "-2.51%"), (0.0004, "+0.04%"), (0.123, "+12.3%"), (-0.5, "-50.0%"), (19.0, ">+1000%")],
 )
-def test_signed(value, text):
-    assert signed(value) == text
+def test_changes_on_a_card(value, text):
+    assert change_text(value, max_decimals=2) == text
 
 
 def test_ends_of_an_interval_that_differ_read_so():

@@ -91,7 +91,7 @@ def test_options_as_they_are_and_a_run_that_goes_on(toy):
     assert again.path == run.path and again.record.resumes == (), "nothing was left to measure"
     with pytest.raises(ValueError, match="seed: options are given as they are or by name, not both"):
         specbench.run(options, seed=1)
-    with pytest.raises(ValueError, match="resume: a run goes on with its own options; drop --seed"):
+    with pytest.raises(ValueError, match="resume: a run resumes with its own options; drop --seed"):
         specbench.run(resume=run.path, seed=1)
     with pytest.raises(ValueError, match="batch_sizes: '1,2' are several runs"):
         specbench.run(batch_sizes=[1, 2], **toy)
@@ -128,7 +128,7 @@ def test_ctrl_c_keeps_what_was_measured_and_ends_the_script(toy, monkeypatch):
         return measure(*words)
 
     monkeypatch.setattr(NativeDeployment, "measure", pressing)
-    with terminal_signals(), pytest.raises(KeyboardInterrupt, match="go on with: specbench run --resume"):
+    with terminal_signals(), pytest.raises(KeyboardInterrupt, match="resume with: specbench run --resume"):
         specbench.run(strategy=ARMS, num_repeats=1, **toy)
     (path,) = toy["output_dir"].iterdir()
     run = specbench.open_run(path)

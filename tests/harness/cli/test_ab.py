@@ -292,7 +292,7 @@ def test_strict(cli, small, only_run, clock, inline):
 def test_what_is_no_experiment(cli, toy, only_run, tmp_path):
     cli(*toy, "-s", "no-spec", "--quiet")
     result = cli("ab", "--resume", only_run().path)
-    assert result.exit_code == 2 and "is not an A/B run; go on with: specbench run --resume" in result.stderr
+    assert result.exit_code == 2 and "is not an A/B run; resume with: specbench run --resume" in result.stderr
     beside = cli("ab", "--resume", only_run().path, "--blocks", 3, "--num-prompts", 2)
     assert beside.exit_code == 2 and "drop --blocks --num-prompts 2" in beside.stderr
 

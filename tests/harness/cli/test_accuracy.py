@@ -193,7 +193,7 @@ def test_bad_generation_options_are_refused_before_anything_is_loaded(cli, words
 def test_options_beside_resume_are_refused(cli, words, only_run):
     assert cli(*words, "-s", "no-spec", "--limit", "1").exit_code == 0
     result = cli("accuracy", "--resume", only_run().path, "--limit", "2", "--tasks", "gsm8k")
-    assert result.exit_code == 2 and "goes on with its own options; drop --limit, --tasks" in result.stderr
+    assert result.exit_code == 2 and "resumes with its own options; drop --limit, --tasks" in result.stderr
 
 
 def test_without_lm_eval_the_command_says_how_to_get_it(cli, words, monkeypatch):

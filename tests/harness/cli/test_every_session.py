@@ -101,7 +101,7 @@ def test_a_second_ctrl_c_stops_at_once(cli, runs, monkeypatch, name, words):
     path, raw = directory_of(runs)
     assert result.exit_code == 130, result.output
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("specbench: stopped at once; go on with: ") and raw["status"] == "running"
+    assert last.startswith("specbench: stopped immediately; resume with: ") and raw["status"] == "running"
     if name != "profile":
         assert last.endswith(f"{command} {path}")
         assert resume(cli, name, path).exit_code in (0, 4), "as after a kill; 4: an A/B of few blocks"

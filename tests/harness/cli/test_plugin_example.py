@@ -11,7 +11,7 @@ from toy.packages import site as site
 
 from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.registry import default_arms
-from specbench.harness.spec.ablation import parse_factors
+from specbench.harness.spec.ablation import parse_ablations
 from specbench.harness.spec.cover import pairwise_cover
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "plugin"
@@ -75,7 +75,7 @@ def test_its_ab(cli, toy, only_run):
 
 
 def test_what_reads_declarations_alone_knows_it():
-    assert parse_factors(["strategy=ngram,lookback"]) == {"strategy": ("ngram", "lookback")}
+    assert parse_ablations(["strategy=ngram,lookback"]) == {"strategy": ("ngram", "lookback")}
     cells = pairwise_cover("cpu", lambda arm: resolve_arm(arm, "cpu", synthetic_weights=False))
     assert any(cell.text().startswith("lookback:k=3,attention=torch") for cell in cells)
     assert "lookback" not in default_arms(has_head=True), "it declares no default arm"

@@ -84,4 +84,4 @@ def test_a_run_of_arms_is_no_floor(cli, toy, runs):
     cli(*toy, "-s", "no-spec")
     (run,) = runs.iterdir()
     result = cli("power", "--resume", run)
-    assert result.exit_code == 2 and "is not an A/A run; go on with: specbench run --resume" in result.stderr
+    assert result.exit_code == 2 and "is not an A/A run; resume with: specbench run --resume" in result.stderr

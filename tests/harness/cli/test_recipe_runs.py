@@ -111,7 +111,7 @@ def test_a_users_own_recipe(toy_recipe, tmp_path):
 
 
 def test_one_thing_at_a_time_over_two_batch_sizes(toy_recipe, runs):
-    words = "--base vllm-0.9 --factor sync=single,none --factor drafter=padded --batch-sizes 1,2"
+    words = "--base vllm-0.9 --ablate sync=single,none --ablate drafter=padded --batch-sizes 1,2"
     result = toy_recipe(*words.split())
     assert result.exit_code == 0, result.output
     assert len(list(runs.iterdir())) == 2
@@ -143,7 +143,7 @@ def test_a_resumed_or_shown_run_has_its_table_too(toy_recipe, cli, only_run):
     ("words", "message"),
     [
         ("--recipe vllm-pr-20078 --base best", "base: --recipe and --base exclude each other"),
-        ("--factor sync=none", "factor: needs --base"),
+        ("--ablate sync=none", "ablate: needs --base"),
         ("--base best -s no-spec", "strategy: --base brings its own arm"),
         ("--recipe seed-1", "recipe: 'seed-1' is not known"),
         ("--recipe seed-25196", "recipe: 'seed-25196' is now called 'vllm-pr-25196'"),

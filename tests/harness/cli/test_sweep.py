@@ -117,7 +117,7 @@ BAD = {
     "of run": (("--num-repeats", 0), "num_repeats: 0 is not allowed"),
     "head": (("--head", "random"), "head: 'random' has no effect"),
     "accuracy": (("--accuracy", "gsm8k"), "accuracy: random weights"),
-    "resume": (("--resume", "nowhere"), "resume: a sweep goes on with its own options; drop --dataset-name, --dtype"),
+    "resume": (("--resume", "nowhere"), "resume: a sweep resumes with its own options; drop --dataset-name, --dtype"),
 }
 
 

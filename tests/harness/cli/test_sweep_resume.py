@@ -148,7 +148,7 @@ def test_an_error_between_points_says_how_to_go_on(cli, toy_sweep, only_sweep, m
     monkeypatch.setattr(run_experiment, "prepare", at_call(run_experiment.prepare, 2, ValueError("the model is gone")))
     result = cli(*toy_sweep, *GRID)
     assert result.exit_code == 2 and "the model is gone" in result.stderr.splitlines()[-1]
-    assert f"go on with: specbench sweep --resume {only_sweep().path}" in result.stderr
+    assert f"resume with: specbench sweep --resume {only_sweep().path}" in result.stderr
     assert only_sweep().record.status == "interrupted" and list(only_sweep().runs()) == [1]
 
 

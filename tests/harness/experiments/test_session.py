@@ -98,7 +98,7 @@ def test_the_second_signal_stops_at_once(log, first, second):
 
     with pytest.raises(StoppedAtOnce) as stop:
         measure(log, press(first), close=close)
-    assert log.status == "running" and stop.value.advice == f"go on with: go on {log.path}"
+    assert log.status == "running" and stop.value.advice == f"resume with: go on {log.path}"
 
 
 def test_a_signal_waits_for_a_write_and_a_second_does_not(python_signals):
@@ -158,7 +158,7 @@ def test_bad_input_leaves_only_what_is_worth_keeping(log, keeps):
         measure(log, raises(ValueError("no such thing")), keeps=keeps, progress=lines)
     assert log.path.exists() is keeps
     if keeps:
-        assert log.status == "interrupted" and lines.lines[-1] == f"stopped; go on with: go on {log.path}"
+        assert log.status == "interrupted" and lines.lines[-1] == f"stopped; resume with: go on {log.path}"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), ConnectionResetError(errno.ECONNRESET, "reset by peer")])

@@ -111,7 +111,7 @@ def test_a_recipe_gives_values_to_options_that_are_not_named(tmp_path):
 
 
 def test_what_is_resumed_has_its_own_options():
-    with pytest.raises(ValueError, match="resume: a run goes on with its own options; drop --seed, --strategy$"):
+    with pytest.raises(ValueError, match="resume: a run resumes with its own options; drop --seed, --strategy$"):
         parse("--resume runs/x -s ngram --seed 1 --format json").check_alone("a run")
     parse("--resume runs/x --format json -q").check_alone("a run")
 
@@ -148,7 +148,7 @@ def test_spellings_of_other_engines_in_an_arm():
         parse_arm("eagle:k=3,num_speculative_tokens=4")
 
 
-@pytest.mark.parametrize("words", ["run --json", "show x --markdown", "list --json", "gate x --json"])
+@pytest.mark.parametrize("words", ["run --json", "show x --markdown", "list --json", "gate x --json", "run --factor"])
 def test_an_option_with_a_new_name_says_it(words):
     from typer.testing import CliRunner
 

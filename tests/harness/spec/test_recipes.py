@@ -8,7 +8,7 @@ import pytest
 
 from specbench.harness.engines.native.arms import resolve_arm
 from specbench.harness.spec import legality
-from specbench.harness.spec.ablation import ablate, parse_factors
+from specbench.harness.spec.ablation import ablate, parse_ablations
 from specbench.harness.spec.arm import Switches, parse_arm, with_switches
 from specbench.harness.spec.measured_acceptance import find_measured, measured_acceptances, with_measured_rates
 from specbench.harness.spec.options import RunOptions
@@ -209,11 +209,11 @@ def check_on(device: str):
 # -- one thing at a time ---------------------------------------------------------------------------------------------
 
 
-def rows_of(name: str, factors: dict | None = None, **given: str):
+def rows_of(name: str, ablations: dict | None = None, **given: str):
     base = load_base(name, OPTIONS)
     defaults = {"acceptance": "measured:sharegpt", "head": "random"}
     switches = Switches(defaults=defaults, given=given)
-    arms, record = ablate(base, factors or base.factors, switches, check_on("cuda"))
+    arms, record = ablate(base, ablations or base.ablations, switches, check_on("cuda"))
     by_label = {arm.label: arm for arm in arms}
     return [(row, by_label[row.label] if row.label else None) for row in record.rows]
 
@@ -232,7 +232,7 @@ def test_each_row_changes_one_switch_of_the_base(name, a_gpu_with_everything):
         before, after = everything(base), everything(arm)
         changed = {key for key in before | after if before.get(key) != after.get(key)}
         assert changed == {row.switch} and after[row.switch] == row.value
-    for switch in load_base(name, OPTIONS).factors:
+    for switch in load_base(name, OPTIONS).ablations:
         assert any(row.switch == switch for row, _ in others), switch
 
 
@@ -260,7 +260,7 @@ def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
 def test_a_base_that_cannot_run_here_is_refused_by_name():
     with pytest.raises(ValueError, match="base best .*: graph is refused: CUDA graphs need a CUDA device"):
         base = load_base("best", OPTIONS)
-        ablate(base, base.factors, Switches(given={"attention": "torch"}), check_on("cpu"))
+        ablate(base, base.ablations, Switches(given={"attention": "torch"}), check_on("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -274,11 +274,11 @@ def test_a_base_that_cannot_run_here_is_refused_by_name():
         ("k=four", "k='four' is not a whole number"),
     ],
 )
-def test_factors_that_are_no_switches_are_named(text, message):
+def test_ablations_of_unknown_switches_are_named(text, message):
     with pytest.raises(ValueError, match=message):
-        parse_factors([text])
+        parse_ablations([text])
 
 
-def test_a_factor_given_twice_is_refused():
+def test_an_ablation_given_twice_is_refused():
     with pytest.raises(ValueError, match="sync is given twice"):
-        parse_factors(["sync=none", "sync=multi"])
+        parse_ablations(["sync=none", "sync=multi"])

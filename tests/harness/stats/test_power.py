@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from specbench.harness.stats.paired import paired
-from specbench.harness.stats.power import as_fraction, chance, least_effect, pairs_for_width, pairs_needed
+from specbench.harness.stats.power import as_fraction, chance, mde, pairs_for_width, pairs_needed
 
 ROOT_2 = math.sqrt(2)
 
 
 @pytest.mark.parametrize(("cv", "percent"), [(0.002, 0.28), (0.005, 0.70), (0.01, 1.4), (0.02, 2.8), (0.05, 7.0)])
-def test_least_effect_of_ten_blocks(cv, percent):
-    assert 100 * least_effect(ROOT_2 * cv, 10) == pytest.approx(percent, rel=0.02)
+def test_mde_of_ten_blocks(cv, percent):
+    assert 100 * mde(ROOT_2 * cv, 10) == pytest.approx(percent, rel=0.02)
 
 
 @pytest.mark.parametrize(("cv", "blocks"), [(0.002, 3), (0.005, 4), (0.01, 7), (0.02, 19), (0.05, 103)])
@@ -37,12 +37,12 @@ def test_the_chance_is_that_of_simulated_experiments(num_pairs):
 
 def test_an_effect_of_the_least_size_is_found_four_times_in_five():
     for num_pairs in (6, 10, 20):
-        assert chance(least_effect(0.014, num_pairs), 0.014, num_pairs) == pytest.approx(0.8, abs=0.015)
+        assert chance(mde(0.014, num_pairs), 0.014, num_pairs) == pytest.approx(0.8, abs=0.015)
 
 
 def test_without_spread():
     assert chance(0.01, 0.0, 6) == 1.0 and chance(0.0, 0.0, 6) == 0.0
-    assert pairs_needed(0.01, 0.0) == 2 and least_effect(0.0, 6) == 0.0
+    assert pairs_needed(0.01, 0.0) == 2 and mde(0.0, 6) == 0.0
 
 
 def test_more_than_any_reasonable_number():
