@@ -19,6 +19,7 @@ from specbench.harness.metrics.accounting import (
     round_metrics,
     step_table,
 )
+from specbench.harness.metrics.figures import OWN
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.metrics.speedup import speedup
@@ -38,7 +39,7 @@ from specbench.harness.store.results import (
     StoredBlock,
     VllmAcceptance,
 )
-from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_directory import DERIVE_AGAIN, RunDirectory
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 Block = tuple[str, int]
@@ -106,8 +107,13 @@ def results_of(directory: RunDirectory) -> Results:
 
 
 def block_values(directory: RunDirectory) -> dict[Block, Figures]:
-    """The figures of every block that did not fail, by arm and repeat."""
-    return {block: figures.values for block, figures in results_of(directory).by_block().items()}
+    """The figures of every block that did not fail, by arm and repeat. ValueError for a stored block that lacks one."""
+    blocks = {block: figures.values for block, figures in results_of(directory).by_block().items()}
+    for (arm, repeat), figures in blocks.items():
+        if missing := sorted({own.block for own in OWN if own.block} - figures.keys()):
+            where = f"{directory.path}: results: {arm}, repeat {repeat + 1}"
+            raise ValueError(f"{where}: {', '.join(missing)} is missing; {DERIVE_AGAIN}")
+    return blocks
 
 
 def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:

@@ -24,10 +24,10 @@ from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts
 from specbench.harness.store.block_store import Block, BlockStore
-from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object
+from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object, to_document
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
 from specbench.harness.store.environment import Environment, collect_environment, git_state
-from specbench.harness.store.files import Json, sha256_file
+from specbench.harness.store.files import Json, sha256_file, sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run
 from specbench.harness.store.results import Results
@@ -36,6 +36,7 @@ from specbench.harness.store.safe_paths import check_name, path_inside
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames, Rows, Value, build_table
 
 FILE = "run.json"
+DERIVE_AGAIN = "set results to null in run.json, and they are derived from the tables again"
 
 
 class RunDirectory(RecordDirectory[RunRecord]):
@@ -81,6 +82,10 @@ class RunDirectory(RecordDirectory[RunRecord]):
         """Read an existing run directory; ValueError naming the path and what to do when that is impossible."""
         file = cls.find(path, "a run directory", "a run")
         return cls(file.parent, read_run_record(file))
+
+    def put(self, record: RunRecord) -> None:
+        results = record.results
+        super().put(replace(record, results_sha256=None if results is None else sha256_json(to_document(results))))
 
     def resume(self, argv: Iterable[str] | None = None) -> None:
         """Set the status back to `running` and note when and by which command the run goes on."""
@@ -216,8 +221,12 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
 
 def read_run_record(file: Path) -> RunRecord:
-    """ValueError naming file and field for a record that is damaged or of a schema that nothing here reads."""
-    record = from_document(RunRecord, _stored(file), str(file))
+    """ValueError naming file and field for a record that is damaged, of a schema that nothing here reads, or of results
+    other than those that were stored."""
+    raw = _stored(file)
+    record = from_document(RunRecord, raw, str(file))
+    if record.results is not None and record.results_sha256 not in (None, sha256_json(raw["results"])):
+        raise ValueError(f"{file}: results: were changed since they were stored; {DERIVE_AGAIN}")
     # What leads out of the directory: others copy it by these names and read them.
     check_name(record.run_id, f"{file}: run_id")
     for name in record.files:

@@ -48,8 +48,9 @@ class ImportRecord:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
     """`config`: as asked for; None for what another program ran, and for an experiment before its first block.
-    `forwards`: the passes of each arm's round, by label. `results`: None until the run is closed. `files`: sha256 by
-    name of the tables that they were derived from. Ids and times are filled in when the directory is made."""
+    `forwards`: the passes of each arm's round, by label. `results`: None until the run is closed. `results_sha256`: of
+    them, None of before it was there. `files`: sha256 by name of the tables that they were derived from. Ids, times and
+    the results' hash are filled in when the record is written."""
 
     schema: str = RUN_SCHEMA
     run_id: str = ""
@@ -73,6 +74,7 @@ class RunRecord:
     forwards: Mapping[str, Forwards] = field(default_factory=dict)
     resumes: tuple[Resume, ...] = ()
     results: Results | None = None
+    results_sha256: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
 
     def arm(self, label: str) -> ArmRecord:
