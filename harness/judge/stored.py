@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from specbench.harness.judge.experiment import Experiment, read_experiment
 from specbench.harness.metrics.metrics import block_values
@@ -70,12 +69,7 @@ class Problem:
 def read_run(path: Path) -> StoredRun:
     """ValueError for what is no run directory of this version, is damaged, or holds no measured block."""
     directory = RunDirectory.open(path)
-    try:
-        frames = directory.frames()
-    except pa.ArrowInvalid as error:  # columns came and went before the schema had a number of its own
-        raise ValueError(
-            f"{directory.path}: its tables have other columns than this version's; use the specbench that wrote it"
-        ) from error
+    frames = directory.frames()
     failed = directory.failed_blocks()
     measured = block_values(directory)
     experiment = read_experiment(directory, measured) if directory.record.ab is not None else None

@@ -116,21 +116,29 @@ class BlockStore:
         tables = [arrow_schema(name).empty_table()]
         path = self._path / f"{name}.parquet"
         if path.exists():
-            whole = _guarded(pq.read_table, path)
+            whole = _as_now(name, _guarded(pq.read_table, path), path)
             for arm, repeat in parts:
                 superseded = pc.and_(pc.equal(whole["arm"], arm), pc.equal(whole["repeat"], repeat))
                 whole = whole.filter(pc.invert(superseded))
             tables.append(whole)
-        tables += [_guarded(pq.read_table, self._part(name, arm, repeat)) for arm, repeat in parts]
-        return pa.concat_tables([_as_now(name, table).replace_schema_metadata(None) for table in tables])
+        for path in (self._part(name, arm, repeat) for arm, repeat in parts):
+            tables.append(_as_now(name, _guarded(pq.read_table, path), path))
+        return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
 
 
-def _as_now(name: str, table: pa.Table) -> pa.Table:
-    """With the columns that files of earlier versions lack."""
-    for number, column in enumerate(TABLES[name]):
-        if column.fact is not None and column.name not in table.column_names:
-            table = table.add_column(number, arrow_schema(name).field(number), pa.nulls(len(table), column.type))
-    return table
+def _as_now(name: str, table: pa.Table, path: Path) -> pa.Table:
+    """With the columns that files of earlier versions lack. ValueError for a file that lacks others, or has other ones:
+    what an engine does not know is null in its column, never no column."""
+    types = {column.name: column.type for column in TABLES[name]}
+    stored = {field.name: field.type for field in table.schema}
+    wrong = [f"no column {c.name}" for c in TABLES[name] if not c.is_newer and c.name not in stored]
+    wrong += [f"a column {c} of {kind}" for c, kind in stored.items() if types.get(c) != kind]
+    if wrong:
+        raise ValueError(f"{path}: has {', '.join(wrong)}; restore it, or use the specbench that wrote it")
+    for column in TABLES[name]:
+        if column.name not in stored:
+            table = table.append_column(arrow_schema(name).field(column.name), pa.nulls(len(table), column.type))
+    return table.select(list(types))
 
 
 def _file_name(arm: str, repeat: int) -> str:

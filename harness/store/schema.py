@@ -33,7 +33,7 @@ Rows = Sequence[Row] | Sequence[Mapping[str, Value]] | Mapping[str, Sequence[Val
 @dataclass(frozen=True, slots=True)
 class Column:
     """`default`: for rows that leave the column out; None: they must give it. `same_as`: the column that such rows
-    repeat. `fact`: what an engine must know to fill it; else null, as in files from before the column was there."""
+    repeat. `fact`: what an engine must know to fill it; else null. `is_newer`: files of earlier versions lack it."""
 
     name: str
     type: pa.DataType
@@ -42,6 +42,7 @@ class Column:
     same_as: str = ""
     allowed: tuple[str, ...] | None = None
     fact: Fact | None = None
+    is_newer: bool = False
 
 
 _BLOCK = (
@@ -74,7 +75,13 @@ REQUEST_COLUMNS = (
     ),
     Column("output_token_ids", pa.list_(pa.int32()), "the kept tokens", fact=Fact.TOKEN_IDS),
     Column("output_sha256", pa.string(), "hash of the kept tokens, of the text without them", fact=Fact.TOKEN_IDS),
-    Column("output_text", pa.string(), "the text, of engines that do not tell tokens", fact=Fact.TOKEN_IDS),
+    Column(
+        "output_text",
+        pa.string(),
+        "the text, of engines that do not tell tokens",
+        fact=Fact.TOKEN_IDS,
+        is_newer=True,
+    ),
     Column(
         "num_preemptions",
         pa.int32(),

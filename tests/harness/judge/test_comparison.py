@@ -149,7 +149,7 @@ def test_unreadable_runs_are_named_and_the_others_shown(tmp_path, pair):
     assert "schema 'specbench.run/99'" in reasons[str(newer)]
     assert "steps.parquet: damaged" in reasons[str(cut)]
     assert "run.json: Object missing required field" in reasons[str(torn)]
-    assert "other columns" in reasons[str(columns)]
+    assert "steps.parquet: has no column num_syncs" in reasons[str(columns)]
     assert "holds no measured block (status running)" in reasons[str(empty)]
     assert all("\n" not in reason for reason in reasons.values())
 

@@ -55,3 +55,20 @@ def test_a_file_without_the_newest_column(tmp_path):
         pq.write_table(table.select(columns), tmp_path / f"{name}.parquet")
     (row,) = BlockStore(tmp_path).tables()["requests"].to_pylist()
     assert row["output_text"] is None and row["num_output_tokens"] == 2
+
+
+@pytest.mark.parametrize("name", ["output_token_ids", "t_last_device_ns", "num_preemptions", "t_first_ns"])
+def test_a_file_without_a_column_that_was_always_there(tmp_path, name):
+    tables = {"requests": build_table("requests", "a", 0, [BARE]).drop_columns([name]), **EMPTY}
+    for table_name, table in tables.items():
+        pq.write_table(table, tmp_path / f"{table_name}.parquet")
+    with pytest.raises(ValueError, match=f"requests.parquet: has no column {name}"):
+        BlockStore(tmp_path).tables()
+
+
+def test_a_file_with_a_column_of_another_version(tmp_path):
+    more = {"requests": build_table("requests", "a", 0, [BARE]).append_column("mood", [["good"]]), **EMPTY}
+    for table_name, table in more.items():
+        pq.write_table(table, tmp_path / f"{table_name}.parquet")
+    with pytest.raises(ValueError, match="requests.parquet: has a column mood of string"):
+        BlockStore(tmp_path).tables()
