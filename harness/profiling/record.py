@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.store.codec import read_document, to_document, write_document
+from specbench.harness.store.codec import (
+    check_nothing_lost,
+    checked_schema,
+    from_document,
+    read_object,
+    to_document,
+    write_document,
+)
 
 SCHEMA = "specbench.profile/1"
 FILE = "profile.json"
@@ -198,6 +205,10 @@ def write_profile(profile: Profile, directory: Path) -> Path:
 
 
 def read_profile(path: Path) -> Profile:
-    """From a file, or the folder that holds it. ValueError for a file that is not a profile of this version."""
+    """From a file, or the folder that holds it. ValueError for a file that is not a profile of this version, or has
+    fields that are not known."""
     file = path / FILE if path.is_dir() else path
-    return read_document(file, Profile, SCHEMA)
+    raw = checked_schema(read_object(file), SCHEMA, file)
+    profile = from_document(Profile, raw, str(file))
+    check_nothing_lost(raw, profile, str(file))
+    return profile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,6 +45,21 @@ def check_known(kind: type, raw: object, where: str) -> None:
     unknown = sorted(raw.keys() - names) if isinstance(raw, dict) else []
     if unknown:
         raise ValueError(f"{where}: {', '.join(unknown)}: not known to this version; use the specbench that wrote it")
+
+
+def check_nothing_lost(raw: Json, read: object, where: str) -> None:
+    """ValueError naming the fields, at any depth, that `raw` has and the dataclass `read` from it does not."""
+    if lost := list(_lost(raw, to_document(read), "")):
+        raise ValueError(f"{where}: {', '.join(lost)}: not known to this version; use the specbench that wrote it")
+
+
+def _lost(raw: Json, read: Json, place: str) -> Iterator[str]:
+    if isinstance(raw, dict) and isinstance(read, dict):
+        for name, value in raw.items():
+            yield from _lost(value, read[name], f"{place}{name}.") if name in read else [place + name]
+    elif isinstance(raw, list) and isinstance(read, list):
+        for value, found in zip(raw, read, strict=True):
+            yield from _lost(value, found, place)
 
 
 def write_document(file: Path, value: object) -> None:

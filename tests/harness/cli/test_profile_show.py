@@ -102,6 +102,19 @@ def test_a_damaged_profile(cli, tmp_path, case):
     refused(cli("profile", "show", tmp_path), *words)
 
 
+@pytest.mark.parametrize(
+    ("place", "named"), [((), "speed"), (("source",), "source.speed"), (("phases", 0), "phases.speed")]
+)
+def test_an_unknown_field_is_named(cli, stored, place, named):
+    file = stored / "profile" / "eagle" / "profile.json"
+    raw = table = json.loads(file.read_text())
+    for name in place:
+        table = table[name]
+    table["speed"] = 1
+    file.write_text(json.dumps(raw))
+    refused(cli("profile", "show", file.parent), f"{named}: not known to this version")
+
+
 @pytest.mark.parametrize("linked", ["profile", "profile/fused", "profile/fused/profile.json"])
 def test_links_in_a_run_directory_are_not_followed(cli, stored, tmp_path, linked):
     (stored / linked).rename(tmp_path / "away")
