@@ -17,7 +17,6 @@ from specbench.kernels.vllm_092 import TorchStateUpdate
 
 OPERATIONS = ((tree_rows, "prepare_tree_rows"), (accept_tree, "accept_tree"))
 UPDATES = {
-    "ref": SimpleNamespace(**{name: getattr(module, f"{name}_ref") for module, name in OPERATIONS}),
     "triton": SimpleNamespace(**{name: getattr(module, f"{name}_triton") for module, name in OPERATIONS}),
     "fused": StateUpdate(),
 }
