@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -71,31 +72,35 @@ class Supervised:
         return self._supervisor.stdout
 
     def poll(self) -> int | None:
-        """The command's exit status (negative: a signal) once it and all its descendants are gone."""
+        """The command's exit status (negative: a signal) once it has ended; None before."""
         return self.wait(0)
 
     def wait(self, timeout_s: float) -> int | None:
         """As `poll`, after at most this long."""
         if self._status is None:
-            try:
-                self._supervisor.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                return None
-            self._status = self._ended()
+            with selectors.DefaultSelector() as ready:
+                ready.register(self._report, selectors.EVENT_READ)
+                if ready.select(timeout_s):
+                    self._status = self._read_status()
         return self._status
 
     def stop(self) -> int:
         """Ends it and all its descendants, and returns its exit status. Interrupted, it ends them without grace."""
+        if self._report.closed:
+            assert self._status is not None
+            return self._status
         try:
             self._ask(b"s")
-            status = self.wait(self._grace_s + supervisor.GIVE_UP_S + 10)
+            self._wait_for_supervisor()
+            status = self.wait(0)
+            left = self._read_report().get("left")
         except BaseException:
             self._ask(b"k")
             raise
         finally:
             self._close()
-        if status is None:
-            raise RuntimeError(f"{self.command[0]} (process {self.pid}) does not end")
+        if left or status is None:
+            raise RuntimeError(f"{self.command[0]} does not end: SIGKILL was sent to processes {left or self.pid}")
         return status
 
     def __enter__(self) -> Supervised:
@@ -110,7 +115,7 @@ class Supervised:
         """Files, not numbers: whatever interrupts this, they are closed, and the supervisor ends."""
         hold_read, hold = os.pipe()
         report, report_write = os.pipe()
-        files = os.fdopen(report, "rb"), os.fdopen(hold, "wb", 0)
+        files = os.fdopen(report, "rb", 0), os.fdopen(hold, "wb", 0)
         words = map(str, (os.getpid(), hold_read, report_write, self._grace_s))
         try:
             with self.log.open("ab") as log:
@@ -139,17 +144,21 @@ class Supervised:
         line = self._report.readline()
         return dict(json.loads(line)) if line else {}
 
-    def _ended(self) -> int:
+    def _read_status(self) -> int:
         told = self._read_report()
-        if "status" not in told:  # the supervisor was killed; the command with it (supervisor.py), its group here
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            return self._supervisor.returncode
-        if told["left"]:
-            raise RuntimeError(f"{self.command[0]}: SIGKILL does not end {told['left']}; a driver may hang")
-        return int(str(told["status"]))
+        if "status" in told:
+            return int(str(told["status"]))
+        try:  # the supervisor was killed, the command with it (supervisor.py), and its group here
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        return self._supervisor.wait()
+
+    def _wait_for_supervisor(self) -> None:
+        try:
+            self._supervisor.wait(self._grace_s + supervisor.GIVE_UP_S + 10)
+        except subprocess.TimeoutExpired:  # it has given up on nothing, yet does not end: stopped, or the machine hangs
+            self._supervisor.kill()
 
     def _close(self) -> None:
         for file in (self._hold, self._report, self._supervisor.stdin, self._supervisor.stdout):

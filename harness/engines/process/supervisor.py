@@ -3,8 +3,8 @@
 A program of its own and of the standard library only, so that it outlives the process PARENT that wants the command.
 HOLD is a descriptor of a pipe that the parent holds open. Its end of file (the parent is gone, however it died), a byte
 `s`, SIGTERM, or the end of the command itself ends all descendants: SIGTERM, after GRACE_S seconds SIGKILL. A byte `k`
-is SIGKILL at once. REPORT takes two JSON lines: {"pid": N} or {"failed": why}, and when all are gone
-{"status": N, "left": [...]}; `left` are processes that SIGKILL did not end.
+is SIGKILL at once. REPORT takes JSON lines: {"pid": N} or {"failed": why}; {"status": N} when the command has ended;
+{"left": [...]} when all are gone but those that SIGKILL did not end.
 
 On Linux /proc tells who descends from here, and those whose parents have died become children of this process (child
 subreaper), so double forks and new sessions hide nobody. Elsewhere only the command's process group is ended. Should
@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -34,8 +34,8 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 class Supervisor:
     """`stop` and `kill`: what has been asked for; `status`: of the command, once it has ended."""
 
-    def __init__(self, parent: int, hold: int):
-        self.parent, self.hold = parent, hold
+    def __init__(self, parent: int, hold: int, tell: Callable[..., None]):
+        self.parent, self.hold, self.tell = parent, hold, tell
         self.pid = 0
         self.status: int | None = None
         self.stop = self.kill = False
@@ -45,7 +45,9 @@ class Supervisor:
         for number in (signal.SIGCHLD, *STOP):
             signal.signal(number, lambda number, frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        self._sources = [hold, self._wake]
+        self._sources = selectors.DefaultSelector()
+        for end in (hold, self._wake):
+            self._sources.register(end, selectors.EVENT_READ)
 
     def start(self, command: Sequence[str]) -> None:
         """OSError where it cannot be run. The command alone keeps the standard streams."""
@@ -61,14 +63,14 @@ class Supervisor:
 
     def wait(self, timeout_s: float) -> None:
         """Until a signal, a word of the parent, or the time is over; then notes what there is to note."""
-        for source in select.select(self._sources, [], [], timeout_s)[0]:
-            data = os.read(source, 4096)
-            if source == self._wake:
+        for key, _ in self._sources.select(timeout_s):
+            data = os.read(key.fd, 4096)
+            if key.fd == self._wake:
                 self.stop = self.stop or any(number in data for number in STOP)
                 continue
             self.stop, self.kill = True, self.kill or b"k" in data
             if not data:
-                self._sources.remove(source)
+                self._sources.unregister(self.hold)
         self.stop = self.stop or os.getppid() != self.parent
         self._reap()
 
@@ -102,6 +104,7 @@ class Supervisor:
                 return
             if pid == self.pid:
                 self.status = os.waitstatus_to_exitcode(status)
+                self.tell(status=self.status)
 
     def _left(self) -> list[int]:
         """Descendants that live; a process group as its negative number."""
@@ -146,7 +149,6 @@ def _descendants(ancestor: int) -> list[int]:
 
 def main(argv: Sequence[str]) -> None:
     parent, hold, report = map(int, argv[:3])
-    supervisor = Supervisor(parent, hold)
 
     def tell(**what: object) -> None:
         try:
@@ -154,6 +156,7 @@ def main(argv: Sequence[str]) -> None:
         except BrokenPipeError:  # nobody is left to be told
             pass
 
+    supervisor = Supervisor(parent, hold, tell)
     try:
         supervisor.start(argv[4:])
     except OSError as error:
@@ -162,8 +165,7 @@ def main(argv: Sequence[str]) -> None:
     tell(pid=supervisor.pid)
     while supervisor.status is None and not supervisor.stop:
         supervisor.wait(LOOK_S)
-    left = supervisor.end_all(float(argv[3]))
-    tell(status=supervisor.status, left=left)
+    tell(left=supervisor.end_all(float(argv[3])))
 
 
 if __name__ == "__main__":

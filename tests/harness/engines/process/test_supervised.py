@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from toy.processes import eventually, marked, stubborn
 
+from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.supervised import Supervised, foreign_environment
 
 ROOT = Path(__file__).parents[4]
@@ -19,6 +20,7 @@ KINDS = ("plain", "double-fork", "threads")
 _OWNER = """
 import signal, sys, time
 from pathlib import Path
+from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.supervised import Supervised
 signal.signal(signal.SIGINT, signal.default_int_handler)
 log = Path(sys.argv[1])
@@ -61,8 +63,10 @@ def test_what_ends_in_time_is_not_killed(log):
 def test_a_command_that_ends_takes_its_descendants_along(log):
     command, mark = stubborn("leaves")
     with Supervised(command, log=log, grace_s=0.1) as process:
-        assert process.wait(30) == 3
+        assert process.wait(30) == 3, "at once, before the others are gone"
+        assert process.stop() == 3
         assert marked(mark) == []
+    assert telling_line(log) == "Error: out of words"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,10 +88,10 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace(log, monkeypatch):
     process = Supervised(command, log=log, grace_s=60)
     assert eventually(lambda: ready(log, 2))
 
-    def interrupted(timeout_s: float) -> int | None:
+    def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process, "wait", interrupted)
+    monkeypatch.setattr(process, "_wait_for_supervisor", interrupted)
     with pytest.raises(KeyboardInterrupt):
         process.stop()
     assert eventually(lambda: marked(mark) == [])

@@ -1,0 +1,148 @@
+"""A server of a foreign engine: started on a free loopback port, waited for, and gone for certain in the end."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench.harness.engines.process.log_tail import telling_line
+from specbench.harness.engines.process.server_command import HOST, ServerCommand, free_port, is_free
+from specbench.harness.engines.process.supervised import GRACE_S, Supervised, foreign_environment
+from specbench.harness.text import slug
+
+STARTUP_S = 600.0
+_PORTS = 3  # tries, where another program takes our port before the server does
+_LOOK_S = 0.2  # between two looks at the server
+_SAY_S = 10.0  # between two lines of progress
+_ANSWER_S = 5.0  # for an answer about its health
+_DEATH_S = 3.0  # for an end to be noticed after a connection has broken
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """Seconds: for a server to answer, and between SIGTERM and SIGKILL."""
+
+    startup_s: float = STARTUP_S
+    grace_s: float = GRACE_S
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that has answered. `root`: its address without a path."""
+
+    name: str
+    root: str
+    process: Supervised
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.root}/v1"
+
+    @property
+    def log(self) -> Path:
+        return self.process.log
+
+    def explained(self, error: Exception) -> Exception:
+        """A failure of a client as what it came from: RuntimeError of one line where the server has ended."""
+        status = self.process.wait(_DEATH_S)
+        return error if status is None else RuntimeError(f"{self.name}: {_ended(status)}: {log_words(self.log)}")
+
+
+@contextmanager
+def running(
+    command: ServerCommand, *, model: str, label: str, say: Callable[[str], None], patience: Patience | None = None
+) -> Iterator[RunningServer]:
+    """The server while it is needed. Its log stays where messages say, in the directory for temporary files.
+
+    ValueError for a port of the user's that is taken. RuntimeError, of one line with the last line of the log and its
+    path, for a server that cannot be started, ends, or does not answer in time.
+    """
+    patience = patience or Patience()
+    fixed = command.fixed_port
+    if fixed is not None and not is_free(fixed):
+        raise ValueError(
+            f"engine_command: port {fixed} is taken; end what listens there, or write {{port}} for a free one"
+        )
+    number, name = tempfile.mkstemp(prefix=f"specbench-{slug(label)}-", suffix=".log")
+    os.close(number)
+    for left in reversed(range(_PORTS)):
+        port = fixed or free_port()
+        with Supervised(
+            command.filled(port=port, model=model),
+            log=Path(name),
+            environment=foreign_environment(command.environment),
+            grace_s=patience.grace_s,
+        ) as process:
+            server = RunningServer(command.name, f"http://{HOST}:{port}", process)
+            say(f"{label}: starting {command.name} at {server.root} (log: {name})")
+            if _is_ready(server, command, label, say, patience.startup_s, may_retry=left > 0 and fixed is None):
+                yield server
+                return
+
+
+def _is_ready(
+    server: RunningServer,
+    command: ServerCommand,
+    label: str,
+    say: Callable[[str], None],
+    startup_s: float,
+    *,
+    may_retry: bool,
+) -> bool:
+    """Waits. False where the server has ended because another program has taken its port."""
+    start = said = time.monotonic()
+    port = int(server.root.rpartition(":")[2])
+    while True:
+        answer = _health(port, command.health)
+        status = server.process.wait(_LOOK_S)
+        if status is not None:
+            if may_retry and not is_free(port):
+                say(f"{label}: port {port} was taken meanwhile; trying another")
+                return False
+            raise RuntimeError(f"{command.name}: {_ended(status)} before it answered: {log_words(server.log)}")
+        if answer == "":
+            return True
+        now = time.monotonic()
+        if now - start >= startup_s:
+            raise RuntimeError(
+                f"{command.name}: the server is not ready after {startup_s:g} s ({answer}): {log_words(server.log)}"
+            )
+        if now - said >= _SAY_S:
+            said = now
+            say(f"{label}: waiting for {command.name}, {now - start:.0f} s: {telling_line(server.log) or answer}")
+
+
+def _health(port: int, paths: tuple[str, ...]) -> str:
+    """Empty if the server is ready, else how it is. A server without one path is asked for the next."""
+    answer = "no answer"
+    for path in paths:
+        connection = http.client.HTTPConnection(HOST, port, timeout=_ANSWER_S)
+        try:
+            connection.request("GET", path)
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException) as error:
+            return f"{path}: {type(error).__name__}"
+        finally:
+            connection.close()
+        if status == 200:
+            return ""
+        answer = f"{path} answers {status}"
+        if status != 404:
+            break
+    return answer
+
+
+def log_words(log: Path) -> str:
+    return f"{telling_line(log) or 'it wrote nothing'} (log: {log})"
+
+
+def _ended(status: int) -> str:
+    how = f"by {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
+    return f"the server ended {how}"
