@@ -117,6 +117,17 @@ class StrategyKind:
         return cls(**values)
 
 
+class EngineKind:
+    """What an engine declares before it is made."""
+
+    takes_program: ClassVar[bool] = False  # it is another program: an interpreter, a command, an address
+
+    @staticmethod
+    def default_arms(has_head: bool) -> list[str]:
+        """Measured where the user names no arm; those with a head only where one is there."""
+        return default_arms(has_head)
+
+
 _BUILT_IN = tomllib.loads(Path(__file__).with_name("built_in.toml").read_text(encoding="utf-8"))
 ENGINES, STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS, FIGURES = TABLES = [
     Table(f"specbench.{kind}", _BUILT_IN[kind])

@@ -1,6 +1,6 @@
 """The engine interface: what runs, experiments and certificates know of an engine.
 
-    engine = open_engine(config)
+    engine = Engines(config)                       # several.py: each arm goes to the engine that it names
     model, arms = engine.open(config, say)         # arms checked first, then weights loaded or a server asked
     with engine.deploy(arm, config) as deployment:
         deployment.check(load)
@@ -21,13 +21,12 @@ from typing import Protocol
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
-from specbench.harness.registry import ENGINES, lookup
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.spec.plans import GraphPlan
 from specbench.harness.store.arm_record import EngineFacts, Fact
 from specbench.harness.store.inputs_record import ModelRecord
-from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
+from specbench.harness.store.rows import CounterRow, PhaseRow, RequestRow, StepRow
 from specbench.workloads.base import ChatTokenizer
 
 
@@ -55,6 +54,11 @@ class ResolvedArm(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of its row must know."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its engine knows, as far as that can be told before it runs."""
         ...
 
     @property
@@ -97,6 +101,8 @@ class RowSink(Protocol):
 
     def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
 
+    def add_counters(self, rows: Sequence[CounterRow]) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:
@@ -111,6 +117,11 @@ class Deployment(Protocol):
 
     @property
     def described(self) -> EngineFacts: ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """As it turned out; stored with the arm once it is warm."""
+        ...
 
     @property
     def batch_size(self) -> int:
@@ -155,12 +166,15 @@ class OpenProgress(Protocol):
 
 
 class Engine(Protocol):
-    """One kind of engine in one run."""
+    """One kind of engine in one run. Its class is an `EngineKind` (registry.py)."""
 
     @property
     def name(self) -> str: ...
 
-    def capabilities(self) -> Capabilities: ...
+    @property
+    def takes_program(self) -> bool:
+        """It runs as another program, whose memory and start are its own."""
+        ...
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> ResolvedArm:
         """ValueError (`Refused` for what may not be combined) before anything is loaded or started."""
@@ -174,12 +188,6 @@ class Engine(Protocol):
         """A process, a server, an object, an address; gone for certain when the context ends. ValueError for what the
         user can mend, RuntimeError for memory that does not suffice and everything else."""
         ...
-
-
-def open_engine(name: str) -> Engine:
-    """A new engine object for one run. ValueError with the known names for an unknown one."""
-    engine: Engine = lookup(ENGINES, name, "engine")()
-    return engine
 
 
 def with_arm(arm: ArmConfig, text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specbench.harness.engines.base import open_engine
 from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings, read
 from specbench.harness.quality.certificate.plain import with_references
 from specbench.harness.quality.certificate.session import Certifier
@@ -53,9 +52,11 @@ def certify(
     come to: False where the user interrupted. ValueError for bad input, before anything is written."""
     if isinstance(where, Destination):
         check_writable(where.folder)
-    for fact in (Fact.TOKEN_IDS, Fact.ROUNDS, Fact.SCORES):
-        open_engine(config.engine).capabilities().require(fact, "a certificate")
     arms, references = with_references(config.arms)
+    check = arm_check(config)
+    for arm in arms:
+        for fact in (Fact.TOKEN_IDS, Fact.ROUNDS, Fact.SCORES):
+            check(arm).capabilities.require(fact, "a certificate")
     config = replace(config, arms=arms)
     with Session(progress, RESUME, _close, is_worth_keeping=_has_certificate) as held:
         # Few arms are built here, where a head that does not fit is bad input; many, or those of a run that has begun,

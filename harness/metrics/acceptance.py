@@ -39,9 +39,10 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
       `avg_spec_accept_length`, the mean over requests of output tokens / forwards, prefill token and truncation
       included.
     """
+    steps = steps[steps["num_accepted"].notna()]  # of some engines the clients' chunks are stored too
     rows = steps[~steps["is_prefill"].astype(bool)]
     verified = rows[rows["draft_depth"] >= 1]
-    depth, accepted = verified["draft_depth"].to_numpy(), verified["num_accepted"].to_numpy()
+    depth, accepted = (verified[name].to_numpy().astype(int) for name in ("draft_depth", "num_accepted"))
     num_accepted, num_verified = int(accepted.sum()), len(verified)
     nodes, is_chain = int(verified["num_proposed"].sum()), bool((verified["num_proposed"] == depth).all())
     return Acceptance(

@@ -21,16 +21,18 @@ def step_table(steps: pd.DataFrame) -> pd.DataFrame:
 
     round_ns: from the completion of the step before (of the launch, for the first) to this one's, on the device: the
     gap in front is inside, and the rounds of a block add up. host_ns: the same as the host saw it. gap_ns: from the
-    moment the host had the previous result to this launch, 0 where launches overlap, nan for the first.
+    moment the host had the previous result to this launch, 0 where launches overlap, nan for the first. Of an engine
+    that does not tell device times both are as the host saw them; of one that does not tell steps there are none.
     """
+    steps = steps[steps["t_start_ns"].notna()]
     shared = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size"]
     shared += ["num_rows", "num_padded_rows", "num_draft_rows"]
     table = steps.groupby("step", sort=True)[[*shared, "graph", "num_syncs"]].first()
     table["emitted"] = steps.groupby("step")["num_emitted"].sum()
     table["num_decoding"] = (~steps["is_prefill"].astype(bool)).groupby(steps["step"]).sum()
-    for name, column in (("round_ns", "t_device_ns"), ("host_ns", "t_host_ns")):
-        before = table[column].shift().fillna(table["t_start_ns"])
-        table[name] = (table[column] - before).clip(lower=0)
+    done_ns = {"round_ns": table["t_device_ns"].fillna(table["t_host_ns"]), "host_ns": table["t_host_ns"]}
+    for name, ended_ns in done_ns.items():
+        table[name] = (ended_ns - ended_ns.shift().fillna(table["t_start_ns"])).clip(lower=0)
     table["gap_ns"] = (table["t_start_ns"] - table["t_host_ns"].shift()).clip(lower=0)
     return table
 
@@ -51,10 +53,10 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
         **under("round_ms", percentiles(rounds["round_ns"] / _NS_PER_MS, 50, 99)),
         "gap_ms.mean": _mean_ms(rounds["gap_ns"]),
         **under("gap_ms", percentiles(rounds["gap_ns"].dropna() / _NS_PER_MS, 50)),
-        "syncs_per_round": float(rounds["num_syncs"].mean()) if len(rounds) else None,
-        "mean_batch_size": float(rounds["batch_size"].mean()) if len(rounds) else None,
-        "rows_per_round": float(rounds["num_padded_rows"].mean()) if len(rounds) else None,
-        "draft_rows_per_round": float(rounds["num_draft_rows"].mean()) if len(rounds) else None,
+        "syncs_per_round": _known_mean(rounds["num_syncs"]),
+        "mean_batch_size": _known_mean(rounds["batch_size"]),
+        "rows_per_round": _known_mean(rounds["num_padded_rows"]),
+        "draft_rows_per_round": _known_mean(rounds["num_draft_rows"]),
         "row_padding": 1 - rounds["num_rows"].sum() / padded if padded else None,
         "num_decode_rounds": len(rounds) if len(table) else None,
         "num_mixed_steps": int((table["kind"] == "mixed").sum()) if len(table) else None,
@@ -154,6 +156,11 @@ def _mixed_request_ms(requests: pd.DataFrame, table: pd.DataFrame) -> float:
     ended = last_ns.searchsorted(mixed["t_host_ns"], side="left")
     num_waiting = (begun - ended).clip(min=0)
     return float((mixed["host_ns"] * num_waiting).sum() / _NS_PER_MS)
+
+
+def _known_mean(values: pd.Series) -> float | None:
+    """None without any, and where the engine does not tell them."""
+    return float(values.mean()) if len(values) and values.notna().all() else None
 
 
 def _mean_ms(durations_ns: pd.Series) -> float | None:

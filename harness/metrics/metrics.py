@@ -22,8 +22,7 @@ from specbench.harness.metrics.accounting import (
 from specbench.harness.metrics.figures import OWN
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.registered import foreign_figures
-from specbench.harness.metrics.speedup import speedup
-from specbench.harness.registry import BASELINE
+from specbench.harness.metrics.speedup import baseline_of, speedup
 from specbench.harness.stats.spread import Spread, spread, under
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import sha256_file
@@ -40,13 +39,15 @@ from specbench.harness.store.results import (
     VllmAcceptance,
 )
 from specbench.harness.store.run_directory import DERIVE_AGAIN, RunDirectory
-from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
+from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames
 
 Block = tuple[str, int]
 _Parts = AcceptanceInterval | PeerAcceptance | VllmAcceptance | SglangAcceptance
 
 
-def block_metrics(requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFrame) -> BlockFigures:
+def block_metrics(
+    requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFrame, counters: Mapping[str, float] | None = None
+) -> BlockFigures:
     """All figures of one block (one arm, one repeat) from its raw rows; None where a figure has no data."""
     table = step_table(steps)
     latency = latency_metrics(requests, steps)
@@ -65,6 +66,7 @@ def block_metrics(requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFr
             **under("phases_ms", phase_metrics(phases, table)),
             **under("accounting", accounting),
             **under("acceptance", _numbers(acceptance)),
+            **under("counters", counters or {}),
             **{own.block: own.of_block(requests, steps, phases) for own in foreign_figures() if own.of_block},
         },
         acceptance=acceptance,
@@ -82,8 +84,7 @@ def summarise(blocks: Mapping[Block, BlockFigures], frames: Frames) -> tuple[Arm
     their blocks (`measure_blocks`)."""
     values = {block: figures.values for block, figures in blocks.items()}
     arms = _arms(frames)
-    baseline = next((arm.label for arm in arms if arm.strategy == BASELINE), None)
-    return tuple(_summarise_arm(arm, baseline, values, frames) for arm in arms)
+    return tuple(_summarise_arm(arm, baseline_of(arm, arms), values, frames) for arm in arms)
 
 
 def results(frames: Frames) -> Results:
@@ -118,14 +119,17 @@ def block_values(directory: RunDirectory) -> dict[Block, Figures]:
 
 def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:
     """`block_metrics` of every block that did not fail."""
-    by_block = {name: _split(getattr(frames, name)) for name in ("requests", "steps", "phases")}
+    by_block = {name: _split(getattr(frames, name)) for name in TABLES}
     blocks = {}
     for block, requests in by_block["requests"].items():
         if (requests["request_id"] == FAILED_ARM_REQUEST_ID).any():
             continue
         steps = by_block["steps"].get(block, frames.steps.iloc[:0])
         phases = by_block["phases"].get(block, frames.phases.iloc[:0])
-        blocks[block] = block_metrics(requests, steps, phases)
+        counters = by_block["counters"].get(block, frames.counters.iloc[:0])
+        blocks[block] = block_metrics(
+            requests, steps, phases, dict(zip(counters["name"], counters["value"], strict=True))
+        )
     return blocks
 
 
@@ -146,14 +150,16 @@ def _strategy(arm: ArmRecord) -> str:
     return (arm.strategy or arm.label).split(":")[0].replace("_", "-")
 
 
-def _summarise_arm(arm: ArmRecord, baseline: str | None, blocks: Mapping[Block, Figures], frames: Frames) -> ArmSummary:
+def _summarise_arm(
+    arm: ArmRecord, baseline: ArmRecord | None, blocks: Mapping[Block, Figures], frames: Frames
+) -> ArmSummary:
     label = arm.label
     mine = [figures for (name, _), figures in blocks.items() if name == label]
     requests = frames.requests[frames.requests["arm"] == label]
     whole_failures = requests[requests["request_id"] == FAILED_ARM_REQUEST_ID]
     requests = requests[requests["request_id"] != FAILED_ARM_REQUEST_ID]
     errors = [*whole_failures["error"], *requests.loc[requests["error"] != "", "error"]]
-    is_compared = mine and baseline is not None and baseline != label
+    is_compared = mine and baseline is not None and baseline.label != label
     summary = ArmSummary(
         label=label,
         strategy=arm.strategy,
@@ -164,10 +170,17 @@ def _summarise_arm(arm: ArmRecord, baseline: str | None, blocks: Mapping[Block, 
         num_failed_requests=int(requests["finish_reason"].isin(["error", "abort"]).sum()),
         spreads=_spreads(mine),
         acceptance=_pooled_acceptance(label, requests, frames.steps) if mine else None,
-        speedup=speedup(label, baseline, blocks, frames.requests) if is_compared and baseline else None,
-        marks=(*arm.notes, *_interrupted(label, whole_failures, frames)),
+        speedup=speedup(label, baseline.label, blocks, frames.requests) if is_compared and baseline else None,
+        marks=(*arm.notes, *_driven_otherwise(arm, baseline), *_interrupted(label, whole_failures, frames)),
     )
     return replace(summary, marks=(*summary.marks, *_marks(summary, len(whole_failures), len(arm.notes))))
+
+
+def _driven_otherwise(arm: ArmRecord, baseline: ArmRecord | None) -> list[str]:
+    """A note where the speed-up is one between arms whose times were taken in different places."""
+    if baseline is None or arm.config.driven == baseline.config.driven:
+        return []
+    return [f"driven {arm.config.driven}, {baseline.label} {baseline.config.driven}: the speed-up is no verdict"]
 
 
 def _interrupted(label: str, whole_failures: pd.DataFrame, frames: Frames) -> list[str]:

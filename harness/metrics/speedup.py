@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,9 @@ import pandas as pd
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.same_requests import pair_requests, same_output
+from specbench.harness.registry import BASELINE
 from specbench.harness.stats.spread import mean_interval
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import Figures, Speedup
 
 
@@ -22,6 +24,13 @@ class Ratio:
     ratio: float
     min: float | None = None
     max: float | None = None
+
+
+def baseline_of(arm: ArmRecord, arms: Sequence[ArmRecord]) -> ArmRecord | None:
+    """The arm without speculation that `arm` is compared with: the first of its own engine, else the first of all."""
+    plain = [one for one in arms if one.strategy == BASELINE]
+    same = [one for one in plain if one.config.engine == arm.config.engine]
+    return next(iter((*same, *plain)), None)
 
 
 def speedup(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from specbench.harness.store.journal import OpenBlock
-from specbench.harness.store.rows import PhaseRow, RequestRow, StepRow
+from specbench.harness.store.rows import CounterRow, PhaseRow, RequestRow, StepRow
 
 
 class WatchesRequests(Protocol):
@@ -24,6 +24,8 @@ class NullSink:
 
     def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
 
+    def add_counters(self, rows: Sequence[CounterRow]) -> None: ...
+
 
 class BlockSink(NullSink):
     """The sink of one block."""
@@ -40,3 +42,6 @@ class BlockSink(NullSink):
 
     def add_phases(self, rows: Sequence[PhaseRow]) -> None:
         self._block.add_phases(rows)
+
+    def add_counters(self, rows: Sequence[CounterRow]) -> None:
+        self._block.add_counters(rows)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 from contextlib import AbstractContextManager
 
-from specbench.harness.engines.base import Deployment, Engine, ResolvedArm
+from specbench.harness.engines.base import Deployment, ResolvedArm
+from specbench.harness.engines.several import Engines
 from specbench.harness.spec.conditions import RunConfig
 
 
 class Deployments:
-    def __init__(self, engine: Engine, config: RunConfig):
+    def __init__(self, engine: Engines, config: RunConfig):
         self._engine, self._config = engine, config
         self._open: dict[str, tuple[AbstractContextManager[Deployment], Deployment]] = {}
+        self._programs: set[str] = set()  # those that end when another of their kind starts
 
     def __contains__(self, label: str) -> bool:
         return label in self._open
@@ -21,13 +23,25 @@ class Deployments:
     def labels(self) -> list[str]:
         return list(self._open)
 
+    def starts_at_its_turn(self, arm: ResolvedArm) -> bool:
+        """Whether it is another program that must not stay up beside its like."""
+        return self._config.deploy == "alternate" and self._engine.takes_program(arm.config)
+
     def of(self, arm: ResolvedArm) -> Deployment:
-        """Raises what `Engine.deploy` raises."""
+        """Raises what `Engine.deploy` raises. What may not stay up beside it is ended."""
         label = arm.config.label
         if label not in self._open:
+            if self.starts_at_its_turn(arm):
+                self._end_programs()
             context = self._engine.deploy(arm, self._config)
             self._open[label] = context, context.__enter__()
+            self._programs |= {label} if self.starts_at_its_turn(arm) else set()
         return self._open[label][1]
+
+    def _end_programs(self) -> None:
+        for label in self._programs:
+            self.drop(label)
+        self._programs = set()
 
     def drop(self, label: str) -> None:
         """Ends a deployment, if there is one, and gives its memory back."""

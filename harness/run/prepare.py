@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from specbench.harness.engines.base import Engine, Model, ResolvedArm, open_engine, with_arm
+from specbench.harness.engines.base import Model, ResolvedArm, with_arm
 from specbench.harness.engines.load import Load
+from specbench.harness.engines.several import Engines
 from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.deployments import Deployments
 from specbench.harness.run.progress import Progress
@@ -36,7 +37,7 @@ class Served:
     """A model that an engine has loaded, and the arms over it. As a context it ends what it deployed."""
 
     config: RunConfig
-    engine: Engine
+    engine: Engines
     model: Model
     arms: list[ResolvedArm]
     deployments: Deployments
@@ -60,7 +61,7 @@ class PreparedRun(Served):
 
 def serve(config: RunConfig, progress: Progress) -> Served:
     """Loads the model; nothing is deployed yet. ValueError for arms that do not fit."""
-    engine = open_engine(config.engine)
+    engine = Engines(config.engine)
     model, arms = engine.open(config, progress)
     return Served(config, engine, model, arms, Deployments(engine, config))
 
@@ -107,7 +108,7 @@ def _needs_tokenizer(load_workload: Callable[..., Workload]) -> bool:
 
 def arm_check(conditions: Conditions) -> Callable[[ArmConfig], ResolvedArm]:
     """Resolves arms as a run under these conditions does, before anything is loaded."""
-    engine = open_engine(conditions.engine)
+    engine = Engines(conditions.engine)
     return lambda arm: engine.resolve(arm, conditions)
 
 
@@ -131,7 +132,7 @@ def _load_of(config: RunConfig, model: Model, workload: Workload) -> Load:
 def _deploy(run: PreparedRun, labels: Collection[str], progress: Progress, keep_refused: bool) -> None:
     for arm in sorted(run.arms, key=lambda arm: arm.footprint, reverse=True):
         label = arm.config.label
-        if label not in labels:
+        if label not in labels or run.deployments.starts_at_its_turn(arm):
             continue
         progress.say(f"{label}: preparing")
         try:
@@ -174,7 +175,7 @@ def initial_record(run: PreparedRun, argv: Sequence[str], purpose: Purpose = NO_
                 config=a.setup(),
                 graph_parts=a.graph_parts,
                 notes=a.notes,
-                unknown=run.engine.capabilities().unknown,
+                unknown=a.capabilities.unknown,
             )
             for a in run.arms
         ),

@@ -58,14 +58,14 @@ class Arms:
     ):
         """`name_of`: what a block is called while it is measured, from its arm and number."""
         self._run, self._directory, self._progress, self._name_of = run, directory, progress, name_of
-        self._warm: set[str] = set()
+        self._warm: dict[str, Deployment] = {}
 
     def warm(self, arm: ResolvedArm) -> Deployment:
         label = arm.config.label
         deployment = self._run.deployments.of(arm)
-        if label not in self._warm:
+        if self._warm.get(label) is not deployment:  # a new one, or one that ended meanwhile and was started again
             self._warm_up(arm, deployment)
-            self._warm.add(label)
+            self._warm[label] = deployment
         return deployment
 
     def try_block(self, arm: ResolvedArm, repeat: int) -> OpenBlock | None:
@@ -88,14 +88,20 @@ class Arms:
 
     def drop(self, label: str) -> None:
         self._run.deployments.drop(label)
-        self._warm.discard(label)
+        self._warm.pop(label, None)
 
     def _warm_up(self, arm: ResolvedArm, deployment: Deployment) -> None:
         label, c = arm.config.label, self._run.config
         warmup = WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s)
         self._progress.say(f"{label}: warming up")
         deployment.warm_up(self._run.load, warmup)
-        self._directory.describe_arm(label, config=arm.setup(), warmup=warmup.describe(), engine=deployment.described)
+        self._directory.describe_arm(
+            label,
+            config=arm.setup(),
+            warmup=warmup.describe(),
+            engine=deployment.described,
+            unknown=deployment.capabilities.unknown,
+        )
         forwards, record = forwards_of(deployment), self._directory.record
         if forwards is not None:
             self._directory.put(replace(record, forwards={**record.forwards, label: forwards}))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from specbench.harness.registry import strategy_class
+from specbench.harness.registry import STRATEGIES, strategy_class
 
 from .legality import ALLOWED
 from .plans import PARTS
@@ -15,30 +15,44 @@ from .spellings import canonical
 
 # Keys of a strategy argument that belong to the engine; all others are the strategy's own.
 GRAPH_PART_KEYS = tuple(f"graph_{part}" for part in PARTS)
-ENGINE_KEYS = (*ALLOWED, *GRAPH_PART_KEYS, "status_lag", "acceptance")
+# Which program serves an arm of another engine: its interpreter or virtual environment, the command of its server, the
+# address of one that runs already.
+PROGRAM_KEYS = ("python", "command", "url")
+ENGINE_KEYS = (*ALLOWED, *GRAPH_PART_KEYS, "status_lag", "acceptance", *PROGRAM_KEYS)
+_OWN_CONFIG = "engine."  # what follows is a key of the engine's own configuration
 # Options of strategies that can be given for all arms whose strategy has them.
 STRATEGY_KEYS = ("head", "k", "num_steps", "topk", "num_draft_tokens")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmConfig:
-    """One row of the table: a strategy with its options, and the switches of its engine as asked for."""
+    """One row of the table: a strategy with its options, and the switches of its engine as asked for.
+
+    `engine_name`: what serves it; empty: the run's engine."""
 
     label: str
     strategy: str
+    engine_name: str = ""
     options: dict[str, str] = field(default_factory=dict)
     engine: dict[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
         """A strategy argument that asks for this arm, whatever its label."""
-        return with_pairs(self.strategy, [f"{key}={value}" for key, value in {**self.options, **self.engine}.items()])
+        name = f"{self.engine_name}/{self.strategy}" if self.engine_name else self.strategy
+        return with_pairs(name, [f"{key}={value}" for key, value in {**self.options, **self.engine}.items()])
+
+    @property
+    def own_config(self) -> dict[str, str]:
+        """Keys of the engine's own configuration: `engine.block_size=32` as block_size and 32."""
+        return {k.removeprefix(_OWN_CONFIG): v for k, v in self.engine.items() if k.startswith(_OWN_CONFIG)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmSetup:
     """Every switch of an arm as resolved. None: not known, or without meaning for the arm. `options`: the strategy's
-    own, as given; `acceptance`: real, or how it is forced."""
+    own, as given; `acceptance`: real, or how it is forced. `engine`: what serves it; `driven`: `in process` or `HTTP`.
+    """
 
     graph: str | None = None
     sync: str | None = None
@@ -50,6 +64,8 @@ class ArmSetup:
     num_drafts: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     acceptance: str | None = None
+    engine: str | None = None
+    driven: str | None = None
 
 
 class Resolved(Protocol):
@@ -81,11 +97,12 @@ class Switches:
 
 
 def parse_arm(text: str, defaults: Mapping[str, str] | None = None) -> ArmConfig:
-    """`name` or `name:key=value,key=value`; `defaults` are engine keys given for all arms.
+    """`[engine/]name` or `[engine/]name:key=value,key=value`; `defaults` are engine keys given for all arms.
 
     Raises ValueError for a pair without `=` or a key given twice.
     """
-    strategy, _, body = text.partition(":")
+    name, _, body = text.partition(":")
+    engine_name, _, strategy = name.rpartition("/")
     pairs: dict[str, str] = {}
     for pair in filter(None, body.split(",")):
         key, equals, value = pair.partition("=")
@@ -97,7 +114,8 @@ def parse_arm(text: str, defaults: Mapping[str, str] | None = None) -> ArmConfig
         pairs[key] = value
     engine = _of_engine(pairs)
     options = {key: value for key, value in pairs.items() if key not in engine}
-    return ArmConfig(label=text, strategy=strategy, options=options, engine={**(defaults or {}), **engine})
+    engine = {**(defaults or {}), **engine}
+    return ArmConfig(label=text, strategy=strategy, engine_name=engine_name, options=options, engine=engine)
 
 
 def arm_key(key: str) -> str:
@@ -106,7 +124,9 @@ def arm_key(key: str) -> str:
 
 
 def own_keys(strategy: str) -> set[str]:
-    """Keys that belong to the strategy itself. Imports it."""
+    """Keys that belong to the strategy itself. Imports it. Of one that only another engine has: all."""
+    if strategy not in STRATEGIES:
+        return set(STRATEGY_KEYS)
     return {each.name for each in dataclasses.fields(strategy_class(strategy))}  # type: ignore[arg-type]
 
 
@@ -142,7 +162,7 @@ def with_switches(arm: ArmConfig, switches: Switches) -> ArmConfig:
 
 
 def _of_engine(values: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in values.items() if key in ENGINE_KEYS}
+    return {key: value for key, value in values.items() if key in ENGINE_KEYS or key.startswith(_OWN_CONFIG)}
 
 
 def _of_strategy(strategy: str, values: Mapping[str, str]) -> dict[str, str]:

@@ -40,7 +40,7 @@ class Conditions(Options):
     num_layers: int | None = _model(None, "Keep the first layers only (dummy weights).", unit="layers", least=1)
     dtype: str = _model("auto", "auto, bfloat16 or float32.", choices=("auto", "bfloat16", "float32"))
     device: str = _model("auto", "auto, cpu or cuda.", choices=("auto", "cpu", "cuda"))
-    engine: str = _model("specbench", "Engine that runs the arms.")
+    engine: str = _model("specbench", "Engine of arms that name none (ENGINE/STRATEGY).")
     dataset_name: str = _prompts(
         "sharegpt", "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ..."
     )
@@ -78,6 +78,11 @@ class Conditions(Options):
     num_repeats: int = _measurement(3, "Blocks per arm, interleaved.", unit="blocks", least=1)
     warmup_max_s: float = _measurement(
         8.0, "Longest warm-up of an arm after every shape has run; it ends earlier once stable.", unit="seconds"
+    )
+    deploy: str = _measurement(
+        "side-by-side",
+        "side-by-side: every arm stays up; alternate: an arm of another engine is started for each of its blocks.",
+        choices=("side-by-side", "alternate"),
     )
     ranges: str = _measurement(
         "off", "nvtx: mark phases for nsys and the torch profiler; or off.", choices=("off", "nvtx")

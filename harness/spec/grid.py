@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from specbench.harness.registry import BASELINE, strategy_class
+from specbench.harness.registry import BASELINE, STRATEGIES, strategy_class
 
 from .arm import ArmConfig, CheckArm, arm_key, parse_arm, with_pairs
 from .legality import Refused
@@ -33,8 +33,10 @@ def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm
     arm can run, and for one that cannot be read."""
     notes = []
     if not any(parse_arm(text).strategy == BASELINE for text in arguments):
-        arguments = [BASELINE, *arguments]
-        notes.append(f"{BASELINE} was added: every speed-up is measured against it")
+        engine = parse_arm(arguments[0]).engine_name
+        baseline = f"{engine}/{BASELINE}" if engine else BASELINE
+        arguments = [baseline, *arguments]
+        notes.append(f"{baseline} was added: every speed-up is measured against it")
     rows: list[SweepArm] = []
     arms: list[ArmConfig] = []
     for argument in arguments:
@@ -59,8 +61,12 @@ def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm
 
 
 def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int | None]]:
-    """The texts of an argument's arms, each with its number of drafts. ValueError for an unknown strategy or option."""
+    """The texts of an argument's arms, each with its number of drafts. ValueError for an unknown strategy or option.
+
+    A strategy that only another engine has is taken as it is."""
     arm = parse_arm(argument)
+    if arm.engine_name and arm.strategy not in STRATEGIES:
+        return [(argument, None)]
     kind = strategy_class(arm.strategy)
     option = kind.depth_option
     if option in arm.options:
@@ -74,5 +80,6 @@ def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int |
 
 def _family(argument: str) -> str:
     name, _, body = argument.partition(":")
-    depth_option = strategy_class(name).depth_option
+    strategy = name.rpartition("/")[2]
+    depth_option = strategy_class(strategy).depth_option if strategy in STRATEGIES else None
     return with_pairs(name, [p for p in body.split(",") if p and arm_key(p.partition("=")[0]) != depth_option])

@@ -100,6 +100,19 @@ class RunOptions(OutputOptions, Conditions):
     acceptance: str | None = _switch(
         "real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/.., measured:sharegpt"
     )
+    python: str | None = _switch(
+        "Arms of other engines: virtual environment or interpreter that has the engine.",
+        flags="--engine-python",
+        metavar="VENV",
+    )
+    command: str | None = _switch(
+        "Arms of other engines: command that starts their server; {model}, {host} and {port} are filled in.",
+        flags="--engine-command",
+    )
+    url: str | None = _switch(
+        "Arms of other engines: address of a server that runs already, as http://HOST:PORT/v1.",
+        flags="--base-url",
+    )
     accuracy: str | None = _measurement(
         None,
         "Also score the arms on these lm-eval tasks after the timed blocks, as gsm8k:200.",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from specbench.harness.registry import default_arms
+from specbench.harness.registry import ENGINES, lookup
 from specbench.workloads.assets.shipped_heads import shipped_names
 
 from .ablation import ablate, parse_ablations
-from .arm import STRATEGY_KEYS, ArmConfig, CheckArm, parse_arm, with_own_keys, with_switches
+from .arm import PROGRAM_KEYS, STRATEGY_KEYS, ArmConfig, CheckArm, parse_arm, with_own_keys, with_switches
 from .conditions import Conditions, RunConfig
 from .measured_acceptance import find_measured, with_measured_rates
 from .options import RunOptions
@@ -64,7 +64,15 @@ def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
         if key in options.given and not any(key in arm.options for arm in arms):
             labels = ", ".join(arm.label for arm in arms)
             raise ValueError(f"{key}: {getattr(options, key)!r} has no effect; no arm among {labels} takes a {key}")
-    return RunConfig.of_arms(options, arms)
+    return RunConfig.of_arms(options, [_without_program(arm, options) for arm in arms])
+
+
+def _without_program(arm: ArmConfig, options: RunOptions) -> ArmConfig:
+    """An option that names another engine's program does not concern the arms that need none."""
+    if lookup(ENGINES, arm.engine_name or options.engine, "engine").takes_program:
+        return arm
+    named = {key for key in PROGRAM_KEYS if getattr(options, key) is not None}
+    return replace(arm, engine={key: value for key, value in arm.engine.items() if key not in named})
 
 
 def named_arm(text: str, options: RunOptions) -> ArmConfig:
@@ -75,7 +83,8 @@ def named_arm(text: str, options: RunOptions) -> ArmConfig:
 
 def default_strategies(conditions: Conditions) -> list[str]:
     """Arms where the user names none; a trained head takes part where one for this asset comes with the package."""
-    return default_arms(has_head=conditions.load_format == "auto" and conditions.model in shipped_names())
+    has_head = conditions.load_format == "auto" and conditions.model in shipped_names()
+    return list(lookup(ENGINES, conditions.engine, "engine").default_arms(has_head))
 
 
 def recipe_arms(recipe: Recipe, options: RunOptions) -> tuple[list[ArmConfig], RecipeRecord]:

@@ -1,7 +1,7 @@
 """Raw tables on disk, block by block. What a block had measured before a kill: journal.py.
 
-    parts/{requests,steps,phases}-<arm>-<n>.parquet   one set a measured block, until they are consolidated
-    requests.parquet steps.parquet phases.parquet     all blocks
+    parts/{requests,steps,phases,counters}-<arm>-<n>.parquet      one set a measured block, until they are consolidated
+    requests.parquet steps.parquet phases.parquet counters.parquet   all blocks
     journal/<arm>-<n>.jsonl                           blocks without an end
 
 A block (one arm, one repeat) is committed by its requests part, which is written last. A part that is there supersedes
@@ -29,7 +29,7 @@ from specbench.harness.text import slug
 
 Block = tuple[str, int]
 _Read = TypeVar("_Read")
-_REQUESTS_LAST = ("steps", "phases", "requests")
+_REQUESTS_LAST = ("counters", "steps", "phases", "requests")
 
 
 class BlockStore:
@@ -121,8 +121,10 @@ class BlockStore:
                 superseded = pc.and_(pc.equal(whole["arm"], arm), pc.equal(whole["repeat"], repeat))
                 whole = whole.filter(pc.invert(superseded))
             tables.append(whole)
-        for path in (self._part(name, arm, repeat) for arm, repeat in parts):
-            tables.append(_as_now(name, _guarded(pq.read_table, path), path))
+        files = [self._part(name, arm, repeat) for arm, repeat in parts]
+        for path in files:
+            if name != "counters" or path.exists():  # blocks from before there were counters have none
+                tables.append(_as_now(name, _guarded(pq.read_table, path), path))
         return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
 
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from specbench.harness.store.rows import PhaseRow, RequestRow, Row, StepRow
+from specbench.harness.store.rows import CounterRow, PhaseRow, RequestRow, Row, StepRow
 
-_KINDS: dict[str, type[RequestRow] | type[StepRow] | type[PhaseRow]] = {
+_KINDS: dict[str, type[RequestRow] | type[StepRow] | type[PhaseRow] | type[CounterRow]] = {
     "requests": RequestRow,
     "steps": StepRow,
     "phases": PhaseRow,
+    "counters": CounterRow,
 }
 
 
@@ -35,6 +36,7 @@ class PartialBlock:
     requests: tuple[RequestRow, ...] = ()
     steps: tuple[StepRow, ...] = ()
     phases: tuple[PhaseRow, ...] = ()
+    counters: tuple[CounterRow, ...] = ()
 
 
 class OpenBlock:
@@ -52,6 +54,7 @@ class OpenBlock:
         self.requests: list[RequestRow] = []
         self.steps: list[StepRow] = []
         self.phases: list[PhaseRow] = []
+        self.counters: list[CounterRow] = []
         self._pending: deque[tuple[str, Sequence[Row]]] = deque()
         self._has_ended = Event()
         path.parent.mkdir(exist_ok=True)
@@ -69,6 +72,9 @@ class OpenBlock:
     def add_phases(self, rows: Sequence[PhaseRow]) -> None:
         self.phases += rows
 
+    def add_counters(self, rows: Sequence[CounterRow]) -> None:
+        self.counters += rows
+
     def close(self) -> None:
         """Everything that the journal was given is on disk then."""
         self._has_ended.set()
@@ -77,7 +83,8 @@ class OpenBlock:
     def keep(self) -> None:
         """The block did not end: what there is stays, steps and phases included."""
         if self.requests:
-            self._pending += [(kind, rows) for kind, rows in (("steps", self.steps), ("phases", self.phases)) if rows]
+            others: dict[str, Sequence[Row]] = {"steps": self.steps, "phases": self.phases, "counters": self.counters}
+            self._pending += [(kind, rows) for kind, rows in others.items() if rows]
         self.close()
         if not self.requests:
             self.path.unlink(missing_ok=True)

@@ -30,27 +30,28 @@ class RequestRow(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """One request in one step."""
+    """One request in one step. `step` counts the request's rounds, or the chunks that its client saw, where an engine
+    does not tell its steps."""
 
     step: int
     request_id: int
     kind: str  # "decode" or "mixed"
     is_prefill: bool
-    t_start_ns: int
-    t_host_ns: int
-    t_device_ns: int
-    batch_size: int
-    num_rows: int
-    num_padded_rows: int
-    num_draft_rows: int
-    num_proposed: int
-    draft_depth: int
-    num_accepted: int
+    t_start_ns: int | None
+    t_host_ns: int | None
+    t_device_ns: int | None
+    batch_size: int | None
+    num_rows: int | None
+    num_padded_rows: int | None
+    num_draft_rows: int | None
+    num_proposed: int | None
+    draft_depth: int | None
+    num_accepted: int | None
     num_emitted: int
-    truncated: bool
-    graph: str
-    num_syncs: int
-    syncs: str
+    truncated: bool | None
+    graph: str | None
+    num_syncs: int | None
+    syncs: str | None
 
 
 class PhaseRow(NamedTuple):
@@ -63,4 +64,11 @@ class PhaseRow(NamedTuple):
     source: str
 
 
-Row = RequestRow | StepRow | PhaseRow
+class CounterRow(NamedTuple):
+    """A figure of a whole block as the engine or the client tells it: `engine.spec_decode_num_drafts`."""
+
+    name: str
+    value: float
+
+
+Row = RequestRow | StepRow | PhaseRow | CounterRow

@@ -4,7 +4,7 @@
       run.json    the run record, results included; always rewritten atomically
       parts/      the tables of measured blocks (one arm, one repeat each), until the run is finished
       journal/    the rows of a block that is being measured, or was interrupted
-      requests.parquet steps.parquet phases.parquet     all blocks, once the run is finished
+      requests.parquet steps.parquet phases.parquet counters.parquet   all blocks, once the run is finished
 
 How blocks are stored: block_store.py; how a kill keeps the requests that had ended: journal.py.
 """
@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.conditions import RunConfig
-from specbench.harness.store.arm_record import ArmRecord, EngineFacts
+from specbench.harness.store.arm_record import ArmRecord, EngineFacts, Fact
 from specbench.harness.store.block_store import Block, BlockStore
 from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object, to_document
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
@@ -91,13 +91,15 @@ class RunDirectory(RecordDirectory[RunRecord]):
         """Set the status back to `running` and note when and by which command the run goes on."""
         super().resume(sys.argv if argv is None else argv)
 
-    def append(self, arm: str, repeat: int, requests: Rows, steps: Rows = (), phases: Rows = ()) -> None:
+    def append(
+        self, arm: str, repeat: int, requests: Rows, steps: Rows = (), phases: Rows = (), counters: Rows = ()
+    ) -> None:
         """Store one measured block at once. Columns: `schema.py`; ValueError for rows that do not fit them.
 
         A block appended again replaces its earlier rows, failed or not.
         """
         self._record.arm(arm)
-        given = {"requests": requests, "steps": steps, "phases": phases}
+        given = {"requests": requests, "steps": steps, "phases": phases, "counters": counters}
         tables = {name: build_table(name, arm, repeat, rows) for name, rows in given.items()}
         self._store.write(arm, repeat, tables, error=None)
         self._store.drop_journal(arm, repeat)
@@ -117,7 +119,8 @@ class RunDirectory(RecordDirectory[RunRecord]):
     def finish_block(self, arm: str, repeat: int, block: OpenBlock) -> None:
         """As `append`, requests in their order."""
         block.close()
-        self.append(arm, repeat, sorted(block.requests, key=lambda row: row.request_id), block.steps, block.phases)
+        requests = sorted(block.requests, key=lambda row: row.request_id)
+        self.append(arm, repeat, requests, block.steps, block.phases, block.counters)
 
     def partial_blocks(self) -> list[PartialBlock]:
         """What is left of blocks that were interrupted or failed; no figure is derived from it."""
@@ -149,6 +152,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         notes: Iterable[str] = (),
         warmup: str | None = None,
         engine: EngineFacts | None = None,
+        unknown: Mapping[Fact, str] | None = None,
     ) -> None:
         """Record what resolved only when the arm was built: its configuration, notes such as a downgrade, its warm-up,
         and what its engine says of itself. What is not given stays."""
@@ -160,6 +164,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
                 notes=tuple(dict.fromkeys((*arm.notes, *notes))),
                 warmup=warmup or arm.warmup,
                 engine=engine or arm.engine,
+                unknown=arm.unknown if unknown is None else unknown,
             )
         )
 

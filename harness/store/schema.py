@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -91,27 +92,39 @@ REQUEST_COLUMNS = (
     ),
 )
 
+_step, _draft = partial(Column, fact=Fact.ROUNDS), partial(Column, fact=Fact.ACCEPTANCE)
 STEP_COLUMNS = (
     *_BLOCK,
     Column("step", pa.int64(), "number of the engine step; all rows of a step share its times and sizes"),
     Column("request_id", pa.int64(), "the request this row is about"),
     Column("kind", pa.string(), "decode: uniform round; mixed: holds prefill chunks", allowed=STEP_KINDS),
     Column("is_prefill", pa.bool_(), "this request was in prefill in this step"),
-    Column("t_start_ns", pa.int64(), "host clock at the launch of the step"),
-    Column("t_host_ns", pa.int64(), "host clock when the host saw the step's result"),
-    Column("t_device_ns", pa.int64(), "completion on the device, on the host's time line; the host's own on CPU"),
-    Column("batch_size", pa.int32(), "requests in the step"),
-    Column("num_rows", pa.int32(), "rows of the target forward, padding excluded"),
-    Column("num_padded_rows", pa.int32(), "rows of the target forward, padding included", same_as="num_rows"),
-    Column("num_draft_rows", pa.int32(), "rows of the step's first drafter pass; 0 where there is none", default=0),
-    Column("num_proposed", pa.int32(), "drafts offered to verification for this request (tree: nodes without root)"),
-    Column("draft_depth", pa.int32(), "longest draft path offered; for a chain all drafts", same_as="num_proposed"),
-    Column("num_accepted", pa.int32(), "drafts accepted, before truncation at a stop token or limit"),
+    _step("t_start_ns", pa.int64(), "host clock at the launch of the step"),
+    _step("t_host_ns", pa.int64(), "host clock when the host saw the step's result"),
+    Column(
+        "t_device_ns",
+        pa.int64(),
+        "completion on the device, on the host's time line; the host's own on CPU",
+        fact=Fact.DEVICE_TIMES,
+    ),
+    _step("batch_size", pa.int32(), "requests in the step"),
+    _step("num_rows", pa.int32(), "rows of the target forward, padding excluded"),
+    _step("num_padded_rows", pa.int32(), "rows of the target forward, padding included", same_as="num_rows"),
+    _step("num_draft_rows", pa.int32(), "rows of the step's first drafter pass; 0 where there is none", default=0),
+    _draft("num_proposed", pa.int32(), "drafts offered to verification for this request (tree: nodes without root)"),
+    _draft("draft_depth", pa.int32(), "longest draft path offered; for a chain all drafts", same_as="num_proposed"),
+    _draft("num_accepted", pa.int32(), "drafts accepted, before truncation at a stop token or limit"),
     Column("num_emitted", pa.int32(), "tokens kept for this request from this step"),
-    Column("truncated", pa.bool_(), "fewer tokens kept than accepted + 1"),
-    Column("graph", pa.string(), "how the target forward ran: none, piecewise, full or one", default="none"),
-    Column("num_syncs", pa.int32(), "blocking host synchronisations of the whole step", default=0),
-    Column("syncs", pa.string(), "their names in order, separated by commas", default=""),
+    _draft("truncated", pa.bool_(), "fewer tokens kept than accepted + 1"),
+    Column(
+        "graph",
+        pa.string(),
+        "how the target forward ran: none, piecewise, full or one",
+        default="none",
+        fact=Fact.GRAPHS,
+    ),
+    Column("num_syncs", pa.int32(), "blocking host synchronisations of the whole step", default=0, fact=Fact.SYNCS),
+    Column("syncs", pa.string(), "their names in order, separated by commas", default="", fact=Fact.SYNCS),
 )
 
 PHASE_COLUMNS = (
@@ -123,11 +136,22 @@ PHASE_COLUMNS = (
     Column("source", pa.string(), "host_clock, cuda_event or external_event"),
 )
 
-TABLES: dict[str, tuple[Column, ...]] = {"requests": REQUEST_COLUMNS, "steps": STEP_COLUMNS, "phases": PHASE_COLUMNS}
+COUNTER_COLUMNS = (
+    *_BLOCK,
+    Column("name", pa.string(), "what was counted, by whom: engine.spec_decode_num_drafts, client.delay_p99_ns, ..."),
+    Column("value", pa.float64(), "over the whole block"),
+)
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "requests": REQUEST_COLUMNS,
+    "steps": STEP_COLUMNS,
+    "phases": PHASE_COLUMNS,
+    "counters": COUNTER_COLUMNS,
+}
 
 
 def arrow_schema(table: str) -> pa.Schema:
-    """The pyarrow schema of `requests`, `steps` or `phases`, each field with its meaning as metadata."""
+    """The pyarrow schema of one of the tables, each field with its meaning as metadata."""
     return pa.schema([pa.field(c.name, c.type, metadata={"doc": c.doc}) for c in TABLES[table]])
 
 
@@ -212,5 +236,6 @@ class Frames:
     requests: pd.DataFrame
     steps: pd.DataFrame
     phases: pd.DataFrame
+    counters: pd.DataFrame = field(default_factory=lambda: arrow_schema("counters").empty_table().to_pandas())
     arms: tuple[ArmRecord, ...] = ()
     partial: tuple[PartialBlock, ...] = ()

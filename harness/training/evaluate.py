@@ -117,7 +117,7 @@ def generate_with_head(
     done: dict[int, Request] = {}
     while engine.has_work:
         done |= {request.id: request for request in engine.step()}
-    rows = [(r.request_id, r.num_accepted) for r in engine.log.rows if not r.is_prefill and r.num_proposed > 0]
+    rows = [(r.request_id, r.num_accepted) for r in engine.log.rows if not r.is_prefill and r.num_proposed]
     return Outputs(done, pd.DataFrame(rows, columns=["request", "accepted"], dtype="int64"))
 
 

@@ -21,6 +21,7 @@ from specbench.harness.engines.base import Capabilities, Model, OpenProgress, Ro
 from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.store.arm_record import EngineFacts, Fact
@@ -109,6 +110,9 @@ class Words:
         raise ValueError("echo has no chat template")
 
 
+UNKNOWN = Capabilities({fact: TEXT_ONLY for fact in Fact})
+
+
 @dataclass(frozen=True)
 class EchoArm:
     """`no-spec` is a word a chunk; `ngram:k=K` has K + 1."""
@@ -118,6 +122,7 @@ class EchoArm:
     notes: tuple[str, ...] = ()
     graph_parts: None = None
     footprint: int = 0
+    capabilities: Capabilities = UNKNOWN
 
     def setup(self) -> ArmSetup:
         return ArmSetup(options=dict(self.config.options))
@@ -137,6 +142,8 @@ class EchoDeployment:
     described: EngineFacts = field(
         default_factory=lambda: EngineFacts(version="1", graph_mode=None, backend=None, hardware=None)
     )
+
+    capabilities: Capabilities = UNKNOWN
 
     def __enter__(self) -> EchoDeployment:
         return self
@@ -213,13 +220,10 @@ def _row(request: PromptRequest, answer: _Answer, submit_ms: float, text: str) -
     )
 
 
-class EchoEngine:
+class EchoEngine(EngineKind):
     """`--model` is the server's address."""
 
     name = "echo"
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities({fact: TEXT_ONLY for fact in Fact})
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> EchoArm:
         if arm.strategy not in ("no-spec", "ngram") or arm.engine:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from specbench.harness.engines.base import Capabilities, Model, OpenProgress, with_arm
+from specbench.harness.engines.base import Model, OpenProgress, with_arm
 from specbench.harness.engines.native import target as targets
 from specbench.harness.engines.native.arms import ResolvedArm, resolve_arm
 from specbench.harness.engines.native.build import build_engine
 from specbench.harness.engines.native.core.target_cache import CachePool
 from specbench.harness.engines.native.deployment import NativeDeployment
-from specbench.harness.registry import strategy_class
+from specbench.harness.registry import EngineKind, strategy_class
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.spec.devices import pick_device
@@ -20,7 +20,7 @@ from specbench.workloads.assets.shipped_heads import PREFIX, shipped_head, shipp
 
 
 @dataclass(slots=True)
-class NativeEngine:
+class NativeEngine(EngineKind):
     """Deployments do one thing at a time, one after another, so all keep their keys and values in the same memory."""
 
     name: str = field(default="specbench", init=False)
@@ -32,9 +32,6 @@ class NativeEngine:
         """Once `open` has loaded it; for what knows our own engine."""
         assert self._target is not None, "the engine was not opened"
         return self._target
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities()
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> ResolvedArm:
         device = pick_device(conditions.device).type

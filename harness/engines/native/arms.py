@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from specbench.harness.engines.base import Capabilities
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.strategy import Strategy
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance, parse_acceptance
 from specbench.harness.registry import strategy_class
-from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig, ArmSetup
+from specbench.harness.spec.arm import GRAPH_PART_KEYS, PROGRAM_KEYS, ArmConfig, ArmSetup
 from specbench.harness.spec.legality import ALLOWED, Choices, resolve
 from specbench.harness.spec.plans import GraphPlan
 
@@ -22,6 +23,10 @@ class ResolvedArm:
     choices: Choices
     acceptance: SyntheticAcceptance | None
     notes: tuple[str, ...]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
 
     @property
     def graph_parts(self) -> GraphPlan:
@@ -45,6 +50,8 @@ class ResolvedArm:
             num_drafts=self.strategy.num_drafts,
             options=dict(self.config.options),
             acceptance=self.acceptance.description if self.acceptance else "real",
+            engine="specbench",
+            driven="in process",
         )
 
 
@@ -57,6 +64,9 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
     acceptance_text = engine.pop("acceptance", "real")
     if lag is not None and not lag.isdigit():
         raise ValueError(f"status_lag: {lag!r} is not a whole number >= 0")
+    unused = [key for key in (*PROGRAM_KEYS, *(f"engine.{key}" for key in arm.own_config)) if key in engine]
+    if unused:
+        raise ValueError(f"{unused[0]}: {engine[unused[0]]!r} has no effect on our own engine; drop it")
     parts = {key.removeprefix("graph_"): engine[key] for key in GRAPH_PART_KEYS if key in engine}
     switches = {key: engine[key] for key in ALLOWED if key in engine}
     asked = Choices(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specbench.harness.engines.base import RowSink, Scored
+from specbench.harness.engines.base import Capabilities, RowSink, Scored
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.sampler import SamplingMode
@@ -49,6 +49,10 @@ class NativeDeployment:
             backend=self.engine.builder.attention.backend.name,
             hardware=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
 
     @property
     def batch_size(self) -> int:

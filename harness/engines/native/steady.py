@@ -115,7 +115,7 @@ def _seen(
     odd = [s for s in steps if s not in rows or (rows[s].kind, rows[s].batch_size) != ("decode", batch_size)]
     if odd:
         raise RuntimeError(f"rounds: the batch was not steady; {len(odd)} of {len(steps)} were not full decode rounds")
-    names = Counter(name for row in rows.values() for name in row.syncs.split(",") if name)
+    names = Counter(name for row in rows.values() for name in (row.syncs or "").split(",") if name)
     by_phase: dict[tuple[str, int], int] = {}
     for step, name, ns in phases:
         if step in steps:
@@ -123,7 +123,7 @@ def _seen(
     return SteadyRounds(
         batch_size=batch_size,
         round_ns=tuple(after - before for before, after in zip(starts_ns, starts_ns[1:], strict=False)),
-        syncs_per_round=sum(row.num_syncs for row in rows.values()) / len(steps),
+        syncs_per_round=sum(row.num_syncs or 0 for row in rows.values()) / len(steps),
         syncs={name: count / len(steps) for name, count in names.items()},
         host_phases_ns={
             name: float(median(ns for (phase, _), ns in by_phase.items() if phase == name))

@@ -75,7 +75,7 @@ def rounds_of(rows: Iterable[StepRow]) -> dict[int, list[Round]]:
     said: dict[int, int] = {}
     for row in rows:
         before = said.get(row.request_id, 0)
-        if not row.is_prefill:
+        if not row.is_prefill and row.num_proposed is not None and row.num_accepted is not None:
             found.setdefault(row.request_id, []).append(
                 Round(before, row.num_proposed, row.num_accepted, row.num_emitted)
             )

@@ -23,7 +23,7 @@ from specbench.kernels.sample import gumbel_ref
 
 
 def target_of(engine: Engine) -> LlamaModel:
-    """The target that an engine of ours has loaded. ValueError for another engine: its weights cannot be read."""
+    """The target that our own engine has loaded. ValueError for another engine: its weights cannot be read."""
     if not isinstance(engine, NativeEngine):
         raise ValueError(f"engine: a certificate needs the target's own scores, which {engine.name} does not give")
     return engine.target.model

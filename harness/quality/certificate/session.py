@@ -52,7 +52,8 @@ class Certifier:
         self._references = references
         self._labels = [arm.config.label for arm in run.arms]
         self._baseline = next(arm.config.label for arm in run.arms if arm.config.strategy == BASELINE)
-        self._target: LlamaModel = target_of(run.engine)
+        baseline = next(arm.config for arm in run.arms if arm.config.label == self._baseline)
+        self._target: LlamaModel = target_of(run.engine.of(baseline))
         self._exact: LlamaModel = fp32_twin(self._target)
 
     @torch.inference_mode()

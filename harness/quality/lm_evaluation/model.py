@@ -53,7 +53,7 @@ class EngineLM(TemplateLM):
     def __init__(self, served: Served, deployment: Deployment, answer: Answer | None = None):
         super().__init__()
         self._model, self._deployment, self._seed = served.model, deployment, served.config.seed
-        self._capabilities = served.engine.capabilities()
+        self._capabilities = deployment.capabilities
         self._max_model_len = served.config.workload.max_model_len
         self._answer = answer or self._generate
         self.num_cut = 0  # prompts that were too long

@@ -37,6 +37,8 @@ class Sink:
     def add_phases(self, rows) -> None:
         self.phases += rows
 
+    def add_counters(self, rows) -> None: ...
+
 
 @pytest.fixture
 def load() -> Load:

@@ -1,0 +1,114 @@
+"""The model directory that another engine serves, and what a run must know of it; its weights are not loaded here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specbench.harness.engines.base import Model, OpenProgress
+from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.shapes import published_shape
+from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.spec.devices import pick_device, pick_dtype
+from specbench.harness.store.codec import read_object
+from specbench.harness.store.inputs_record import ModelRecord
+from specbench.workloads.assets.cache import atomic_file, cache_root
+from specbench.workloads.assets.model_source import resolve_model
+from specbench.workloads.tokenizer import load_tokenizer
+
+_LLAMA, _QWEN2, _EAGLE3 = "LlamaForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLMEagle3"
+RANDOM_HEAD = "random"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """`path`: a directory in the form of Hugging Face; of random weights it holds a config.json alone."""
+
+    model: Model
+    path: Path
+
+
+def open_model(config: RunConfig, progress: OpenProgress) -> ServedModel:
+    """Fetches and converts the run's model. ValueError naming what does not fit."""
+    dtype = pick_dtype(config.dtype, pick_device(config.device))
+    described = ModelRecord(name=config.model, dtype=str(dtype).removeprefix("torch."), device=config.device)
+    if config.load_format == "dummy":
+        return _of_random_weights(config, described)
+    progress.say(f"finding {config.model}")
+    found = resolve_model(config.model, progress=progress.asset)
+    raw = read_object(found.path / "config.json")
+    tokenizer = load_tokenizer(found.path)
+    vocab_size = raw.get("vocab_size")
+    model = Model(
+        described=replace(described, source=found.source, sha256=found.sha256, synthetic=False),
+        vocab_size=vocab_size if isinstance(vocab_size, int) else tokenizer.vocab_size,
+        tokenizer=tokenizer,
+        eos_token_ids=tokenizer.eos_ids,
+    )
+    return ServedModel(model, found.path)
+
+
+def random_head(config: RunConfig) -> Path:
+    """A directory that describes an EAGLE-3 head of the run's published shape, for random weights."""
+    shape = published_shape(config.model)
+    one_layer = {"num_hidden_layers": 1, "draft_vocab_size": shape.draft_vocab_size, "tie_word_embeddings": False}
+    return _written(f"{config.model}-eagle3", {**_hub_config(shape.config, _EAGLE3), **one_layer})
+
+
+def _of_random_weights(config: RunConfig, described: ModelRecord) -> ServedModel:
+    published = published_shape(config.model)
+    shape = published.config if config.num_layers is None else published.config.with_layers(config.num_layers)
+    described = replace(
+        described,
+        source=f"random weights of the shape of {published.hub_name}",
+        sha256="",
+        synthetic=True,
+        num_layers=shape.num_layers,
+    )
+    model = Model(described=described, vocab_size=shape.vocab_size, tokenizer=None, eos_token_ids=())
+    architecture = _QWEN2 if shape.qkv_bias else _LLAMA
+    return ServedModel(model, _written(f"{config.model}-{shape.num_layers}", _hub_config(shape, architecture)))
+
+
+def _hub_config(shape: ModelConfig, architecture: str) -> dict[str, object]:
+    """As a hub's config.json says it."""
+    rope = shape.rope_scaling
+    scaling = (
+        {
+            "rope_type": "llama3",
+            "factor": rope.factor,
+            "low_freq_factor": rope.low_freq_factor,
+            "high_freq_factor": rope.high_freq_factor,
+            "original_max_position_embeddings": rope.original_max_position,
+        }
+        if rope
+        else None
+    )
+    return {
+        "architectures": [architecture],
+        "model_type": "qwen2" if architecture == _QWEN2 else "llama",
+        "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size,
+        "num_hidden_layers": shape.num_layers,
+        "num_attention_heads": shape.num_q_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocab_size,
+        "rms_norm_eps": shape.rms_norm_eps,
+        "rope_theta": shape.rope_theta,
+        "max_position_embeddings": shape.max_position,
+        "tie_word_embeddings": shape.tie_word_embeddings,
+        "hidden_act": "silu",
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **({"rope_scaling": scaling} if scaling else {}),
+    }
+
+
+def _written(name: str, config: dict[str, object]) -> Path:
+    folder = cache_root() / "shapes" / name
+    with atomic_file(folder / "config.json") as file:
+        file.write(json.dumps(config, indent=1).encode())
+    return folder

@@ -1,0 +1,62 @@
+"""The engines of one run: each arm goes to the engine that it names, and all get the same prompts."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+
+from specbench.harness.engines.base import Deployment, Engine, Model, OpenProgress, ResolvedArm
+from specbench.harness.registry import ENGINES, lookup
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.conditions import Conditions, RunConfig
+
+
+@dataclass(slots=True)
+class Engines:
+    """Engines by name, each made when the first arm asks for it. `default`: serves the arms that name none."""
+
+    default: str
+    _made: dict[str, Engine] = field(default_factory=dict, init=False)
+
+    def of(self, arm: ArmConfig) -> Engine:
+        """ValueError with the known names for an unknown one."""
+        name = arm.engine_name or self.default
+        if name not in self._made:
+            self._made[name] = lookup(ENGINES, name, "engine")()
+        return self._made[name]
+
+    def takes_program(self, arm: ArmConfig) -> bool:
+        return self.of(arm).takes_program
+
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> ResolvedArm:
+        """ValueError before anything is loaded or started."""
+        return self.of(arm).resolve(arm, conditions)
+
+    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[ResolvedArm]]:
+        """Opens each engine with its own arms. The model is that of the first engine that has a tokenizer.
+
+        ValueError where two engines would serve different weights.
+        """
+        by_engine: dict[str, list[ArmConfig]] = {}
+        for arm in config.arms:
+            self.of(arm)  # an unknown name is found before anything is loaded
+            by_engine.setdefault(arm.engine_name or self.default, []).append(arm)
+        opened = {
+            name: self._made[name].open(replace(config, engine=name, arms=tuple(arms)), progress)
+            for name, arms in by_engine.items()
+        }
+        models = {name: model for name, (model, _) in opened.items()}
+        _check_same_weights(models)
+        resolved = {arm.config.label: arm for _, arms in opened.values() for arm in arms}
+        model = next((m for m in models.values() if m.tokenizer is not None), next(iter(models.values())))
+        return model, [resolved[arm.label] for arm in config.arms]
+
+    def deploy(self, arm: ResolvedArm, config: RunConfig) -> AbstractContextManager[Deployment]:
+        return self.of(arm.config).deploy(arm, config)
+
+
+def _check_same_weights(models: dict[str, Model]) -> None:
+    known = {name: sha256 for name, model in models.items() if (sha256 := model.described.sha256)}
+    if len(set(known.values())) > 1:
+        different = " and ".join(f"{sha256[:12]} of {name}" for name, sha256 in known.items())
+        raise ValueError(f"model: the engines would serve different weights: {different}")
