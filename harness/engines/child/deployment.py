@@ -1,0 +1,188 @@
+"""One arm in a child of another Python environment, behind the interface of engines."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specbench.harness.engines.base import Capabilities, Model, RowSink, Scored
+from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.child.rows import counter_rows, request_row, step_rows
+from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop, cut_tokens
+from specbench.harness.engines.traced import Traced, Tracer
+from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.store.arm_record import EngineFacts, Fact
+from specbench.harness.store.rows import RequestRow
+
+_NO_GRAPHS = "the engine does not tell how each of its steps ran"
+_WARM_UP_TOKENS = 32  # of an answer: several rounds, at every depth of acceptance
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """What an engine says of itself once it is up. `config`: its resolved configuration as JSON."""
+
+    described: EngineFacts
+    config: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    @staticmethod
+    def of(told: Mapping[str, Any]) -> Opened:
+        facts = EngineFacts(**{name: told[name] for name in ("version", "graph_mode", "backend", "hardware")})
+        return Opened(described=facts, config=told["config"], notes=tuple(told["notes"]))
+
+
+class ChildDeployment:
+    """`child` has opened its engine. `ignore_eos`: answers go on to their limit whatever is sampled."""
+
+    def __init__(
+        self,
+        child: ChildProcess,
+        opened: Opened,
+        *,
+        capabilities: Capabilities,
+        model: Model,
+        batch_size: int,
+        max_model_len: int,
+        ignore_eos: bool,
+    ):
+        self._child, self._opened, self._capabilities = child, opened, capabilities
+        self._model, self._batch_size, self._max_model_len = model, batch_size, max_model_len
+        self._ignore_eos = ignore_eos
+        self._tells_graphs = True
+
+    @property
+    def described(self) -> EngineFacts:
+        return self._opened.described
+
+    @property
+    def capabilities(self) -> Capabilities:
+        if self._tells_graphs:
+            return self._capabilities
+        return Capabilities({Fact.GRAPHS: _NO_GRAPHS, **self._capabilities.unknown})
+
+    @property
+    def batch_size(self) -> int:
+        return self._batch_size
+
+    def check(self, load: Load) -> None:
+        for index in range(len(load)):
+            request = load.request(index)
+            num_tokens = len(request.prompt_ids) + request.sampling.max_tokens
+            if num_tokens > self._max_model_len:
+                raise ValueError(
+                    f"max_model_len: {self._max_model_len} is not allowed; prompt {request.key} may need "
+                    f"{num_tokens} tokens with its answer"
+                )
+            if (largest := max(request.prompt_ids, default=0)) >= self._model.vocab_size:
+                raise ValueError(
+                    f"prompt {request.key}: token {largest} is not allowed; the model has 0 to "
+                    f"{self._model.vocab_size - 1}"
+                )
+
+    def warm_up(self, load: Load, warmup: WarmUp) -> None:
+        """Short answers to the load's own prompts, as many at a time as in the load. The first time nothing is timed:
+        the engine compiles what it meets."""
+        list(self._short_answers(load, 0))
+        started = time.perf_counter()
+        for number in itertools.count(1):
+            durations_s = list(self._short_answers(load, number))
+            for duration_s in durations_s:
+                warmup.add(duration_s)
+            if not durations_s or warmup.is_done or time.perf_counter() - started >= warmup.max_s:
+                return
+
+    def measure(self, load: Load, sink: RowSink) -> None:
+        requests = [load.request(index) for index in range(len(load))]
+        for row in self._serve(requests, load.arrival_s, load.max_concurrency, sink):
+            sink.request(row)
+
+    def reset(self) -> None:
+        self._child.ask({"do": "reset"}, "reset")
+
+    def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
+        tokenizer = self._model.tokenizer
+        assert tokenizer is not None or not any(asked.stop for asked in requests), "stop strings need a tokenizer"
+        asked_by_id = {asked.id: asked for asked in requests}
+        texts: dict[int, str | None] = {}
+        for row in self._serve(requests, [0.0] * len(requests), self.batch_size, sink):
+            asked, output_ids = asked_by_id[row.request_id], list(row.output_token_ids or ())
+            kept = cut_tokens(output_ids, asked.stop, tokenizer.decode) if tokenizer and asked.stop else output_ids
+            is_cut = len(kept) < len(output_ids)
+            sink.request(
+                row._replace(
+                    output_token_ids=kept,
+                    num_output_tokens=len(kept),
+                    finish_reason="stop" if is_cut else row.finish_reason,
+                )
+            )
+            texts[row.request_id] = cut_at_stop(tokenizer.decode(kept), asked.stop) if tokenizer else None
+        return texts
+
+    def score(self, ids: Sequence[int], num_scored: int) -> Scored:
+        scored = self._child.ask({"do": "score", "ids": list(ids), "num_scored": num_scored}, "scored")
+        own, best = scored["log_probs"], scored["best_log_probs"]
+        return Scored(sum(own), all(each >= top for each, top in zip(own, best, strict=True)))
+
+    def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
+        raise ValueError(
+            "engine: no rounds to trace; another engine runs in a process of its own, which its own profiler watches"
+        )
+
+    def _short_answers(self, load: Load, number: int) -> Iterator[float]:
+        """Durations in seconds of steps without prompts."""
+        first = number * load.max_concurrency
+        asked = [load.request(index % len(load)) for index in range(first, first + load.max_concurrency)]
+        short = [
+            replace(
+                request,
+                id=position,
+                sampling=replace(request.sampling, max_tokens=min(request.sampling.max_tokens, _WARM_UP_TOKENS)),
+            )
+            for position, request in enumerate(asked)
+        ]
+        command = self._command(short, [0.0] * len(short), load.max_concurrency)
+        for message in self._child.asking(command, "served"):
+            steps = {row.step: row for row in step_rows(message.get("steps", ())) if row.kind == "decode"}
+            for step in steps.values():
+                self._tells_graphs = self._tells_graphs and step.graph is not None
+                assert step.t_start_ns is not None and step.t_host_ns is not None
+                yield (step.t_host_ns - step.t_start_ns) / 1e9
+
+    def _serve(
+        self, requests: Sequence[PromptRequest], arrival_s: Sequence[float], max_concurrency: int, sink: RowSink
+    ) -> Iterator[RequestRow]:
+        """Requests as they end; the sink gets the rest."""
+        keys = {request.id: request.key for request in requests}
+        command = self._command(requests, arrival_s, max_concurrency)
+        for message in self._child.asking(command, "served", lambda: sink.cancelled):
+            if steps := message.get("steps"):
+                sink.add_steps(list(step_rows(steps)))
+            for ended in message.get("ended", ()):
+                yield request_row(ended, keys[ended["id"]])
+            if served := message.get("served"):
+                sink.add_counters(counter_rows(served["counters"]))
+
+    def _command(
+        self, requests: Sequence[PromptRequest], arrival_s: Sequence[float], max_concurrency: int
+    ) -> dict[str, Any]:
+        asked = [
+            {
+                "id": request.id,
+                "prompt_ids": list(request.prompt_ids),
+                "max_tokens": request.sampling.max_tokens,
+                "temperature": request.sampling.temperature,
+                "top_k": request.sampling.top_k,
+                "top_p": request.sampling.top_p,
+                "stop_token_ids": list(request.sampling.stop_token_ids),
+                "ignore_eos": self._ignore_eos,
+                "stop": list(request.stop),
+                "seed": request.sampling.seed,
+                "arrival_s": at_s,
+            }
+            for request, at_s in zip(requests, arrival_s, strict=True)
+        ]
+        return {"do": "serve", "max_concurrency": max_concurrency, "requests": asked}

@@ -1,0 +1,125 @@
+"""An arm of vLLM: what it is asked for, and the engine arguments that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from specbench.harness.engines.base import Capabilities
+from specbench.harness.engines.vllm import switches
+from specbench.harness.engines.vllm.installed import Installed
+from specbench.harness.engines.vllm.speculation import speculation
+from specbench.harness.spec.arm import ArmConfig, ArmSetup
+from specbench.harness.spec.conditions import Conditions
+from specbench.harness.store.arm_record import Fact
+
+_HOST_ONLY = "vLLM tells when its host saw a result"
+UNKNOWN = {
+    Fact.DEVICE_TIMES: _HOST_ONLY,
+    Fact.PHASES: "vLLM does not tell the parts of a step apart",
+    Fact.SYNCS: "vLLM does not count its waits for the device",
+    Fact.PREEMPTIONS: "vLLM counts preemptions of all requests together (engine.num_preemptions)",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VllmArm:
+    """`speculative`: vLLM's configuration of it, its head or drafter as the arm names it. `found`: what else a reader
+    of its row must know."""
+
+    config: ArmConfig
+    installed: Installed
+    speculative: Mapping[str, Any] | None
+    switches: Mapping[str, Any]
+    found: tuple[str, ...] = ()
+    graph_parts: None = None
+    footprint: int = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.installed.notes, *self.found)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(UNKNOWN)
+
+    @property
+    def num_drafts(self) -> int | None:
+        """None where vLLM takes the number from the drafter's own configuration."""
+        return (self.speculative or {"num_speculative_tokens": 0}).get("num_speculative_tokens")
+
+    def setup(self) -> ArmSetup:
+        engine = self.config.engine
+        return ArmSetup(
+            graph=engine.get("graph"),
+            attention=engine.get("attention"),
+            attention_drafter=engine.get("attention_drafter"),
+            drafter=engine.get("drafter", "padded") if self.num_drafts else None,
+            num_drafts=self.num_drafts,
+            options={**self.config.options, **{f"engine.{k}": v for k, v in self.config.own_config.items()}},
+            acceptance=engine.get("acceptance", "real"),
+            engine="vllm",
+            driven="in process",
+        )
+
+    def with_head(self, head: Path, method: str, notes: tuple[str, ...]) -> VllmArm:
+        return replace(
+            self, speculative={**(self.speculative or {}), "method": method, "model": str(head)}, found=notes
+        )
+
+
+def resolve(arm: ArmConfig, installed: Installed) -> VllmArm:
+    """ValueError for what this vLLM cannot do, with the reason."""
+    switches.refuse(arm)
+    speculative = speculation(arm, installed.methods)
+    of_drafter = switches.drafter_args(arm)
+    if speculative is None and of_drafter:
+        raise ValueError(f"{next(iter(of_drafter))}: is not allowed; {arm.strategy} has no drafter")
+    return VllmArm(
+        config=arm,
+        installed=installed,
+        speculative=None if speculative is None else {**speculative, **of_drafter},
+        switches=switches.engine_args(arm),
+    )
+
+
+def engine_args(
+    arm: VllmArm, conditions: Conditions, *, model: Path, dtype: str, is_cpu: bool, gpu_share: float
+) -> dict[str, Any]:
+    """Arguments of `vllm.LLM`. `gpu_share`: of the GPU's memory."""
+    c, batch = conditions, conditions.max_concurrency
+    per_round = batch * (1 + (arm.num_drafts or 0))
+    args: dict[str, Any] = {
+        "model": str(model),
+        "dtype": dtype,
+        "max_model_len": c.max_model_len,
+        "max_num_seqs": batch,
+        "max_num_batched_tokens": max(c.max_num_batched_tokens, per_round),
+        "seed": c.seed,
+        "load_format": c.load_format,
+        "enable_prefix_caching": False,
+        "generation_config": "vllm",
+        "disable_log_stats": False,
+        **({"skip_tokenizer_init": True} if c.load_format == "dummy" else {}),
+        **({"block_size": c.page_size} if c.page_size else {}),
+        **({"num_gpu_blocks_override": c.num_pages} if c.num_pages else {}),
+        **arm.switches,
+    }
+    if not is_cpu:
+        args |= {"gpu_memory_utilization": round(gpu_share, 3), "cudagraph_metrics": True}
+        compilation = dict(args.get("compilation_config", {}))
+        if compilation.get("cudagraph_mode") != "NONE":
+            sizes = capture_sizes(batch, arm.num_drafts or 0)
+            compilation |= {"cudagraph_capture_sizes": sizes, "max_cudagraph_capture_size": sizes[-1]}
+        args["compilation_config"] = compilation
+    if arm.speculative is not None:
+        args["speculative_config"] = dict(arm.speculative)
+    return switches.with_own_config(args, arm.config.own_config)
+
+
+def capture_sizes(batch_size: int, num_drafts: int) -> list[int]:
+    """Rows of the forwards that are to be captured: of full batches without padding, and of those on the way down."""
+    batches = sorted({n for n in (1, 2, 4, *range(8, batch_size, 8)) if n < batch_size} | {batch_size})
+    return sorted({*batches, *(n * (1 + num_drafts) for n in batches)})

@@ -1,0 +1,152 @@
+"""vLLM in process: a child that its own Python runs drives its step loop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from specbench.harness.engines.base import Capabilities, Model, OpenProgress, with_arm
+from specbench.harness.engines.child.deployment import ChildDeployment, Opened
+from specbench.harness.engines.child.interpreter import interpreter
+from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.served_model import RANDOM_HEAD, ServedModel, open_model, random_head
+from specbench.harness.engines.vllm import arm as arms
+from specbench.harness.engines.vllm import switches
+from specbench.harness.engines.vllm.arm import VllmArm
+from specbench.harness.engines.vllm.installed import Installed, find
+from specbench.harness.registry import EngineKind
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.conditions import Conditions, RunConfig
+from specbench.harness.store.codec import read_object
+from specbench.workloads.assets.model_source import resolve_model
+from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder, shipped_head, shipped_head_for
+
+CHILD = Path(__file__).with_name("child.py")
+PYTHON_VARIABLE = "SPECBENCH_VLLM_PYTHON"
+_GPU_SHARE = 0.85  # of a GPU's memory, for all arms of other engines together
+_BESIDE_OURS = 0.6  # the same, where our own engine has arms too
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler in the child itself, where it can be seen
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+# Where the user says nothing: two engines on one CPU must not both bind its cores, nor take half its memory.
+_CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+@dataclass(slots=True)
+class VllmEngine(EngineKind):
+    """`vllm`, managed in process. One child a deployment."""
+
+    takes_program = True
+    name: str = field(default="vllm", init=False)
+    _installed: dict[str, Installed] = field(default_factory=dict, init=False)
+    _served: ServedModel | None = field(default=None, init=False)
+
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> VllmArm:
+        installed = self._find(arm)
+        if conditions.device != "auto" and installed.is_for_cpu != (conditions.device == "cpu"):
+            built = "a CPU" if installed.is_for_cpu else "a GPU"
+            raise ValueError(f"device: {conditions.device!r} is not allowed; vLLM {installed.version} is for {built}")
+        return arms.resolve(arm, installed)
+
+    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[VllmArm]]:
+        resolved = [self._checked(arm, config) for arm in config.arms]
+        self._served = open_model(config, progress)
+        return self._served.model, [self._with_drafter(arm, config, progress) for arm in resolved]
+
+    @contextmanager
+    def deploy(self, arm: VllmArm, config: RunConfig) -> Iterator[ChildDeployment]:
+        served, is_cpu = self._served, arm.installed.is_for_cpu
+        assert served is not None, "the engine was not opened"
+        args = arms.engine_args(
+            arm,
+            config,
+            model=served.path,
+            dtype=served.model.described.dtype or "auto",
+            is_cpu=is_cpu,
+            gpu_share=_share(config),
+        )
+        environment = {
+            **_ENVIRONMENT,
+            **({k: os.environ.get(k, v) for k, v in _CPU_ENVIRONMENT.items()} if is_cpu else {}),
+        }
+        with ChildProcess([str(arm.installed.python), str(CHILD)], environment) as child:
+            opened = Opened.of(child.ask({"do": "open", "engine": args}, "opened"))
+            told = switches.contradictions(args, opened.config, opened.described.backend)
+            yield ChildDeployment(
+                child,
+                replace(opened, notes=(*opened.notes, *told)),
+                capabilities=Capabilities(arms.UNKNOWN),
+                model=served.model,
+                batch_size=config.max_concurrency,
+                max_model_len=config.max_model_len,
+                ignore_eos=config.ignore_eos,
+            )
+
+    def _find(self, arm: ArmConfig) -> Installed:
+        given = arm.engine.get("python") or os.environ.get(PYTHON_VARIABLE, "")
+        if not given and find_spec("vllm") is None:
+            raise ValueError(
+                f"python: this environment has no vLLM; name one that has it: --engine-python VENV or {PYTHON_VARIABLE}"
+            )
+        if given not in self._installed:
+            self._installed[given] = find(interpreter(given or sys.executable))
+        return self._installed[given]
+
+    def _checked(self, arm: ArmConfig, config: RunConfig) -> VllmArm:
+        try:
+            return self.resolve(arm, config)
+        except ValueError as error:
+            raise ValueError(with_arm(arm, str(error))) from error
+
+    def _with_drafter(self, arm: VllmArm, config: RunConfig, progress: OpenProgress) -> VllmArm:
+        """The head or drafter that the arm names, as a directory; the one that comes with the package for this very
+        target where it names none."""
+        try:
+            if arm.speculative is None or arm.config.strategy not in ("eagle", "draft-model"):
+                return arm
+            given = arm.speculative.get("model")
+            if arm.config.strategy == "draft-model":
+                found = resolve_model(str(given), progress=progress.asset)
+                return arm.with_head(found.path, "draft_model", ())
+            return self._with_head(arm, given, config)
+        except ValueError as error:
+            raise ValueError(with_arm(arm.config, str(error))) from error
+
+    def _with_head(self, arm: VllmArm, given: str | None, config: RunConfig) -> VllmArm:
+        assert self._served is not None
+        target = self._served.model.described
+        if not given:
+            own = shipped_head_for(target.sha256 or "", target.source or "")
+            if own is None:
+                raise ValueError("head: is missing; give head=DIR, an EAGLE checkpoint for this model")
+            given = own.option
+        if given == RANDOM_HEAD:
+            return arm.with_head(random_head(config), "eagle3", ())
+        if given.startswith(PREFIX):
+            notes = shipped_head(given).notes(target.sha256 or "", config.workload.name)
+            return arm.with_head(shipped_folder(given), "eagle3", tuple(notes))
+        path = Path(given).expanduser()
+        return arm.with_head(path, eagle_method(path), ())
+
+
+def eagle_method(head: Path) -> str:
+    """eagle3 or eagle, by the architecture that the head's config.json names. ValueError where there is none."""
+    if not (head / "config.json").is_file():
+        raise ValueError(f"head: {str(head)!r} is not allowed; give a directory with config.json and weights")
+    architectures = str(read_object(head / "config.json").get("architectures"))
+    return "eagle3" if "eagle3" in architectures.lower() else "eagle"
+
+
+def _share(config: RunConfig) -> float:
+    """Each arm's of a GPU's memory. Those that alternate have it for themselves."""
+    names = [arm.engine_name or config.engine for arm in config.arms]
+    num_programs = sum(name != "specbench" for name in names)
+    whole = _GPU_SHARE if num_programs == len(names) else _BESIDE_OURS
+    return whole if config.deploy == "alternate" else whole / max(1, num_programs)

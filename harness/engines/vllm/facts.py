@@ -1,0 +1,89 @@
+"""What vLLM says of itself once it is up, read from its resolved configuration: run in the child."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+_SPECULATIVE = (
+    *("method", "model", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"),
+    *("disable_padded_drafter_batch", "parallel_drafting", "draft_sample_method", "rejection_sample_method"),
+    *("synthetic_acceptance_length", "synthetic_acceptance_rates", "attention_backend"),
+)
+
+
+def facts(engine: Any) -> Mapping[str, Any]:
+    """Of an `LLMEngine`."""
+    import vllm
+
+    config = engine.vllm_config
+    return {
+        "version": vllm.__version__,
+        "graph_mode": graph_mode(engine).lower(),
+        "backend": backend(engine),
+        "hardware": hardware(),
+        "config": resolved(config),
+        "notes": [],
+    }
+
+
+def graph_mode(engine: Any) -> str:
+    mode = engine.vllm_config.compilation_config.cudagraph_mode
+    return "NONE" if mode is None else str(mode.name)
+
+
+def one_graph(engine: Any) -> str | None:
+    """How every step's target runs where that cannot vary."""
+    return "none" if graph_mode(engine) == "NONE" else None
+
+
+def backend(engine: Any) -> str | None:
+    """Of the target's attention; several by name where layers differ."""
+    runner = engine.model_executor.driver_worker.model_runner
+    groups = getattr(runner, "attn_groups", None) or []
+    names = [group.backend.get_name() for of_cache in groups for group in of_cache]
+    return "+".join(dict.fromkeys(names)) or None
+
+
+def hardware() -> str:
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        return f"cpu ({platform.machine()})"
+    return str(current_platform.get_device_name())
+
+
+def resolved(config: Any) -> dict[str, Any]:
+    """What decides how it runs, as JSON."""
+    scheduler, cache, compilation = config.scheduler_config, config.cache_config, config.compilation_config
+    found = {
+        "dtype": str(config.model_config.dtype).removeprefix("torch."),
+        "max_model_len": config.model_config.max_model_len,
+        "enforce_eager": config.model_config.enforce_eager,
+        "max_num_seqs": scheduler.max_num_seqs,
+        "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+        "async_scheduling": bool(scheduler.async_scheduling),
+        "model_runner": "v2" if getattr(config, "use_v2_model_runner", False) else "v1",
+        "block_size": cache.block_size,
+        "num_gpu_blocks": cache.num_gpu_blocks,
+        "gpu_memory_utilization": cache.gpu_memory_utilization,
+        "enable_prefix_caching": bool(cache.enable_prefix_caching),
+        "compilation_mode": getattr(getattr(compilation, "mode", None), "name", None),
+        "cudagraph_mode": getattr(compilation.cudagraph_mode, "name", None),
+        "cudagraph_capture_sizes": list(compilation.cudagraph_capture_sizes or []),
+        "tensor_parallel_size": config.parallel_config.tensor_parallel_size,
+        "load_format": str(config.load_config.load_format),
+    }
+    return {**found, "speculative_config": _speculative(config.speculative_config)}
+
+
+def _speculative(config: Any) -> dict[str, Any] | None:
+    if config is None:
+        return None
+    told = {name: getattr(config, name, None) for name in _SPECULATIVE}
+    return {name: _plain(value) for name, value in told.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, list)) else getattr(value, "name", str(value))

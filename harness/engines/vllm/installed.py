@@ -1,0 +1,61 @@
+"""The vLLM of an interpreter: its version and the methods of speculation it has, without importing it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench.harness.engines.child.interpreter import installed
+
+OLDEST, NEWEST = (0, 26), (0, 33)  # minor versions whose names were read
+_ASK_S = 60
+# Every text in the types that config/speculative.py names its methods by.
+_METHODS = """
+import ast, importlib.util, json, pathlib
+root = pathlib.Path(importlib.util.find_spec("vllm").origin).parent
+names = set()
+for node in ast.parse((root / "config" / "speculative.py").read_text()).body:
+    targets = [t.id for t in getattr(node, "targets", []) if isinstance(t, ast.Name)]
+    if any(t.endswith(("ModelTypes", "GPUTypes", "SpeculativeMethod")) for t in targets):
+        names |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+print(json.dumps(sorted(names)))
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """`notes`: what a reader of its rows must know of the version."""
+
+    python: Path
+    version: str
+    methods: tuple[str, ...]
+
+    @property
+    def is_for_cpu(self) -> bool:
+        return "+cpu" in self.version
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if minor_of(self.version) <= NEWEST:
+            return ()
+        return (f"vLLM {self.version} is newer than those whose configuration was read (up to 0.{NEWEST[1]})",)
+
+
+def find(python: Path) -> Installed:
+    """ValueError where the interpreter has no vLLM, or one that is too old."""
+    version = installed(python, ["vllm"])
+    if minor_of(version) < OLDEST:
+        raise ValueError(f"python: vLLM {version} of {python} is too old; allowed: 0.{OLDEST[1]} or newer")
+    asked = subprocess.run([str(python), "-I", "-c", _METHODS], capture_output=True, text=True, timeout=_ASK_S)
+    if asked.returncode:
+        raise ValueError(f"python: vLLM {version} of {python} does not tell its methods: {asked.stderr.strip()[-200:]}")
+    return Installed(python=python, version=version, methods=tuple(json.loads(asked.stdout)))
+
+
+def minor_of(version: str) -> tuple[int, int]:
+    """`0.32.0+cpu` as (0, 32); a version of another form is a user's own build, and new."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else NEWEST

@@ -1,0 +1,106 @@
+"""Strategies as vLLM's speculative configuration. Pure; keys checked against vLLM 0.26 and 0.32."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from specbench.harness.spec.arm import ArmConfig
+
+Speculation = dict[str, Any]
+_OURS_ALONE = {
+    "naive-eagle": "naive-eagle is our engine's picture of an old version; vLLM has its chain as eagle",
+    "eagle-topk": "vLLM 0.26 to 0.33 draft no trees; use eagle",
+    "as-served": "what vLLM speculates in process is known; name a strategy, or no-spec",
+}
+_DEFAULT_K = "4"
+
+
+def speculation(arm: ArmConfig, methods: Collection[str]) -> Speculation | None:
+    """None without speculation. `model` is the head or drafter as the arm names it, and missing where it names none.
+
+    `methods`: those that the installed version has. ValueError for what it has not, or what cannot be said to it.
+    """
+    name = arm.strategy
+    if name in _OURS_ALONE:
+        raise ValueError(f"strategy: {name!r} is not allowed; {_OURS_ALONE[name]}")
+    if name in _MAPPED:
+        allowed, mapped = _MAPPED[name]
+        unknown = [key for key in arm.options if key not in allowed]
+        if unknown:
+            raise ValueError(
+                f"{unknown[0]}: {arm.options[unknown[0]]!r} cannot be given to vLLM's {name}; allowed: "
+                f"{', '.join(allowed) or 'no options'}, or engine.speculative_config.KEY=VALUE"
+            )
+        return mapped(arm.options)
+    method = name.replace("-", "_")
+    if method not in methods:
+        known = sorted({*_MAPPED, *(each.replace("_", "-") for each in methods)} - {"eagle3"})
+        raise ValueError(f"strategy: {name!r} is not a method of the installed vLLM; allowed: {', '.join(known)}")
+    spelled = {"k": "num_speculative_tokens", "head": "model", "draft": "model"}
+    return {"method": method, **{spelled.get(key, key): json_or_text(value) for key, value in arm.options.items()}}
+
+
+def _none(options: Mapping[str, str]) -> None:
+    return None
+
+
+def _eagle(options: Mapping[str, str]) -> Speculation:
+    head = options.get("head")
+    return {"method": "eagle3", **_drafts(options), **({"model": head} if head else {})}
+
+
+def _draft_model(options: Mapping[str, str]) -> Speculation:
+    draft = options.get("draft", "")
+    if not draft or draft.startswith(("self:", "shape:")):
+        raise ValueError(f"draft: {draft!r} is not allowed for vLLM; give a model's name or directory")
+    return {"method": "draft_model", "model": draft, **_drafts(options)}
+
+
+def _ngram(options: Mapping[str, str]) -> Speculation:
+    shortest, longest = (_whole(key, options.get(key, default)) for key, default in (("min_n", "2"), ("max_n", "5")))
+    return {"method": "ngram", **_drafts(options), "prompt_lookup_min": shortest, "prompt_lookup_max": longest}
+
+
+def _drafts(options: Mapping[str, str]) -> Speculation:
+    return {"num_speculative_tokens": _whole("k", options.get("k", _DEFAULT_K))}
+
+
+_MAPPED: dict[str, tuple[Sequence[str], Callable[[Mapping[str, str]], Speculation | None]]] = {
+    "no-spec": ((), _none),
+    "eagle": (("k", "head"), _eagle),
+    "draft-model": (("k", "draft"), _draft_model),
+    "ngram": (("k", "min_n", "max_n"), _ngram),
+}
+
+
+def acceptance(text: str) -> Speculation:
+    """Keys that force acceptance; none for `real`."""
+    kind, _, how = text.partition(":")
+    if text == "real":
+        return {}
+    try:
+        if kind != "synthetic" or how.startswith("histogram="):
+            raise ValueError
+        if how.startswith("rates="):
+            rates = [float(rate) for rate in how.removeprefix("rates=").split("/")]
+            return {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates}
+        return {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": float(how)}
+    except ValueError as error:
+        raise ValueError(
+            f"acceptance: {text!r} is not allowed for vLLM; allowed: real, synthetic:LENGTH, synthetic:rates=r1/r2/.."
+        ) from error
+
+
+def json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+def _whole(key: str, text: str) -> int:
+    if not text.isdigit() or text == "0":
+        raise ValueError(f"{key}: {text!r} is not allowed; must be a whole number > 0")
+    return int(text)

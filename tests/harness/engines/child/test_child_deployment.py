@@ -1,0 +1,164 @@
+"""A deployment in a child without an engine: rows, warm-up, answers and scores as runs and certificates get them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from toy import fake_child
+
+from specbench.harness.engines.base import Capabilities, Model
+from specbench.harness.engines.child.deployment import ChildDeployment, Opened
+from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.load import Load, PromptRequest
+from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.run.block_sink import NullSink
+from specbench.harness.spec.sampling import SamplingParams
+from specbench.harness.store.arm_record import Fact
+from specbench.harness.store.inputs_record import ModelRecord
+from specbench.harness.store.schema import build_table
+from specbench.workloads.base import Prompt
+
+
+class Kept(NullSink):
+    def __init__(self, cancel_after: int | None = None):
+        self.requests, self.steps, self.counters, self._most = [], [], {}, cancel_after
+
+    @property
+    def cancelled(self) -> bool:
+        return self._most is not None and len(self.requests) >= self._most
+
+    def request(self, row):
+        self.requests.append(row)
+
+    def add_steps(self, rows):
+        self.steps += rows
+
+    def add_counters(self, rows):
+        self.counters.update(rows)
+
+
+class Letters:
+    """Token 97 is `a`."""
+
+    vocab_size = 900
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+@pytest.fixture
+def deployment():
+    model = Model(described=ModelRecord(), vocab_size=900, tokenizer=Letters(), eos_token_ids=())
+    with ChildProcess([sys.executable, fake_child.__file__], {}) as child:
+        opened = Opened.of(child.ask({"do": "open", "engine": {}}, "opened"))
+        yield ChildDeployment(
+            child,
+            opened,
+            capabilities=Capabilities({Fact.SYNCS: "not told"}),
+            model=model,
+            batch_size=2,
+            max_model_len=64,
+            ignore_eos=False,
+        )
+
+
+def load_of(*first: int, max_tokens: int = 8, stop: tuple[int, ...] = ()) -> Load:
+    prompts = [Prompt(id=f"p{n}", token_ids=(n, n), max_tokens=max_tokens, text="") for n in first]
+    drawn = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 1}
+    return Load(prompts=prompts, arrival_s=[0.0] * len(prompts), max_concurrency=2, stop_token_ids=stop, **drawn)
+
+
+def test_what_it_is_was_read_back(deployment):
+    assert deployment.described.version == "1.2" and deployment.described.backend == "fingers"
+    assert deployment.batch_size == 2 and not deployment.capabilities.knows(Fact.SYNCS)
+
+
+def test_a_block(deployment):
+    sink = Kept()
+    deployment.reset()
+    deployment.measure(load_of(10, 20, 30), sink)
+    rows = {row.prompt_id: row for row in sink.requests}
+    assert list(rows["p20"].output_token_ids) == list(range(21, 29)) and rows["p20"].finish_reason == "length"
+    assert rows["p20"].num_prompt_tokens == 2 and rows["p20"].t_submit_ns < rows["p20"].t_first_ns
+    assert rows["p30"].t_submit_ns > min(rows["p10"].t_last_ns, rows["p20"].t_last_ns), "two at a time"
+    assert sink.counters == {"engine.spec_decode_num_drafts": 8.0}
+    first = [row for row in sink.steps if row.request_id == 0]
+    assert [(row.is_prefill, row.num_proposed, row.num_accepted, row.num_emitted) for row in first] == [
+        (True, 0, 0, 1),
+        (False, 2, 2, 3),
+        (False, 2, 2, 3),
+        (False, 2, 2, 1),
+    ]
+    assert [row.truncated for row in first] == [False, False, False, True]
+    assert first[0].kind == "mixed" and first[0].num_rows == 2 and first[1].num_rows == 6
+    assert first[1].draft_depth == 2 and first[1].t_device_ns is None and first[1].num_syncs is None
+    for table, kept in (("requests", sink.requests), ("steps", sink.steps)):
+        assert build_table(table, "arm", 0, kept).num_rows == len(kept)
+
+
+def test_stop_ids_are_sent(deployment):
+    sink = Kept()
+    deployment.measure(load_of(10, stop=(15,)), sink)
+    (row,) = sink.requests
+    assert list(row.output_token_ids) == [11, 12, 13, 14, 15] and row.finish_reason == "stop"
+
+
+def test_a_sink_that_wants_no_more_ends_the_block(deployment):
+    sink = Kept(cancel_after=1)
+    load = load_of(10, *range(20, 60), max_tokens=60)
+    deployment.measure(load, sink)
+    assert sink.requests and sink.requests[-1].finish_reason == "abort" and len(sink.requests) < len(load)
+
+
+def test_what_went_wrong_reaches_the_run_and_what_had_ended_is_kept(deployment):
+    sink = Kept()
+    with pytest.raises(RuntimeError, match="^out of memory"):
+        deployment.measure(load_of(10, 20, fake_child.OUT_OF_MEMORY), sink)
+    assert sink.requests and {row.prompt_id for row in sink.requests} <= {"p10", "p20"}
+
+
+def test_warm_up_meets_the_load_and_is_fed_with_rounds(deployment):
+    warmup = WarmUp(window_s=0.01, tolerance=0.9, max_s=20)
+    deployment.warm_up(load_of(10, 20, 30), warmup)
+    assert warmup.is_stable and warmup.num_rounds > 4
+    assert "how each of its steps ran" in deployment.capabilities.unknown[Fact.GRAPHS], "its steps did not say"
+    nothing_to_time = WarmUp(window_s=0.01, max_s=20)
+    deployment.warm_up(load_of(10, max_tokens=1), nothing_to_time)
+    assert nothing_to_time.num_rounds == 0
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        (load_of(10, max_tokens=63), "max_model_len: 64 is not allowed; prompt p10 may need 65 tokens"),
+        (load_of(10, 900), "prompt p900: token 900 is not allowed; the model has 0 to 899"),
+    ],
+)
+def test_a_request_that_can_never_be_served(deployment, load, said):
+    with pytest.raises(ValueError, match=said):
+        deployment.check(load)
+    deployment.check(load_of(10, max_tokens=62))
+
+
+def test_answers_are_cut_at_stop_strings(deployment):
+    asked = [
+        PromptRequest(id=n, key=f"k{n}", prompt_ids=(96,), text="", sampling=SamplingParams(max_tokens=12), stop=stop)
+        for n, stop in enumerate([("ef",), ()])
+    ]
+    sink = Kept()
+    assert deployment.generate(asked, sink) == {0: "abcd", 1: "abcdefghijkl"}
+    cut, whole = sorted(sink.requests)
+    assert (cut.num_output_tokens, cut.finish_reason) == (6, "stop"), "up to the token that ends the stop string"
+    assert (whole.num_output_tokens, whole.finish_reason) == (12, "length")
+
+
+def test_scores(deployment):
+    scored = deployment.score([5, 6, 7], 2)
+    assert scored.log_prob == -1.0 and scored.is_greedy
+    assert not deployment.score([5, 6, 0], 2).is_greedy
+
+
+def test_no_trace(deployment):
+    with pytest.raises(ValueError, match="engine: no rounds to trace"):
+        deployment.trace(load_of(10), 3, None)
