@@ -62,7 +62,7 @@ TPS = _latency(
     "tps", "TPS", "tokens / (first submit to last token)", better=HIGHER, unit="tokens/s", block="tps", gated=False
 )
 TTFT_MS = _latency("ttft_ms", "TTFT", "first token - submit, mean over requests", block="ttft_ms.mean", gated=False)
-ITL_MS = _latency("itl_ms", "ITL", "gap between tokens; m at once are one gap and m - 1 zeros", block="itl_ms.mean")
+ITL_MS = _latency("itl_ms", "ITL", "gap between tokens; a burst of m is one gap and m - 1 zeros", block="itl_ms.mean")
 ACCEPTANCE_LENGTH = _acceptance(
     "acceptance_length",
     "AL",

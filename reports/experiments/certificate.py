@@ -12,15 +12,15 @@ _MAX_POSITIONS = 4
 
 
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
-    """One row an arm and temperature."""
+    """One row per arm and temperature."""
     unfinished = [] if certificate["status"] == "complete" else ["not finished: arms without a row were not judged"]
     notes = [
         "exact: outputs identical to no-spec's. worst gap: between the two tokens of a first divergence; worst regret: "
         "how far a token lies below the best of its position. Both in logits, recomputed in fp32 by a dense pass.",
-        "regret sum: of all tokens, and (in brackets) of those that the target itself would have said behind the same "
+        "regret sum: over all tokens, and (in brackets) over those that the target itself would choose after the same "
         "texts, by dense passes in its own dtype; a dash: fp32.",
-        "acceptance: rounds that accept what the same strategy accepts without graphs, of those that both began behind "
-        "the same text; out of step: begun by one of them, after a round that differed; a dash: nothing to compare.",
+        "acceptance: rounds that accept what the same strategy accepts without graphs, among rounds that both began "
+        "with the same text; out of step: begun by only one, after a round that differed; a dash: nothing to compare.",
         "distribution: p of a chi-square over many seeds, all positions together; fails below 0.001.",
         *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
     ]

@@ -1,4 +1,4 @@
-"""Stored runs side by side: one row an arm and metric, as a table, Markdown, CSV or JSON."""
+"""Stored runs side by side: one row per arm and metric, as a table, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _CSV_TEST = ("least_effect", "p", "verdict", "num_pairs", "pairs")
 
 
 def compare_table(compared: ComparedRuns) -> Table:
-    """Rows in the order of the runs; what differs, what could not be read and what else to know stands below."""
+    """Rows in the order of the runs; the notes give differences, unreadable files and how to read the table."""
     rows = [cells for row in compared.rows if not row.is_baseline for cells in _rows(row)]
     notes = [
         f"Change: geometric mean over pairs of this / baseline, with a paired t interval; ~: equivalent (inside "
-        f"+-{100 * compared.min_effect:.3g}%), ?: inconclusive, MDE: the change that so many pairs find 4 times of 5.",
+        f"+-{100 * compared.min_effect:.3g}%), ?: inconclusive, MDE: minimum detectable "
+        "effect of so many pairs, at 80% power.",
         "exploratory: fewer than 6 pairs, a metric that is not gated, or times of two runs without the machine's noise "
         "floor: no verdict. Holm over the metrics of one arm, not over arms: each has its own 5%.",
-        "Pairs within one run are repeats or prompts of arms that alternate in one process: their interval says "
-        "nothing of the next process. Pairs of an A/B run are its blocks.",
+        "Pairs within one run are repeats or prompts of arms that alternate in one process: their interval does not "
+        "cover the next process. Pairs of an A/B run are its blocks.",
     ]
     return Table(
         title="Comparison of stored runs",
@@ -62,7 +63,7 @@ def compare_json(compared: ComparedRuns) -> str:
 
 
 def compare_csv(compared: ComparedRuns) -> str:
-    """One line an arm and metric; changes are fractions, empty where there is no figure."""
+    """One line per arm and metric; changes are fractions, empty if there is no figure."""
     rows = [_csv_row(row, figure) for row in compared.rows for figure in COMPARED]
     cells = [{name: _defused(value) for name, value in row.items()} for row in rows]
     return pd.DataFrame(cells, columns=[*_CSV, *_CSV_TEST], dtype=object).to_csv(index=False, lineterminator="\n")

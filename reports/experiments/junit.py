@@ -1,4 +1,4 @@
-"""A gate's results as JUnit XML, which every CI shows: one test case an arm and gate."""
+"""A gate's results as JUnit XML, which every CI shows: one test case per arm and gate."""
 
 from __future__ import annotations
 

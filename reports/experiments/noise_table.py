@@ -40,11 +40,11 @@ def _blocks_needed(effect: str) -> Callable[[MetricNoise], str]:
 def _notes(floor: NoiseFloor) -> tuple[str, ...]:
     how = "alternating in one process" if floor.in_process else "a fresh process for each side and block"
     return (
-        f"{floor.num_blocks} blocks, {how}, {floor.num_rejected} rejected; the A/A says: {floor.verdict}",
-        "CV in a block: of one side, between runs back to back; CV between blocks: drift, which pairing cancels.",
-        "MDE: the smallest true change found in 80% of experiments; blocks for a change: to find it so often, "
-        "never fewer than 6. tokens per step is paired by prompt: read prompts for blocks.",
-        "false verdicts: share of 2,000 experiments of 10 blocks, drawn from these with sides swapped by chance, which "
-        "would have said improved or regressed.",
+        f"{floor.num_blocks} blocks, {how}, {floor.num_rejected} rejected; A/A verdict: {floor.verdict}",
+        "CV in a block: of one side, between back-to-back runs; CV between blocks: drift, which pairing cancels.",
+        "MDE: minimum detectable effect, found in 80% of experiments; blocks for a change: to detect it as often, at "
+        "least 6. tokens per step is paired by prompt: its blocks are prompts.",
+        "false verdicts: share of 2,000 experiments of 10 blocks, drawn from these with randomly swapped sides, "
+        "that would report improved or regressed.",
         f"measured {floor.measured_utc}: {floor.command}",
     )

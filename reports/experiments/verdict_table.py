@@ -1,4 +1,4 @@
-"""The verdict card of an A/B experiment as a table: one row a metric, and below it all that a sceptic asks for."""
+"""The verdict card of an A/B experiment as a table: one row per metric, with the evidence in its notes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _notes(record: Judgement) -> list[str]:
     if record.mismatches:
         notes.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record.mismatches)}")
     if record.is_aa:
-        notes.append("A/A: any verdict of change between equal sides is false and makes the measurement invalid")
+        notes.append("A/A: a verdict of change between identical sides is false and makes the measurement invalid")
     return [*notes, *_design(record), *_blocks(record), *_reading(record)]
 
 
@@ -119,13 +119,13 @@ def _design(record: Judgement) -> list[str]:
     same = record.same_output
     found = [f"{plan.num_blocks} blocks, {how}; order (seed {plan.order_seed}): {order}"]
     if same.num_pairs:
-        line = f"{same.num_same} of {same.num_pairs} answers are the same on both sides"
-        least = f", fewer than the {plan.min_same_output:.0%} asked for: WRONG" if not same.is_enough else ""
-        forced = " (acceptance is forced: they are no model's own)" if arm_marks(record, FORCED) else ""
+        line = f"{same.num_same} of {same.num_pairs} outputs are the same on both sides"
+        least = f", fewer than the required {plan.min_same_output:.0%}: WRONG" if not same.is_enough else ""
+        forced = " (forced acceptance: not a model's own outputs)" if arm_marks(record, FORCED) else ""
         found.append(line + least + forced)
     elif not same.is_enough:
         found.append(
-            f"no answers of the same prompts: the {plan.min_same_output:.0%} asked for cannot be told: INVALID"
+            f"no outputs of the same prompts: the required {plan.min_same_output:.0%} cannot be checked: INVALID"
         )
     return found
 
@@ -144,17 +144,17 @@ def _blocks(record: Judgement) -> list[str]:
         notes.append(f"exploratory: no verdict with fewer than {MIN_PAIRS} blocks")
     loads = [v for b in record.blocks for pair in b.load_average.values() for v in pair or () if v is not None]
     if loads:
-        notes.append(f"load average beside the blocks: {min(loads):.2f} to {max(loads):.2f}")
+        notes.append(f"load average around the blocks: {min(loads):.2f} to {max(loads):.2f}")
     return [*notes, *(f"not checked: {what}" for what in record.unchecked)]
 
 
 def _reading(record: Judgement) -> list[str]:
     effect = record.plan.min_effect
     return [
-        "A, B: geometric means over n pairs; change: paired t over their log ratios. MDE: the smallest true "
-        f"change that so many pairs with this spread find in 80% of experiments at {record.alpha:.0%} error.",
+        "A, B: geometric means over n pairs; change: paired t over their log ratios. MDE: minimum "
+        f"detectable effect of so many pairs with this spread, at 80% power and {record.alpha:.0%} error.",
         f"improved, regressed: p (Holm, over the metrics with a verdict) at most {record.alpha:g} and a change of "
         f"{effect:.2%} or more; equivalent (~): the interval lies within that; inconclusive (?) is not 'unchanged'; "
         "mixed: one metric improved and another regressed, TPOT decides.",
-        "step time: median decode round, gaps included. tokens per step: of each prompt, all its blocks pooled.",
+        "step time: median decode round, gaps included. tokens per step: by prompt, over all its blocks.",
     ]

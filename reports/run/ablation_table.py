@@ -1,4 +1,4 @@
-"""One thing at a time: each switch's effect against a base arm, over one run or several batch sizes.
+"""An ablation as a table: the effect of each switch against a base arm, at one or several batch sizes.
 
 The record of such a run holds the base and the rows that were requested: the switch, its value, and
 the arm's label or why the combination is refused.
@@ -35,7 +35,7 @@ def ablation_table(views: Sequence[RunView]) -> Table | None:
     notes += first.notes
     acceptance = views[0].record.purpose.acceptance
     return Table(
-        title=f"one thing at a time from {first.base}",
+        title=f"Ablation of {first.base}",
         headers=_HEADERS,
         rows=tuple(rows),
         notes=(*notes, acceptance) if acceptance else tuple(notes),

@@ -1,4 +1,4 @@
-"""Accuracy in the comparison table: two columns a task, the score and its verdict against the baseline."""
+"""Accuracy in the comparison table: two columns per task, the score and its verdict against the baseline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def accuracy_columns(view: AccuracyView | None) -> Columns:
 
 
 def accuracy_conventions(view: AccuracyView | None) -> list[str]:
-    """How the columns are to be read; what was put in the place of something else stands below the score table."""
+    """How to read the columns; substitutions are in the notes of the score table."""
     if view is None:
         return []
     lines = [
@@ -38,7 +38,7 @@ def accuracy_conventions(view: AccuracyView | None) -> list[str]:
     if view.is_alone:
         lines.append("an evaluation: its repeats are batches of different items, one arm after the other.")
     elif lines:
-        lines.append("no figure of speed or acceptance in this table counts these items.")
+        lines.append("these items are in no speed or acceptance figure of this table.")
     return lines
 
 

@@ -66,7 +66,7 @@ def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
     }
     notes = [
         "difference in points over the same items, interval of Agresti and Min 2005; McNemar exact; detectable: the "
-        "difference found 4 times of 5 at the 5% level, given how many items differ.",
+        "minimum detectable difference at 80% power and 5% error, given how many items differ.",
         "same output: items answered with the same text; AL and TPOT: of these items, generated after a warm-up, one "
         "arm after the other; (x) over items that both answered [95% CI], above 1 is faster.",
     ]

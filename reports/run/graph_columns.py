@@ -59,14 +59,14 @@ def graph_marks(view: GraphsView | None) -> dict[str, str]:
 
 
 def graph_conventions(view: GraphsView | None) -> list[str]:
-    """How the columns are to be read."""
+    """How to read the columns."""
     if view is None:
         return []
     counts = sorted({profile.quality.num_rounds for profile in view.profiles.values()})
     rounds = f"{'-'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} rounds" if counts else "rounds"
     return [
-        f"graph columns: a trace of {rounds} after the timed blocks; graph share: of kernels, launched by a graph; no "
-        "figure of speed counts these rounds."
+        f"graph columns: a trace of {rounds} after the timed blocks; graph share: of kernels, launched by a graph; "
+        "these rounds are in no speed figure."
     ]
 
 

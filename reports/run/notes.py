@@ -32,7 +32,7 @@ def footnotes(view: RunView) -> list[tuple[str, str]]:
 
 
 def conventions(view: RunView) -> list[str]:
-    """How the columns are to be read, with the numbers of repeats and prompts behind them."""
+    """How to read the columns, with the numbers of repeats and prompts behind them."""
     num_repeats = sorted({arm.num_repeats for arm in view.arms if arm.num_repeats})
     repeats = " or ".join(map(str, num_repeats)) or "no"
     noun = "repeat" if repeats == "1" else "repeats"
@@ -45,12 +45,12 @@ def conventions(view: RunView) -> list[str]:
     if methods:
         lines.append(f"AL: tokens per verification with the bonus token, all repeats pooled [{methods[0]}].")
         if view.record.sampling is not None and view.record.sampling.ignore_eos:
-            lines.append("ignore_eos: answers run on past their end, where text repeats itself: AL is flattered.")
+            lines.append("ignore_eos: outputs continue past their end and repeat themselves, which inflates AL.")
     return lines + _unknown(view) + graph_conventions(view.graphs) + accuracy_conventions(view.accuracy)
 
 
 def _unknown(view: RunView) -> list[str]:
-    """Why figures are dashes: what the engines of the arms do not tell."""
+    """Why figures are dashes: what the engines of the arms do not report."""
     by_reason: dict[str, dict[str, None]] = {}
     for arm in view.record.arms:
         for fact, reason in arm.unknown.items():

@@ -1,4 +1,4 @@
-"""How many drafts the target accepts: by position, and how often how many."""
+"""How many drafts the target accepts: by position, and how many per verification."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def acceptance_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
     return Page(
         path=PATH,
         title="Acceptance",
-        lead="What the drafter is worth, apart from how fast the machine runs it. The newest run of each workload.",
+        lead="How good the drafts are, whatever the speed of the machine. The newest run of each workload.",
         sections=or_nothing(sections, "Nothing to draw", "No run here verified a draft."),
     )
 

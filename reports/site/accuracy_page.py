@@ -1,4 +1,4 @@
-"""Whether the answers are still right: certificates of losslessness, and scores paired item by item."""
+"""Whether the outputs are still right: certificates of losslessness, and scores paired item by item."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def accuracy_page(runs: Sequence[SiteRun]) -> Page:
         path=PATH,
         title="Accuracy and certificates",
         lead="A speed-up that changes the answers is not a speed-up.",
-        sections=or_nothing(sections, "Nothing proved yet", ways),
+        sections=or_nothing(sections, "No evidence yet", ways),
     )
 
 
@@ -73,7 +73,7 @@ def _scores(run: SiteRun, n: int) -> Section:
         name=f"scores-{n + 1}",
         title=f"Score against {run.accuracy.baseline}, item by item",
         description="Diamonds: difference over the same items with its 95% interval (Agresti and Min). Grey: one "
-        "point. Short strokes: the difference that so many items would have shown. p: McNemar, exact.",
+        "point. Short strokes: the minimum detectable difference with so many items. p: McNemar, exact.",
         frame=difference_frame(run),
         x=Axis(title="difference of the score", unit="change"),
         y=Axis(title="arm", scale="names"),

@@ -1,4 +1,4 @@
-"""Words that say at a glance what was proved about a run; the tone only repeats the word."""
+"""Short words for the state of a run and the evidence for it; the tone only repeats the word."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
         Chart(
             name="tpot",
             title="TPOT of the requests",
-            description="Share of the requests, all repeats together, with at most this TPOT: the steeper, the more "
-            "alike.",
+            description="Share of the requests, all repeats together, with at most this TPOT: steeper is more uniform.",
             frame=tpot,
             x=Axis(title="TPOT, ms"),
             y=Axis(title="share of requests", unit="share", range=(0, 1.02)),
@@ -43,7 +42,7 @@ def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
         Chart(
             name="lengths",
             title="Accepted length over the rounds of an answer",
-            description="Tokens of a verification, the bonus token included: means over prompts, with a 95% interval "
+            description="Tokens per verification, the bonus token included: means over prompts, with a 95% interval "
             f"from {_MIN_FOR_INTERVAL} prompts on. Prompts with short answers are in the first rounds only.",
             frame=lengths,
             x=Axis(title="round of the answer", scale="whole"),

@@ -52,7 +52,7 @@ def history_page(runs: Sequence[SiteRun], accepted: Sequence[Accepted], styles: 
 def _title(metric: str) -> str:
     """`Step time, ms`; spelt out where the name is an abbreviation."""
     figure = METRICS[metric]
-    spelt = {TPS: "Tokens per second", SYNCS_PER_ROUND: "Synchronisations a round"}
+    spelt = {TPS: "Tokens per second", SYNCS_PER_ROUND: "Synchronisations per round"}
     return spelt.get(figure) or ", ".join(filter(None, [figure.name[0].upper() + figure.name[1:], figure.unit]))
 
 
@@ -103,8 +103,8 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
             Chart(
                 name=f"history-{n + 1}-{metric}".replace("_", "-"),
                 title=_title(metric),
-                description="A point a commit, medians over its runs. Upright dashes: a step, or another machine."
-                + " Where lines lie on each other only the last is seen." * _coincide(frame),
+                description="One point per commit: the median of its runs. Vertical dashes: a step or a new machine."
+                + " If lines coincide, only the last is visible." * _coincide(frame),
                 frame=frame,
                 x=Axis(title="commit, the oldest 1", scale="whole"),
                 y=Axis(title=_title(metric)),

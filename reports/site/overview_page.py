@@ -1,4 +1,4 @@
-"""The first page: every run, the newest first, what was proved about it, and what could not be read."""
+"""The first page: every run, the newest first, the evidence for it, and what could not be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .verdict_claim import claim_sides, claim_words
 PATH = "index.html"
 _NOTE = (
     "best speed-up: TPS against no-spec in the same run; arms with forced acceptance or a failed certificate do not "
-    "count. change: that of an A/B experiment, with its 95% interval. A dash: not asked for, or no verdict."
+    "count. change: that of an A/B experiment, with its 95% interval. A dash: not measured, or no verdict."
 )
 
 
@@ -43,13 +43,15 @@ def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], title: s
         broken = Table(title="Directories and reasons", headers=("directory", "reason"), rows=rows)
         sentence = "Everything else on these pages is complete without them."
         sections.append(Section(title="Could not be read", sentences=(sentence,), tables=(broken,)))
-        warnings = [f"{_counted(len(problems), 'directory')} listed below could not be read or told apart."]
-    lead = "What was measured, and what was proved about it."
+        warnings = [
+            f"{_counted(len(problems), 'directory')} listed below could not be read, or cannot be distinguished."
+        ]
+    lead = "What was measured, and how well it is established."
     return Page(path=PATH, title=title, lead=lead, warnings=tuple(warnings), sections=tuple(sections))
 
 
 def best_speedup(run: SiteRun) -> tuple[float, str] | None:
-    """(factor, arm) of the fastest arm that may be a headline."""
+    """(speed-up, arm) of the fastest arm that may be a headline."""
     found = [
         (arm.speedup.tps_ratio, arm.label)
         for arm in run.arms

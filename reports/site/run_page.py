@@ -53,7 +53,7 @@ def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, st
 
 def _warnings(run: SiteRun) -> tuple[str, ...]:
     status = run.record.status
-    unfinished = [f"The run is not complete (status {status}): figures are of what it holds."] * (status != "complete")
+    unfinished = [f"The run is not complete (status {status}): figures cover what it holds."] * (status != "complete")
     failed = [f"{arm.label}: {arm.status}: {arm.error}" for arm in run.arms if arm.status in ("failed", "partial")]
     return (*unfinished, *failed)
 
@@ -119,7 +119,7 @@ def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
     sentence = f"Drawn for the newest runs only; for this one: specbench report {shlex.quote(str(run.path))}"
     try:
         if whole:
-            charts, sentence = distribution_charts(run, styles), "No request was served to its end."
+            charts, sentence = distribution_charts(run, styles), "No request was completed."
     except (ValueError, *WRONG_SHAPE) as error:
         sentence = f"The raw tables cannot be read: {described(error)}"
     return [Section(title="Distributions", sentences=() if charts else (sentence,), charts=charts)]

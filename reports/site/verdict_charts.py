@@ -11,8 +11,8 @@ from specbench.reports.experiments.verdict_table import NO_VERDICT
 
 SIGNS = {IMPROVED: "▲", REGRESSED: "▼", EQUIVALENT: "~", INCONCLUSIVE: "?"}
 READING = (
-    "Grey: changes too small to matter. Short strokes: the minimum detectable effect (MDE), either way, with so many "
-    "pairs."
+    "Grey: changes too small to matter. Short strokes: the minimum detectable effect (MDE) of so many pairs, in either "
+    "direction."
 )
 _MAX_PAIRS = 40  # of a metric, drawn as lines: prompts can be hundreds
 

@@ -50,11 +50,11 @@ def claim_words(record: Judgement) -> str:
 
 
 _CAUTIONS = {
-    "verdict": "The measurement is {}: what is said of single metrics below is no verdict.",
+    "verdict": "The measurement is {}: the results of single metrics below are not verdicts.",
     "mismatch": "NOT THE SAME on both sides (--allow-mismatch): {}.",
-    "forced": "Acceptance is forced ({}): tokens per step is set, not measured, TPOT holds for these rates only, and "
-    "the answers are not the model's own.",
-    "random": "Random weights ({}): times are real, answers say nothing.",
+    "forced": "Acceptance is forced ({}): tokens per step is set, not measured; TPOT is valid for these rates only; "
+    "the outputs are not the model's own.",
+    "random": "Random weights ({}): times are real, outputs are meaningless.",
 }
 
 

@@ -148,4 +148,4 @@ def test_top_level_model_and_sampling_come_before_the_configuration(tmp_path):
     run = RunDirectory.create(tmp_path, "x", begun("eagle", **more))
     run.append("eagle", 0, **chain_block([1, 2]))
     text = plain_result(comparison_table(view_run(run)))
-    assert "model: name=other" in text and "sampling: ignore_eos=True, seed=7" in text and "AL is flattered" in text
+    assert "model: name=other" in text and "sampling: ignore_eos=True, seed=7" in text and "which inflates AL" in text

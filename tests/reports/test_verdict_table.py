@@ -47,7 +47,7 @@ def test_what_stands_below(tmp_path):
     )
     assert "9 of 10 blocks count, 1 rejected (block 3: A: throttled: hardware slowdown)" in notes
     assert "load average beside the blocks: 0.50 to 1.25" in notes and "not checked: throttling" in notes
-    assert "120 of 120" not in text and "108 of 108 answers are the same on both sides" in notes
+    assert "120 of 120" not in text and "108 of 108 outputs are the same on both sides" in notes
 
 
 def test_equal_sides_say_so(tmp_path):

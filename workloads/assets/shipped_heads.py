@@ -33,7 +33,9 @@ class ShippedHead:
         """What a reader of a row must know where this head drafts for that target over that workload."""
         notes = []
         if workload in self.trained_on:
-            notes.append(f"head trained on {workload}: acceptance is flattered; sharegpt-held-out was left out of it")
+            notes.append(
+                f"head trained on {workload}: acceptance is inflated; sharegpt-held-out is not in its training data"
+            )
         if target_sha256 != self.target_sha256:
             notes.append(f"head trained for other weights, {self.target_source}: acceptance may be lower")
         return notes

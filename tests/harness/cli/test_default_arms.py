@@ -12,7 +12,7 @@ from specbench.harness.spec.plan import default_strategies
 from specbench.workloads.assets import shipped_heads
 from specbench.workloads.assets.cache import directory_sha256
 
-FLATTERED = "head trained on jsonl: acceptance is flattered; sharegpt-held-out was left out of it"
+INFLATED = "head trained on jsonl: acceptance is inflated; sharegpt-held-out is not in its training data"
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_the_row_says_that_the_head_saw_these_prompts(cli, chat, only_run, shipp
     result = cli(*chat, "-s", "no-spec", "-s", arm)
     assert result.exit_code == 0, result.output
     plain, eagle = only_run().record.arms
-    assert FLATTERED in eagle.notes and FLATTERED not in plain.notes
-    assert FLATTERED in " ".join(result.stdout.split())
+    assert INFLATED in eagle.notes and INFLATED not in plain.notes
+    assert INFLATED in " ".join(result.stdout.split())
 
 
 def test_a_head_that_is_named_is_the_one_that_runs(cli, chat, only_run, shipped, make_head):
@@ -83,7 +83,7 @@ def test_a_head_that_is_named_is_the_one_that_runs(cli, chat, only_run, shipped,
     own = make_head()
     assert cli(*chat, "-s", f"eagle:k=2,head={own}").exit_code == 0
     (arm,) = only_run().record.arms
-    assert arm.config.options["head"] == str(own) and FLATTERED not in arm.notes
+    assert arm.config.options["head"] == str(own) and INFLATED not in arm.notes
 
 
 def test_an_unknown_shipped_head_is_refused_by_name(cli, chat, runs, shipped):

@@ -110,12 +110,12 @@ def test_a_users_own_recipe(toy_recipe, tmp_path):
     assert [line.split()[0] for line in lines[3:5]] == ["no-spec", "eagle:k=2"]
 
 
-def test_one_thing_at_a_time_over_two_batch_sizes(toy_recipe, runs):
+def test_an_ablation_over_two_batch_sizes(toy_recipe, runs):
     words = "--base vllm-0.9 --ablate sync=single,none --ablate drafter=padded --batch-sizes 1,2"
     result = toy_recipe(*words.split())
     assert result.exit_code == 0, result.output
     assert len(list(runs.iterdir())) == 2
-    joined = result.stdout[result.stdout.rindex("one thing at a time from vllm-0.9") :].splitlines()
+    joined = result.stdout[result.stdout.rindex("Ablation of vllm-0.9") :].splitlines()
     cells = [line.split() for line in joined[3:] if line]
     assert [row[:3] for row in cells if row[0] in ("base", "sync", "drafter")] == [
         ["base", "vllm-0.9", "1"],

@@ -65,7 +65,7 @@ def test_no_head_for_another_model(toy_heads, sha256, source):
 def test_a_row_says_when_the_head_was_trained_on_its_prompts(toy_heads):
     head = shipped_head("shipped:toy")
     assert head.notes(SHA256, "sharegpt") == [
-        "head trained on sharegpt: acceptance is flattered; sharegpt-held-out was left out of it"
+        "head trained on sharegpt: acceptance is inflated; sharegpt-held-out is not in its training data"
     ]
     assert head.notes(SHA256, "sharegpt-held-out") == []
 
