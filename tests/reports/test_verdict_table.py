@@ -46,7 +46,7 @@ def test_what_stands_below(tmp_path):
         "A: eagle:k=2 [synthetic <weights>]" in notes and "in ONE process" in text and "order (seed 42): AB BA" in text
     )
     assert "9 of 10 blocks count, 1 rejected (block 3: A: throttled: hardware slowdown)" in notes
-    assert "load average beside the blocks: 0.50 to 1.25" in notes and "not checked: throttling" in notes
+    assert "load average around the blocks: 0.50 to 1.25" in notes and "not checked: throttling" in notes
     assert "120 of 120" not in text and "108 of 108 outputs are the same on both sides" in notes
 
 
@@ -67,7 +67,7 @@ def test_exploratory_and_invalid(tmp_path):
 
 def test_wrong_outputs(tmp_path):
     table = card(tmp_path, accepted_b=[4, *ACCEPTED[1:-1], 3], min_same_output=1.0)
-    assert any("fewer than the 100% asked for: WRONG" in note for note in table.notes)
+    assert any("fewer than the required 100%: WRONG" in note for note in table.notes)
     assert table.title.endswith(", but the answers are WRONG")
 
 

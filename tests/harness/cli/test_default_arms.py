@@ -55,7 +55,7 @@ def test_without_arms_the_default_ones_are_measured(cli, toy, only_run):
 
 def test_help_says_what_the_default_is(cli):
     help_text = " ".join(cli("run", "--help").stdout.replace("│", " ").split())
-    assert "Default: no-spec, ngram, and eagle:k=4 where a head for the model comes with the package." in help_text
+    assert "Default: no-spec, ngram, and eagle:k=4 if specbench ships a head for the model." in help_text
 
 
 def test_an_arm_without_a_head_gets_the_shipped_one(cli, chat, only_run, shipped):

@@ -41,7 +41,7 @@ def test_what_was_done_with_each_run_is_said(cli, tmp_path):
     change(run, status="interrupted")
     first = cli("history", "add", tmp_path / "h", run, made.path)
     assert f"{run.name} is interrupted: add it again when it has ended" in first.stderr
-    assert f"{made.path.name} is an A/B run: kept, but no point of a history" in first.stderr
+    assert f"{made.path.name} is an A/B run: kept, but not a point of the history" in first.stderr
     change(run, status="complete")
     again = cli("history", "add", tmp_path / "h", run, made.path)
     assert again.stdout.startswith("replaced, it has gone on since: ") and "already there: " in again.stdout

@@ -123,7 +123,7 @@ def test_a_run_without_drafts_or_without_requests(tmp_path):
     assert tpot_frame(run, frames).empty and length_frame(run, frames).empty
     assert distribution_charts(run, Styles()) == ()
     sections = {section.title: section for section in run_page(run, None, None, Styles(), True).sections}
-    assert sections["Distributions"].sentences == ("No request was served to its end.",)
+    assert sections["Distributions"].sentences == ("No request was completed.",)
     sections = {section.title: section for section in run_page(run, None, None, Styles(), False).sections}
     assert "specbench report" in sections["Distributions"].sentences[0]
 
