@@ -192,7 +192,7 @@ def test_outputs_that_nobody_can_compare_are_no_pass(tmp_path):
         run.append("B", block, rows.to_dict("list"), steps.to_dict("list"))
     record = judge(run)
     assert record.same_output.num_pairs == 0 and record.exit_code == 4
-    assert any("cannot be told" in note for note in verdict_table(record).notes)
+    assert any("cannot be checked" in note for note in verdict_table(record).notes)
 
 
 def test_the_minimum_effect_is_the_plan_s(tmp_path):

@@ -58,7 +58,7 @@ def test_blocks_say_their_order_their_figures_and_why_one_is_rejected(tmp_path):
 def test_an_invalid_experiment_has_no_verdict_in_its_chart(tmp_path):
     run = read(experiment_run(tmp_path, change=0.03, reasons=REASONS, failed=[("B", 7)]))
     assert run.ab.verdict == "invalid" and set(interval_frame(run.ab)["verdict"]) == {"invalid"}
-    assert "is no verdict" in caution(run.ab)[0]
+    assert "are not verdicts" in caution(run.ab)[0]
     assert caution(read(experiment_run(tmp_path, change=0.03)).ab) == ()
 
 
