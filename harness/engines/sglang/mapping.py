@@ -1,0 +1,255 @@
+"""From an arm and a run's conditions to the ServerArgs of SGLang 0.5.16; nothing is loaded or started here.
+
+What the arm and the run say is mapped, what SGLang cannot do is refused with the reason, and `engine.KEY=VALUE` sets
+any further option by SGLang's own name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.conditions import Conditions
+from specbench.harness.store.codec import read_object
+
+from .methods import EAGLE, EAGLE3, NEXTN, NGRAM, STANDALONE, Method, method_of
+
+ServerArgs = dict[str, Any]
+# The scheduler admits a prompt that leaves 6 positions free, and an answer that leaves 2.
+CONTEXT_SLACK = 16
+_A_PAGE = 128  # tokens; the largest that a backend of SGLang's chooses
+_SPARE = 1.25  # the scheduler guesses what running answers may still need
+_LEAST_POOL = 4096  # tokens; its warm-up and the padding of small batches
+_ATTENTION = {"torch": "torch_native", "triton": "triton", "flash-attention": "fa3", "flashinfer": "flashinfer"}
+_GRAPHS: dict[str, ServerArgs] = {
+    "auto": {},
+    "none": {"disable_cuda_graph": True},
+    "full_decode_only": {"cuda_graph_backend_decode": "full", "cuda_graph_backend_prefill": "disabled"},
+    "full_and_piecewise": {"cuda_graph_backend_decode": "full", "cuda_graph_backend_prefill": "tc_piecewise"},
+    "full": {"cuda_graph_backend_decode": "full", "cuda_graph_backend_prefill": "full"},
+}
+_NO_GRAPH = {
+    "piecewise": "SGLang has piecewise graphs of prompts only",
+    "one": "SGLang captures the target and the drafter as separate graphs",
+}
+_FIXED = {  # switches of which SGLang has one value
+    "sync": ("auto", "its scheduler runs one step ahead of the GPU, or not with engine.disable_overlap_schedule=true"),
+    "drafter": ("padded", "its first drafter pass has the same rows for every request"),
+    "state_update": ("fused", "it has one form of it"),
+    "status_lag": ("", "it has no such switch"),
+    "graph_target": ("", "its graphs are of decode steps and of prompts: engine.cuda_graph_backend_decode, _prefill"),
+    "graph_first": ("", "the drafter's graphs follow engine.cuda_graph_backend_decode"),
+    "graph_later": ("", "the drafter's graphs follow engine.cuda_graph_backend_decode"),
+    "graph_mixed": ("", "its name for it is engine.cuda_graph_backend_prefill"),
+}
+_OF_THE_RUN = {
+    "model_path": "--model",
+    "dtype": "--dtype",
+    "load_format": "--load-format",
+    "random_seed": "--seed",
+    "speculative_draft_model_path": "head= or draft=",
+}
+_CAN_FORCE = (EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM)
+_ONE_DRAW = "SGLang forces one length, drawn anew each step for the whole batch, and emits one fixed token"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mapped:
+    """`server_args`: without the model, which `with_weights` adds. `environment`: for the process, since SGLang reads
+    it at import. `acceptance`: real, or how it is forced."""
+
+    method: Method
+    server_args: ServerArgs
+    environment: Mapping[str, str]
+    acceptance: str
+    notes: tuple[str, ...]
+
+
+def mapped(arm: ArmConfig, conditions: Conditions) -> Mapped:
+    """ValueError names the switch, its value and what is allowed or why not."""
+    method = method_of(arm)
+    _check_fixed(arm.engine)
+    switches = {**_graph(arm.engine.get("graph", "auto")), **_attention(arm.engine, method)}
+    environment, acceptance, forced = _acceptance(arm.engine.get("acceptance", "real"), method)
+    spoken = {**method.args, **switches}
+    if method.algorithm:
+        spoken["speculative_algorithm"] = method.algorithm
+    own = _own(arm, spoken)
+    notes = (*method.notes, *forced, *(["synthetic weights"] if conditions.load_format == "dummy" else []))
+    return Mapped(
+        method=method,
+        server_args={**_of_conditions(conditions), "max_total_tokens": _pool(conditions, method), **spoken, **own},
+        environment=environment,
+        acceptance=acceptance,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weights:
+    """Directories. `dtype`: as torch names it. `draft`: None where the method has no weights of its own."""
+
+    model: Path
+    max_position: int
+    dtype: str
+    is_random: bool
+    draft: Path | None = None
+    draft_is_random: bool = False
+
+
+def with_weights(arm: Mapped, weights: Weights, max_model_len: int) -> ServerArgs:
+    """All arguments of `sglang.Engine`. What the arm sets by `engine.KEY` stays."""
+    args: ServerArgs = {
+        **_draft_of(weights),
+        "model_path": str(weights.model),
+        "dtype": weights.dtype,
+        "load_format": "dummy" if weights.is_random else "auto",
+        "context_length": min(weights.max_position, max_model_len + CONTEXT_SLACK),
+        **arm.server_args,
+    }
+    if weights.draft is not None and arm.method.is_head:
+        args["speculative_algorithm"] = algorithm_of_head(weights.draft)
+    return args
+
+
+def _draft_of(weights: Weights) -> ServerArgs:
+    if weights.draft is None:
+        return {}
+    return {
+        "speculative_draft_model_path": str(weights.draft),
+        "speculative_draft_load_format": "dummy" if weights.draft_is_random else "auto",
+    }
+
+
+def algorithm_of_head(folder: Path) -> str:
+    """EAGLE3 or EAGLE, as the head's config.json says."""
+    config = read_object(folder / "config.json")
+    names = config.get("architectures")
+    says_eagle3 = isinstance(names, list) and any("eagle3" in str(name).lower() for name in names)
+    return EAGLE3 if says_eagle3 or config.get("draft_vocab_size") else EAGLE
+
+
+def _of_conditions(conditions: Conditions) -> ServerArgs:
+    args: ServerArgs = {
+        "random_seed": conditions.seed,
+        "max_running_requests": conditions.max_concurrency,
+        "cuda_graph_max_bs_decode": conditions.max_concurrency,
+        "chunked_prefill_size": conditions.max_num_batched_tokens,
+        "disable_radix_cache": True,
+        "skip_tokenizer_init": True,
+        "sampling_defaults": "openai",
+        "stream_interval": 1,
+        "log_level": "info",
+    }
+    if conditions.device == "cpu":
+        args["device"] = "cpu"
+    if conditions.page_size:
+        args["page_size"] = conditions.page_size
+    return args
+
+
+def _pool(conditions: Conditions, method: Method) -> int:
+    """Tokens of keys and values: enough for the largest batch, as our own engine has it, so that several engines find
+    room on a card. SGLang books drafts of two rounds ahead, and a page more."""
+    if conditions.num_pages is None:
+        most_drafts = max(1, method.num_drafts + 1, method.depth * method.args.get("speculative_eagle_topk", 1))
+        request = conditions.max_model_len + CONTEXT_SLACK + 2 * most_drafts + 2 * max(_A_PAGE, conditions.page_size)
+        return math.ceil(_SPARE * conditions.max_concurrency * request) + _LEAST_POOL
+    if not conditions.page_size:
+        raise ValueError(f"num_pages: {conditions.num_pages} is not allowed without --page-size; SGLang counts tokens")
+    return conditions.num_pages * conditions.page_size
+
+
+def _check_fixed(engine: Mapping[str, str]) -> None:
+    for key, (only, reason) in _FIXED.items():
+        if engine.get(key, only) != only:
+            allowed = f"allowed with SGLang: {only}" if only else "not a switch of SGLang"
+            raise ValueError(f"{key}: {engine[key]!r} is not allowed; {allowed}; {reason}")
+
+
+def _graph(text: str) -> ServerArgs:
+    name = text.lower().replace("-", "_")
+    if name not in _GRAPHS:
+        reason = f"; {_NO_GRAPH[name]}" if name in _NO_GRAPH else ""
+        raise ValueError(f"graph: {text!r} is not allowed; allowed with SGLang: {', '.join(_GRAPHS)}{reason}")
+    return _GRAPHS[name]
+
+
+def _attention(engine: Mapping[str, str], method: Method) -> ServerArgs:
+    args = {}
+    for key, unsaid, name in (
+        ("attention", "auto", "attention_backend"),
+        ("attention_drafter", "same", "speculative_draft_attention_backend"),
+    ):
+        text = engine.get(key, unsaid)
+        if text == unsaid:
+            continue
+        if text not in _ATTENTION:
+            allowed = ", ".join((unsaid, *_ATTENTION))
+            raise ValueError(
+                f"{key}: {text!r} is not allowed; allowed with SGLang: {allowed}, and engine.{name}=NAME for its others"
+            )
+        if key == "attention" or method.draft is not None:
+            args[name] = _ATTENTION[text]
+    return args
+
+
+def _acceptance(text: str, method: Method) -> tuple[dict[str, str], str, list[str]]:
+    """The environment, what is recorded, and what a reader must know."""
+    length = None if text == "real" else _length(text)
+    if length is None or method.algorithm is None:  # negative is off; said aloud, since the user's own may differ
+        return {"SGLANG_SIMULATE_ACC_LEN": "-1"}, "real", []
+    if method.algorithm not in _CAN_FORCE:
+        raise ValueError(
+            f"acceptance: {text!r} is not allowed with {method.algorithm}; SGLang forces it for {', '.join(_CAN_FORCE)}"
+        )
+    if not method.depth:
+        raise ValueError(f"acceptance: {text!r} is not allowed; {method.algorithm} needs k=K beside it")
+    if not 1 <= length <= method.depth + 1:
+        raise ValueError(f"acceptance: length {length:g} is not allowed; allowed: 1 to {method.depth + 1}")
+    environment = {
+        "SGLANG_SIMULATE_ACC_LEN": f"{length:g}",
+        "SGLANG_SIMULATE_ACC_METHOD": "match-expected",
+        "SGLANG_SIMULATE_ACC_TOKEN_MODE": "fixed",
+    }
+    return environment, f"synthetic:{length:g}", [f"synthetic acceptance ({length:g}); {_ONE_DRAW}"]
+
+
+def _length(text: str) -> float:
+    """Mean length of a round, the bonus token included, of any form of forced acceptance."""
+    kind, _, how = text.partition(":")
+    form, _, values = how.rpartition("=")
+    try:
+        numbers = [float(value) for value in values.split("/")]
+        if kind != "synthetic" or form not in ("", "length", "rates", "histogram"):
+            raise ValueError
+    except ValueError:
+        raise ValueError(
+            f"acceptance: {text!r} is not known; allowed: real, synthetic:LENGTH, synthetic:rates=r1/r2/.., "
+            "synthetic:histogram=n0/n1/.., of which SGLang takes the mean length"
+        ) from None
+    if form == "rates":
+        return 1 + sum(numbers)
+    if form == "histogram":
+        return 1 + sum(accepted * count for accepted, count in enumerate(numbers)) / max(sum(numbers), 1e-9)
+    return numbers[0]
+
+
+def _own(arm: ArmConfig, spoken: Mapping[str, Any]) -> ServerArgs:
+    """`engine.KEY=VALUE`: JSON where it parses, else text."""
+    args = {}
+    for key, text in arm.own_config.items():
+        if key in spoken:
+            raise ValueError(f"engine.{key}: {text!r} is not allowed; the arm's own options say {spoken[key]!r}")
+        if key in _OF_THE_RUN:
+            raise ValueError(f"engine.{key}: {text!r} is not allowed; {_OF_THE_RUN[key]} sets it")
+        try:
+            args[key] = json.loads(text)
+        except ValueError:
+            args[key] = text
+    return args

@@ -1,0 +1,103 @@
+"""Steps from what SGLang's scheduler sends: standard library only, since the child imports it by path.
+
+The scheduler sends one message a batch that it has processed, of a prompt or of a decode step (0.5.16:
+SchedulerBatchResultProcessor ends each batch with one call of stream_output). With SGLANG_FORCE_STREAM_INTERVAL=1 all
+requests of the batch are in it, each with its new tokens and its counters so far: verifications, and drafts that were
+right, before the answer is cut at its end. So a message is a step, and differences of the counters are its acceptance.
+Streamed chunks are not: the client drops all but the last of those that wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wire import Step, StepRow
+
+
+@dataclass
+class InFlight:
+    """One request. `num_verified`, `num_correct`: SGLang's counters as last told."""
+
+    id: int
+    first_ns: int = 0
+    last_ns: int = 0
+    num_tokens: int = 0
+    num_verified: int = 0
+    num_correct: int = 0
+
+
+@dataclass
+class Outputs:
+    """`num_draft_tokens`: rows that a request brings to verification; 1 without speculation, None where it varies.
+    `depth`: levels of the tree, None for a chain. `started_ns`: when the step began, whose end comes next: the end of
+    the one before, or the first submission after a pause."""
+
+    num_draft_tokens: int | None
+    depth: int | None
+    in_flight: dict[str, InFlight] = field(default_factory=dict)
+    num_steps: int = 0
+    started_ns: int = 0
+
+    def submitted(self, rid: str, request_id: int, now_ns: int) -> None:
+        if not self.in_flight:
+            self.started_ns = now_ns
+        self.in_flight[rid] = InFlight(request_id)
+
+    def step(self, message: Any, now_ns: int) -> Step | None:
+        """None for a message without tokens of ours. RuntimeError where a message is not a step."""
+        rows = [
+            row
+            for place, rid in enumerate(message.rids)
+            if rid in self.in_flight and (row := self._row(message, place, self.in_flight[rid], now_ns))
+        ]
+        if not rows:
+            return None
+        step = Step(self.num_steps, self.started_ns, now_ns, len(rows), rows)
+        self.num_steps, self.started_ns = self.num_steps + 1, now_ns
+        return step
+
+    def ended(self, rid: str, meta: Mapping[str, Any]) -> tuple[InFlight, str]:
+        """The request, and an error where its steps do not add up to what SGLang says at its end."""
+        seen = self.in_flight.pop(rid)
+        told = (
+            meta.get("completion_tokens", seen.num_tokens),
+            meta.get("spec_verify_ct", seen.num_verified),
+            meta.get("spec_num_correct_drafts", seen.num_correct),
+        )
+        mine = (seen.num_tokens, seen.num_verified, seen.num_correct)
+        if mine == told:
+            return seen, ""
+        return seen, f"its steps add up to tokens, verifications, right drafts {mine}, SGLang says {told}"
+
+    def _row(self, message: Any, place: int, seen: InFlight, now_ns: int) -> StepRow | None:
+        num_emitted = len(message.output_ids[place])
+        verified = _at(message, "spec_verify_ct", place)
+        correct = _at(message, "spec_num_correct_drafts", place)
+        num_rounds, num_accepted = verified - seen.num_verified, correct - seen.num_correct
+        if not num_emitted and not num_rounds:
+            return None
+        speculates = self.num_draft_tokens != 1
+        is_first = not seen.num_tokens
+        num_known = message.prompt_tokens[place] + seen.num_tokens
+        seen.first_ns = seen.first_ns or now_ns
+        seen.last_ns = now_ns
+        seen.num_tokens += num_emitted
+        seen.num_verified, seen.num_correct = verified, correct
+        if num_rounds > 1 or (not num_rounds and num_emitted > 1):
+            raise RuntimeError("SGLang sends several steps of a request in one message; it must send each by itself")
+        if not num_rounds and (is_first or speculates):  # or again, where it had lost its memory meanwhile
+            return StepRow(seen.id, num_emitted, 0, 0, True, num_known - message.cached_tokens[place])
+        if not num_rounds:
+            return StepRow(seen.id, num_emitted, 0, 0, False, 1)
+        if self.num_draft_tokens is None:
+            return StepRow(seen.id, num_emitted, None, None, False, num_accepted + 1)
+        proposed = self.num_draft_tokens - 1
+        return StepRow(seen.id, num_emitted, proposed, num_accepted, False, proposed + 1, self.depth)
+
+
+def _at(message: Any, name: str, place: int) -> int:
+    """A counter of a request; 0 where the message has none, as without speculation."""
+    values: Sequence[int] = getattr(message, name, None) or ()
+    return values[place] if place < len(values) else 0
