@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test gate install clean
+.PHONY: demo test gate install engines clean
 
 install: $(VENV)/.installed
 
@@ -32,6 +32,12 @@ test: $(VENV)/.installed-dev
 # tests that need a quiet machine.
 gate: $(VENV)/.installed-dev
 	$(BIN)/python .ci/gate.py
+
+# Another engine in an environment of its own, to be compared with: vLLM for a CPU with AVX-512 (3.4 GB, 5 to 8 minutes),
+# or llama.cpp, which is compiled (15 minutes). Then: specbench run --engine vllm --engine-python .engines/vllm
+ENGINE ?= vllm
+engines:
+	engines/$(ENGINE).sh .engines/$(ENGINE)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
