@@ -50,7 +50,7 @@ def test_the_facts_are_change_interval_power_and_proof(tmp_path):
 
 def test_without_a_verdict_there_is_no_large_figure(tmp_path):
     run = read(experiment_run(tmp_path, change=0.03, reasons={("B", n): ["throttled"] for n in range(8)}))
-    assert claim_facts(run) == () and claim_words(run.ab) == "" and "is no verdict" in caution(run.ab)[0]
+    assert claim_facts(run) == () and claim_words(run.ab) == "" and "are not verdicts" in caution(run.ab)[0]
     page = overview_page([run], [], "Overview")
     assert page.sections[1].tables[0].rows[0][3] == badges.NONE
     certificates = next(fact for fact in page.sections[0].facts if "certificates" in fact.name)
