@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import sys
 import time
@@ -17,10 +18,10 @@ from specbench.harness.engines.child.wire import Step, StepRow
 from specbench.harness.engines.sglang import mapping
 
 FAKE = Path(toy.__file__).with_name("fake_sglang")
-sys.path.insert(0, str(FAKE))
-from sglang.scheduler import CUT, DIES, MERGED, MISCOUNTED, OUT_OF_MEMORY, REFUSED, TOO_LARGE  # noqa: E402
-
-sys.path.remove(str(FAKE))
+FAULTS = runpy.run_path(str(FAKE / "sglang" / "scheduler.py"))  # not imported: nothing of that name is to be found here
+OUT_OF_MEMORY, DIES, REFUSED, CUT, MERGED, MISCOUNTED, TOO_LARGE = (
+    FAULTS[name] for name in ("OUT_OF_MEMORY", "DIES", "REFUSED", "CUT", "MERGED", "MISCOUNTED", "TOO_LARGE")
+)
 
 CHAIN = {
     "speculative_algorithm": "EAGLE3",

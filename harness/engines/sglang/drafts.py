@@ -1,0 +1,54 @@
+"""Where the weights of a drafter are: a directory for SGLang, and whether it holds a config.json alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from specbench.harness.engines.served_model import RANDOM_HEAD, open_model, random_head
+from specbench.harness.spec.conditions import RunConfig
+from specbench.workloads.assets.model_source import resolve_model
+from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder
+
+from .methods import Method
+
+_SELF, _SHAPE = "self:", "shape:"
+
+
+class _Silent:
+    def say(self, text: str) -> None: ...
+
+    def asset(self, name: str, done: int, total: int) -> None: ...
+
+
+def draft_weights(strategy: str, method: Method, config: RunConfig) -> tuple[Path | None, bool]:
+    """The directory, None where the method drafts without weights of its own; and whether they are random."""
+    if method.draft is None:
+        return None, False
+    return _model(method.draft, config) if strategy == "draft-model" else _head(strategy, method.draft, config)
+
+
+def _head(strategy: str, head: str, config: RunConfig) -> tuple[Path, bool]:
+    if head == RANDOM_HEAD:
+        return random_head(config), True
+    if head.startswith(PREFIX):
+        return shipped_folder(head), False
+    if not head:
+        raise ValueError(
+            f"{strategy}: no head for this model; give {strategy}:head=DIR, or head=random with dummy weights"
+        )
+    if not (Path(head) / "config.json").is_file():
+        raise ValueError(f"{strategy}: head={head!r} is not allowed; give a folder with a config.json, or random")
+    return Path(head).resolve(), False
+
+
+def _model(draft: str, config: RunConfig) -> tuple[Path, bool]:
+    if draft.startswith(_SELF) or not draft:
+        raise ValueError(
+            f"draft-model: draft={draft!r} is not allowed; SGLang takes a model's name or directory, or shape:NAME for "
+            "random weights"
+        )
+    if draft.startswith(_SHAPE):
+        shape = replace(config, model=draft.removeprefix(_SHAPE), load_format="dummy", num_layers=None)
+        return open_model(shape, _Silent()).path, True
+    return resolve_model(draft).path, False

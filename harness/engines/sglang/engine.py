@@ -1,0 +1,180 @@
+"""SGLang as an engine of a run: each arm is a child that the Python with SGLang runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from specbench.harness.engines.base import Capabilities, Model, OpenProgress, with_arm
+from specbench.harness.engines.child.deployment import ChildDeployment, Opened
+from specbench.harness.engines.child.interpreter import installed, interpreter
+from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.served_model import ServedModel, open_model
+from specbench.harness.registry import EngineKind
+from specbench.harness.spec.arm import ArmConfig, ArmSetup
+from specbench.harness.spec.conditions import Conditions, RunConfig
+from specbench.harness.store.arm_record import Fact
+from specbench.harness.store.codec import read_object
+from specbench.workloads.assets.shipped_heads import PREFIX, shipped_head, shipped_head_for
+
+from .drafts import draft_weights
+from .mapping import Mapped, Weights, mapped, with_weights
+
+PYTHON_VARIABLE = "SPECBENCH_SGLANG_PYTHON"
+_CHILD = Path(__file__).with_name("child.py")
+_OUTSIDE = "SGLang's scheduler is a process of its own, which sends tokens and counters after each step"
+_UNKNOWN = {fact: _OUTSIDE for fact in (Fact.DEVICE_TIMES, Fact.PHASES, Fact.GRAPHS, Fact.SYNCS, Fact.PREEMPTIONS)}
+_VARIES = "SGLang does not tell how many drafts a step had where that varies"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SglangArm:
+    """`python`: the interpreter; `version`: of SGLang there."""
+
+    config: ArmConfig
+    mapped: Mapped
+    python: Path
+    version: str
+    notes: tuple[str, ...]
+    graph_parts: None = None
+    footprint: int = 0
+
+    @property
+    def capabilities(self) -> Capabilities:
+        varies = self.mapped.method.algorithm == "DSPARK" or self.mapped.server_args.get("speculative_adaptive")
+        return Capabilities({**_UNKNOWN, Fact.ACCEPTANCE: _VARIES} if varies else _UNKNOWN)
+
+    def setup(self) -> ArmSetup:
+        asked = self.config.engine
+        return ArmSetup(
+            graph=asked.get("graph"),
+            attention=asked.get("attention"),
+            attention_drafter=asked.get("attention_drafter"),
+            num_drafts=self.mapped.method.num_drafts,
+            options={**self.config.options, **{f"engine.{k}": v for k, v in self.config.own_config.items()}},
+            acceptance=self.mapped.acceptance,
+            engine="sglang",
+            driven="in process",
+        )
+
+
+@dataclass(slots=True)
+class SglangEngine(EngineKind):
+    takes_program = True
+
+    name: str = field(default="sglang", init=False)
+    _served: ServedModel | None = field(default=None, init=False)
+    _found: dict[str, tuple[Path, str]] = field(default_factory=dict, init=False)
+
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> SglangArm:
+        for key in ("command", "url"):
+            if key in arm.engine:
+                raise ValueError(
+                    f"{key}: {arm.engine[key]!r} is not allowed; engine sglang runs in process, engine openai takes "
+                    "servers"
+                )
+        if conditions.ignore_eos and conditions.stop_token_ids:
+            raise ValueError(
+                f"stop_token_id: {conditions.stop_token_ids[0]} is not allowed with --ignore-eos; SGLang heeds none"
+            )
+        found = mapped(arm, conditions)
+        python, version = self._find(arm)
+        return SglangArm(config=arm, mapped=found, python=python, version=version, notes=found.notes)
+
+    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[SglangArm]]:
+        arms = [self._resolved(arm, config) for arm in config.arms]
+        self._served = served = open_model(config, progress)
+        return served.model, [self._with_head(arm, config, served.model) for arm in arms]
+
+    @contextmanager
+    def deploy(self, arm: SglangArm, config: RunConfig) -> Iterator[ChildDeployment]:
+        assert self._served is not None, "the engine was not opened"
+        model = self._served.model
+        ignores_eos = config.ignore_eos or not (model.eos_token_ids or config.stop_token_ids)
+        arguments = with_weights(arm.mapped, self._weights(arm, config), config.workload.max_model_len)
+        with ChildProcess([str(arm.python), str(_CHILD)], arm.mapped.environment) as child:
+            opened = Opened.of(child.ask({"do": "open", "engine": arguments}, "opened"))
+            opened = replace(opened, notes=(*opened.notes, *contradictions(arguments, opened.config)))
+            if not ignores_eos:
+                _check_ends(opened, model, config)
+            yield ChildDeployment(
+                child,
+                opened,
+                capabilities=arm.capabilities,
+                model=model,
+                batch_size=config.max_concurrency,
+                max_model_len=config.workload.max_model_len,
+                ignore_eos=ignores_eos,
+            )
+
+    def _find(self, arm: ArmConfig) -> tuple[Path, str]:
+        """The interpreter that has SGLang, and which version."""
+        given = arm.engine.get("python") or os.environ.get(PYTHON_VARIABLE, "")
+        if not given and find_spec("sglang") is None:
+            raise ValueError(
+                "python: this environment has no SGLang; name one that has it: --engine-python VENV or "
+                f"{PYTHON_VARIABLE}"
+            )
+        if given not in self._found:
+            python = interpreter(given or sys.executable)
+            self._found[given] = python, installed(python, ["sglang"])
+        return self._found[given]
+
+    def _weights(self, arm: SglangArm, config: RunConfig) -> Weights:
+        assert self._served is not None
+        max_position = read_object(self._served.path / "config.json").get("max_position_embeddings")
+        draft, is_random = draft_weights(arm.config.strategy, arm.mapped.method, config)
+        return Weights(
+            model=self._served.path,
+            max_position=max_position if isinstance(max_position, int) else config.workload.max_model_len,
+            dtype=self._served.model.described.dtype or "auto",
+            is_random=config.load_format == "dummy",
+            draft=draft,
+            draft_is_random=is_random,
+        )
+
+    def _resolved(self, arm: ArmConfig, config: RunConfig) -> SglangArm:
+        try:
+            return self.resolve(arm, config)
+        except ValueError as error:
+            raise ValueError(with_arm(arm, str(error))) from error
+
+    def _with_head(self, arm: SglangArm, config: RunConfig, model: Model) -> SglangArm:
+        """An arm that needs a head and names none gets the one that comes with the package for this very target."""
+        sha256 = model.described.sha256 or ""
+        own = shipped_head_for(sha256, model.described.source or "")
+        c = arm.config
+        if own is not None and arm.mapped.method.is_head and not c.options.get("head"):
+            c = replace(c, options={**c.options, "head": own.option})
+            arm = self._resolved(c, config)
+        try:
+            draft_weights(c.strategy, arm.mapped.method, config)  # before anything is started
+            if c.options.get("head", "").startswith(PREFIX):
+                notes = shipped_head(c.options["head"]).notes(sha256, config.workload.name)
+                arm = replace(arm, notes=(*arm.notes, *notes))
+        except ValueError as error:
+            raise ValueError(with_arm(c, str(error))) from error
+        return arm
+
+
+def contradictions(asked: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[str]:
+    """What SGLang resolved otherwise than it was asked."""
+    for key, wanted in asked.items():
+        if key in told and told[key] != wanted:
+            yield f"{key}: {wanted} was asked for, SGLang runs {told[key]}"
+
+
+def _check_ends(opened: Opened, model: Model, config: RunConfig) -> None:
+    """Engines that end an answer at different tokens are not asked the same."""
+    further = set(opened.config["eos_token_ids"]) - {*model.eos_token_ids, *config.stop_token_ids}
+    if further:
+        raise ValueError(
+            f"stop_token_id: SGLang also ends answers at {sorted(further)}, as the model's configuration says; name "
+            "them with --stop-token-id, or give --ignore-eos"
+        )
