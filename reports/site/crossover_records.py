@@ -12,9 +12,13 @@ from specbench.harness.judge.crossover_record import RECORD_FILE, SCHEMA, crosso
 from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.safe_paths import refuse_link
 from specbench.reports.cells import marked_name, row_name
-from specbench.reports.experiments.crossover_chart import crossover_frame
+from specbench.reports.charts.chart import Styles
+from specbench.reports.charts.vega import specification
+from specbench.reports.experiments.crossover_chart import crossover_chart, crossover_frame
 from specbench.reports.experiments.crossover_table import crossover_tables
+from specbench.reports.run.roofline_table import roofline_tables
 
 from .groups import Group
 from .runs import WRONG_SHAPE, SiteRun, described
@@ -86,7 +90,8 @@ def _point(run: SiteRun) -> LoadPoint:
 
 
 def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
-    """Raises if the file does not hold what the page shows."""
+    """Raises if the file is a link, or does not hold what the page shows."""
+    refuse_link(file)
     record = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise ValueError(f"not of schema {SCHEMA!r}")
@@ -98,6 +103,8 @@ def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
         arm["label"]: marked_name(arm["label"], [*arm["notes"], *marks.get(arm["label"], ())]) for arm in record["arms"]
     }
     crossover_tables(record, names)
+    roofline_tables(record, names)
+    specification(crossover_chart(record, Styles(), "sweep", names=names))
     for key in ("command", "status", "sweep_id"):
         record[key] = str(record[key])
     return StoredSweep(record=record, runs=tuple(runs), names=names)

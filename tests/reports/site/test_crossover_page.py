@@ -93,6 +93,37 @@ def test_a_sweep_that_cannot_be_read_is_named_and_its_runs_make_a_curve(tmp_path
     assert set(section.charts[0].frame["series"]) == {NAME, HOSTILE}
 
 
+def with_text_machine(record):
+    record["machine"] = {"device": 1}
+
+
+def with_text_load(record):
+    record["loads"][0] = record["arms"][1]["points"][0]["load"] = "one"
+
+
+def with_text_low(record):
+    record["arms"][1]["points"][0]["tpot"]["low"] = None
+    record["arms"][1]["points"][0]["tpot"]["high"] = "high"
+
+
+@pytest.mark.parametrize("damage", [with_text_machine, with_text_load, with_text_low])
+def test_a_sweep_of_which_a_part_cannot_be_shown_is_named(tmp_path, damage):
+    file = stored_sweep(tmp_path).path / "crossover.json"
+    record = json.loads(file.read_text())
+    damage(record)
+    file.write_text(json.dumps(record))
+    page = crossover_page(read_site_runs(find_runs([tmp_path])[0])[0], Styles())
+    assert "crossover.json: cannot be read" in page.warnings[0] and not page.sections[0].title.startswith("Sweep")
+
+
+def test_a_crossover_that_is_a_link_is_not_followed(tmp_path):
+    file = stored_sweep(tmp_path / "runs").path / "crossover.json"
+    file.rename(tmp_path / "away.json")
+    file.symlink_to(tmp_path / "away.json")
+    page = crossover_page(read_site_runs(find_runs([tmp_path / "runs"])[0])[0], Styles())
+    assert "is a symbolic link" in page.warnings[0] and not page.sections[0].title.startswith("Sweep")
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
@@ -119,6 +150,7 @@ def test_what_was_forced_is_another_arm_than_what_was_not(plain, tmp_path):
     for arm in (*raw["arms"], *raw["results"]["arms"]):
         if arm["label"] == EAGLE:
             arm["notes" if "notes" in arm else "marks"] = ["synthetic acceptance (3.0)"]
+    raw["results_sha256"] = None
     (forced / "run.json").write_text(json.dumps(raw))
     (group,) = by_load([*read_site_runs([forced])[0], *plain])
     frame = crossover_frame(group_record(group))
