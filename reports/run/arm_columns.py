@@ -81,6 +81,8 @@ def _same_output(row: Row) -> str:
 
 
 COLUMNS: dict[str, tuple[str, Cell]] = {
+    "engine": ("engine", _switch("engine")),
+    "driven": ("driven", _switch("driven")),
     "attention": ("attention", _switch("attention")),
     "attention_drafter": ("drafter's attention", _switch("attention_drafter")),
     "drafter": ("drafter batch", _switch("drafter")),
