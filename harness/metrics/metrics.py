@@ -19,6 +19,7 @@ from specbench.harness.metrics.accounting import (
     round_metrics,
     step_table,
 )
+from specbench.harness.metrics.counters import counter_marks, without_void
 from specbench.harness.metrics.figures import OWN
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.registered import foreign_figures
@@ -61,7 +62,7 @@ def block_metrics(
             "num_output_tokens": int(requests["num_output_tokens"].sum()),
             "num_preemptions": _known_sum(requests["num_preemptions"]),
             **throughput_metrics(requests, steps),
-            **latency,
+            **without_void(latency, counters or {}),
             **round_metrics(table),
             **under("phases_ms", phase_metrics(phases, table)),
             **under("accounting", accounting),
@@ -236,3 +237,4 @@ def _marks(summary: ArmSummary, num_failed_blocks: int, num_notes: int) -> Itera
     residual = summary.median("accounting.residual")
     if residual is not None and abs(residual) > RESIDUAL_LIMIT:
         yield f"residual {residual:+.1%}"
+    yield from counter_marks(summary)

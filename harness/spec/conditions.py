@@ -32,7 +32,8 @@ class Conditions(Options):
 
     model: str = _model(
         "smollm2-135m-instruct",
-        "Asset name, hub name, Hugging Face directory or .gguf; a shape's name with dummy weights.",
+        "Asset name, hub name, Hugging Face directory or .gguf; a shape's name with dummy weights; openai: the served "
+        "name, by default the first.",
     )
     load_format: str = _model(
         "auto", "auto: real weights; dummy: random weights of a published shape.", choices=("auto", "dummy")
@@ -41,6 +42,12 @@ class Conditions(Options):
     dtype: str = _model("auto", "auto, bfloat16 or float32.", choices=("auto", "bfloat16", "float32"))
     device: str = _model("auto", "auto, cpu or cuda.", choices=("auto", "cpu", "cuda"))
     engine: str = _model("specbench", "Engine of arms that name none (ENGINE/STRATEGY).")
+    tokenizer: str | None = _model(
+        None, "openai: tokenizer of the served model: asset name, hub name or directory; default: texts are sent."
+    )
+    api_key_env: str = _model(
+        "OPENAI_API_KEY", "openai: environment variable with the server's bearer token, which is never stored."
+    )
     dataset_name: str = _prompts(
         "sharegpt", "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ..."
     )

@@ -1,0 +1,217 @@
+"""What a server answered, out of the bytes of a request that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from .events import DONE, read_events
+from .stream import Exchange
+
+MAX_ERROR_CHARS = 300
+
+
+class SpecDecoding(msgspec.Struct):
+    """vLLM, `metrics.speculative_decoding`, with --per-request-spec-decode-metrics summary or detailed."""
+
+    num_spec_steps: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_draft_tokens: int = 0
+    num_spec_tokens: int = 0
+    acceptance_histogram: list[int] = []
+    per_step_drafted: list[int] | None = None
+    per_step_accepted: list[int] | None = None
+
+
+class SpecTokensDetails(msgspec.Struct):
+    """SGLang, `sglext.spec_tokens_details`, with return_spec_tokens_details; `meta_info` has the same fields."""
+
+    spec_verify_ct: int = 0
+    spec_num_correct_drafts: int = 0
+    spec_num_proposed_drafts: int = 0
+    spec_correct_drafts_histogram: list[int] = []
+
+
+class Timings(msgspec.Struct):
+    """llama.cpp. `draft_n` and `draft_n_accepted` are there where it speculated; the number of rounds never is."""
+
+    predicted_n: int | None = None
+    cache_n: int | None = None
+    draft_n: int | None = None
+    draft_n_accepted: int | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    meta_info: SpecTokensDetails | None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Metrics(msgspec.Struct):
+    speculative_decoding: SpecDecoding | None = None
+
+
+class _Sglext(msgspec.Struct):
+    spec_tokens_details: SpecTokensDetails | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    metrics: _Metrics | None = None
+    sglext: _Sglext | None = None
+    timings: Timings | None = None
+    error: Any = None
+    kind: str = msgspec.field(default="", name="object")
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+_FINISH = {"length": "length", "abort": "abort"}  # stop, and everything else that ends an answer by itself
+
+
+@dataclass(slots=True)
+class Piece:
+    """Output that came at one moment. `num_tokens` is None where the server does not tell."""
+
+    t_ns: int
+    num_tokens: int | None
+    has_text: bool
+
+
+@dataclass(slots=True)
+class Answer:
+    """One request as far as its server told. Counts are None where it does not; `error` is empty for a whole answer."""
+
+    t_submit_ns: int
+    pieces: list[Piece] = field(default_factory=list)
+    text: str = ""
+    token_ids: list[int] | None = None
+    finish_reason: str | None = None
+    num_prompt_tokens: int | None = None
+    num_output_tokens: int | None = None
+    num_cached_tokens: int | None = None
+    speculation: SpecDecoding | SpecTokensDetails | Timings | None = None
+    error: str = ""
+
+    @property
+    def tokens_per_piece(self) -> list[int] | None:
+        """None unless every piece's number is known and they add up to the whole answer."""
+        counts = [piece.num_tokens for piece in self.pieces if piece.num_tokens is not None]
+        whole = len(counts) == len(self.pieces) and sum(counts) == self.num_output_tokens
+        return counts if whole else None
+
+
+def read_answer(exchange: Exchange) -> Answer:
+    """Everything that the exchange holds; what is wrong with it is in the answer's `error`."""
+    answer = Answer(exchange.t_submit_ns)
+    if exchange.status not in (0, 200):
+        answer.error = f"the server answered {exchange.status}: {error_text(exchange.body)}"
+        return answer
+    reader = _Reader(answer)
+    try:
+        for t_ns, data in read_events(exchange.pieces):
+            if data.strip() == DONE:
+                reader.is_done = True
+                break
+            reader.take(t_ns, data)
+    except msgspec.DecodeError as error:  # malformed JSON, or a field of another type
+        answer.error = exchange.fault or f"malformed chunk: {error}"
+    reader.end()
+    answer.error = answer.error or exchange.fault or reader.what_is_missing()
+    return answer
+
+
+class _Reader:
+    def __init__(self, answer: Answer):
+        self.answer, self.is_done = answer, False
+        self._texts: list[str] = []
+        self._ids: list[int] = []
+        self._num_predicted = 0
+
+    def take(self, t_ns: int, data: bytes) -> None:
+        answer, chunk = self.answer, _decode(data)
+        if chunk.error is not None or chunk.kind == "error":
+            answer.error = answer.error or f"the server answered with an error: {error_text(data)}"
+        for choice in chunk.choices[:1]:
+            self._take_choice(t_ns, choice, chunk.timings)
+        if chunk.usage is not None:
+            answer.num_prompt_tokens = chunk.usage.prompt_tokens
+            answer.num_output_tokens = chunk.usage.completion_tokens
+            details = chunk.usage.prompt_tokens_details
+            answer.num_cached_tokens = details.cached_tokens if details else answer.num_cached_tokens
+        told = (
+            chunk.metrics.speculative_decoding if chunk.metrics else None,
+            chunk.sglext.spec_tokens_details if chunk.sglext else None,
+            chunk.timings if chunk.timings and chunk.timings.draft_n is not None else None,
+        )
+        answer.speculation = next((one for one in told if one is not None), answer.speculation)
+        if chunk.timings is not None and chunk.timings.cache_n is not None:
+            answer.num_cached_tokens = chunk.timings.cache_n
+
+    def _take_choice(self, t_ns: int, choice: _Choice, timings: Timings | None) -> None:
+        delta = choice.delta
+        text = choice.text or (delta and (delta.content or delta.reasoning_content or delta.reasoning)) or ""
+        num_tokens = None if choice.token_ids is None else len(choice.token_ids)
+        if num_tokens is None and timings is not None and timings.predicted_n is not None:
+            num_tokens, self._num_predicted = timings.predicted_n - self._num_predicted, timings.predicted_n
+        # The end of an answer may be a token that has no text.
+        if text or num_tokens or (choice.finish_reason is not None and num_tokens is None):
+            self.answer.pieces.append(Piece(t_ns, num_tokens, bool(text)))
+            self._texts.append(text)
+            self._ids += choice.token_ids or ()
+        if choice.finish_reason is not None:
+            self.answer.finish_reason = _FINISH.get(choice.finish_reason, "stop")
+        if choice.meta_info is not None and choice.meta_info.spec_verify_ct:
+            self.answer.speculation = choice.meta_info
+
+    def end(self) -> None:
+        answer = self.answer
+        answer.text = "".join(self._texts)
+        answer.token_ids = self._ids or None
+        num_known = sum(piece.num_tokens or 0 for piece in answer.pieces)
+        if all(piece.num_tokens is not None or not piece.has_text for piece in answer.pieces):
+            if answer.num_output_tokens is None and num_known:
+                answer.num_output_tokens = num_known
+            if answer.num_output_tokens == num_known:  # an end without a token of its own
+                answer.pieces = [piece for piece in answer.pieces if piece.num_tokens]
+        if answer.token_ids is not None and len(answer.token_ids) != answer.num_output_tokens:
+            answer.token_ids = None  # some were held back
+
+    def what_is_missing(self) -> str:
+        if self.answer.finish_reason is None:
+            return "the answer has no finish reason" if self.is_done else "the server cut the stream"
+        return ""
+
+
+def error_text(body: bytes) -> str:
+    """The message in an error's body, on one line, whatever its form."""
+    try:
+        value = msgspec.json.decode(body.removeprefix(b"data:").strip())
+    except msgspec.DecodeError:
+        value = body.decode(errors="replace")
+    for key in ("error", "detail", "message"):
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return " ".join(text.split())[:MAX_ERROR_CHARS] or "no reason given"

@@ -1,0 +1,70 @@
+"""The body of a request, and what a refused one says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from specbench.harness.engines.load import PromptRequest
+
+from .dialects import Dialect
+
+APIS = {"completions": "/completions", "chat": "/chat/completions"}
+PROMPTS = ("ids", "text")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asking:
+    """How one arm asks. `api`: of APIS; `as_ids`: prompts go as token ids."""
+
+    dialect: Dialect
+    model: str
+    api: str = "completions"
+    as_ids: bool = False
+    eos_ids: tuple[int, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return APIS[self.api]
+
+    def check(self, asked: PromptRequest) -> None:
+        """ValueError for a prompt that cannot be sent, or a field that the server does not take."""
+        if not asked.text and not (self.as_ids and asked.prompt_ids):
+            raise ValueError(
+                f"dataset_name: prompt {asked.key} has token ids and no text; {self.dialect.name} gets texts here: "
+                "give --tokenizer, or prompts of words"
+            )
+        self.dialect.fields(asked, self.eos_ids, ignore_eos=False)
+
+    def fields(self, asked: PromptRequest, *, ignore_eos: bool = False, salt: str = "") -> dict[str, object]:
+        """Of a streamed answer; `salt` keeps its prefix apart from all others."""
+        prompt: Mapping[str, object]
+        if self.api == "chat":
+            prompt = {"messages": [{"role": "user", "content": asked.text}]}
+        else:
+            prompt = {"prompt": list(asked.prompt_ids) if self.as_ids and asked.prompt_ids else asked.text}
+        fields = {
+            "model": self.model,
+            **prompt,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.dialect.fields(asked, self.eos_ids, ignore_eos=ignore_eos),
+        }
+        if salt and self.dialect.salt:
+            fields[self.dialect.salt] = salt
+        return fields
+
+
+def encode(fields: Mapping[str, object]) -> bytes:
+    return msgspec.json.encode(fields)
+
+
+def why_refused(fields: Mapping[str, object], said: str) -> str:
+    """One line that names the field which a server's words are about, where they name one."""
+    named = [key for key in fields if re.search(rf"(?<![A-Za-z0-9_]){key}(?![A-Za-z0-9_])", said)]
+    plain = ("model", "prompt", "messages", "stream")  # words of any sentence
+    field = next((key for key in sorted(named, key=lambda key: key in plain)), None)
+    return f"it refuses the field {field} ({said})" if field else f"it refuses the request ({said})"

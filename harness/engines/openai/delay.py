@@ -1,0 +1,63 @@
+"""How late the client itself is: from the moment at which bytes could be read to their time stamp.
+
+A process of its own (pacer.py) sends the time over a connection of the same session, and the stamp is taken by the same
+code as every other, so whatever holds the client up (other streams, the machine, the language) is in the figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import numpy as np
+
+from specbench.harness.store.rows import CounterRow
+
+from .events import read_events
+from .stream import post
+
+_PACER = Path(__file__).with_name("pacer.py")
+_BLANK_S = 0.02  # the first events wait for the connection
+LIMIT_NS = 10_000_000
+LIMIT_SHARE = 0.2
+RULE = f"p99 of the client's delay may be {LIMIT_NS / 1e6:g} ms, and {LIMIT_SHARE:.0%} of the median gap of a stream"
+
+
+@asynccontextmanager
+async def measured_delay(session: aiohttp.ClientSession) -> AsyncIterator[list[int]]:
+    """The list is filled with delays in ns when the context ends. RuntimeError where the process does not start."""
+    delays: list[int] = []
+    with subprocess.Popen(
+        [sys.executable, "-S", "-E", str(_PACER)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        try:
+            port = (await asyncio.to_thread(process.stdout.readline)).strip().decode()
+            if not port:
+                raise RuntimeError("the process that measures the client's own delay did not start")
+            listening = asyncio.create_task(post(session, f"http://127.0.0.1:{port}/", b""))
+            await asyncio.sleep(_BLANK_S)
+            yield delays
+        finally:
+            process.kill()
+    events = read_events((await listening).pieces)
+    delays += [t_ns - int(sent) for t_ns, sent in events if sent.isdigit()]
+
+
+def delay_counters(delays_ns: Sequence[int], gaps_ns: Sequence[int]) -> list[CounterRow]:
+    """`gaps_ns`: between the pieces of each stream. `client.delay_limit_ns` by RULE; a run above it is limited by its
+    client."""
+    if not delays_ns:
+        return []
+    p50, p99 = np.percentile(delays_ns, [50, 99])
+    limit_ns = min([float(LIMIT_NS), *([LIMIT_SHARE * float(np.median(gaps_ns))] if len(gaps_ns) else [])])
+    return [
+        CounterRow("client.delay_p50_ns", float(p50)),
+        CounterRow("client.delay_p99_ns", float(p99)),
+        CounterRow("client.delay_limit_ns", limit_ns),
+    ]

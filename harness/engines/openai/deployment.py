@@ -1,0 +1,193 @@
+"""One arm behind a server: loads are sent to it, rows made of its answers. To start it is somebody else's affair."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from specbench.harness.engines.base import Capabilities, RowSink, Scored
+from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop
+from specbench.harness.engines.traced import Traced, Tracer
+from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.store.arm_record import EngineFacts, Fact
+
+from .acceptance import rounds_of, step_rows
+from .answers import Answer, SpecDecoding
+from .asking import Asking, encode, why_refused
+from .block_figures import Totals, request_row
+from .delay import delay_counters
+from .endpoint import ask, send
+from .facts import NO_STEPS, unknown_facts
+from .metrics_page import counted, read_counters
+from .scores import read_score, score_fields
+from .sender import Sender
+from .server import Server
+
+CountTokens = Callable[[str], int]
+
+
+@dataclass(kw_only=True)
+class HttpDeployment:
+    """`ignore_eos`: of measured loads. `count`: the tokens of a text, for a server that does not say how many it sent;
+    None where nobody can."""
+
+    server: Server
+    asking: Asking
+    batch_size: int
+    ignore_eos: bool = False
+    count: CountTokens | None = None
+    hardware: str | None = None
+    _told: set[Fact] = field(default_factory=set, init=False)  # what its answers turned out to hold
+
+    def __enter__(self) -> HttpDeployment:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    @property
+    def described(self) -> EngineFacts:
+        s = self.server
+        return EngineFacts(version=s.version, graph_mode=s.graph_mode, backend=s.backend, hardware=self.hardware)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        unknown = unknown_facts(self.server, has_ids=self.asking.as_ids)
+        return Capabilities({fact: why for fact, why in unknown.items() if fact not in self._told})
+
+    def check(self, load: Load) -> None:
+        """Asks for one token with every field that the load will send."""
+        for index in range(len(load)):
+            self.asking.check(load.request(index))
+        fields = {**self.asking.fields(load.request(0), ignore_eos=self.ignore_eos), "max_tokens": 1}
+        page = send(self.server.endpoint, self._path, fields)
+        if 400 <= page.status < 500:
+            raise ValueError(f"base_url: {self._name}: {why_refused(fields, page.said)}")
+        if page.status != 200:
+            raise RuntimeError(f"{self._name} does not answer ({page.said})")
+
+    def warm_up(self, load: Load, warmup: WarmUp) -> None:
+        """The load's own prompts, over and over, until the gaps between pieces are stable or time is over."""
+        answers: list[Answer] = []
+        started_s = time.monotonic()
+
+        def add(index: int, answer: Answer) -> None:
+            self._complete(answer)
+            answers.append(answer)
+            for gap_s in np.diff([piece.t_ns for piece in answer.pieces]) / 1e9:
+                if not warmup.is_done:
+                    warmup.add(float(gap_s))
+
+        def is_over() -> bool:
+            return bool(answers) and (warmup.is_done or time.monotonic() - started_s > warmup.max_s)
+
+        while not is_over():
+            self._sender.send(self._bodies(load), [0.0] * len(load), add, is_over)
+            _raise_if_all_failed(answers)
+        for answer in answers:
+            self._learn(answer)
+
+    def measure(self, load: Load, sink: RowSink) -> None:
+        totals, failed = Totals(), list[Answer]()
+
+        def add(index: int, answer: Answer) -> None:
+            self._complete(answer)
+            sink.request(request_row(load.request(index), answer))
+            sink.add_steps(step_rows(index, answer, self.server.draft_depth))
+            totals.add(answer)
+            if answer.error:
+                failed.append(answer)
+
+        before = self._counters()
+        delays_ns = self._sender.send_timed(self._bodies(load), load.arrival_s, add, lambda: sink.cancelled)
+        sink.add_counters(counted(before, self._counters()))
+        sink.add_counters([*totals.counters(), *delay_counters(delays_ns, totals.gaps_ns)])
+        if len(failed) == len(load):
+            _raise_if_all_failed(failed)
+
+    def reset(self) -> None:
+        """Empties prefix caches where the server lets us; what each request does about them is in the arm's notes."""
+        if self.server.dialect.reset:
+            send(self.server.endpoint, self.server.dialect.reset)
+
+    def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
+        """RuntimeError where requests failed; those that did not are in the rows."""
+        texts: dict[int, str | None] = {}
+        failed: list[Answer] = []
+
+        def add(index: int, answer: Answer) -> None:
+            asked = requests[index]
+            self._complete(answer)
+            if answer.error:
+                failed.append(answer)
+                return
+            answer.text = texts[asked.id] = cut_at_stop(answer.text, asked.stop)
+            sink.request(request_row(asked, answer))
+
+        bodies = [encode(self.asking.fields(asked)) for asked in requests]
+        self._sender.send(bodies, [0.0] * len(bodies), add, lambda: sink.cancelled)
+        if failed:
+            raise RuntimeError(f"{len(failed)} of {len(requests)} requests failed: {failed[0].error}")
+        return texts
+
+    def score(self, ids: Sequence[int], num_scored: int) -> Scored:
+        self.capabilities.require(Fact.SCORES, "a score")
+        page = send(self.server.endpoint, self._path, score_fields(self.asking.model, ids))
+        try:
+            return read_score(page.json, len(ids), num_scored)
+        except ValueError as error:
+            raise RuntimeError(f"{self._name}: {error} ({page.said[:200]})") from error
+
+    def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
+        raise ValueError(f"engine: no rounds to trace; {NO_STEPS}")
+
+    @property
+    def _name(self) -> str:
+        return f"{self.server.dialect.name} at {self.server.endpoint.base_url}"
+
+    @property
+    def _path(self) -> str:
+        endpoint = self.server.endpoint
+        return endpoint.base_url.removeprefix(endpoint.root) + self.asking.path
+
+    @property
+    def _sender(self) -> Sender:
+        endpoint = self.server.endpoint
+        return Sender(endpoint, endpoint.base_url + self.asking.path, self.batch_size)
+
+    def _bodies(self, load: Load) -> list[bytes]:
+        """Made before the first is sent, each with a salt that no other request has."""
+        salt = secrets.token_hex(8)
+        return [
+            encode(self.asking.fields(load.request(index), ignore_eos=self.ignore_eos, salt=f"{salt}-{index}"))
+            for index in range(len(load))
+        ]
+
+    def _counters(self) -> dict[str, float]:
+        if not self.server.has_metrics:
+            return {}
+        (page,) = ask(self.server.endpoint, "/metrics")
+        return read_counters(page.text) if page.status == 200 else {}
+
+    def _complete(self, answer: Answer) -> None:
+        """What the answer does not say and somebody else knows."""
+        if answer.num_output_tokens is None and answer.text and self.count is not None:
+            answer.num_output_tokens = self.count(answer.text)
+        if answer.num_output_tokens is None and not answer.error:
+            answer.error = "the server told no usage, so nobody knows how many tokens there were; give --tokenizer"
+        if answer.speculation is None and self.server.speculates is False:
+            answer.speculation = SpecDecoding(per_step_drafted=[], per_step_accepted=[])
+
+    def _learn(self, answer: Answer) -> None:
+        if answer.token_ids is not None:
+            self._told.add(Fact.TOKEN_IDS)
+        if rounds_of(answer) is not None:
+            self._told.add(Fact.ACCEPTANCE)
+
+
+def _raise_if_all_failed(answers: Sequence[Answer]) -> None:
+    if answers and all(answer.error for answer in answers):
+        raise RuntimeError(f"every request failed: {answers[0].error}")

@@ -1,0 +1,95 @@
+"""What servers add to OpenAI's protocol: the fields of a request that decide what is generated, and what they tell.
+
+Everything that decides an answer is sent with each request, since servers take what is left out from the model's
+generation_config, or have defaults of their own (llama.cpp: top_k 40, min_p 0.05, a prompt cache).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specbench.harness.engines.load import PromptRequest
+
+Fields = dict[str, object]
+_OFF = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dialect:
+    """`fixed`: sent with every request. `salt`: the field that keeps a request's prefix apart from all others, so that
+    no prefix cache serves it. `reset`: the address that empties prefix caches. `metrics`: it has a page of counters.
+    `no_ids`: why it does not tell token ids; `no_scores`: why it does not score prompts."""
+
+    name: str
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    takes_ids: bool = True
+    takes_stop_ids: bool = True
+    takes_top_k: bool = True
+    salt: str = ""
+    cache: str = "not controlled"
+    reset: str = ""
+    most_seed: int = 2**63 - 1
+    no_ids: str = ""
+    no_scores: str = ""
+
+    def fields(self, asked: PromptRequest, eos_ids: tuple[int, ...], *, ignore_eos: bool) -> Fields:
+        """How the tokens of a request are drawn and where it ends. ValueError for what the server does not take."""
+        sampling = asked.sampling
+        fields: Fields = {
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed & self.most_seed,
+            **_OFF,
+            **self.fixed,
+        }
+        if self.takes_top_k or sampling.top_k:
+            fields["top_k"] = sampling.top_k or -1
+        stop_ids = sampling.stop_token_ids
+        if self.takes_stop_ids and stop_ids:
+            fields["stop_token_ids"] = list(stop_ids)
+        elif further := [token for token in stop_ids if token not in eos_ids]:
+            raise ValueError(f"stop_token_id: {further[0]} is not allowed; {self.name} takes no stop_token_ids")
+        if ignore_eos or self.takes_stop_ids:
+            fields["ignore_eos"] = ignore_eos
+        if asked.stop:
+            fields["stop"] = list(asked.stop)
+        return fields
+
+
+_SALTED = "no hits (a cache_salt per request)"
+_NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
+VLLM = Dialect(
+    name="vLLM",
+    fixed={**_NEUTRAL, "return_token_ids": True},
+    salt="cache_salt",
+    cache=_SALTED,
+    reset="/reset_prefix_cache",
+)
+SGLANG = Dialect(
+    name="SGLang",
+    fixed={**_NEUTRAL, "return_token_ids": True, "return_spec_tokens_details": True},
+    salt="cache_salt",
+    cache=_SALTED,
+    reset="/flush_cache",
+)
+LLAMA_CPP = Dialect(
+    name="llama.cpp",
+    fixed={"min_p": 0.0, "repeat_penalty": 1.0, "cache_prompt": False, "timings_per_token": True},
+    takes_stop_ids=False,
+    cache="off (cache_prompt false)",
+    most_seed=2**31 - 1,
+    no_ids="llama.cpp streams text only",
+    no_scores="llama.cpp gives no log-probabilities of prompts",
+)
+PLAIN = Dialect(
+    name="OpenAI-compatible server",
+    takes_ids=False,
+    takes_stop_ids=False,
+    takes_top_k=False,
+    no_ids="the protocol streams text only",
+    no_scores="the protocol gives no log-probabilities of prompts",
+)
+OWNERS = {"vllm": VLLM, "sglang": SGLANG, "llamacpp": LLAMA_CPP}
+"""By what /v1/models says of a model's owner; any other: PLAIN."""

@@ -1,0 +1,141 @@
+"""Where a server is, the key that it wants, and what is read from it beside its streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from .answers import error_text
+
+_T = TypeVar("_T")
+ASK_S = 10.0  # for one question beside the streams
+_SCORE_S = 300.0
+
+
+class ApiKey:
+    """A bearer token. It is in no text that is made of this object."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str):
+        self._value = value
+
+    @staticmethod
+    def of_environment(name: str) -> ApiKey:
+        return ApiKey(os.environ.get(name, "").strip())
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._value}"} if self._value else {}
+
+    def hidden(self, text: str) -> str:
+        """`text` without the key: servers repeat one that they refuse."""
+        return text.replace(self._value, "***") if self._value else text
+
+    def __repr__(self) -> str:
+        return "ApiKey(***)" if self._value else "ApiKey()"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`base_url`: with its /v1, without a slash behind it."""
+
+    base_url: str
+    key: ApiKey = field(default_factory=lambda: ApiKey(""), compare=False)
+
+    @staticmethod
+    def parse(text: str, key: ApiKey) -> Endpoint:
+        """ValueError for what is no http address, and for one that holds a password."""
+        url = urlsplit(text)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError(f"base_url: {text!r} is not allowed; allowed: http://HOST:PORT/v1")
+        if url.username or url.password or url.query:
+            raise ValueError("base_url: a name, password or query in it would be stored; use --api-key-env")
+        base = text.rstrip("/")
+        return Endpoint(base if url.path.strip("/") else f"{base}/v1", key)
+
+    @property
+    def root(self) -> str:
+        """Of the pages that servers have beside OpenAI's."""
+        return self.base_url.removesuffix("/v1")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Type": "application/json", "Accept-Encoding": "identity", **self.key.headers()}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`status` 0: no connection; `text` says why."""
+
+    status: int
+    text: str
+
+    @property
+    def json(self) -> Mapping[str, Any]:
+        """Empty for what is no JSON object, or no page."""
+        try:
+            value = msgspec.json.decode(self.text) if self.status == 200 else None
+        except msgspec.DecodeError:
+            value = None
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def said(self) -> str:
+        return f"{self.status}: {error_text(self.text.encode())}" if self.status else self.text
+
+
+def ask(endpoint: Endpoint, *paths: str) -> list[Page]:
+    """GET of each, at the same time."""
+
+    async def all_of_them() -> list[Page]:
+        async with _session(endpoint, ASK_S) as session:
+            return await asyncio.gather(
+                *(_page(session.get(url), endpoint) for url in map(endpoint.root.__add__, paths))
+            )
+
+    return run_loop(all_of_them())
+
+
+def send(endpoint: Endpoint, path: str, fields: Mapping[str, object] | None = None) -> Page:
+    """POST, for what is not timed."""
+
+    async def it() -> Page:
+        async with _session(endpoint, _SCORE_S) as session:
+            body = b"" if fields is None else msgspec.json.encode(fields)
+            return await _page(session.post(endpoint.root + path, data=body), endpoint)
+
+    return run_loop(it())
+
+
+def _session(endpoint: Endpoint, seconds: float) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(headers=endpoint.headers, timeout=aiohttp.ClientTimeout(total=seconds))
+
+
+async def _page(asked: Any, endpoint: Endpoint) -> Page:
+    try:
+        async with asked as response:
+            return Page(response.status, endpoint.key.hidden(await response.text(errors="replace")))
+    except aiohttp.ClientConnectorError as error:
+        return Page(0, f"no connection: {error.os_error.strerror or error.os_error}")
+    except asyncio.TimeoutError:
+        return Page(0, "no answer in time")
+    except (aiohttp.ClientError, OSError) as error:
+        return Page(0, f"no answer: {type(error).__name__}")
+
+
+def run_loop(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Runs it to its end; in a thread where this one has a loop already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()

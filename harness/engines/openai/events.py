@@ -1,0 +1,35 @@
+"""Server-sent events out of the pieces of a stream, each with the time at which its last byte was there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+DONE = b"[DONE]"
+_PREFIX = b"data:"
+
+
+def read_events(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """(host clock ns, data) of each event. Pieces may end anywhere and hold any number of events, lines end in CR LF.
+
+    What is left behind the last blank line is an event too: some servers leave the last one open, and one that was cut
+    off is found when it is read. Comments and other fields are left out.
+    """
+    rest, t_ns = b"", 0
+    for t_ns, piece in pieces:
+        rest += piece
+        if b"\r" in rest:
+            held = rest.endswith(b"\r")  # its line feed may be the next byte
+            rest = rest[: len(rest) - held].replace(b"\r\n", b"\n") + b"\r" * held
+        *whole, rest = rest.split(b"\n\n")
+        for text in whole:
+            yield from _data(t_ns, text)
+    yield from _data(t_ns, rest)
+
+
+def _data(t_ns: int, event: bytes) -> Iterator[tuple[int, bytes]]:
+    if event.startswith(b"data: ") and b"\n" not in event:
+        yield t_ns, event[6:]
+        return
+    lines = [line for line in event.splitlines() if line.startswith(_PREFIX)]
+    if lines:
+        yield t_ns, b"\n".join(line[len(_PREFIX) :].removeprefix(b" ") for line in lines)

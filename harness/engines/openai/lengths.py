@@ -1,0 +1,31 @@
+"""A stand-in for the tokenizer of a server that is known by its address only: for lengths and hashes of prompts."""
+
+from __future__ import annotations
+
+BYTES_A_TOKEN = 4  # of English text, roughly; every table says that lengths are estimates
+
+
+class ByteGroups:
+    """Up to four bytes of UTF-8 make an id, so that ids stand for a text and no other. No server is sent them."""
+
+    vocab_size = 1 << (8 * BYTES_A_TOKEN + 3)
+    bos_id = None
+    has_chat_template = False
+
+    def encode(self, text: str) -> list[int]:
+        data = text.encode()
+        groups = (data[at : at + BYTES_A_TOKEN] for at in range(0, len(data), BYTES_A_TOKEN))
+        return [int.from_bytes(b"\x01" + group, "big") for group in groups]  # the 1 keeps leading zeros
+
+    encode_raw = encode
+
+    def decode(self, ids: list[int]) -> str:
+        groups = (token.to_bytes(BYTES_A_TOKEN + 1, "big").lstrip(b"\x00")[1:] for token in ids)
+        return b"".join(groups).decode(errors="replace")
+
+    def render_chat(self, messages: list[dict[str, str]]) -> str:
+        """The words of the last turn: a chat template is the server's affair."""
+        return messages[-1]["content"]
+
+    def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]:
+        return self.encode(self.render_chat(messages))

@@ -1,0 +1,33 @@
+"""A stream whose every event says when it was sent; run as a program, with nothing but the standard library.
+
+It prints its port, serves one client, and ends with it: when the client goes away, however it does, a write fails.
+"""
+
+import random
+import socket
+import time
+
+LONGEST_WAIT_S = 0.01  # for the next event; drawn anew each time, so that it keeps no step with anything
+PATIENCE_S = 20.0  # for the client
+
+
+def main() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        print(server.getsockname()[1], flush=True)
+        client, _ = server.accept()
+    with client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.recv(65536)
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            time.sleep(random.uniform(0, LONGEST_WAIT_S))
+            event = b"data: %d\n\n" % time.monotonic_ns()
+            client.sendall(b"%x\r\n%s\r\n" % (len(event), event))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError:
+        pass  # nobody listens any more

@@ -1,0 +1,75 @@
+"""Sends requests to one server and reads each answer as it ends; notices when the server is gone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import aiohttp
+
+from . import stream
+from .answers import Answer, read_answer
+from .delay import measured_delay
+from .endpoint import Endpoint, run_loop
+from .stream import Exchange
+from .traffic import no_collection, send_all
+
+GONE_AFTER = 3  # refused connections, one after another
+Add = Callable[[int, Answer], None]
+_Watch = Callable[[aiohttp.ClientSession], AbstractAsyncContextManager[list[int]]]
+
+
+class ServerGone(RuntimeError):
+    """Nobody listens there any more."""
+
+
+class Sender:
+    """`url`: where requests go; `max_concurrency`: most in flight."""
+
+    def __init__(self, endpoint: Endpoint, url: str, max_concurrency: int):
+        self._endpoint, self._url, self._max_concurrency = endpoint, url, max_concurrency
+        self._num_refused = 0
+
+    def send(self, bodies: Sequence[bytes], arrival_s: Sequence[float], add: Add, is_over: Callable[[], bool]) -> None:
+        """`add` gets each answer with the number of its body. Returns once all have ended, or it `is_over`.
+
+        ServerGone where it refuses connections."""
+        run_loop(self._send(bodies, arrival_s, add, is_over, _unwatched))
+
+    def send_timed(
+        self, bodies: Sequence[bytes], arrival_s: Sequence[float], add: Add, is_over: Callable[[], bool]
+    ) -> list[int]:
+        """The same; the client's own delays meanwhile, in ns."""
+        return run_loop(self._send(bodies, arrival_s, add, is_over, measured_delay))
+
+    async def _send(
+        self,
+        bodies: Sequence[bytes],
+        arrival_s: Sequence[float],
+        add: Add,
+        is_over: Callable[[], bool],
+        watch: _Watch,
+    ) -> list[int]:
+        self._num_refused = 0
+
+        def take(index: int, exchange: Exchange) -> None:
+            answer = read_answer(exchange)
+            answer.error = self._endpoint.key.hidden(answer.error)
+            add(index, answer)
+            self._num_refused = self._num_refused + 1 if exchange.is_refused else 0
+            if self._num_refused >= GONE_AFTER:
+                raise ServerGone(f"the server at {self._endpoint.base_url} is gone: {exchange.fault}")
+
+        with no_collection():
+            async with open_session(self._endpoint) as session, watch(session) as delays_ns:
+                await send_all(session, self._url, bodies, arrival_s, self._max_concurrency, take, is_over)
+        return delays_ns
+
+
+def open_session(endpoint: Endpoint) -> aiohttp.ClientSession:
+    return stream.open_session(endpoint.headers, stream.IDLE_S)
+
+
+@asynccontextmanager
+async def _unwatched(session: aiohttp.ClientSession) -> AsyncIterator[list[int]]:
+    yield []

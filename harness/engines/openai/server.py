@@ -1,0 +1,153 @@
+"""What a server says of itself: which it is, what it serves, whether it speculates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench.harness.registry import BASELINE, STRATEGIES
+
+from .dialects import LLAMA_CPP, OWNERS, PLAIN, SGLANG, VLLM, Dialect
+from .endpoint import Endpoint, Page, ask
+
+AS_SERVED = "as-served"
+_PAGES = ("/v1/models", "/metrics", "/version", "/server_info?config_format=json", "/props", "/slots")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Server:
+    """`speculates` is None where the server does not tell, `method` empty. `draft_depth`: of SGLang's trees."""
+
+    endpoint: Endpoint
+    dialect: Dialect
+    models: tuple[str, ...] = ()
+    version: str | None = None
+    speculates: bool | None = None
+    method: str = ""
+    draft_depth: int | None = None
+    graph_mode: str | None = None
+    backend: str | None = None
+    has_metrics: bool = False
+
+    def model(self, wanted: str, default: str) -> str:
+        """The served name: `wanted` where it is served, else the first if the user named none (`wanted` is `default`).
+
+        ValueError with what is served otherwise."""
+        if wanted in self.models or not self.models:
+            return wanted
+        if wanted == default:
+            return self.models[0]
+        raise ValueError(
+            f"model: {wanted!r} is not served at {self.endpoint.base_url}; served: {', '.join(self.models)}"
+        )
+
+    def check_label(self, strategy: str) -> None:
+        """ValueError where an arm's label contradicts what the server tells."""
+        if strategy == AS_SERVED or self.speculates is None:
+            return
+        at = f"the server at {self.endpoint.base_url}"
+        how = f" ({self.method})" if self.method else ""
+        if strategy == BASELINE and self.speculates:
+            raise ValueError(f"strategy: {strategy} is not what {at} does: it speculates{how}; label it as-served")
+        if strategy != BASELINE and not self.speculates:
+            raise ValueError(f"strategy: {strategy} is not what {at} does: it does not speculate; label it {BASELINE}")
+        if _is_another(strategy, self.method):
+            raise ValueError(f"strategy: {strategy} is not what {at} does: it speculates by {self.method}")
+
+
+def _is_another(label: str, method: str) -> bool:
+    """Whether both are words of strategies that we know, and the label has not the method's: `eagle3` is one of
+    `eagle-topk`. A label of the user's own says nothing."""
+    words = {word for name in STRATEGIES for word in name.split("-")}
+    (stem,) = re.findall("^[a-z]*", method)
+    return label in STRATEGIES and stem in words and stem not in label.split("-")
+
+
+def identify(endpoint: Endpoint) -> Server:
+    """ValueError where there is no such server, or it wants a key."""
+    pages = dict(zip(_PAGES, ask(endpoint, *(_at(endpoint, path) for path in _PAGES)), strict=True))
+    models = pages["/v1/models"]
+    if models.status in (401, 403):
+        raise ValueError(f"base_url: {endpoint.base_url} answers {models.said}; its key is read from --api-key-env")
+    if models.status != 200:
+        raise ValueError(f"base_url: no OpenAI-compatible server at {endpoint.base_url} ({models.said})")
+    listed = models.json.get("data")
+    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    owner = str(entries[0].get("owned_by", "")) if entries else ""
+    dialect = OWNERS.get(owner, PLAIN)
+    server = Server(
+        endpoint=endpoint,
+        dialect=dialect,
+        models=tuple(str(one["id"]) for one in entries if "id" in one),
+        **(_TELL[dialect.name](pages) if dialect.name in _TELL else {}),
+    )
+    return server
+
+
+def _at(endpoint: Endpoint, path: str) -> str:
+    """The list of models is below a base URL that may end in something else than /v1."""
+    return path if path != "/v1/models" else endpoint.base_url.removeprefix(endpoint.root) + "/models"
+
+
+def _vllm(pages: Mapping[str, Page]) -> dict[str, Any]:
+    """The counters of speculation are there from the start where it speculates, and only there. The configuration is
+    told by servers in development mode only."""
+    metrics = pages["/metrics"]
+    config = pages["/server_info?config_format=json"].json.get("vllm_config")
+    config = config if isinstance(config, dict) else {}
+    speculative = config.get("speculative_config")
+    graphs = _inside(config, "compilation_config", "cudagraph_mode")
+    return {
+        "version": _text(pages["/version"].json.get("version")),
+        "has_metrics": metrics.status == 200,
+        "speculates": "vllm:spec_decode_num_drafts" in metrics.text if metrics.status == 200 else None,
+        "method": _text(_inside(speculative, "method")) or "",
+        "graph_mode": _text(graphs),
+        "backend": _text(_inside(config, "attention_config", "backend")),
+    }
+
+
+def _sglang(pages: Mapping[str, Page]) -> dict[str, Any]:
+    told = pages["/server_info?config_format=json"].json
+    algorithm = told.get("speculative_algorithm")
+    steps = told.get("speculative_num_steps")
+    is_tree = isinstance(told.get("speculative_eagle_topk"), int) and told["speculative_eagle_topk"] > 1
+    return {
+        "version": _text(told.get("version")),
+        "has_metrics": pages["/metrics"].status == 200,
+        "speculates": bool(algorithm) if "speculative_algorithm" in told else None,
+        "method": str(algorithm or "").lower(),
+        "draft_depth": steps if is_tree and isinstance(steps, int) else None,
+        "graph_mode": None if "disable_cuda_graph" not in told else "none" if told["disable_cuda_graph"] else "full",
+        "backend": _text(told.get("attention_backend")),
+    }
+
+
+def _llama_cpp(pages: Mapping[str, Page]) -> dict[str, Any]:
+    props = pages["/props"].json
+    settings = props.get("default_generation_settings")
+    method = _inside(settings, "params", "speculative.types") or _inside(settings, "params", "speculative.type")
+    told = _inside(settings, "speculative")
+    if isinstance(method, str):
+        told = method not in ("", "none")
+    return {
+        "version": _text(props.get("build_info")),
+        "has_metrics": pages["/metrics"].status == 200,
+        "speculates": told if isinstance(told, bool) else None,
+        "method": method if isinstance(method, str) and told else "",
+    }
+
+
+_TELL = {VLLM.name: _vllm, SGLANG.name: _sglang, LLAMA_CPP.name: _llama_cpp}
+
+
+def _inside(value: object, *keys: str) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

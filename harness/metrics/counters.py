@@ -1,0 +1,37 @@
+"""What a block's counters say about its figures: which are void, and what a reader must know.
+
+`engine.prefix_cache_hits`, `engine.cached_prompt_tokens`: prompt tokens that the engine did not have to compute, so its
+time to the first token is that of another prompt. `client.delay_p99_ns`: how late the client stamped what it received,
+and `client.delay_limit_ns`: how late it may be (harness/engines/openai/delay.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from specbench.harness.store.results import ArmSummary, Figures
+
+_HITS = ("engine.prefix_cache_hits", "engine.cached_prompt_tokens")
+_DELAY, _LIMIT = "client.delay_p99_ns", "client.delay_limit_ns"
+_NS_PER_MS = 1e6
+
+
+def without_void(latency: Figures, counters: Mapping[str, float]) -> Figures:
+    """TTFT is None where a prefix cache served a part of a prompt."""
+    if not any(counters.get(name, 0) > 0 for name in _HITS):
+        return latency
+    return {name: None if name.startswith("ttft") else value for name, value in latency.items()}
+
+
+def counter_marks(summary: ArmSummary) -> Iterator[str]:
+    """Of the worst block."""
+    spreads = {name: summary.spreads.get(f"counters.{name}") for name in (*_HITS, _DELAY, _LIMIT)}
+    hits = max((spread.max for name in _HITS if (spread := spreads[name]) is not None), default=0)
+    if hits > 0:
+        yield f"no TTFT: {hits:.0f} prompt tokens of a block came from a prefix cache"
+    delay, limit = spreads[_DELAY], spreads[_LIMIT]
+    if delay is not None and limit is not None and delay.max > limit.min:
+        yield (
+            f"limited by the client: it stamps {delay.max / _NS_PER_MS:.1f} ms late (p99), "
+            f"allowed {limit.min / _NS_PER_MS:.1f} ms"
+        )

@@ -1,0 +1,132 @@
+"""Answers as servers send them: vLLM 0.32, SGLang 0.5.23, llama.cpp, and ones that are broken."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from specbench.harness.engines.openai.answers import SpecDecoding, SpecTokensDetails, Timings, read_answer
+from specbench.harness.engines.openai.stream import Exchange
+
+DONE = "[DONE]"
+
+
+def exchange_of(*events: dict | str, status: int = 200, fault: str = "") -> Exchange:
+    """Event n came at 10 n ns."""
+    texts = [event if isinstance(event, str) else json.dumps(event) for event in events]
+    pieces = [(10 * n, f"data: {text}\n\n".encode()) for n, text in enumerate(texts)]
+    return Exchange(t_submit_ns=-5, status=status, pieces=pieces, fault=fault)
+
+
+def choice(text: str, ids: list[int] | None = None, finish: str | None = None) -> dict:
+    told = {} if ids is None else {"token_ids": ids}
+    return {"choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish, **told}]}
+
+
+def usage(prompt: int, output: int, **more: object) -> dict:
+    total = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    return {"choices": [], "usage": total, **more}
+
+
+def test_vllm():
+    spec = {
+        "mean_acceptance_length": 2.0,
+        "draft_acceptance_rate": 0.5,
+        "acceptance_histogram": [0, 1, 0],
+        "num_spec_steps": 1,
+        "num_accepted_draft_tokens": 1,
+        "num_draft_tokens": 2,
+        "num_spec_tokens": 2,
+        "per_step_accepted": [1],
+        "per_step_drafted": [2],
+    }
+    first = choice(" a", [5])
+    first["choices"][0]["prompt_token_ids"] = [1, 2]
+    last = usage(2, 4, metrics={"time_to_first_token_ms": None, "speculative_decoding": spec})
+    answer = read_answer(exchange_of(first, choice(" b c", [6, 7]), choice("", [2], "stop"), last, DONE))
+    assert (answer.error, answer.text, answer.token_ids) == ("", " a b c", [5, 6, 7, 2])
+    assert (answer.num_prompt_tokens, answer.num_output_tokens, answer.finish_reason) == (2, 4, "stop")
+    assert answer.tokens_per_piece == [1, 2, 1] and [piece.t_ns for piece in answer.pieces] == [0, 10, 20]
+    assert isinstance(answer.speculation, SpecDecoding) and answer.speculation.per_step_accepted == [1]
+
+
+def test_sglang_ends_with_an_empty_chunk():
+    details = {"spec_accept_rate": 0.5, "spec_verify_ct": 2, "spec_num_correct_drafts": 1, "spec_cap_length": 0.0}
+    ext = {"choices": [], "sglext": {"spec_tokens_details": {**details, "spec_correct_drafts_histogram": [1, 1]}}}
+    answer = read_answer(
+        exchange_of(choice(" a", [5]), choice(" b c", [6, 7]), choice("", [], "length"), ext, usage(2, 3), DONE)
+    )
+    assert answer.tokens_per_piece == [1, 2] and answer.finish_reason == "length" and answer.error == ""
+    assert isinstance(answer.speculation, SpecTokensDetails) and answer.speculation.spec_verify_ct == 2
+
+
+def test_llama_cpp_tells_sums():
+    def timed(text: str, num: int, finish: str | None = None, **more: int) -> dict:
+        return {**choice(text, None, finish), "timings": {"predicted_n": num, "predicted_ms": 1.5, **more}}
+
+    answer = read_answer(
+        exchange_of(
+            timed("a", 1), timed("b", 3), timed("", 3, "stop", draft_n=4, draft_n_accepted=1), usage(9, 3), DONE
+        )
+    )
+    assert answer.tokens_per_piece == [1, 2] and answer.token_ids is None
+    assert answer.speculation == Timings(predicted_n=3, draft_n=4, draft_n_accepted=1)
+
+
+def test_chat_with_the_role_first_and_no_counts_of_pieces():
+    def delta(finish: str | None = None, **of: str) -> dict:
+        return {"choices": [{"index": 0, "delta": of, "finish_reason": finish}]}
+
+    details = {"prompt_tokens_details": {"cached_tokens": 4}}
+    answer = read_answer(
+        exchange_of(
+            delta(role="assistant", content=""),
+            delta(reasoning_content="hm"),
+            delta(content=" x"),
+            delta("stop"),
+            {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3, **details}},
+            DONE,
+        )
+    )
+    assert answer.text == "hm x" and answer.num_output_tokens == 3 and answer.num_cached_tokens == 4
+    assert [piece.t_ns for piece in answer.pieces] == [10, 20, 30] and answer.tokens_per_piece is None
+
+
+def test_without_usage_counts_come_from_ids_or_not_at_all():
+    with_ids = read_answer(exchange_of(choice("a", [1]), choice("b", [2, 3], "length"), DONE))
+    assert with_ids.num_output_tokens == 3 and with_ids.num_prompt_tokens is None
+    without = read_answer(exchange_of(choice("a"), choice("b", None, "length"), DONE))
+    assert without.num_output_tokens is None and without.error == ""
+
+
+def test_ids_that_are_not_all_there_are_none():
+    answer = read_answer(exchange_of(choice("a", [1]), choice("b", [2], "length"), usage(1, 3), DONE))
+    assert answer.token_ids is None and answer.tokens_per_piece is None and answer.num_output_tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("exchange", "said"),
+    [
+        (exchange_of(choice("a"), '{"choices": [{"te'), "malformed chunk: "),
+        (exchange_of({"choices": [{"text": 5}]}), "malformed chunk: "),
+        (exchange_of(choice("a")), "the server cut the stream"),
+        (exchange_of(choice("a"), fault="the stream stalled: nothing for 3 s"), "the stream stalled: nothing for 3 s"),
+        (exchange_of(choice("a"), DONE), "the answer has no finish reason"),
+        (exchange_of(choice("a"), {"error": {"message": "engine died"}}), "answered with an error: engine died"),
+        (exchange_of({"object": "error", "message": "no memory", "code": 500}), "answered with an error: no memory"),
+        (Exchange(0, 500, [(0, b'{"error": {"message": "out of\\nwords"}}')]), "the server answered 500: out of words"),
+        (Exchange(0, 422, [(0, b'{"detail": [{"loc": ["top_k"]}]}')]), 'answered 422: [{"loc":["top_k"]}]'),
+        (Exchange(0, 502, [(0, b"<html>bad\n gateway")]), "answered 502: <html>bad gateway"),
+        (Exchange(0, 503, []), "answered 503: no reason given"),
+        (Exchange(0, 0, [], "no connection: Connection refused"), "no connection: Connection refused"),
+    ],
+)
+def test_what_went_wrong_is_one_line(exchange, said):
+    answer = read_answer(exchange)
+    assert said in answer.error and "\n" not in answer.error
+
+
+def test_what_came_before_a_fault_is_kept():
+    answer = read_answer(exchange_of(choice("a", [1]), choice("b", [2]), "{", usage(1, 2)))
+    assert answer.text == "ab" and answer.num_output_tokens == 2 and answer.error.startswith("malformed")

@@ -1,0 +1,130 @@
+"""Servers that fail: a request is an error of one line, the others go on; a server that is gone ends the block."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from specbench.harness.engines.openai import stream
+from specbench.harness.engines.openai.endpoint import ApiKey, Endpoint
+from specbench.harness.engines.openai.sender import ServerGone
+from specbench.harness.engines.openai.server import identify
+
+from .conftest import Kept, deployment_of, load_of
+
+ODD = {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("500", "the server answered 500: out of words"),
+        ("cut", "the server cut the stream"),
+        ("stall", "the stream stalled: nothing for 0.3 s"),
+        ("malformed", "malformed chunk: "),
+        ("error", "the server answered with an error: engine died"),
+    ],
+)
+def test_one_request_fails_and_the_others_do_not(serve, monkeypatch, fault, said):
+    monkeypatch.setattr(stream, "IDLE_S", 0.3)
+    server, sink = serve(fault=lambda number, asked: fault if asked["prompt"][-1] in ODD else ""), Kept()
+    deployment_of(server).measure(load_of(6), sink)
+    rows = {row.request_id: row for row in sink.requests}
+    assert sorted(rows) == list(range(6))
+    for number, row in rows.items():
+        assert row.finish_reason == ("error" if number in ODD else "length")
+        assert (said in row.error and "\n" not in row.error) if number in ODD else row.error == ""
+    if fault != "500":
+        assert rows[1].t_first_ns > rows[1].t_submit_ns, "what had come is kept"
+
+
+def test_without_usage_somebody_must_count(serve):
+    server = serve(kind="plain", fault=lambda number, asked: "no-usage")
+    with pytest.raises(RuntimeError, match="the server told no usage, .*; give --tokenizer"):
+        deployment_of(server).measure(load_of(2), Kept())
+    counting, sink = deployment_of(server), Kept()
+    counting.count = lambda text: len(text.split())
+    counting.measure(load_of(2), sink)
+    assert [row.num_output_tokens for row in sink.requests] == [6, 6]
+
+
+def test_a_block_of_failures_is_an_error(serve):
+    server, sink = serve(fault=lambda number, asked: "500"), Kept()
+    with pytest.raises(RuntimeError, match="^every request failed: the server answered 500: out of words$"):
+        deployment_of(server).measure(load_of(3), sink)
+    assert len(sink.requests) == 3
+
+
+def test_a_server_that_dies_ends_the_block_and_what_had_ended_is_kept(serve):
+    server, sink = serve(delay_s=0.01), Kept()
+    deployment = deployment_of(server)
+
+    def stop_later() -> None:
+        while len(sink.requests) < 4:
+            time.sleep(0.005)
+        server.stop()
+
+    stopping = threading.Thread(target=stop_later)
+    stopping.start()
+    with pytest.raises(ServerGone, match="is gone: no connection: "):
+        deployment.measure(load_of(200, max_tokens=3), sink)
+    stopping.join()
+    whole = [row for row in sink.requests if not row.error]
+    assert 4 <= len(whole) < 200 and len(sink.requests) < 20
+
+
+def test_ctrl_c_keeps_what_had_ended(serve):
+    server, sink = serve(delay_s=0.02), Kept()
+    deployment = deployment_of(server)
+
+    def press() -> None:
+        while len(sink.requests) < 3:
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def raise_it(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, raise_it)
+    try:
+        pressing = threading.Thread(target=press)
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt):
+            deployment.measure(load_of(200, max_tokens=3), sink)
+        pressing.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert 3 <= len(sink.requests) < 20 and not any(row.error for row in sink.requests)
+
+
+def test_nobody_there():
+    with pytest.raises(ValueError, match=r"^base_url: no OpenAI-compatible server at http://127.0.0.1:9/v1 \(no conn"):
+        identify(Endpoint.parse("http://127.0.0.1:9", ApiKey("")))
+
+
+def test_a_key_is_sent_and_never_told(serve):
+    server = serve(key="right-key")
+    sink = Kept()
+    deployment_of(server, key="right-key").measure(load_of(2), sink)
+    assert len(sink.requests) == 2
+    with pytest.raises(ValueError, match="answers 401: wrong key: Bearer \\*\\*\\*; its key is read from") as caught:
+        identify(Endpoint.parse(server.url, ApiKey("my-own-key")))
+    assert "my-own-key" not in str(caught.value) + repr(ApiKey("my-own-key"))
+    deployment = deployment_of(server, key="right-key")
+    server.key = "another"
+    with pytest.raises(RuntimeError, match="wrong key: Bearer \\*\\*\\*") as told:
+        deployment.measure(load_of(2), sink)
+    assert "right-key" not in str(told.value)
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_pieces_of_any_size(serve, line, size):
+    split = lambda data: [data[at : at + size] for at in range(0, len(data), size)]  # noqa: E731
+    sink = Kept()
+    deployment_of(serve(line=line, split=split)).measure(load_of(3), sink)
+    assert [row.output_token_ids for row in sink.requests] == [list(range(6))] * 3
