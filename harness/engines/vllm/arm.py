@@ -59,7 +59,7 @@ class VllmArm:
             drafter=engine.get("drafter", "padded") if self.num_drafts else None,
             num_drafts=self.num_drafts,
             options={**self.config.options, **{f"engine.{k}": v for k, v in self.config.own_config.items()}},
-            acceptance=engine.get("acceptance", "real"),
+            acceptance=engine.get("acceptance", "real") if self.num_drafts != 0 else "real",
             engine="vllm",
             driven="in process",
         )
@@ -74,9 +74,8 @@ def resolve(arm: ArmConfig, installed: Installed) -> VllmArm:
     """ValueError for what this vLLM cannot do, with the reason."""
     switches.refuse(arm)
     speculative = speculation(arm, installed.methods)
-    of_drafter = switches.drafter_args(arm)
-    if speculative is None and of_drafter:
-        raise ValueError(f"{next(iter(of_drafter))}: is not allowed; {arm.strategy} has no drafter")
+    # Without drafts there is nothing to pad or to force: a switch given for all arms leaves the baseline as it is.
+    of_drafter = {} if speculative is None else switches.drafter_args(arm)
     return VllmArm(
         config=arm,
         installed=installed,

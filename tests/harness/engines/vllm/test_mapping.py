@@ -95,7 +95,6 @@ def test_strategies(text, speculative):
         ("vllm/eagle:drafter=other", "drafter: 'other' is not allowed; allowed: padded, unpadded"),
         ("vllm/eagle:acceptance=synthetic:histogram=1/2", "acceptance: .* allowed: real, synthetic:LENGTH"),
         ("vllm/eagle:acceptance=synthetic:x", "acceptance: 'synthetic:x' is not allowed"),
-        ("vllm/no-spec:acceptance=synthetic:2", "rejection_sample_method: is not allowed; no-spec has no drafter"),
         ("vllm/no-spec:engine.model=other", "engine.model: is not allowed; all engines get the same model"),
         ("vllm/no-spec:engine.max_model_len.x=1", "engine.max_model_len.x: is not allowed; .* is 512 and has no keys"),
         ("vllm/no-spec:url=http://x", "url: 'http://x' cannot be given to vLLM; it runs in process"),
@@ -104,6 +103,10 @@ def test_strategies(text, speculative):
 def test_what_vllm_cannot_do_is_refused_with_the_reason(text, said):
     with pytest.raises(ValueError, match=said):
         args_of(text)
+
+
+def test_without_drafts_there_is_nothing_to_force_or_to_pad():
+    assert "speculative_config" not in args_of("vllm/no-spec:acceptance=synthetic:2,drafter=unpadded")
 
 
 def test_what_nobody_chose_is_not_refused():
