@@ -18,7 +18,7 @@ from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.tokenizer import load_tokenizer
 
 _LLAMA, _QWEN2, _EAGLE3 = "LlamaForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLMEagle3"
-RANDOM_HEAD = "random"
+RANDOM_HEAD, RANDOM_EAGLE1_HEAD = "random", "random-eagle1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,12 @@ def random_head(config: RunConfig) -> Path:
     shape = published_shape(config.model)
     one_layer = {"num_hidden_layers": 1, "draft_vocab_size": shape.draft_vocab_size, "tie_word_embeddings": False}
     return _written(f"{config.model}-eagle3", {**_hub_config(shape.config, _EAGLE3), **one_layer})
+
+
+def random_eagle1_head(config: RunConfig, architecture: str) -> Path:
+    """The same of EAGLE-1, which engines call by names of their own. It drafts from the target's whole vocabulary."""
+    shape = published_shape(config.model).config.with_layers(1)
+    return _written(f"{config.model}-{architecture}", _hub_config(shape, architecture))
 
 
 def _of_random_weights(config: RunConfig, described: ModelRecord) -> ServedModel:

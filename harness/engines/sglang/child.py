@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import multiprocessing
 import os
 import re
@@ -305,9 +306,10 @@ def _hardware(info: Mapping[str, Any]) -> str:
 
 
 def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON can say of it, without what is unset and what repeats it."""
-    kinds = (str, int, float, bool, list, dict)
-    return {k: v for k, v in info.items() if k != "internal_states" and not k.startswith("_") and type(v) in kinds}
+    """As JSON, without what is unset, internal or says the same again; what JSON cannot say is said in words."""
+    told = {k: v for k, v in info.items() if k != "internal_states" and not k.startswith("_") and v is not None}
+    plain: dict[str, Any] = json.loads(json.dumps(told, default=str))
+    return plain
 
 
 def _died(text: str) -> EngineDied:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from specbench.harness.engines.served_model import RANDOM_HEAD, open_model, random_head
+from specbench.harness.engines.served_model import (
+    RANDOM_EAGLE1_HEAD,
+    RANDOM_HEAD,
+    open_model,
+    random_eagle1_head,
+    random_head,
+)
 from specbench.harness.spec.conditions import RunConfig
 from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder
@@ -13,6 +19,7 @@ from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder
 from .methods import Method
 
 _SELF, _SHAPE = "self:", "shape:"
+_EAGLE1 = "LlamaForCausalLMEagle"
 
 
 class _Silent:
@@ -31,14 +38,17 @@ def draft_weights(strategy: str, method: Method, config: RunConfig) -> tuple[Pat
 def _head(strategy: str, head: str, config: RunConfig) -> tuple[Path, bool]:
     if head == RANDOM_HEAD:
         return random_head(config), True
+    if head == RANDOM_EAGLE1_HEAD:
+        return random_eagle1_head(config, _EAGLE1), True
     if head.startswith(PREFIX):
         return shipped_folder(head), False
     if not head:
         raise ValueError(
-            f"{strategy}: no head for this model; give {strategy}:head=DIR, or head=random with dummy weights"
+            f"{strategy}: no head for this model; give {strategy}:head=DIR, or head=random or random-eagle1 with "
+            "dummy weights"
         )
     if not (Path(head) / "config.json").is_file():
-        raise ValueError(f"{strategy}: head={head!r} is not allowed; give a folder with a config.json, or random")
+        raise ValueError(f"{strategy}: head={head!r} is not allowed; give a folder with a config.json")
     return Path(head).resolve(), False
 
 

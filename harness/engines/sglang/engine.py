@@ -24,7 +24,8 @@ from specbench.harness.store.codec import read_object
 from specbench.workloads.assets.shipped_heads import PREFIX, shipped_head, shipped_head_for
 
 from .drafts import draft_weights
-from .mapping import Mapped, Weights, mapped, with_weights
+from .mapping import CONTEXT_SLACK, Mapped, Weights, mapped, with_weights
+from .methods import Method
 
 PYTHON_VARIABLE = "SPECBENCH_SGLANG_PYTHON"
 _CHILD = Path(__file__).with_name("child.py")
@@ -97,7 +98,7 @@ class SglangEngine(EngineKind):
         assert self._served is not None, "the engine was not opened"
         model = self._served.model
         ignores_eos = config.ignore_eos or not (model.eos_token_ids or config.stop_token_ids)
-        arguments = with_weights(arm.mapped, self._weights(arm, config), config.workload.max_model_len)
+        arguments = with_weights(arm.mapped, self._weights(arm, config), config.max_model_len)
         with ChildProcess([str(arm.python), str(_CHILD)], arm.mapped.environment) as child:
             opened = Opened.of(child.ask({"do": "open", "engine": arguments}, "opened"))
             opened = replace(opened, notes=(*opened.notes, *contradictions(arguments, opened.config)))
@@ -109,7 +110,7 @@ class SglangEngine(EngineKind):
                 capabilities=arm.capabilities,
                 model=model,
                 batch_size=config.max_concurrency,
-                max_model_len=config.workload.max_model_len,
+                max_model_len=min(config.max_model_len, _longest(arguments, arm.mapped.method)),
                 ignore_eos=ignores_eos,
             )
 
@@ -132,7 +133,7 @@ class SglangEngine(EngineKind):
         draft, is_random = draft_weights(arm.config.strategy, arm.mapped.method, config)
         return Weights(
             model=self._served.path,
-            max_position=max_position if isinstance(max_position, int) else config.workload.max_model_len,
+            max_position=max_position if isinstance(max_position, int) else config.max_model_len,
             dtype=self._served.model.described.dtype or "auto",
             is_random=config.load_format == "dummy",
             draft=draft,
@@ -161,6 +162,11 @@ class SglangEngine(EngineKind):
         except ValueError as error:
             raise ValueError(with_arm(c, str(error))) from error
         return arm
+
+
+def _longest(arguments: Mapping[str, Any], method: Method) -> int:
+    """Tokens of a request, where the model's positions leave no room behind it."""
+    return int(arguments["context_length"]) - CONTEXT_SLACK - method.num_reserved
 
 
 def contradictions(asked: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[str]:

@@ -54,6 +54,8 @@ _OF_THE_RUN = {
     "random_seed": "--seed",
     "speculative_draft_model_path": "head= or draft=",
 }
+# Many heads name fewer positions than their target: SGLang refuses those unless told so. The target's are checked here.
+_SHORT_DRAFTERS = {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}
 _CAN_FORCE = (EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM)
 _ONE_DRAW = "SGLang forces one length, drawn anew each step for the whole batch, and emits one fixed token"
 
@@ -84,7 +86,7 @@ def mapped(arm: ArmConfig, conditions: Conditions) -> Mapped:
     return Mapped(
         method=method,
         server_args={**_of_conditions(conditions), "max_total_tokens": _pool(conditions, method), **spoken, **own},
-        environment=environment,
+        environment={**environment, **(_SHORT_DRAFTERS if method.draft is not None else {})},
         acceptance=acceptance,
         notes=notes,
     )
@@ -109,7 +111,7 @@ def with_weights(arm: Mapped, weights: Weights, max_model_len: int) -> ServerArg
         "model_path": str(weights.model),
         "dtype": weights.dtype,
         "load_format": "dummy" if weights.is_random else "auto",
-        "context_length": min(weights.max_position, max_model_len + CONTEXT_SLACK),
+        "context_length": min(weights.max_position, max_model_len + CONTEXT_SLACK + arm.method.num_reserved),
         **arm.server_args,
     }
     if weights.draft is not None and arm.method.is_head:
@@ -157,8 +159,8 @@ def _pool(conditions: Conditions, method: Method) -> int:
     """Tokens of keys and values: enough for the largest batch, as our own engine has it, so that several engines find
     room on a card. SGLang books drafts of two rounds ahead, and a page more."""
     if conditions.num_pages is None:
-        most_drafts = max(1, method.num_drafts + 1, method.depth * method.args.get("speculative_eagle_topk", 1))
-        request = conditions.max_model_len + CONTEXT_SLACK + 2 * most_drafts + 2 * max(_A_PAGE, conditions.page_size)
+        ahead = 2 * method.num_reserved + 2 * max(_A_PAGE, conditions.page_size)
+        request = conditions.max_model_len + CONTEXT_SLACK + ahead
         return math.ceil(_SPARE * conditions.max_concurrency * request) + _LEAST_POOL
     if not conditions.page_size:
         raise ValueError(f"num_pages: {conditions.num_pages} is not allowed without --page-size; SGLang counts tokens")

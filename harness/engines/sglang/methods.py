@@ -11,6 +11,7 @@ from specbench.harness.spec.arm import ArmConfig
 EAGLE, EAGLE3, STANDALONE, NGRAM, NEXTN = "EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "NEXTN"
 _OURS = ("no-spec", "eagle", "eagle-topk", "ngram", "draft-model")
 _THEIRS = {"mtp": NEXTN, "dflash": "DFLASH", "dspark": "DSPARK"}
+_MOST_RESERVED = 64  # positions; where SGLang takes the drafts of a round from the checkpoint
 _NGRAM_NOTE = (
     "n-gram of SGLang: a tree of {k} nodes from a table of all requests since the block began, not a chain from the "
     "request alone; it verifies in every step, so its acceptance length counts steps without a match too"
@@ -30,6 +31,14 @@ class Method:
     draft: str | None = None
     is_head: bool = False
     notes: tuple[str, ...] = ()
+
+    @property
+    def num_reserved(self) -> int:
+        """Positions behind an answer that SGLang keeps for the drafts of a round, or more than those."""
+        if self.algorithm is None:
+            return 0
+        nodes = self.depth * self.args.get("speculative_eagle_topk", 1)
+        return max(nodes, self.num_drafts + 1) if self.num_drafts else _MOST_RESERVED
 
 
 def method_of(arm: ArmConfig) -> Method:

@@ -11,6 +11,7 @@ from toy.checkpoints import eagle3_config
 import specbench
 from specbench.harness.engines.sglang.drafts import draft_weights
 from specbench.harness.engines.sglang.engine import SglangEngine, contradictions
+from specbench.harness.engines.sglang.mapping import algorithm_of_head
 from specbench.harness.engines.sglang.methods import method_of
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import Conditions, RunConfig
@@ -104,6 +105,8 @@ def test_drafters(tmp_path):
     assert found(f"eagle:head={tmp_path}") == (tmp_path, False)
     path, is_random = found("eagle:head=random")
     assert is_random and json.loads((path / "config.json").read_text())["architectures"] == ["LlamaForCausalLMEagle3"]
+    path, is_random = found("eagle-topk:head=random-eagle1")
+    assert is_random and algorithm_of_head(path) == "EAGLE"
     path, is_random = found("draft-model:draft=shape:smollm2-135m")
     assert is_random and json.loads((path / "config.json").read_text())["num_hidden_layers"] == 30
 

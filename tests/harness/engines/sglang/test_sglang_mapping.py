@@ -168,6 +168,12 @@ def test_forced_acceptance_is_in_the_environment(text, length):
     assert any("synthetic acceptance" in note and "whole batch" in note for note in found.notes) is forced
 
 
+def test_heads_with_fewer_positions_than_their_target():
+    allowed = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+    assert mapped(parse_arm("eagle:head=x"), CONDITIONS).environment[allowed] == "1"
+    assert allowed not in mapped(parse_arm("ngram"), CONDITIONS).environment
+
+
 def test_ngram_says_how_it_differs():
     (note,) = mapped(parse_arm("ngram:k=4"), CONDITIONS).notes
     assert "a tree of 4 nodes" in note and "steps without a match" in note
@@ -183,6 +189,8 @@ def test_model_and_context(tmp_path):
     told = {"model_path": str(tmp_path), "dtype": "bfloat16", "load_format": "auto"}
     assert told.items() <= args.items() and args["context_length"] == 512 + CONTEXT_SLACK
     assert with_weights(arm, weights(tmp_path), 2048)["context_length"] == 2048, "no more than the model has"
+    tree = mapped(parse_arm("eagle-topk:num_steps=5,topk=8,num_draft_tokens=32,head=x"), CONDITIONS)
+    assert with_weights(tree, weights(tmp_path), 512)["context_length"] == 512 + CONTEXT_SLACK + 40, "for its drafts"
     own = mapped(parse_arm("no-spec:engine.context_length=1000"), CONDITIONS)
     assert with_weights(own, weights(tmp_path), 512)["context_length"] == 1000
 
