@@ -34,7 +34,8 @@ gate: $(VENV)/.installed-dev
 	$(BIN)/python .ci/gate.py
 
 # Another engine in an environment of its own, to be compared with: vLLM for a CPU with AVX-512 (3.4 GB, 5 to 8 minutes),
-# or llama.cpp, which is compiled (15 minutes). Then: specbench run --engine vllm --engine-python .engines/vllm
+# or llama.cpp, which is compiled (15 minutes) and wants specbench's own Python in ENGINE_PYTHON.
+# Then: specbench run --engine vllm --engine-python .engines/vllm
 ENGINE ?= vllm
 engines:
 	engines/$(ENGINE).sh .engines/$(ENGINE)

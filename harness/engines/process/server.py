@@ -49,10 +49,21 @@ class RunningServer:
     def log(self) -> Path:
         return self.process.log
 
+    def check_alive(self) -> None:
+        """RuntimeError of one line where it has ended."""
+        self._raise_for(self.process.poll())
+
     def explained(self, error: Exception) -> Exception:
-        """A failure of a client as what it came from: RuntimeError of one line where the server has ended."""
-        status = self.process.wait(_DEATH_S)
-        return error if status is None else RuntimeError(f"{self.name}: {_ended(status)}: {log_words(self.log)}")
+        """A failure of a client as what it came from: that of `check_alive` where the server has ended."""
+        try:
+            self._raise_for(self.process.wait(_DEATH_S))
+        except RuntimeError as cause:
+            return cause
+        return error
+
+    def _raise_for(self, status: int | None) -> None:
+        if status is not None:
+            raise RuntimeError(f"{self.name}: {_ended(status)}: {log_words(self.log)}")
 
 
 @contextmanager

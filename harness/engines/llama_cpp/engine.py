@@ -1,0 +1,145 @@
+"""llama.cpp: a llama-server for each arm, started here and asked over HTTP.
+
+specbench run --engine llama.cpp --engine-python .engines/llama.cpp -s no-spec -s eagle:k=4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, with_arm
+from specbench.harness.engines.llama_cpp import command_line
+from specbench.harness.engines.llama_cpp.command_line import Speculation
+from specbench.harness.engines.llama_cpp.installed import Installed, find
+from specbench.harness.engines.openai.dialects import LLAMA_CPP
+from specbench.harness.engines.openai.endpoint import Endpoint
+from specbench.harness.engines.openai.facts import unknown_facts
+from specbench.harness.engines.openai.server import Server
+from specbench.harness.engines.process.managed import managed
+from specbench.harness.engines.process.server_command import ServerCommand, built_command, users_command
+from specbench.harness.engines.served_model import ServedModel, open_model
+from specbench.harness.registry import EngineKind
+from specbench.harness.spec.arm import ArmConfig, ArmSetup
+from specbench.harness.spec.conditions import Conditions, RunConfig
+from specbench.harness.spec.devices import pick_device
+from specbench.workloads.assets.model_source import resolve_model
+from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder, shipped_head, shipped_head_for
+
+NAME = "llama.cpp"
+_UNKNOWN = unknown_facts(Server(endpoint=Endpoint("http://127.0.0.1/v1"), dialect=LLAMA_CPP), has_ids=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LlamaCppArm:
+    """`installed` is None where the user gave the whole command; `draft`: a directory or .gguf, once it is found."""
+
+    config: ArmConfig
+    installed: Installed | None
+    speculation: Speculation | None
+    draft: Path | None = None
+    notes: tuple[str, ...] = ()
+    capabilities: Capabilities = field(default_factory=lambda: Capabilities(_UNKNOWN))
+    graph_parts: None = None
+    footprint: int = 0
+
+    def setup(self) -> ArmSetup:
+        c = self.config
+        return ArmSetup(
+            num_drafts=None if self.installed is None else self.speculation.num_drafts if self.speculation else 0,
+            options={**c.options, **{f"engine.{key}": value for key, value in c.own_config.items()}},
+            acceptance=c.engine.get("acceptance", "real"),
+            engine=NAME,
+            driven="HTTP",
+        )
+
+
+@dataclass(slots=True)
+class LlamaCppEngine(EngineKind):
+    takes_program = True
+    name: str = field(default=NAME, init=False)
+    _served: ServedModel | None = field(default=None, init=False)
+    _progress: OpenProgress | None = field(default=None, init=False)
+
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> LlamaCppArm:
+        if conditions.load_format != "auto":
+            raise ValueError(f"load_format: {conditions.load_format} is not allowed; llama.cpp needs weights")
+        if "command" in arm.engine:
+            users_command(NAME, arm.engine["command"])
+            return LlamaCppArm(config=arm, installed=None, speculation=None)
+        command_line.refuse(arm)
+        spoken = command_line.speculation(arm)
+        return LlamaCppArm(config=arm, installed=find(arm.engine.get("python", "")), speculation=spoken)
+
+    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[LlamaCppArm]]:
+        self._progress = progress
+        found = []
+        for arm in config.arms:
+            try:
+                found.append(self.resolve(arm, config))
+            except ValueError as error:
+                raise ValueError(with_arm(arm, str(error))) from error
+        self._served = open_model(config, progress)
+        return self._served.model, [self._with_draft(arm, config) for arm in found]
+
+    @contextmanager
+    def deploy(self, arm: LlamaCppArm, config: RunConfig) -> Iterator[Deployment]:
+        assert self._served is not None and self._progress is not None, "the engine was not opened"
+        command, path = self._command(arm, config), str(self._served.path)
+        with managed(
+            command, arm.config, config, path=path, model=self._served.model, say=self._progress.say
+        ) as deployment:
+            yield deployment
+
+    def _command(self, arm: LlamaCppArm, config: RunConfig) -> ServerCommand:
+        assert self._served is not None
+        if arm.installed is None:
+            return users_command(NAME, arm.config.engine["command"])
+        dtype = self._served.model.described.dtype or "auto"
+        given = Path(config.model).expanduser()
+        model = given if given.suffix == ".gguf" else arm.installed.as_gguf(self._served.path, dtype)
+        draft = arm.draft
+        if draft is not None:
+            target = self._served.path if arm.config.strategy != "draft-model" else None
+            draft = arm.installed.as_gguf(draft, dtype, target)
+        words = command_line.words(
+            arm.config,
+            arm.speculation,
+            config,
+            binary=arm.installed.binary,
+            model=model,
+            draft=draft,
+            dtype=dtype,
+            is_cpu=pick_device(config.device).type == "cpu",
+        )
+        return built_command(NAME, words)
+
+    def _with_draft(self, arm: LlamaCppArm, config: RunConfig) -> LlamaCppArm:
+        """The head or drafter that the arm names; the head that comes with the package where it names none."""
+        spoken = arm.speculation
+        if spoken is None or not spoken.needs_draft:
+            return arm
+        try:
+            return self._found_draft(arm, spoken.draft, config)
+        except ValueError as error:
+            raise ValueError(with_arm(arm.config, str(error))) from error
+
+    def _found_draft(self, arm: LlamaCppArm, given: str, config: RunConfig) -> LlamaCppArm:
+        assert self._served is not None and self._progress is not None
+        target = self._served.model.described
+        if arm.config.strategy == "eagle" and not given:
+            own = shipped_head_for(target.sha256 or "", target.source or "")
+            given = own.option if own is not None else ""
+        if not given:
+            raise ValueError("head: is missing; give head=DIR, an EAGLE-3 checkpoint for this model, or its .gguf")
+        if given.startswith(PREFIX):
+            notes = shipped_head(given).notes(target.sha256 or "", config.workload.name)
+            return replace(arm, draft=shipped_folder(given), notes=tuple(notes))
+        path = Path(given).expanduser()
+        if not path.exists() and arm.config.strategy == "draft-model":
+            path = resolve_model(given, progress=self._progress.asset).path
+        if not path.exists():
+            raise ValueError(f"head: {given!r} is not there; give a directory or a .gguf file")
+        return replace(arm, draft=path)

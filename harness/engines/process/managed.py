@@ -1,0 +1,114 @@
+"""A deployment over HTTP whose server is started for it, and which says so when the server has died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from specbench.harness.engines.base import Capabilities, Deployment, Model, RowSink, Scored
+from specbench.harness.engines.load import Load, PromptRequest
+from specbench.harness.engines.openai.asking import Asking
+from specbench.harness.engines.openai.deployment import HttpDeployment
+from specbench.harness.engines.openai.endpoint import ApiKey, Endpoint
+from specbench.harness.engines.openai.server import identify
+from specbench.harness.engines.process.server import Patience, RunningServer, running
+from specbench.harness.engines.process.server_command import ServerCommand
+from specbench.harness.engines.traced import Traced, Tracer
+from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.conditions import Conditions
+from specbench.harness.store.arm_record import EngineFacts
+
+
+@contextmanager
+def managed(
+    command: ServerCommand,
+    arm: ArmConfig,
+    conditions: Conditions,
+    *,
+    path: str,
+    model: Model,
+    say: Callable[[str], None],
+    patience: Patience | None = None,
+) -> Iterator[Deployment]:
+    """`path`: what {model} in the command stands for. Prompts go as token ids where the server takes them.
+
+    ValueError and RuntimeError as `running` raises them; ValueError for a server that does not do what the arm says.
+    """
+    with running(command, model=path, label=arm.label, say=say, patience=patience) as server:
+        told = identify(Endpoint.parse(server.base_url, ApiKey("")))
+        told.check_label(arm.strategy)
+        tokenizer = model.tokenizer
+        served = HttpDeployment(
+            server=told,
+            asking=Asking(
+                dialect=told.dialect,
+                model=told.models[0] if told.models else path,
+                as_ids=told.dialect.takes_ids,
+                eos_ids=model.eos_token_ids,
+            ),
+            batch_size=conditions.max_concurrency,
+            ignore_eos=conditions.ignore_eos,
+            count=None if tokenizer is None else lambda text: len(tokenizer.encode_raw(text)),
+        )
+        yield _Managed(served, server)
+
+
+@dataclass(frozen=True, slots=True)
+class _Managed:
+    """The deployment of `server`; its failures are those of the server where that has ended."""
+
+    inner: HttpDeployment
+    server: RunningServer
+
+    @property
+    def described(self) -> EngineFacts:
+        return self.inner.described
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
+
+    @property
+    def batch_size(self) -> int:
+        return self.inner.batch_size
+
+    def check(self, load: Load) -> None:
+        with self._explained():
+            self.inner.check(load)
+
+    def warm_up(self, load: Load, warmup: WarmUp) -> None:
+        with self._explained():
+            self.inner.warm_up(load, warmup)
+
+    def measure(self, load: Load, sink: RowSink) -> None:
+        with self._explained():
+            self.inner.measure(load, sink)
+
+    def reset(self) -> None:
+        with self._explained():
+            self.inner.reset()
+
+    def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
+        with self._explained():
+            return self.inner.generate(requests, sink)
+
+    def score(self, ids: Sequence[int], num_scored: int) -> Scored:
+        with self._explained():
+            return self.inner.score(ids, num_scored)
+
+    def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
+        return self.inner.trace(load, num_rounds, tracer)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A server may die with the last requests of a block, which then have failed one by one: the block has too."""
+        try:
+            yield
+            self.server.check_alive()
+        except (RuntimeError, OSError) as error:
+            explained = self.server.explained(error)
+            if explained is error:
+                raise
+            raise explained from error

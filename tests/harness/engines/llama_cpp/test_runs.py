@@ -1,0 +1,90 @@
+"""Runs whose servers are started for them, in one table with our own engine; and servers that fail on the way."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.conftest import _wide_and_colourless, chat_model, cli, only_run, runs  # noqa: F401
+from toy.processes import eventually, marked
+
+from specbench.harness.engines.process import server as servers
+from specbench.harness.engines.process.server import Patience
+
+FAKE = Path(__file__).parents[3] / "toy" / "fake_llama_server.py"
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left(tmp_path, monkeypatch) -> Iterator[None]:
+    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(servers, "Patience", lambda: Patience(startup_s=60, grace_s=0.3))
+    yield
+    assert eventually(lambda: marked(f"--mark {tmp_path}".replace(" ", "\0")) == [], within_s=10)
+
+
+@pytest.fixture
+def run(tmp_path, chat_model, runs) -> list[str]:  # noqa: F811
+    """`run` and options; four prompts, one at a time."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"hello {n}", "max_tokens": 6}) + "\n" for n in range(4)))
+    words = f"--model {chat_model} --dtype float32 --dataset-name jsonl --dataset-path {prompts} --num-prompts 4"
+    more = f"--num-repeats 1 --warmup-max-s 0.05 --max-model-len 64 --output-dir {runs}"
+    return ["run", *words.split(), *more.split()]
+
+
+def arm(kind: str, tmp_path: Path, strategy: str = "no-spec", more: str = "") -> tuple[str, str]:
+    return "-s", f"llama.cpp/{strategy}:command={sys.executable} {FAKE} {kind} {more} --mark {tmp_path}"
+
+
+def test_a_server_of_the_users_command_beside_our_own_engine(cli, run, only_run, tmp_path):  # noqa: F811
+    spec = arm("good", tmp_path, "ngram", more="--spec-type ngram-simple")
+    result = cli(*run, "-s", "no-spec", *arm("good", tmp_path), *spec)
+    assert result.exit_code == 0, result.output
+    found = {arm.label: arm for arm in only_run().record.arms}
+    assert [one.config.driven for one in found.values()][1:] == ["HTTP", "HTTP"]
+    assert {one.engine.version for label, one in found.items() if "llama.cpp" in label} == {"b7000"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("dies", "the server ended by SIGKILL: GGML_ASSERT failed: error in ggml (log: "),
+        ("mute", "the server is not ready after 3 s"),
+        ("exits", "the server ended with exit status 1 before it answered: error: unknown model architecture (log: "),
+    ],
+)
+def test_a_server_that_fails_is_a_row_and_the_others_go_on(cli, run, only_run, tmp_path, monkeypatch, kind, said):  # noqa: F811
+    if kind == "mute":
+        monkeypatch.setattr(servers, "Patience", lambda: Patience(startup_s=3, grace_s=0.3))
+    result = cli(*run, "-s", "no-spec", *arm(kind, tmp_path))
+    assert result.exit_code == 1 and "Traceback" not in result.output, result.output
+    errors = {one.label: one.error for one in only_run().record.arms}
+    (failed,) = [text for label, text in errors.items() if "llama.cpp" in label]
+    assert said in failed and "\n" not in failed and errors["no-spec"] == ""
+    assert [label for label, _ in only_run().done_blocks()] == ["no-spec"]
+    if kind == "dies":
+        (partial,) = only_run().partial_blocks()
+        assert len([row for row in partial.requests if not row.error]) == 2, "what had ended is kept"
+
+
+def test_answers_of_500_are_in_the_rows(cli, run, only_run, tmp_path):  # noqa: F811
+    result = cli(*run, "-s", "no-spec", *arm("500", tmp_path))
+    assert "500" in result.stdout + json.dumps(only_run().frames().requests["error"].tolist()), result.output
+
+
+def test_a_server_that_does_not_do_what_the_arm_says_is_refused(cli, run, tmp_path):  # noqa: F811
+    result = cli(*run, *arm("good", tmp_path, "ngram"))
+    assert result.exit_code == 2 and "it does not speculate; label it no-spec" in result.output
+
+
+def test_a_server_that_ignores_sigterm_is_gone_too(cli, run, tmp_path):  # noqa: F811
+    assert cli(*run, *arm("deaf", tmp_path)).exit_code == 0
+
+
+def test_no_llama_server_is_one_line(cli, run, tmp_path):  # noqa: F811
+    result = cli(*run, "-s", f"llama.cpp/no-spec:python={tmp_path}")
+    assert result.exit_code == 2 and "has no llama-server; `make engines ENGINE=llama.cpp` makes one" in result.output
