@@ -98,6 +98,7 @@ class Arms:
         self._directory.describe_arm(
             label,
             config=arm.setup(),
+            notes=deployment.described.notes,
             warmup=warmup.describe(),
             engine=deployment.described,
             unknown=deployment.capabilities.unknown,

@@ -26,12 +26,15 @@ class Fact(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineFacts:
-    """A deployment as it turned out to be, read back and never assumed. None: it does not tell."""
+    """A deployment as it turned out to be, read back and never assumed. None: it does not tell. `config`: its resolved
+    configuration, keys of nested parts behind dots. `notes`: what a reader of its row must know."""
 
     version: str | None
     graph_mode: str | None
     backend: str | None
     hardware: str | None
+    config: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

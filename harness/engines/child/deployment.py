@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from specbench.harness.engines.base import Capabilities, Model, RowSink, Scored
@@ -21,18 +22,18 @@ _NO_GRAPHS = "the engine does not tell how each of its steps ran"
 _WARM_UP_TOKENS = 32  # of an answer: several rounds, at every depth of acceptance
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Opened:
-    """What an engine says of itself once it is up. `config`: its resolved configuration as JSON."""
+def facts_of(told: Mapping[str, Any]) -> EngineFacts:
+    """What an engine says of itself once it is up (wire.py, `open`)."""
+    facts = {name: told[name] for name in ("version", "graph_mode", "backend", "hardware")}
+    return EngineFacts(**facts, config=dict(_flat(told["config"])), notes=tuple(told["notes"]))
 
-    described: EngineFacts
-    config: Mapping[str, Any]
-    notes: tuple[str, ...]
 
-    @staticmethod
-    def of(told: Mapping[str, Any]) -> Opened:
-        facts = EngineFacts(**{name: told[name] for name in ("version", "graph_mode", "backend", "hardware")})
-        return Opened(described=facts, config=told["config"], notes=tuple(told["notes"]))
+def _flat(config: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{outer}{key}.")
+        elif value is not None:
+            yield f"{outer}{key}", value if isinstance(value, str) else json.dumps(value)
 
 
 class ChildDeployment:
@@ -41,7 +42,7 @@ class ChildDeployment:
     def __init__(
         self,
         child: ChildProcess,
-        opened: Opened,
+        described: EngineFacts,
         *,
         capabilities: Capabilities,
         model: Model,
@@ -49,14 +50,14 @@ class ChildDeployment:
         max_model_len: int,
         ignore_eos: bool,
     ):
-        self._child, self._opened, self._capabilities = child, opened, capabilities
+        self._child, self._described, self._capabilities = child, described, capabilities
         self._model, self._batch_size, self._max_model_len = model, batch_size, max_model_len
         self._ignore_eos = ignore_eos
         self._tells_graphs = True
 
     @property
     def described(self) -> EngineFacts:
-        return self._opened.described
+        return self._described
 
     @property
     def capabilities(self) -> Capabilities:

@@ -8,7 +8,7 @@ import pytest
 from toy import fake_child
 
 from specbench.harness.engines.base import Capabilities, Model
-from specbench.harness.engines.child.deployment import ChildDeployment, Opened
+from specbench.harness.engines.child.deployment import ChildDeployment, facts_of
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.warmup import WarmUp
@@ -51,10 +51,10 @@ class Letters:
 def deployment():
     model = Model(described=ModelRecord(), vocab_size=900, tokenizer=Letters(), eos_token_ids=())
     with ChildProcess([sys.executable, fake_child.__file__], {}) as child:
-        opened = Opened.of(child.ask({"do": "open", "engine": {}}, "opened"))
+        described = facts_of(child.ask({"do": "open", "engine": {}}, "opened"))
         yield ChildDeployment(
             child,
-            opened,
+            described,
             capabilities=Capabilities({Fact.SYNCS: "not told"}),
             model=model,
             batch_size=2,
@@ -71,6 +71,7 @@ def load_of(*first: int, max_tokens: int = 8, stop: tuple[int, ...] = ()) -> Loa
 
 def test_what_it_is_was_read_back(deployment):
     assert deployment.described.version == "1.2" and deployment.described.backend == "fingers"
+    assert deployment.described.notes == ("counts",) and deployment.described.config["pid"].isdigit()
     assert deployment.batch_size == 2 and not deployment.capabilities.knows(Fact.SYNCS)
 
 
@@ -162,3 +163,14 @@ def test_scores(deployment):
 def test_no_trace(deployment):
     with pytest.raises(ValueError, match="engine: no rounds to trace"):
         deployment.trace(load_of(10), 3, None)
+
+
+def test_a_configuration_is_kept_flat():
+    told = {"version": "1", "graph_mode": None, "backend": None, "hardware": None, "notes": []}
+    config = {"sizes": [1, 2], "spec": {"method": "ngram", "k": 4, "model": None}, "eager": True}
+    assert facts_of({**told, "config": config}).config == {
+        "sizes": "[1, 2]",
+        "spec.method": "ngram",
+        "spec.k": "4",
+        "eager": "true",
+    }
