@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -56,19 +57,18 @@ def same_rounds(
             for rounds, side in ((rounds_a, "a"), (rounds_b, "b"))
         )
         both = sorted(of_a.keys() & of_b.keys())
-        found = [(at, "accepted", of_a[at], of_b[at]) for at in both if of_a[at] != of_b[at]]
+        found: list[_Parting] = [(at, "accepted", of_a[at], of_b[at]) for at in both if of_a[at] != of_b[at]]
         num_same += a == b
         num_rounds += len(both)
         num_equal += len(both) - len(found)
         num_apart += len(of_a.keys() - of_b.keys())
-        tokens = [] if a == b else [(end, "token", *((*one[end : end + 1], None)[0] for one in (a, b)))]
+        if a != b:
+            found.append((end, "token", _at(a, end), _at(b, end)))
+        pair_of: dict[str, Any] = {"repeat": int(pair["repeat"]), "prompt_id": str(pair["prompt_id"])}
         differences += [
-            Difference(
-                repeat=int(pair["repeat"]), prompt_id=str(pair["prompt_id"]),
-                at=at, what=what, a=of_first, b=of_second, before=tuple(a[:at]),
-            )
-            for at, what, of_first, of_second in [*found, *tokens]
-        ]  # fmt: skip
+            Difference(**pair_of, at=at, what=what, a=first, b=second, before=tuple(a[:at]))
+            for at, what, first, second in found
+        ]
     return SameRounds(
         num_requests=len(pairs),
         num_same_answers=num_same,
@@ -80,6 +80,7 @@ def same_rounds(
 
 
 _Round = tuple[int, int]  # accepted, emitted
+_Parting = tuple[int, str, "int | None", "int | None"]
 
 
 def _rounds(steps: pd.DataFrame) -> dict[tuple[int, int], dict[int, _Round]]:
@@ -101,6 +102,10 @@ def _rounds(steps: pd.DataFrame) -> dict[tuple[int, int], dict[int, _Round]]:
 def _ended_by(rounds: Mapping[int, _Round], end: int) -> dict[int, int]:
     """Accepted drafts of the rounds that ended before the answers parted."""
     return {at: accepted for at, (accepted, emitted) in rounds.items() if at + emitted <= end}
+
+
+def _at(tokens: Sequence[int], place: int) -> int | None:
+    return tokens[place] if place < len(tokens) else None
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specbench.harness.engines.base import Capabilities, Model, RowSink, Scored
@@ -22,10 +22,31 @@ _NO_GRAPHS = "the engine does not tell how each of its steps ran"
 _WARM_UP_TOKENS = 32  # of an answer: several rounds, at every depth of acceptance
 
 
-def facts_of(told: Mapping[str, Any]) -> EngineFacts:
-    """What an engine says of itself once it is up (wire.py, `open`)."""
-    facts = {name: told[name] for name in ("version", "graph_mode", "backend", "hardware")}
-    return EngineFacts(**facts, config=dict(_flat(told["config"])), notes=tuple(told["notes"]))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """What an engine says of itself once it is up (wire.py, `open`). `config`: its resolved configuration as JSON."""
+
+    version: str | None
+    graph_mode: str | None
+    backend: str | None
+    hardware: str | None
+    config: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    @staticmethod
+    def of(told: Mapping[str, Any]) -> Opened:
+        return Opened(**{**told, "notes": tuple(told["notes"])})
+
+    @property
+    def facts(self) -> EngineFacts:
+        return EngineFacts(
+            version=self.version,
+            graph_mode=self.graph_mode,
+            backend=self.backend,
+            hardware=self.hardware,
+            config=dict(_flat(self.config)),
+            notes=self.notes,
+        )
 
 
 def _flat(config: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, str]]:
@@ -42,7 +63,7 @@ class ChildDeployment:
     def __init__(
         self,
         child: ChildProcess,
-        described: EngineFacts,
+        opened: Opened,
         *,
         capabilities: Capabilities,
         model: Model,
@@ -50,7 +71,7 @@ class ChildDeployment:
         max_model_len: int,
         ignore_eos: bool,
     ):
-        self._child, self._described, self._capabilities = child, described, capabilities
+        self._child, self._described, self._capabilities = child, opened.facts, capabilities
         self._model, self._batch_size, self._max_model_len = model, batch_size, max_model_len
         self._ignore_eos = ignore_eos
         self._tells_graphs = True

@@ -38,6 +38,7 @@ class ChildProcess:
         os.close(handle)
         self.log = Path(name)
         self._process = Supervised(command, log=self.log, environment=foreign_environment(environment), pipes=True)
+        self._keeps_log = False
         self._partial = b""
         self._lines: deque[bytes] = deque()
 
@@ -46,7 +47,7 @@ class ChildProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         status = self.stop()
-        if status == 0 and error is None:
+        if status == 0 and error is None and not self._keeps_log:
             self.log.unlink()
 
     @property
@@ -72,7 +73,7 @@ class ChildProcess:
             if (message := self._receive()) is None:
                 continue
             if error := message.get("error"):
-                raise (ValueError if error["kind"] == "input" else RuntimeError)(_told(error))
+                raise self._told(error)
             yield message
             if last in message:
                 return
@@ -111,11 +112,17 @@ class ChildProcess:
         message: Message = json.loads(self._lines.popleft())
         return message
 
+    def _told(self, error: Mapping[str, str]) -> Exception:
+        if error["kind"] == "input":
+            return ValueError(error["text"])
+        self._keeps_log = True
+        where = "out of memory: " if error["kind"] == "memory" else ""
+        return RuntimeError(self._with_log(f"{where}{error['text']}"))
+
+    def _with_log(self, text: str) -> str:
+        return f"{text} (log: {self.log})"
+
     def _death(self) -> RuntimeError:
         status = self._process.stop()
         line = telling_line(self.log) or "nothing in its log"
-        return RuntimeError(f"the engine's process ended with status {status}: {line} (log: {self.log})")
-
-
-def _told(error: Mapping[str, str]) -> str:
-    return f"out of memory: {error['text']}" if error["kind"] == "memory" else error["text"]
+        return RuntimeError(self._with_log(f"the engine's process ended with status {status}: {line}"))

@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from specbench.harness.engines.base import Capabilities, Model, OpenProgress, with_arm
-from specbench.harness.engines.child.deployment import ChildDeployment, facts_of
+from specbench.harness.engines.child.deployment import ChildDeployment, Opened
 from specbench.harness.engines.child.interpreter import interpreter
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.served_model import RANDOM_HEAD, ServedModel, open_model, random_head
@@ -77,11 +77,11 @@ class VllmEngine(EngineKind):
             **({k: os.environ.get(k, v) for k, v in _CPU_ENVIRONMENT.items()} if is_cpu else {}),
         }
         with ChildProcess([str(arm.installed.python), str(CHILD)], environment) as child:
-            opened = child.ask({"do": "open", "engine": args}, "opened")
-            notes = [*opened["notes"], *switches.contradictions(args, opened["config"], opened["backend"])]
+            opened = Opened.of(child.ask({"do": "open", "engine": args}, "opened"))
+            told = switches.contradictions(args, opened.config, opened.backend)
             yield ChildDeployment(
                 child,
-                facts_of({**opened, "notes": notes}),
+                replace(opened, notes=(*opened.notes, *told)),
                 capabilities=Capabilities(arms.UNKNOWN),
                 model=served.model,
                 batch_size=config.max_concurrency,

@@ -8,7 +8,7 @@ import pytest
 from toy import fake_child
 
 from specbench.harness.engines.base import Capabilities, Model
-from specbench.harness.engines.child.deployment import ChildDeployment, facts_of
+from specbench.harness.engines.child.deployment import ChildDeployment, Opened
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.warmup import WarmUp
@@ -51,10 +51,10 @@ class Letters:
 def deployment():
     model = Model(described=ModelRecord(), vocab_size=900, tokenizer=Letters(), eos_token_ids=())
     with ChildProcess([sys.executable, fake_child.__file__], {}) as child:
-        described = facts_of(child.ask({"do": "open", "engine": {}}, "opened"))
+        opened = Opened.of(child.ask({"do": "open", "engine": {}}, "opened"))
         yield ChildDeployment(
             child,
-            described,
+            opened,
             capabilities=Capabilities({Fact.SYNCS: "not told"}),
             model=model,
             batch_size=2,
@@ -168,7 +168,7 @@ def test_no_trace(deployment):
 def test_a_configuration_is_kept_flat():
     told = {"version": "1", "graph_mode": None, "backend": None, "hardware": None, "notes": []}
     config = {"sizes": [1, 2], "spec": {"method": "ngram", "k": 4, "model": None}, "eager": True}
-    assert facts_of({**told, "config": config}).config == {
+    assert Opened.of({**told, "config": config}).facts.config == {
         "sizes": "[1, 2]",
         "spec.method": "ngram",
         "spec.k": "4",

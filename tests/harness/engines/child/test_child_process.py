@@ -87,7 +87,7 @@ def test_bad_input_is_a_value_error_and_the_child_goes_on():
 @pytest.mark.parametrize(
     ("token", "error", "said"),
     [
-        (fake_child.OUT_OF_MEMORY, RuntimeError, "^out of memory: MemoryError: 2 GiB wanted$"),
+        (fake_child.OUT_OF_MEMORY, RuntimeError, r"^out of memory: MemoryError: 2 GiB wanted \(log: .*\)$"),
         (fake_child.REFUSED, ValueError, "a prompt of that kind"),
         (fake_child.DIES, RuntimeError, r"ended with status 3: fingers: broken \(log: .*\)"),
     ],
@@ -101,6 +101,15 @@ def test_what_goes_wrong_on_the_way(token, error, said):
             assert [one["id"] for one in ended] in ([], [0])
     if token != fake_child.DIES:  # what it had not written yet went with it
         assert ended and "Traceback" in child.log.read_text()
+    child.log.unlink()
+
+
+def test_the_log_of_an_error_is_kept_though_the_child_ends_well():
+    with ChildProcess(COMMAND, {}) as child:
+        child.ask({"do": "open", "engine": {}}, "opened")
+        with pytest.raises(RuntimeError) as told:
+            child.ask(serve(request(0, fake_child.OUT_OF_MEMORY)), "served")
+    assert f"(log: {child.log})" in str(told.value) and "MemoryError" in child.log.read_text()
     child.log.unlink()
 
 
