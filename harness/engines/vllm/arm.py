@@ -15,6 +15,7 @@ from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.store.arm_record import Fact
 
+SERVER = "server"  # of engine.KEY: ours, not vLLM's
 _HOST_ONLY = "vLLM tells when its host saw a result"
 UNKNOWN = {
     Fact.DEVICE_TIMES: _HOST_ONLY,
@@ -46,6 +47,11 @@ class VllmArm:
         return Capabilities(UNKNOWN)
 
     @property
+    def is_server(self) -> bool:
+        """engine.server=yes: started as a server and asked over HTTP, in place of a child in process."""
+        return self.config.own_config.get(SERVER) == "yes"
+
+    @property
     def num_drafts(self) -> int | None:
         """None where vLLM takes the number from the drafter's own configuration."""
         return (self.speculative or {"num_speculative_tokens": 0}).get("num_speculative_tokens")
@@ -61,7 +67,7 @@ class VllmArm:
             options={**self.config.options, **{f"engine.{k}": v for k, v in self.config.own_config.items()}},
             acceptance=engine.get("acceptance", "real") if self.num_drafts != 0 else "real",
             engine="vllm",
-            driven="in process",
+            driven="HTTP" if self.is_server else "in process",
         )
 
     def with_head(self, head: Path, method: str, notes: tuple[str, ...]) -> VllmArm:
@@ -73,6 +79,8 @@ class VllmArm:
 def resolve(arm: ArmConfig, installed: Installed) -> VllmArm:
     """ValueError for what this vLLM cannot do, with the reason."""
     switches.refuse(arm)
+    if (server := arm.own_config.get(SERVER, "no")) not in ("yes", "no"):
+        raise ValueError(f"engine.{SERVER}: {server!r} is not allowed; allowed: yes, no")
     speculative = speculation(arm, installed.methods)
     # Without drafts there is nothing to pad or to force: a switch given for all arms leaves the baseline as it is.
     of_drafter = {} if speculative is None else switches.drafter_args(arm)
@@ -115,7 +123,8 @@ def engine_args(
         args["compilation_config"] = compilation
     if arm.speculative is not None:
         args["speculative_config"] = dict(arm.speculative)
-    return switches.with_own_config(args, arm.config.own_config)
+    own = {key: value for key, value in arm.config.own_config.items() if key != SERVER}
+    return switches.with_own_config(args, own)
 
 
 def capture_sizes(batch_size: int, num_drafts: int) -> list[int]:

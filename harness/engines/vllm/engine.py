@@ -10,15 +10,17 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from specbench.harness.engines.base import Capabilities, Model, OpenProgress, with_arm
+from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, with_arm
 from specbench.harness.engines.child.deployment import ChildDeployment, Opened
 from specbench.harness.engines.child.interpreter import interpreter
 from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.served_model import RANDOM_HEAD, ServedModel, open_model, random_head
 from specbench.harness.engines.vllm import arm as arms
 from specbench.harness.engines.vllm import switches
 from specbench.harness.engines.vllm.arm import VllmArm
-from specbench.harness.engines.vllm.installed import Installed, find
+from specbench.harness.engines.vllm.installed import Installed, find, minor_of
+from specbench.harness.engines.vllm.server import server_command
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions, RunConfig
@@ -41,12 +43,13 @@ _CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": 
 
 @dataclass(slots=True)
 class VllmEngine(EngineKind):
-    """`vllm`, managed in process. One child a deployment."""
+    """`vllm`, managed in process: one child a deployment; with engine.server=yes a server."""
 
     takes_program = True
     name: str = field(default="vllm", init=False)
     _installed: dict[str, Installed] = field(default_factory=dict, init=False)
     _served: ServedModel | None = field(default=None, init=False)
+    _progress: OpenProgress | None = field(default=None, init=False)
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> VllmArm:
         installed = self._find(arm)
@@ -57,11 +60,11 @@ class VllmEngine(EngineKind):
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[VllmArm]]:
         resolved = [self._checked(arm, config) for arm in config.arms]
-        self._served = open_model(config, progress)
+        self._served, self._progress = open_model(config, progress), progress
         return self._served.model, [self._with_drafter(arm, config, progress) for arm in resolved]
 
     @contextmanager
-    def deploy(self, arm: VllmArm, config: RunConfig) -> Iterator[ChildDeployment]:
+    def deploy(self, arm: VllmArm, config: RunConfig) -> Iterator[Deployment]:
         served, is_cpu = self._served, arm.installed.is_for_cpu
         assert served is not None, "the engine was not opened"
         args = arms.engine_args(
@@ -72,10 +75,15 @@ class VllmEngine(EngineKind):
             is_cpu=is_cpu,
             gpu_share=_share(config),
         )
-        environment = {
-            **_ENVIRONMENT,
-            **({k: os.environ.get(k, v) for k, v in _CPU_ENVIRONMENT.items()} if is_cpu else {}),
-        }
+        of_cpu = {k: os.environ.get(k, v) for k, v in _CPU_ENVIRONMENT.items()} if is_cpu else {}
+        if arm.is_server:
+            assert self._progress is not None
+            command = server_command(arm.installed.python, args, of_cpu, minor_of(arm.installed.version))
+            path, say = str(served.path), self._progress.say
+            with managed(command, arm.config, config, path=path, model=served.model, say=say) as deployment:
+                yield deployment
+            return
+        environment = {**_ENVIRONMENT, **of_cpu}
         with ChildProcess([str(arm.installed.python), str(CHILD)], environment) as child:
             opened = Opened.of(child.ask({"do": "open", "engine": args}, "opened"))
             told = switches.contradictions(args, opened.config, opened.backend)
