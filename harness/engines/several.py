@@ -33,7 +33,8 @@ class Engines:
         return self.of(arm).resolve(arm, conditions)
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[ResolvedArm]]:
-        """Opens each engine with its own arms. The model is that of the first engine that has a tokenizer.
+        """Opens each engine with its own arms. The model is that of the first engine that has a tokenizer, one whose
+        weights are known before a server's.
 
         ValueError where two engines would serve different weights.
         """
@@ -48,7 +49,7 @@ class Engines:
         models = {name: model for name, (model, _) in opened.items()}
         _check_same_weights(models)
         resolved = {arm.config.label: arm for _, arms in opened.values() for arm in arms}
-        model = next((m for m in models.values() if m.tokenizer is not None), next(iter(models.values())))
+        model = min(models.values(), key=lambda model: (model.tokenizer is None, not model.described.sha256))
         return model, [resolved[arm.label] for arm in config.arms]
 
     def deploy(self, arm: ResolvedArm, config: RunConfig) -> AbstractContextManager[Deployment]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from specbench.harness.store.results import ArmSummary, Figures
+from specbench.harness.stats.spread import Spread
+from specbench.harness.store.results import Figures
 
 _HITS = ("engine.prefix_cache_hits", "engine.cached_prompt_tokens")
 _DELAY, _LIMIT = "client.delay_p99_ns", "client.delay_limit_ns"
@@ -23,9 +24,9 @@ def without_void(latency: Figures, counters: Mapping[str, float]) -> Figures:
     return {name: None if name.startswith("ttft") else value for name, value in latency.items()}
 
 
-def counter_marks(summary: ArmSummary) -> Iterator[str]:
-    """Of the worst block."""
-    spreads = {name: summary.spreads.get(f"counters.{name}") for name in (*_HITS, _DELAY, _LIMIT)}
+def counter_marks(figures: Mapping[str, Spread]) -> Iterator[str]:
+    """Of the worst block. `figures`: of an arm, by name."""
+    spreads = {name: figures.get(f"counters.{name}") for name in (*_HITS, _DELAY, _LIMIT)}
     hits = max((spread.max for name in _HITS if (spread := spreads[name]) is not None), default=0)
     if hits > 0:
         yield f"no TTFT: {hits:.0f} prompt tokens of a block came from a prefix cache"

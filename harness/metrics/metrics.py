@@ -237,4 +237,4 @@ def _marks(summary: ArmSummary, num_failed_blocks: int, num_notes: int) -> Itera
     residual = summary.median("accounting.residual")
     if residual is not None and abs(residual) > RESIDUAL_LIMIT:
         yield f"residual {residual:+.1%}"
-    yield from counter_marks(summary)
+    yield from counter_marks(summary.spreads)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,11 +43,13 @@ async def measured_delay(session: aiohttp.ClientSession) -> AsyncIterator[list[i
                 raise RuntimeError("the process that measures the client's own delay did not start")
             listening = asyncio.create_task(post(session, f"http://127.0.0.1:{port}/", b""))
             await asyncio.sleep(_BLANK_S)
+            start_ns = time.monotonic_ns()
             yield delays
+            end_ns = time.monotonic_ns()
         finally:
             process.kill()
-    events = read_events((await listening).pieces)
-    delays += [t_ns - int(sent) for t_ns, sent in events if sent.isdigit()]
+    events = [(t_ns, int(sent)) for t_ns, sent in read_events((await listening).pieces) if sent.isdigit()]
+    delays += [t_ns - sent_ns for t_ns, sent_ns in events if start_ns <= sent_ns and t_ns <= end_ns]
 
 
 def delay_counters(delays_ns: Sequence[int], gaps_ns: Sequence[int]) -> list[CounterRow]:

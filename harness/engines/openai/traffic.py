@@ -51,8 +51,11 @@ async def send_all(
             await asyncio.sleep(_LOOKS_EVERY_S)
 
     reading, watching = asyncio.create_task(read()), asyncio.create_task(watch())
-    tasks = [reading, watching, *(asyncio.create_task(send()) for _ in range(min(max_concurrency, len(bodies))))]
+    tasks = [reading, watching]
     try:
+        for _ in range(min(max_concurrency, len(bodies))):
+            tasks.append(asyncio.create_task(send()))
+            await asyncio.sleep(0)  # a hundred at once would hold up the first ones' answers
         done, _ = await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
