@@ -30,7 +30,8 @@ class VllmChild:
 
         self.llm = LLM(**engine)
         self._engine = self.llm.llm_engine
-        self._scheduler = self._engine.engine_core.engine_core.scheduler
+        self._core = self._engine.engine_core.engine_core
+        self._scheduler = self._core.scheduler
         self._steps = StepWatch(self._scheduler, one_graph(self._engine))
         return facts(self._engine)
 
@@ -134,7 +135,7 @@ class VllmChild:
 
     def _settle(self) -> None:
         """Reads what is still in flight: steps launched before it was known that their requests had ended."""
-        while self._scheduler.has_requests():
+        while self._scheduler.has_requests() or getattr(self._core, "batch_queue", None):
             self._engine.step()
 
     def _counters(self) -> dict[str, float]:

@@ -39,9 +39,9 @@ def one_graph(engine: Any) -> str | None:
 
 
 def backend(engine: Any) -> str | None:
-    """Of the target's attention; several by name where layers differ."""
-    runner = engine.model_executor.driver_worker.model_runner
-    groups = getattr(runner, "attn_groups", None) or []
+    """Of the target's attention; several by name where layers differ. None where workers are processes of their own."""
+    worker = getattr(engine.model_executor, "driver_worker", None)
+    groups = [] if worker is None else getattr(worker.model_runner, "attn_groups", None) or []
     names = [group.backend.get_name() for of_cache in groups for group in of_cache]
     return "+".join(dict.fromkeys(names)) or None
 
