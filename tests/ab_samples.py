@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from run_samples import begun, chain_block
 
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.ab_blocks import BlockRecord, add_record
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side
 from specbench.harness.store.arm_record import ArmRecord
@@ -39,11 +40,12 @@ def experiment(
     failed: Sequence[tuple[str, int]] = (),
     missing: Sequence[tuple[str, int]] = (),
     finished: bool = True,
+    driven: tuple[str | None, str | None] = (None, None),
     **plan: Any,
 ) -> RunDirectory:
     """B's rounds last (1 + change) times A's 10 ms, blocks drift by 2 % and sides differ by `noise` within a block.
 
-    `reasons`, `failed`, `missing`: blocks (arm, number) to reject, that failed, that were never measured.
+    `reasons`, `failed`, `missing`: blocks (arm, number) to reject, that failed, that were never measured. `driven`: of A and B.
     """
     whole = AbPlan(sides=sides(), num_blocks=num_blocks, **plan)
     names = {"A": "eagle:k=2", "B": "eagle:k=4"}
@@ -52,8 +54,8 @@ def experiment(
         "B",
         ab=AbRecord(plan=whole, names=names, unchecked=("throttling",), is_aa=is_aa),
         arms=tuple(
-            ArmRecord(label=label, strategy="eagle", notes=(name, "synthetic <weights>"))
-            for label, name in names.items()
+            ArmRecord(label=label, strategy="eagle", config=ArmSetup(driven=how), notes=(name, "synthetic <weights>"))
+            for (label, name), how in zip(names.items(), driven, strict=True)
         ),
     )
     run = RunDirectory.create(output_dir, "ab", stored)

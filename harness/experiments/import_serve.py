@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from specbench.harness.metrics.metrics import results
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.codec import from_document
 from specbench.harness.store.directories import utc
@@ -163,7 +164,7 @@ def _begun(found: ServeResult, source: Path, arm: str, argv: Sequence[str], note
         ),
         sampling=from_document(SamplingRecord, sampling, source.name),
         started_utc=_started(raw),
-        arms=(ArmRecord(label=arm, strategy=SOURCE, notes=tuple(notes)),),
+        arms=(ArmRecord(label=arm, strategy=SOURCE, config=ArmSetup(driven="HTTP"), notes=tuple(notes)),),
         imported=from_document(ImportRecord, imported, source.name),
     )
 

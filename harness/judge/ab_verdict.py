@@ -68,6 +68,7 @@ def judge(directory: RunDirectory) -> Judgement:
         plan=plan,
         alpha=ALPHA,
         is_aa=found.is_aa,
+        driven_otherwise=found.driven_otherwise,
         mismatches=stored.mismatches,
         code=stored.code,
         arms={arm.label: _arm(arm, stored.names.get(arm.label, "")) for arm in record.arms},

@@ -12,6 +12,7 @@ from specbench.harness.stats.verdict import MIN_PAIRS
 from specbench.harness.store.ab_blocks import BlockRecord, read_records
 from specbench.harness.store.ab_judgement import MAX_REJECTED, ExperimentBlock
 from specbench.harness.store.ab_record import LABELS, AbPlan, SideRecord
+from specbench.harness.store.arm_record import driven_otherwise
 from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -21,13 +22,15 @@ Block = tuple[str, int]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
     """The blocks of an A/B run. is_aa: both sides turned out to be the same code and configuration. names: of both
-    sides. sides: what the first process of each said of itself; empty for blocks in one process."""
+    sides. sides: what the first process of each said of itself; empty for blocks in one process. driven_otherwise: how
+    the sides were driven differently, if they were."""
 
     plan: AbPlan
     is_aa: bool
     names: Mapping[str, str]
     blocks: tuple[ExperimentBlock, ...]
     sides: Mapping[str, SideRecord]
+    driven_otherwise: str = ""
 
     @property
     def kept(self) -> list[int]:
@@ -57,7 +60,7 @@ class Experiment:
             return f"{self.num_rejected} of {num_blocks} blocks are rejected, more than {MAX_REJECTED:.0%}: invalid"
         if len(self.kept) < MIN_PAIRS:
             return f"{len(self.kept)} of {num_blocks} blocks count; a verdict takes {MIN_PAIRS}"
-        return ""
+        return self.driven_otherwise
 
 
 def read_experiment(directory: RunDirectory, figures: Mapping[Block, Figures]) -> Experiment:
@@ -71,6 +74,7 @@ def read_experiment(directory: RunDirectory, figures: Mapping[Block, Figures]) -
         names=stored.names,
         blocks=tuple(_block(n, order, figures, records, failed) for n, order in enumerate(stored.plan.order())),
         sides=stored.sides,
+        driven_otherwise=driven_otherwise(*(directory.record.arm(label) for label in LABELS)),
     )
 
 

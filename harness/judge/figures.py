@@ -19,6 +19,7 @@ from specbench.harness.metrics.latency import served, tpot_by_request_ms
 from specbench.harness.metrics.same_requests import count_same_outputs
 from specbench.harness.stats.verdict import MIN_PAIRS, Pairs
 from specbench.harness.store.ab_record import LABELS
+from specbench.harness.store.arm_record import ArmRecord, driven_otherwise
 
 _NS_PER_MS = 1e6
 REPEATS, PROMPTS = "repeats", "prompts"
@@ -34,6 +35,10 @@ class Side:
     @property
     def name(self) -> str:
         return f"{self.run.name}: {self.arm}"
+
+    @property
+    def record(self) -> ArmRecord:
+        return self.run.record.arm(self.arm)
 
 
 def _tpot_by_prompt(side: Side) -> pd.Series:
@@ -104,12 +109,17 @@ def median(figure: Figure, side: Side) -> float | None:
 
 
 def pair(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
-    """Pairs of `b` against the baseline `a`.
+    """Pairs of `b` against the baseline `a`; sides that were driven differently are not tested.
 
     Both sides of an A/B run: as `specbench ab` pairs them. Otherwise by repeat where both sides have MIN_PAIRS of
     them (repeats of one run were interleaved; those of two runs are independent, and any matching of them is valid); by
     prompt where fewer and the prompts are the same. What two runs differ in besides comes from `floors`.
     """
+    found = _paired(figure, a, b, floors)
+    return replace(found, no_verdict=found.no_verdict or driven_otherwise(a.record, b.record))
+
+
+def _paired(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
     of_a, of_b = block_values(figure, a), block_values(figure, b)
     if a.run is b.run:
         experiment = a.run.experiment

@@ -56,7 +56,8 @@ class SameOutput:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """verdict: of the whole, the worst of the gated metrics; `mixed` where one improved and another regressed, as with
-    more drafts a step: then `product`, the verdict of TPOT, decides."""
+    more drafts a step: then `product`, the verdict of TPOT, decides. driven_otherwise: why sides that were driven
+    differently have none."""
 
     schema: str = AB_SCHEMA
     run_id: str
@@ -65,6 +66,7 @@ class Judgement:
     alpha: float
     is_aa: bool
     mismatches: tuple[str, ...] = ()
+    driven_otherwise: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
     arms: Mapping[str, JudgedArm]
     blocks: tuple[ExperimentBlock, ...]

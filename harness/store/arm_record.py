@@ -52,3 +52,14 @@ class ArmRecord:
     warmup: str | None = None
     engine: EngineFacts | None = None
     unknown: Mapping[Fact, str] = field(default_factory=dict)
+
+
+def driven_otherwise(a: ArmRecord, b: ArmRecord) -> str:
+    """Why figures of two arms are no verdict where their times were taken in different places; empty where they were
+    taken in the same, or where an older record does not say."""
+    first, second = a.config.driven, b.config.driven
+    if None in (first, second) or first == second:
+        return ""
+    return (
+        f"{a.label} was driven {first}, {b.label} {second}: a factor between them is also one of how they were driven"
+    )

@@ -95,6 +95,8 @@ def _notes(record: Judgement) -> list[str]:
     notes = [f"{side.label}: {_side(side, record)}" for side in plan.sides]
     if record.mismatches:
         notes.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record.mismatches)}")
+    if record.driven_otherwise:
+        notes.append(f"exploratory: {record.driven_otherwise}")
     if record.is_aa:
         notes.append("A/A: a verdict of change between identical sides is false and makes the measurement invalid")
     return [*notes, *_design(record), *_blocks(record), *_reading(record)]

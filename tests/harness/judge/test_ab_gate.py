@@ -173,3 +173,13 @@ def test_sides_that_differ_in_their_prompts_are_not_comparable(tmp_path):
     report = gated(run)
     assert report.exit_code == 5 and "prompts sha256: A and B" in by_gate(report)["step_ms"].reason
     assert run_gates(parse_policy({"gate": GATES}), run, allow_mismatch=True).exit_code == 0
+
+
+def test_sides_that_are_driven_differently_are_no_pass_and_no_regression(tmp_path):
+    run = stored(tmp_path, change=0.6, driven=("in process", "HTTP"))
+    report, found = gated(run), compare_runs([run])
+    timed = [r for r in report.results if r.kind == "timed"]
+    assert {r.status for r in timed} == {NO_DATA} and report.exit_code == 4
+    assert all("A was driven in process, B HTTP" in r.reason for r in [*timed, by_gate(report)["ab_blocks"]])
+    assert {c.verdict for row in found.rows for c in row.comparisons.values()} == {"exploratory"}
+    assert any("no verdict: A was driven in process, B HTTP" in note for note in found.notes)

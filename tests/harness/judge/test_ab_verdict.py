@@ -207,3 +207,15 @@ def test_figures_are_those_of_the_blocks(tmp_path):
     blocks = measure_blocks(run.frames())
     expected = [[blocks[label, n].values["tpot_ms.mean"] for label in "AB"] for n in range(10)]
     assert pairs == pytest.approx(np.array(expected))
+
+
+def test_sides_that_are_driven_differently_have_no_verdict(tmp_path):
+    """A factor of 1.6 that HTTP may have made, in both directions of time; the same sides driven alike have one."""
+    record = judge(experiment(tmp_path, change=0.6, driven=("in process", "HTTP")))
+    assert verdicts(record) == ["exploratory"] * 3 and (record.verdict, record.exit_code) == ("exploratory", 4)
+    assert by_name(record)["step time"].change == pytest.approx(0.6, abs=0.02), "what was measured is still told"
+    assert "A was driven in process, B HTTP" in to_document(record)["driven_otherwise"]
+    assert f"exploratory: {record.driven_otherwise}" in verdict_table(record).notes
+    for driven in (("HTTP", "HTTP"), (None, "in process")):
+        alike = judge(experiment(tmp_path, change=0.6, driven=driven))
+        assert (alike.verdict, alike.driven_otherwise) == ("regressed", "")

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from compare_samples import Machine, make_run
+from compare_samples import ARMS, Machine, make_run
 from floor_samples import store
 from run_samples import begun as made
 
@@ -15,6 +15,8 @@ from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.keys import comparison_keys
 from specbench.harness.judge.stored import read_run, read_runs
 from specbench.harness.metrics.metrics import measure_blocks
+from specbench.harness.spec.arm import ArmSetup
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.environment import Gpu
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
@@ -67,6 +69,24 @@ def test_one_run_is_compared_with_its_own_baseline(pair):
     assert found[runs[0].name, "eagle:k=4"].comparisons["tpot_ms"].verdict == "improved"
     other = rows(compare_runs(runs, baseline="eagle:k=4"))
     assert other[runs[0].name, "no-spec"].comparisons["tpot_ms"].verdict == "regressed"
+
+
+def test_arms_that_are_driven_differently_have_no_verdict(tmp_path):
+    """Of one run and of two: 60 % of a step may be the way to the server."""
+    driven = [
+        ("arms", tuple(ArmRecord(label=a, config=ArmSetup(driven=how)) for a, how in zip(ARMS, both, strict=True)))
+        for both in (("in process", "HTTP"), ("HTTP", "HTTP"))
+    ]
+    runs, _ = read_runs(
+        make_run(tmp_path, Machine(noise_seed=n, step_factor=1 + 0.6 * n, changes=(each,)))
+        for n, each in enumerate(driven)
+    )
+    one, two = compare_runs(runs[:1]), compare_runs(runs)
+    own, other = rows(one)[runs[0].name, ARMS[1]], rows(two)[runs[1].name, ARMS[0]]
+    assert {c.verdict for row in (own, other) for c in row.comparisons.values()} == {"exploratory"}
+    assert other.comparisons["step_ms"].change > 0.5
+    assert any("no verdict: no-spec was driven in process, eagle:k=4 HTTP" in note for note in one.notes)
+    assert rows(two)[runs[1].name, ARMS[1]].comparisons["step_ms"].verdict == "regressed", "HTTP on both sides"
 
 
 @pytest.mark.parametrize("by", ["id", "path", "arm"])
