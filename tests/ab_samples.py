@@ -45,7 +45,8 @@ def experiment(
 ) -> RunDirectory:
     """B's rounds last (1 + change) times A's 10 ms, blocks drift by 2 % and sides differ by `noise` within a block.
 
-    `reasons`, `failed`, `missing`: blocks (arm, number) to reject, that failed, that were never measured. `driven`: of A and B.
+    `reasons`, `failed`, `missing`: blocks (arm, number) to reject, that failed, that were never measured.
+    `driven`: of A and B.
     """
     whole = AbPlan(sides=sides(), num_blocks=num_blocks, **plan)
     names = {"A": "eagle:k=2", "B": "eagle:k=4"}

@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from specbench.harness.spec.commands import AccuracyOptions
 
 from .derived import takes_options, typed_command
-from .output import end, print_tables, say_if_interrupted
+from .output import end, print_json, print_tables, say_if_interrupted
+
+_BESIDE_SAMPLES = frozenset({"format", "quiet"})
 
 
 @takes_options
-def accuracy(options: AccuracyOptions) -> None:
+def accuracy(
+    options: AccuracyOptions,
+    samples: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="A.jsonl B.jsonl", help="Pair two files of lm-eval's --log_samples; nothing is run."),
+    ] = None,
+) -> None:
     """Score every arm on the same items with lm-eval, and compare the arms item by item.
 
     Outputs are stored in runs/<UTC>-<label>-<id>/ as they arrive; after Ctrl-C, --resume continues.
 
-    Exit code: 0 all arms scored, 1 an arm failed, 2 bad input, 130 interrupted.
+    With --samples, two files that lm-eval wrote with --log_samples, of any model and engine, are paired instead: items
+    are the same if the hashes of their documents are; what cannot be paired is counted and named.
+
+    Exit code: 0 all arms scored or files paired, 1 an arm failed, 2 bad input, 130 interrupted.
 
     Examples:
 
       specbench accuracy -s no-spec -s ngram:k=4 --tasks gsm8k --num_fewshot 5 --limit 500
 
       specbench accuracy -s no-spec -s eagle:k=4 --tasks gsm8k:200,my_task:50 --include-path my-tasks/
+
+      specbench accuracy --samples before/samples_gsm8k_DATE.jsonl after/samples_gsm8k_DATE.jsonl
     """
+    if samples is not None:
+        _pair(samples, options)
+        return
     from specbench.harness.quality.lm_evaluation.tasks import require_lm_eval
 
     require_lm_eval()
     from specbench.harness.experiments.accuracy import RESUME, evaluation, exit_code
     from specbench.reports.run.accuracy_table import accuracy_tables
+    from specbench.reports.run.json_report import json_report
     from specbench.reports.run.report import write_reports
     from specbench.reports.run.view import view_run
 
@@ -37,7 +57,25 @@ def accuracy(options: AccuracyOptions) -> None:
     with RunProgress(options.quiet) as progress:
         directory = evaluation(options, typed_command(), progress)
     write_reports(directory)
-    print_tables(*accuracy_tables(view_run(directory)))
-    typer.echo(f"run directory: {directory.path}")
+    view = view_run(directory)
+    if options.format == "json":
+        print_json(json_report(view))
+    else:
+        print_tables(*accuracy_tables(view))
+        typer.echo(f"run directory: {directory.path}")
     say_if_interrupted(directory.record.status, directory.path, RESUME, kept="outputs")
     end(exit_code(directory))
+
+
+def _pair(paths: tuple[Path, Path], options: AccuracyOptions) -> None:
+    from specbench.harness.judge.lm_eval_samples import read_samples
+    from specbench.harness.judge.samples_verdict import pair_samples
+    from specbench.reports.experiments.samples_table import samples_table
+
+    if given := [options.schema()[name].flag for name in sorted(options.given - _BESIDE_SAMPLES)]:
+        raise ValueError(f"samples: both files are read as they are; drop {', '.join(given)}")
+    found = pair_samples(*map(read_samples, paths))
+    if options.format == "json":
+        print_json(found)
+    else:
+        print_tables(samples_table(found))

@@ -141,10 +141,9 @@ class CertifyOptions(RunOptions):
 class AccuracyOptions(OutputOptions, Conditions):
     """Of `specbench accuracy`. Spellings with underscores are lm-eval's."""
 
-    NOT_ASKED: ClassVar[frozenset[str]] = frozenset({"format"}) | all_but(
+    NOT_ASKED: ClassVar[frozenset[str]] = all_but(
         Conditions, "model engine dtype device max_concurrency max_model_len seed warmup_max_s"
     )
-    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "quiet")
 
     strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}. Default: no-spec and ngram.")
     tasks: str = option("gsm8k", "lm-eval task names, separated by commas; NAME:LIMIT sets a limit for one task.")

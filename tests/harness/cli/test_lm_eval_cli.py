@@ -153,3 +153,17 @@ def test_gsm8k_needs_no_hub_and_what_was_replaced_is_said(command, monkeypatch, 
     monkeypatch.setattr("lm_eval.__main__.cli_evaluate", lambda: given.extend(sys.argv))
     command(*words)
     assert (Path(given[-1]).name.startswith("specbench-tasks-")) == replaced
+
+
+def test_what_it_logs_is_paired_by_accuracy(command, words, cli, tmp_path):
+    """Its own files, written by two commands: names, hashes, values and the direction of the metric."""
+    for name in "ab":
+        command("run", *words, "--output_path", str(tmp_path / name))
+    files = [next((tmp_path / name).rglob("samples_counting*.jsonl")) for name in "ab"]
+    result = cli("accuracy", "--samples", *files, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    (metric,) = found["metrics"]
+    assert found["tasks"] == ["counting", "counting"] and metric["metric"] == "exact_match"
+    assert (metric["items"]["n"], metric["left_out"], metric["items"]["same_output"]) == (6, {}, 1.0)
+    assert metric["higher_is_better"] is True and metric["num_by_target"] == metric["num_other_prompts"] == 0

@@ -1,0 +1,117 @@
+"""Files that lm-eval writes with `--log_samples`, whoever's model it was: a line an item and filter.
+
+Read from lm_eval/evaluator.py and loggers/evaluation_tracker.py, 0.4.13: `doc_id`, `filter`, `metrics` (names, each a
+key of its own), `resps`, and SHA-256 hashes of document, prompt and target. Whether more is better stands only in the
+results file beside it, `results_<date>.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specbench.workloads.json_values import Json, JsonObject
+
+_NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d:.-]+?)\.jsonl")
+_OTHER_KEYS = frozenset(
+    "doc_id doc target arguments resps filtered_resps filter metrics doc_hash prompt_hash target_hash".split()
+)
+_HASHES = ("doc_hash", "target_hash", "prompt_hash")
+Place = tuple[int | str, str]  # doc_id, filter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One answer. Hashes are None where the file has none. `values`: by metric, as they stand there."""
+
+    doc_hash: str | None
+    target_hash: str | None
+    prompt_hash: str | None
+    output_sha256: str
+    values: Mapping[str, Json]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleFile:
+    """`task`: of the file's name, empty where that is not lm-eval's. `repeated`: places that stand there more than
+    once, of which nobody knows which counts. `directions`: whether a higher mean is better, for metrics of which that
+    is recorded."""
+
+    path: Path
+    task: str
+    samples: Mapping[Place, Sample]
+    repeated: frozenset[Place] = frozenset()
+    directions: Mapping[str, bool] = field(default_factory=dict)
+
+
+def read_samples(path: Path) -> SampleFile:
+    """ValueError naming file and line for what is no such file."""
+    name = _NAME.fullmatch(path.name)
+    samples: dict[Place, Sample] = {}
+    repeated: set[Place] = set()
+    for number, line in _lines(path):
+        place, sample = _sample(line, f"samples: {path}, line {number}")
+        if place in samples:
+            repeated.add(place)
+        samples[place] = sample
+    if not samples:
+        raise ValueError(f"samples: {path} holds no item")
+    return SampleFile(
+        path=path,
+        task=name["task"] if name else "",
+        samples=samples,
+        repeated=frozenset(repeated),
+        directions=_directions(path.with_name(f"results_{name['date']}.json"), name["task"]) if name else {},
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"samples: cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _sample(line: str, where: str) -> tuple[Place, Sample]:
+    try:
+        raw = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{where}: no JSON ({error})") from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("doc_id"), (int, str)):
+        raise ValueError(f"{where}: no item with a doc_id; allowed: what lm-eval writes with --log_samples")
+    names = raw.get("metrics", [key for key in raw if key not in _OTHER_KEYS])
+    if not isinstance(names, list):
+        raise ValueError(f"{where}: metrics: {names!r} is not allowed; allowed: a list of names")
+    hashes = {name: raw[name] if isinstance(raw.get(name), str) else None for name in _HASHES}
+    output = json.dumps(raw.get("resps"), sort_keys=True)
+    return (raw["doc_id"], str(raw.get("filter", "none"))), Sample(
+        **hashes,
+        output_sha256=hashlib.sha256(output.encode()).hexdigest(),
+        values={str(name): raw.get(name) for name in names},
+    )
+
+
+def _directions(path: Path, task: str) -> dict[str, bool]:
+    """Of metrics that are means of their items: of a perplexity, items say nothing of the kind."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # not beside the samples: then no direction is recorded, which the table says
+    config = _at(_at(raw, "configs"), task)
+    listed = config.get("metric_list")
+    found = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return {
+        str(entry["metric"]): entry["higher_is_better"]
+        for entry in found
+        if entry.get("aggregation") == "mean" and isinstance(entry.get("higher_is_better"), bool)
+    }
+
+
+def _at(raw: Json, key: str) -> JsonObject:
+    found = raw.get(key) if isinstance(raw, dict) else None
+    return found if isinstance(found, dict) else {}

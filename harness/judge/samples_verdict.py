@@ -1,0 +1,150 @@
+"""Two files of lm-eval's samples, paired item by item: what is the same item is told by its hash, never by its place.
+
+improved, regressed   the difference counts (Holm over filters and metrics) and is at least `MARGIN`
+higher, lower         the same, of a metric of which nobody recorded which way is better
+equivalent            the whole interval lies nearer to no difference than `MARGIN`
+inconclusive          anything else
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from specbench.harness.judge.lm_eval_samples import Place, Sample, SampleFile
+from specbench.harness.metrics.accuracy import paired
+from specbench.harness.stats.paired import holm
+from specbench.harness.stats.power import ALPHA
+from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, REGRESSED
+from specbench.harness.store.results import ItemPairs
+from specbench.harness.text import is_number
+
+MARGIN = 0.01  # a point; as of the gate of accuracy
+HIGHER, LOWER = "higher", "lower"
+SCHEMA = "specbench.samples/1"
+_COLUMNS = ["item", "value", "output_sha256"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairedMetric:
+    """`a`, `b`: means over the paired items. `higher_is_better`: None where it is not recorded. `left_out`: items that
+    are not paired, by reason. `num_other_prompts`: of the pairs, those that were asked in other words."""
+
+    filter: str
+    metric: str
+    a: float | None
+    b: float | None
+    items: ItemPairs
+    higher_is_better: bool | None
+    left_out: Mapping[str, int]
+    num_other_prompts: int
+    num_by_target: int  # of the pairs, those told by the hash of their target alone
+    p_holm: float | None = None
+    verdict: str = INCONCLUSIVE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairedSamples:
+    """B against A. `tasks`: of the files' names."""
+
+    schema: str = SCHEMA
+    a: str
+    b: str
+    tasks: tuple[str, str]
+    margin: float = MARGIN
+    alpha: float = ALPHA
+    metrics: tuple[PairedMetric, ...]
+
+
+def pair_samples(a: SampleFile, b: SampleFile) -> PairedSamples:
+    """ValueError where no item pairs, with what keeps them apart."""
+    asked = {(place[1], metric): None for one in (a, b) for place, s in one.samples.items() for metric in s.values}
+    found = [_metric(a, b, filter, metric) for filter, metric in asked]
+    if not any(one.items.n for one in found):
+        reasons = sum((Counter(one.left_out) for one in found), Counter[str]())
+        told = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
+        raise ValueError(f"samples: no item of {a.path} and {b.path} can be paired: {told}")
+    tests = [n for n, one in enumerate(found) if one.items.p_test is not None]
+    adjusted = dict(
+        zip(tests, holm([found[n].items.p_test or 0.0 for n in tests]).tolist() if tests else (), strict=True)
+    )
+    judged = [replace(one, p_holm=adjusted.get(n)) for n, one in enumerate(found)]
+    return PairedSamples(
+        a=str(a.path),
+        b=str(b.path),
+        tasks=(a.task, b.task),
+        metrics=tuple(replace(one, verdict=_verdict(one)) for one in judged),
+    )
+
+
+def _metric(a: SampleFile, b: SampleFile, filter: str, metric: str) -> PairedMetric:
+    places = [p for p in dict.fromkeys([*a.samples, *b.samples]) if p[1] == filter]
+    reasons = {place: _apart(a, b, place, metric) for place in places}
+    same = [place for place, reason in reasons.items() if not reason]
+    rows = [_rows(one, same, metric) for one in (a, b)]
+    pairs = [(a.samples[place], b.samples[place]) for place in same]
+    return PairedMetric(
+        filter=filter,
+        metric=metric,
+        a=float(rows[0]["value"].mean()) if same else None,
+        b=float(rows[1]["value"].mean()) if same else None,
+        items=paired(*rows),
+        higher_is_better=_direction(a, b, metric),
+        left_out=Counter(reason for reason in reasons.values() if reason),
+        num_other_prompts=sum(x.prompt_hash != y.prompt_hash for x, y in pairs),
+        num_by_target=sum(None in (x.doc_hash, y.doc_hash) for x, y in pairs),
+    )
+
+
+def _rows(file: SampleFile, places: list[Place], metric: str) -> pd.DataFrame:
+    samples = [(place[0], file.samples[place]) for place in places]
+    return pd.DataFrame([(doc, float(_number(s, metric)), s.output_sha256) for doc, s in samples], columns=_COLUMNS)
+
+
+def _apart(a: SampleFile, b: SampleFile, place: Place, metric: str) -> str:
+    """Why the item of both files is no pair; empty where it is one."""
+    for label, own in (("A", a), ("B", b)):
+        if place not in own.samples:
+            return f"not in {label}"
+        if place in own.repeated:
+            return f"more than once in {label}"
+    first, second = a.samples[place], b.samples[place]
+    hashes = [h for h in ((first.doc_hash, second.doc_hash), (first.target_hash, second.target_hash)) if None not in h]
+    if not hashes:
+        return "without a hash of document or target in both"
+    if hashes[0][0] != hashes[0][1]:
+        return "with another document under the same doc_id"
+    for label, sample in (("A", first), ("B", second)):
+        if metric not in sample.values:
+            return f"without this metric in {label}"
+        if not math.isfinite(_number(sample, metric)):
+            return f"whose value in {label} is no number"
+    return ""
+
+
+def _number(sample: Sample, metric: str) -> float:
+    """nan for what is no number, as the pairs of a perplexity."""
+    value = sample.values[metric]
+    return float(value) if isinstance(value, bool) or is_number(value) else math.nan
+
+
+def _direction(a: SampleFile, b: SampleFile, metric: str) -> bool | None:
+    """None where neither file says, or where they contradict each other."""
+    told = {one.directions[metric] for one in (a, b) if metric in one.directions}
+    return told.pop() if len(told) == 1 else None
+
+
+def _verdict(one: PairedMetric) -> str:
+    items = one.items
+    if one.p_holm is None or items.difference is None or items.low is None or items.high is None:
+        return INCONCLUSIVE
+    if one.p_holm <= ALPHA and abs(items.difference) >= MARGIN:
+        is_higher = items.difference > 0
+        if one.higher_is_better is None:
+            return HIGHER if is_higher else LOWER
+        return IMPROVED if is_higher == one.higher_is_better else REGRESSED
+    return EQUIVALENT if -MARGIN <= items.low and items.high <= MARGIN else INCONCLUSIVE

@@ -1,0 +1,67 @@
+"""Two files of lm-eval's samples as a table: a row a filter and metric, what could not be paired in the notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from specbench.harness.judge.samples_verdict import PairedMetric, PairedSamples
+from specbench.reports.cells import NOTHING
+from specbench.reports.document import Table, table_of
+
+
+def samples_table(found: PairedSamples) -> Table:
+    columns: dict[str, Callable[[PairedMetric], str]] = {
+        "filter": lambda m: m.filter,
+        "metric": lambda m: m.metric,
+        "A": lambda m: _number(m.a),
+        "B": lambda m: _number(m.b),
+        "difference [95% CI]": _difference,
+        "won/lost": lambda m: NOTHING if m.items.p is None else f"{m.items.won}/{m.items.lost}",
+        "p": lambda m: NOTHING if m.items.p_test is None else f"{m.items.p_test:.2g}",
+        "p (Holm)": lambda m: NOTHING if m.p_holm is None else f"{m.p_holm:.2g}",
+        "detectable": lambda m: _number(m.items.detectable),
+        "same output": lambda m: NOTHING if m.items.same_output is None else f"{m.items.same_output:.1%}",
+        "items": lambda m: str(m.items.n),
+        "verdict": lambda m: m.verdict if m.items.n else "no data",
+    }
+    task = " and ".join(dict.fromkeys(name for name in found.tasks if name))
+    return table_of(f"B against A, item by item{f': {task}' if task else ''}", columns, found.metrics, _notes(found))
+
+
+def _notes(found: PairedSamples) -> Iterator[str]:
+    yield f"A: {found.a}"
+    yield f"B: {found.b}"
+    if len({name for name in found.tasks if name}) > 1:
+        yield f"A and B are of tasks with different names: {' and '.join(found.tasks)}"
+    for m in found.metrics:
+        name = f"{m.filter}, {m.metric}"
+        for reason, count in m.left_out.items():
+            yield f"{name}: {count} items left out, {reason}"
+        if m.num_other_prompts:
+            yield (
+                f"{name}: {m.num_other_prompts} of {m.items.n} pairs were asked in other words (few-shot examples, "
+                "template): the difference is also one of the prompts"
+            )
+        if m.num_by_target:
+            yield f"{name}: {m.num_by_target} of {m.items.n} pairs are told by the hash of their target alone"
+        if m.higher_is_better is None:
+            yield f"{name}: not recorded whether more is better (no results_*.json of lm-eval beside the samples)"
+    yield (
+        "p: McNemar exact, interval of Agresti and Min 2005; paired t for values other than 0 and 1. detectable: at "
+        f"80% power and {found.alpha:.0%} error, given how many items differ."
+    )
+    yield (
+        f"a verdict of change: p (Holm, over the rows) at most {found.alpha:g} and a difference of {found.margin:g} or "
+        "more; equivalent: the interval lies within that; inconclusive is not 'unchanged'."
+    )
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
+
+
+def _difference(m: PairedMetric) -> str:
+    if m.items.difference is None:
+        return NOTHING
+    text = f"{m.items.difference:+.4f}"
+    return text if m.items.low is None else f"{text} [{m.items.low:+.4f}, {m.items.high:+.4f}]"
