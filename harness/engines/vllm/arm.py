@@ -40,7 +40,12 @@ class VllmArm:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.installed.notes, *self.found)
+        forced = self._acceptance.partition(":")[2]
+        return (*([f"synthetic acceptance ({forced})"] if forced else []), *self.installed.notes, *self.found)
+
+    @property
+    def _acceptance(self) -> str:
+        return self.config.engine.get("acceptance", "real") if self.speculative else "real"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -65,14 +70,16 @@ class VllmArm:
             drafter=engine.get("drafter", "padded") if self.num_drafts else None,
             num_drafts=self.num_drafts,
             options={**self.config.options, **{f"engine.{k}": v for k, v in self.config.own_config.items()}},
-            acceptance=engine.get("acceptance", "real") if self.num_drafts != 0 else "real",
+            acceptance=self._acceptance,
             engine="vllm",
             driven="HTTP" if self.is_server else "in process",
         )
 
     def with_head(self, head: Path, method: str, notes: tuple[str, ...]) -> VllmArm:
         return replace(
-            self, speculative={**(self.speculative or {}), "method": method, "model": str(head)}, found=notes
+            self,
+            speculative={**(self.speculative or {}), "method": method, "model": str(head)},
+            found=(*self.found, *notes),
         )
 
 

@@ -56,7 +56,10 @@ class VllmEngine(EngineKind):
         if conditions.device != "auto" and installed.is_for_cpu != (conditions.device == "cpu"):
             built = "a CPU" if installed.is_for_cpu else "a GPU"
             raise ValueError(f"device: {conditions.device!r} is not allowed; vLLM {installed.version} is for {built}")
-        return arms.resolve(arm, installed)
+        resolved = arms.resolve(arm, installed)
+        if installed.is_for_cpu and "rejection_sample_method" in (resolved.speculative or {}):
+            raise ValueError(f"acceptance: {arm.engine['acceptance']!r} is not allowed; vLLM for a CPU cannot force it")
+        return replace(resolved, found=("synthetic weights",)) if conditions.load_format == "dummy" else resolved
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[VllmArm]]:
         resolved = [self._checked(arm, config) for arm in config.arms]

@@ -109,6 +109,13 @@ def test_without_drafts_there_is_nothing_to_force_or_to_pad():
     assert "speculative_config" not in args_of("vllm/no-spec:acceptance=synthetic:2,drafter=unpadded")
 
 
+def test_what_is_given_for_all_arms_has_no_meaning_for_one_without_drafts():
+    text = "vllm/no-spec:acceptance=synthetic:2,drafter=unpadded,attention_drafter=triton"
+    assert "speculative_config" not in args_of(text)
+    arm = resolve(parse_arm(text), INSTALLED)
+    assert arm.notes == () and (arm.setup().acceptance, arm.setup().drafter) == ("real", None)
+
+
 def test_what_nobody_chose_is_not_refused():
     assert "compilation_config" not in args_of("vllm/no-spec:sync=auto,state_update=fused,graph=auto", is_cpu=True)
 

@@ -1,0 +1,100 @@
+"""What is found and refused before a vLLM is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specbench.harness.engines.vllm import engine as module
+from specbench.harness.engines.vllm.engine import PYTHON_VARIABLE, VllmEngine, _share, eagle_method
+from specbench.harness.engines.vllm.installed import Installed, find
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.conditions import Conditions, RunConfig
+
+GPU = Installed(python=Path(sys.executable), version="0.26.0", methods=("eagle", "eagle3", "ngram"))
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """With `engine.has`, the vLLM that every interpreter has."""
+    has = {"installed": GPU}
+    monkeypatch.setattr(module, "find", lambda python: has["installed"])
+    monkeypatch.setenv(PYTHON_VARIABLE, sys.executable)
+    made = VllmEngine()
+    return made, has
+
+
+def test_a_vllm_for_another_device_is_refused(engine):
+    made, has = engine
+    with pytest.raises(ValueError, match="device: 'cpu' is not allowed; vLLM 0.26.0 is for a GPU"):
+        made.resolve(parse_arm("vllm/no-spec"), Conditions(device="cpu"))
+    assert made.resolve(parse_arm("vllm/no-spec"), Conditions()).notes == ()
+
+
+def test_forced_acceptance_and_random_weights_are_marked_and_a_cpu_cannot_force(engine):
+    made, has = engine
+    arm = parse_arm("vllm/eagle:acceptance=synthetic:2.5")
+    found = made.resolve(arm, Conditions(load_format="dummy", model="toy"))
+    assert found.notes == ("synthetic acceptance (2.5)", "synthetic weights")
+    assert found.with_head(Path("/h"), "eagle", ("trained on x",)).notes[1:] == ("synthetic weights", "trained on x")
+    has["installed"] = replace(GPU, version="0.32.0+cpu")
+    with pytest.raises(ValueError, match="acceptance: 'synthetic:2.5' is not allowed; vLLM for a CPU cannot force it"):
+        VllmEngine().resolve(arm, Conditions())
+
+
+def test_without_a_vllm_the_user_is_told_where_to_name_one(monkeypatch):
+    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="python: this environment has no vLLM; name one that has it: --engine-python"):
+        VllmEngine().resolve(parse_arm("vllm/no-spec"), Conditions())
+    with pytest.raises(ValueError, match="python: '/no/venv' is not allowed"):
+        VllmEngine().resolve(parse_arm("vllm/no-spec:python=/no/venv"), Conditions())
+
+
+def test_a_version_that_is_too_old_is_refused(monkeypatch):
+    monkeypatch.setattr("specbench.harness.engines.vllm.installed.installed", lambda python, names: "0.25.1")
+    with pytest.raises(ValueError, match="vLLM 0.25.1 of .* is too old; allowed: 0.26 or newer"):
+        find(Path(sys.executable))
+
+
+def test_methods_are_read_without_importing_vllm(tmp_path, monkeypatch):
+    """From a package of the same shape, which could not be imported."""
+    package = tmp_path / "vllm"
+    (package / "config").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "config" / "speculative.py").write_text(
+        'MTPModelTypes = Literal["a_mtp", "mtp"]\nNgramGPUTypes = Literal["ngram_gpu"]\n'
+        'SpeculativeMethod = Literal["ngram", MTPModelTypes]\nDraftSampleMethod = Literal["greedy"]\n'
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("specbench.harness.engines.vllm.installed.installed", lambda python, names: "0.33.0")
+    assert find(python).methods == ("a_mtp", "mtp", "ngram", "ngram_gpu")
+
+
+def test_the_method_of_a_head_is_read_from_its_config(tmp_path):
+    with pytest.raises(ValueError, match="head: .* is not allowed; give a directory with config.json"):
+        eagle_method(tmp_path)
+    for architecture, method in (("LlamaForCausalLMEagle3", "eagle3"), ("EagleLlamaForCausalLM", "eagle")):
+        (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+        assert eagle_method(tmp_path) == method
+
+
+@pytest.mark.parametrize(
+    ("arms", "deploy", "share"),
+    [
+        (("vllm/no-spec",), "side-by-side", 0.85),
+        (("vllm/no-spec", "sglang/no-spec"), "side-by-side", 0.425),
+        (("no-spec", "vllm/no-spec", "vllm/eagle"), "side-by-side", 0.3),
+        (("no-spec", "vllm/no-spec", "vllm/eagle"), "alternate", 0.6),
+        (("vllm/no-spec", "vllm/eagle"), "alternate", 0.85),
+    ],
+)
+def test_the_share_of_a_gpu(arms, deploy, share):
+    config = RunConfig(arms=tuple(map(parse_arm, arms)), deploy=deploy)
+    assert _share(config) == pytest.approx(share)
