@@ -69,7 +69,7 @@ def generate(engine: Engine, prompts: list[tuple[int, ...]], num_tokens: int) ->
 
 
 def check(target: LlamaModel, k: int, prompts: list[tuple[int, ...]], max_len: int) -> str:
-    """Says how many outputs are identical; SystemExit if a divergence is no near-tie."""
+    """Says how many outputs are identical; SystemExit if a divergence is not a near-tie."""
     outputs = []
     for drafts, graph in ((0, "none"), (k, "one")):
         engine = make_engine(target, drafts, "real", len(prompts), max_len, graph)

@@ -2,7 +2,7 @@
 
     python3 benchmarks/decode_vllm.py SHAPE K ACCEPTANCE_LENGTH B1,B2 PROMPT1,PROMPT2 OUTPUT_TOKENS
 
-K = 0 is no speculation.
+K = 0 means no speculation.
 
 Prints one JSON line a cell: decode tokens per second of each repeat, (tokens - B) / (time - time of one token each).
 The environment variable VLLM_ENABLE_V1_MULTIPROCESSING chooses whether the engine runs in this process.

@@ -1,4 +1,4 @@
-"""What a command's exit code says, the same in every command and in the processes that it starts."""
+"""Exit codes, the same in every command and in the processes that it starts."""
 
 from __future__ import annotations
 

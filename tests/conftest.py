@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 # A script's background jobs start with Ctrl-C ignored, which specbench respects; tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# How long an example takes is no finding: the machine may be busy.
+# No deadline for examples: the machine may be busy.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 

@@ -21,8 +21,8 @@ def run(options: RunOptions | None = None, *, progress: Progress | None = None, 
     """Measures strategies on the same prompts, arms interleaved, and stores every raw value.
 
     The options are those of `specbench run --help`, with underscores: `strategy` (one or several), `model`,
-    `dataset_name`, `num_prompts`, `max_concurrency`, `output_dir`, ... `resume` goes on with a stored run. `progress`
-    is told what goes on.
+    `dataset_name`, `num_prompts`, `max_concurrency`, `output_dir`, ... `resume` continues a stored run.
+    `progress` receives status messages.
 
         run = specbench.run(strategy=["no-spec", "eagle:k=4"], dataset_name="sharegpt", num_prompts=20)
         run.table()[["tps", "speedup"]]

@@ -1,4 +1,4 @@
-"""Keyword options: read and checked as those of the command line, and recorded as they would be typed there."""
+"""Keyword options: checked like those of the command line, and recorded as the equivalent command."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Commands whose options are the fields of options dataclasses (spec/fields.py): their parameters, as typer wants them.
 
-The only place where click says what the user typed; behind it are plain dataclasses.
+The only place that reads what the user typed from click; everything behind it gets plain dataclasses.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Command(TyperCommand):
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Every parameter of `command` that is an options dataclass becomes its fields; one called `words` gets the words
-    that are no options of the command."""
+    """Replaces each parameter of `command` that is an options dataclass by its fields. A parameter called `words` gets
+    the words that are not options of the command."""
     own = inspect.signature(command, eval_str=True).parameters
     kinds = {name: p.annotation for name, p in own.items() if _is_options(p.annotation)}
 

@@ -1,4 +1,4 @@
-"""``specbench fetch``: get models and data sets before they are needed, or list those that have a name."""
+"""``specbench fetch``: download models and data sets in advance, or list the named ones."""
 
 from __future__ import annotations
 

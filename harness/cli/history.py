@@ -1,4 +1,4 @@
-"""``specbench history``: figures by commit, over a directory that many jobs add runs to."""
+"""``specbench history``: figures by commit, from a directory to which many jobs add runs."""
 
 from __future__ import annotations
 

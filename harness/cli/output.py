@@ -1,4 +1,4 @@
-"""What commands share in printing a result: `--format`, JSON, tables, the last hint on stderr, the exit code."""
+"""Printing of results, shared by all commands: `--format`, JSON, tables, the last hint on stderr, the exit code."""
 
 from __future__ import annotations
 

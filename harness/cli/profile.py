@@ -1,4 +1,4 @@
-"""`specbench profile`: make a trace, read anybody's trace, show and compare what traces say."""
+"""`specbench profile`: make a trace, import one from any engine, show and compare profiles."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from specbench.harness.store.rows import RequestRow
 
 AnyProgress = TypeVar("AnyProgress", bound="RunProgress")
-_QUARTERS = 4  # lines a download gets where there is no bar
+_QUARTERS = 4  # lines printed per download where no bar is shown
 
 
 class RunProgress:

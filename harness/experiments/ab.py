@@ -1,4 +1,4 @@
-"""An A/B experiment: both sides in interleaved blocks, in this process or each in one of its own."""
+"""An A/B experiment: both sides in interleaved blocks, in this process or in separate ones."""
 
 from __future__ import annotations
 

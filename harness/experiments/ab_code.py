@@ -1,4 +1,4 @@
-"""Which code a side runs: the one at hand, or a revision of a checkout in a git worktree of its own."""
+"""Which code a side runs: the current code, or a revision of a checkout in a separate git worktree."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _content(path: Path) -> bytes:
     """Hash of a file; of one that is gone by now, nothing."""
     try:
         return hashlib.sha256(path.read_bytes()).digest()
-    except (FileNotFoundError, IsADirectoryError):  # a directory: somebody else's repository inside the checkout
+    except (FileNotFoundError, IsADirectoryError):  # a directory: another repository inside the checkout
         return b""
 
 

@@ -1,7 +1,7 @@
-"""Blocks in processes of their own: `specbench run` for one arm and one repeat, its rows taken over.
+"""Blocks in separate processes: each is a `specbench run` of one arm and one repeat, whose rows are copied.
 
-A process an arm and block is the honest unit: memory layout, clocks, caches and compiled kernels are drawn anew each
-time, and the other side cannot disturb. It also runs any revision of the code through nothing but its command line.
+One process per arm and block is the honest unit: memory layout, clocks, caches and compiled kernels are drawn anew each
+time, and the sides cannot disturb each other. Any revision of the code can be run, since only its command line is used.
 """
 
 from __future__ import annotations
@@ -109,11 +109,11 @@ class FreshBlocks:
                     process.wait()
 
     def _state(self, side: Side) -> str | None:
-        """Of the code at hand, which may be edited at any time; nobody knows where a revision's worktree lies."""
+        """State of the current code, which may be edited meanwhile; None for a revision, which has its own worktree."""
         return None if side.sha is not None else code_state(self.roots[side.label] or own_checkout())
 
     def _check(self, side: Side, told: RunRecord, state: str | None) -> None:
-        """Before anything of a side is stored: its code, that it is one arm, and that it may stand beside the rest."""
+        """Before any row of a side is stored: checks its code, that it is one arm, and that it is comparable."""
         sha = told.git.sha if told.git else None
         if side.sha is not None and sha != side.sha:
             raise ValueError(f"{side.label}: ran the code of {sha or 'an installed copy'} instead of {side.sha}")

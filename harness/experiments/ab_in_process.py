@@ -1,7 +1,7 @@
-"""Blocks of both sides in this process, one engine each: for models whose start-up is dear.
+"""Blocks of both sides in this process, with one engine each: for models that are slow to start.
 
-What a process draws once (memory layout, clocks at start, compiled kernels) is then shared by all blocks, so the
-interval says less about the next process; the table says so.
+All blocks then share what a process draws once (memory layout, clocks at start, compiled kernels), so the interval
+says less about the next process; the table says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the words of an A/B experiment to its sides, and from a side's words to the configuration of a run."""
+"""Parses an A/B command into its sides, and each side into the configuration of a run."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def side_config(side: Side) -> RunConfig:
 
 
 def configs_of(plan: AbPlan) -> Configs:
-    """Of both sides; a side with a revision is read by that revision."""
+    """Configurations of both sides; None for a side with a revision, whose own code reads its options."""
     a, b = (side_config(side) if side.ref is None else None for side in plan.sides)
     return a, b
 
 
 def side_options(side: Side) -> RunOptions:
-    """ValueError naming the side for words that are no options of `specbench run`."""
+    """ValueError naming the side for words that are not options of `specbench run`."""
     try:
         return RunOptions.parse(side.words)
     except ValueError as error:

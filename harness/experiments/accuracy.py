@@ -1,4 +1,4 @@
-"""An evaluation: the arms scored on the same items by lm-eval; all outputs are kept, whatever happens."""
+"""An evaluation: lm-eval scores the arms on the same items; all outputs are kept, even if it fails."""
 
 from __future__ import annotations
 

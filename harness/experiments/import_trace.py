@@ -1,4 +1,4 @@
-"""Analyses a trace made by any engine; can keep a copy of it without names and the process environment."""
+"""Analyses a trace of any engine; can keep a copy without names and the process environment."""
 
 from __future__ import annotations
 

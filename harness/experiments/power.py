@@ -1,4 +1,4 @@
-"""The noise floor of a machine: what A/A blocks say of the effects that it can show."""
+"""The noise floor of a machine: the effects that it can detect, from A/A blocks."""
 
 from __future__ import annotations
 

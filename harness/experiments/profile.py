@@ -1,4 +1,4 @@
-"""Profiles: one run directory a batch size, one process an arm."""
+"""Profiles: one run directory per batch size, one process per arm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run: prepare, measure, certify graphs, score; keep what was measured, come what may."""
+"""A run: prepare, measure, certify graphs, score. Measured blocks are kept whatever fails."""
 
 from __future__ import annotations
 

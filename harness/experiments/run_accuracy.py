@@ -1,8 +1,7 @@
 """`specbench run --accuracy`: the arms of a run are scored on the same items, after their timed blocks.
 
-run.json says what was asked, so that a resumed run scores what is missing. The outputs of the items are in a folder of
-their own, a run directory too: the figures of the timed blocks are derived from the run's own tables, which never hold
-them. Scores go to `accuracy.parquet` beside those tables.
+run.json records the request, so that a resumed run scores what is missing. Outputs of the items go to a run directory
+of their own, so that the run's tables hold timed blocks only. Scores go to `accuracy.parquet` beside those tables.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def parse_accuracy(options: RunOptions, arms: Sequence[ArmConfig]) -> EvalConfig
 
 
 def find_items(asked: EvalConfig, config: RunConfig, progress: Progress) -> EvaluationRecord:
-    """Finds the tasks and their rows before anything is measured; what run.json says of them. Or ValueError."""
+    """Finds the tasks and their rows before anything is measured. Returns their entry in run.json, or ValueError."""
     progress.say(f"loading {', '.join(asked.names)}")
     with lm_eval_noise(is_heard=not progress.is_quiet):
         return find_evaluation(asked, FOLDER, config.workload.max_model_len, progress=progress.asset)

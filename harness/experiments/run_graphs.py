@@ -1,6 +1,6 @@
-"""`specbench run --certify-graphs`: after the timed blocks, a trace of each arm says whether it ran as its row claims.
+"""`specbench run --certify-graphs`: after the timed blocks, a trace of each arm shows whether it ran as its row claims.
 
-run.json says that it was asked for, so that a resumed run certifies what is missing; the results are in
+run.json records the request, so that a resumed run certifies what is missing. Results are in
 profile/<arm>/profile.json of the run directory.
 """
 
@@ -22,7 +22,7 @@ from specbench.harness.store.run_directory import RunDirectory
 
 
 def graph_record(asked: bool, config: RunConfig) -> GraphCertificates | None:
-    """What run.json says of it. ValueError without a GPU, which has no graphs to certify."""
+    """The entry in run.json; None if not requested. ValueError without a GPU, since there are no graphs to certify."""
     if not asked:
         return None
     device = pick_device(config.device).type

@@ -1,4 +1,4 @@
-"""One measurement, from an empty folder to an exit code: its directory, lock, signals, full disk and status."""
+"""One measurement, from an empty folder to an exit code: directory, lock, signals, full disk and status."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def _check_families(sweep: SweepDirectory, refused: Mapping[str, str]) -> None:
 
 
 def _measure_machine(sweep: SweepDirectory, progress: Progress) -> None:
-    """The machine's limits, once a sweep, while its memory is free; without them there is no ideal, which is said."""
+    """Probes the machine's limits once per sweep, while its memory is free. If that fails, warns: no ideal is shown."""
     if sweep.record.machine is not None:
         return
     config = sweep.record.config

@@ -1,4 +1,4 @@
-"""What judges stored runs: comparison, A/B verdict, noise floor, gates.
+"""Judging stored runs: comparison, A/B verdict, noise floor, gates.
 
 Imported by: harness/api, harness/cli, harness/experiments, reports/experiments, reports/site.
 """

@@ -1,6 +1,6 @@
-"""The record of an A/B experiment, `ab.json`: rejected blocks, comparisons, verdict and exit code, from what is stored.
+"""The record of an A/B experiment, `ab.json`: rejected blocks, comparisons, verdict and exit code.
 
-A function of the run directory alone, so that a stored experiment can be judged again.
+It depends on the run directory alone, so a stored experiment can be judged again.
 """
 
 from __future__ import annotations

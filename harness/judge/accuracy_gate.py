@@ -36,15 +36,15 @@ class _Scores:
 
     @property
     def p_test(self) -> float | None:
-        """None where there is no test."""
+        """None if no test was possible."""
         return self.pairs.p_test if self.sign and self.pairs is not None else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccuracyGate(Gate):
     """Scores, paired item by item, are no more than `max_drop` worse than the reference's: the same arm of the baseline
-    (the policy's baseline arm, A of an A/B run), or `no-spec` of the same run where that was not evaluated. What is
-    worse is what lm-eval says of the metric. `alpha`: chance of a false loss over all arms, tasks, filters and metrics
+    (the policy's baseline arm, A of an A/B run), or `no-spec` of the same run if that was not evaluated. lm-eval's
+    metric decides which direction is worse. `alpha`: chance of a false loss over all arms, tasks, filters and metrics
     together (Holm)."""
 
     name: ClassVar[str] = ACCURACY.key

@@ -24,10 +24,10 @@ _PROMPTS = fields(WorkloadRequest)
 
 
 def differences(a: Described, b: Described) -> list[str]:
-    """What two runs differ in that keeps their figures from being compared, a line each.
+    """Differences that make the figures of two runs incomparable, one line each.
 
-    The keys are those of `specbench compare`. What only one side says anything of is no difference here: both ran on
-    this machine just now, and an older revision records less.
+    The keys are those of `specbench compare`. A key that only one side records does not count
+    as a difference: both ran on this machine just now, and an older revision records less.
     """
     return [m.describe() for m in side_mismatches("", a, b)]
 

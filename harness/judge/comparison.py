@@ -1,4 +1,4 @@
-"""Stored runs side by side: which arm is compared with which, and what came of it."""
+"""Stored runs side by side: which arm is compared with which, and the results."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def compare_runs(
     warned = [f"{run.name}: {warning}" for run in runs for warning in run.warnings]
     for run in runs if len(runs) > 1 else ():
         if unknown := unknown_groups(run.record):
-            warned.append(f"{run.name}: {', '.join(unknown)} not recorded: nobody can tell whether it is the same")
+            warned.append(f"{run.name}: {', '.join(unknown)} not recorded, so it may differ")
     return ComparedRuns(
         rows=tuple(rows),
         mismatches=tuple(dict.fromkeys(found)),
@@ -99,7 +99,7 @@ def _partners(runs: Sequence[StoredRun], sides: Sequence[Side], baseline: str | 
     with_arm = [run for run in runs if arm in run.arms]
     if not with_arm:
         known = [*(run.run_id for run in runs), *dict.fromkeys(side.arm for side in sides)]
-        raise ValueError(f"baseline: {arm!r} is no run and no arm of these; allowed: {', '.join(known)}")
+        raise ValueError(f"baseline: {arm!r} is neither a run nor an arm of these; allowed: {', '.join(known)}")
     partners: list[Side | None] = []
     for side in sides:
         own = side.run if side.run in with_arm else with_arm[0]
@@ -160,7 +160,7 @@ def _row(
 
 def _said(side: Side, pairs: Pairs) -> Iterator[str]:
     if pairs.num_dropped:
-        dropped = f"{pairs.num_dropped} pairs are left out, their values are no positive numbers"
+        dropped = f"{pairs.num_dropped} pairs are left out because their values are not positive"
         yield f"{side.name}: {pairs.metric.name}: {dropped}"
     if pairs.no_verdict and pairs.values:
         yield f"{side.run.name}: no verdict: {pairs.no_verdict}"

@@ -1,4 +1,4 @@
-"""From a run's requests to what `crossover.py` resamples: an arm's figures by block and prompt, and its baseline's.
+"""Prepares a run's requests for resampling by `crossover.py`: figures of an arm and its baseline by block and prompt.
 
 Shapes: B blocks, P prompts, O runs of a prompt in a block: a prompt's n-th run of an arm pairs with its n-th of the
 baseline, as in `speedup.py`.
@@ -22,7 +22,7 @@ from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LoadPoint:
     """A run at one load. `arms`: as the run record describes them; `requests`: its raw rows. `ideal`: figures of the
-    roofline by arm label, empty where nobody asked for them."""
+    roofline by arm label, empty if not requested."""
 
     load: int
     run_id: str

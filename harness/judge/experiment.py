@@ -1,6 +1,6 @@
-"""What an A/B run measured, before any verdict: which of its blocks count, and why it may not be judged.
+"""What an A/B run measured, before any verdict: which blocks count, and why it may not be judged.
 
-The one place that decides it: `specbench ab`, `gate` and `compare` all ask here.
+This is decided here only, for `specbench ab`, `gate` and `compare` alike.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a gate checks and says of one arm, and what all gates together mean for the caller."""
+"""What a gate checks, its result for one arm, and the exit code of all gates together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be the same for two runs' figures to be compared: hardware, workload, sampling."""
+"""What two runs must have in common for their figures to be comparable: hardware, workload, sampling."""
 
 from __future__ import annotations
 

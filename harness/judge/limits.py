@@ -1,4 +1,4 @@
-"""Tables of a TOML file as dataclasses; what does not fit is named with its key, its value and what is allowed."""
+"""Tables of a TOML file as dataclasses; errors name the key, the value and what is allowed."""
 
 from __future__ import annotations
 

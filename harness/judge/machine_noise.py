@@ -1,7 +1,7 @@
-"""What separates two stored runs besides what is compared: the machine's noise between one process and the next.
+"""The machine's noise between one process and the next, which adds to every difference between two stored runs.
 
-Repeats and prompts of a run share its process and its hour. No interval over them holds the drift between two runs, so
-it is taken from the machine's noise floor (`specbench power`); where there is none, times of two runs have no verdict.
+Repeats and prompts of a run share its process and its hour, so no interval over them covers the drift between runs. The
+drift is taken from the machine's noise floor (`specbench power`); without one, times of two runs get no verdict.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ ADVICE = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """`shared`: what the pairs of one figure have in common; None where nobody knows. said: where it is from, or why it
-    is not known."""
+    """`shared`: drift that all pairs of one figure share; None if unknown. `note`: its source, or why it is unknown."""
 
     shared: Shared | None
     said: str

@@ -1,4 +1,4 @@
-"""The noise floor of a machine, learnt from an A/A experiment: what its blocks could show, and how often they lie."""
+"""The noise floor of a machine, from an A/A experiment: detectable effects and the rate of false verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored runs read for comparison: what cannot be read is named beside what can, never dropped in silence."""
+"""Reads stored runs for comparison. Those that cannot be read are named, never dropped silently."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Problem:
 
 
 def read_run(path: Path) -> StoredRun:
-    """ValueError for what is no run directory of this version, is damaged, or holds no measured block."""
+    """ValueError if `path` is not a run directory of this version, is damaged, or holds no measured block."""
     directory = RunDirectory.open(path)
     frames = directory.frames()
     failed = directory.failed_blocks()

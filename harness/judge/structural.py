@@ -1,7 +1,7 @@
 """Gates without noise: synchronisations, launches, graph share and acceptance, counted rather than timed.
 
-Counts come from the step log; what only a trace knows (launches, graph share of each drafter pass) comes from
-`profile/<arm>/profile.json` in the run directory, where there is one.
+Counts come from the step log. Launches and the graph share of each drafter pass come from a trace,
+`profile/<arm>/profile.json` in the run directory, if there is one.
 """
 
 from __future__ import annotations

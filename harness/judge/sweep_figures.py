@@ -1,4 +1,4 @@
-"""What a sweep has shown so far, as plain data: the content of `crossover.json`."""
+"""Results of a sweep so far, as plain data: the content of `crossover.json`."""
 
 from __future__ import annotations
 

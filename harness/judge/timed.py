@@ -1,4 +1,4 @@
-"""Timed gates: paired comparisons with intervals, Holm over all gates, each with its smallest change that matters."""
+"""Timed gates: paired comparisons with intervals, Holm over all gates, each with its own minimum effect."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) ->
 
 def _judged(result: GateResult, pairs: v.Pairs, found: v.Comparison) -> GateResult:
     kind, status = pairs.metric.pairs, g.PASSED
-    reason = [f"{pairs.num_dropped} pairs left out, their values are no positive numbers"] if pairs.num_dropped else []
+    reason = [f"{pairs.num_dropped} pairs left out because their values are not positive"] if pairs.num_dropped else []
     if found.verdict in (v.NO_DATA, v.EXPLORATORY):
         status = g.NO_DATA
         too_few = f"{found.num_pairs} {kind}; a verdict takes {v.MIN_PAIRS}"

@@ -1,4 +1,4 @@
-"""Acceptance and speed of an evaluation's items, apart from any timed block."""
+"""Acceptance and speed of an evaluation's items, separate from any timed block."""
 
 from __future__ import annotations
 

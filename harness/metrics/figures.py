@@ -1,7 +1,6 @@
-"""The figures that tables, A/B, gates, history and site are about: what each is called and means, and what it takes.
+"""The figures of tables, A/B, gates, history and site: name, definition and inputs of each.
 
-A constant is the key in capitals. Another package registers one of its own, with `of_block`, in the group
-`specbench.figures`.
+A constant is the key in capitals. Other packages register figures with `of_block` in the group `specbench.figures`.
 """
 
 from __future__ import annotations

@@ -180,10 +180,10 @@ def _summarise_arm(
 
 
 def _driven_otherwise(arm: ArmRecord, baseline: ArmRecord | None) -> list[str]:
-    """A note where the speed-up is one between arms whose times were taken in different places."""
+    """A note if the two arms of the speed-up were timed in different places."""
     if baseline is None or arm.config.driven == baseline.config.driven:
         return []
-    return [f"driven {arm.config.driven}, {baseline.label} {baseline.config.driven}: the speed-up is no verdict"]
+    return [f"driven {arm.config.driven}, {baseline.label} {baseline.config.driven}: the speed-up is not a verdict"]
 
 
 def _interrupted(label: str, whole_failures: pd.DataFrame, frames: Frames) -> list[str]:

@@ -1,4 +1,4 @@
-"""Figures by their keys, other packages' too."""
+"""Figures by key, including those of other packages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From a trace file to a Profile: nsys sqlite exports and reports, and torch profiler (Kineto) JSON.
 
-Both become the same tables (trace_tables.sql), so that everything behind them is the same for both. GPU work belongs to
+Both become the same tables (trace_tables.sql), so all later steps are shared. GPU work belongs to
 the round and phase whose host range encloses the call that launched it, whenever it ran.
 """
 

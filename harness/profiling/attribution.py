@@ -1,4 +1,4 @@
-"""Which round and which phase every GPU operation of a process belongs to: by the call that launched it."""
+"""Assigns every GPU operation of a process to a round and a phase, by the call that launched it."""
 
 from __future__ import annotations
 

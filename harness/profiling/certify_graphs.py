@@ -1,7 +1,7 @@
-"""Whether the arms of a run ran as their rows say: a short trace of each in the run's process, after its blocks.
+"""Checks that the arms of a run ran as their rows claim: a short trace of each, in the run's process, after its blocks.
 
-The graphs that were timed are the ones that are traced. The result is stored beside the run's tables and never read
-as speed.
+The traced graphs are the ones that were timed. The result is stored beside the run's tables and is never used as a
+speed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the parts of a round that a row claims to run as graphs did, by what launched their kernels."""
+"""Checks that the parts of a round that a row claims to run as graphs did so, by what launched their kernels."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Phases inside one graph launch: by the counts made at its capture, or by the ranges its nodes were made under.
 
-A replay is one call, so the time of launch cannot tell its phases apart. Our captures are linear: the k-th operation of
-a replay is the k-th captured node (node_map.py). A replay with another number of operations than were counted is left
-alone. Graphs of other engines, captured while the trace ran, are split by the range that was open when each node was
-made, along `originalGraphNodeId` back to the captured node.
+A replay is one call, so launch times cannot separate its phases. Our captures are linear: the k-th operation of
+a replay is the k-th captured node (node_map.py). A replay whose number of operations differs from the count is not
+split. Graphs of other engines, captured while the trace ran, are split by the range that was open when each node was
+made, following `originalGraphNodeId` back to the captured node.
 """
 
 from __future__ import annotations

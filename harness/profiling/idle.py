@@ -1,7 +1,7 @@
-"""Why the GPU idles: the gaps between operations, each with the reason that the operation behind it gives.
+"""Why the GPU idles: the gaps between operations, classified by the operation after each gap.
 
-host-late: its launch call began after the gap did. back-to-back: under 2 us, the hardware's own turn-around.
-launch-latency-or-dependency: the launch was early enough, and the operation still began late.
+host-late: its launch call began after the gap did. back-to-back: under 2 us, the hardware's turn-around time.
+launch-latency-or-dependency: it was launched in time and still began late.
 """
 
 from __future__ import annotations

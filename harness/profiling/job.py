@@ -1,4 +1,4 @@
-"""What a profiled process is asked to do, and what it says of its rounds."""
+"""The job of a profiled process, and what it reports about its rounds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which GPU operations of a captured graph belong to which phase, in a file: their numbers, in the order of capture.
+"""A file that says which GPU operations of a captured graph belong to which phase: counts, in the order of capture.
 
-A graph is launched by one call, so its operations cannot be told apart by launch. Captures of the engine are linear:
+A graph is launched by one call, so launches cannot separate its operations. Captures of the engine are linear:
 the k-th operation of a replay is the k-th captured node.
 """
 

@@ -1,4 +1,4 @@
-"""The nsys command: where it is, whether its version will do, its argument list, and the trace that it left."""
+"""The nsys command: its location, whether its version is supported, its arguments, and the trace that it wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens what nsys wrote: its sqlite export, or a report that is exported first."""
+"""Opens an nsys trace: its sqlite export, or a report that is exported first."""
 
 from __future__ import annotations
 

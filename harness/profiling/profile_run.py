@@ -1,9 +1,9 @@
-"""From an arm to its profile: a process under a profiler, its trace redacted and kept, analysed, and its unprofiled
-twin for the slow-down.
+"""Profiles an arm: runs a process under a profiler, redacts, stores and analyses its trace, and runs an unprofiled twin
+for the slow-down.
 
     <run>/profile/<arm>/job.json command.txt log.txt engine.json nodes.json trace.sqlite|trace.json.gz profile.json
 
-Nothing here says how fast anything is: a run directory of this kind has no tables of requests or steps.
+Nothing here measures speed: a run directory of this kind has no tables of requests or steps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOLDER = "profile"
 TOOLS = ("auto", "nsys", "torch")
 NSYS_TRACE = "trace.sqlite"
 TORCH_TRACE = "trace.json.gz"
-NO_GPU = "no GPU: the trace holds what the host did, and there is no graph, launch or kernel to report"
+NO_GPU = "no GPU: the trace holds host activity only, without graphs, launches or kernels"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an analysed trace says: frozen dataclasses that are written whole to `profile.json` and read back by reports.
+"""The record of an analysed trace: frozen dataclasses, written to `profile.json` and read back by reports.
 
 Durations are nanoseconds on the trace's clock, under a profiler: compare shares, counts and differences, and do not
 read absolute times as speed. "A round" is one step of the engine; figures "per round" are means over the analysed

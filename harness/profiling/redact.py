@@ -1,4 +1,4 @@
-"""Copies of traces without what they tell about the machine and its user.
+"""Copies of traces without private data about the machine and its user.
 
 An nsys export holds the whole environment of the profiled process (also as one string among those that name kernels),
 its output, the machine's other processes and threads, and names of hosts and users; a Kineto trace may hold host names

@@ -1,4 +1,4 @@
-"""The rounds that figures are drawn from: whole decode rounds that did work on the GPU."""
+"""The rounds that figures are computed from: complete decode rounds that did work on the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which range of a trace is what: globs over range names, from rules.toml and a user's file ahead of it."""
+"""What each range of a trace means: globs over range names, from a user's file first, then rules.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host ranges that rules know: which of them encloses a call, and the steps that they delimit."""
+"""Host ranges that match a rule: which of them encloses a call, and the steps that they delimit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A trace as tables of one process, ready to be analysed: what nsys_trace.py and kineto_trace.py fill in.
 
-Times are int64 ns. -1 stands for "none" in numeric columns. Rows are sorted by all that they hold, so that nothing
-depends on their order in a file.
+Times are int64 ns. -1 means "none" in numeric columns. Rows are sorted by all columns, so nothing depends on their
+order in a file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is around the traced rounds: nothing, the capture range that nsys waits for, or the torch profiler."""
+"""Contexts for the traced rounds: none, the capture range that nsys waits for, or the torch profiler."""
 
 from __future__ import annotations
 

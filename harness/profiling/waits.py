@@ -1,5 +1,5 @@
 """Where the host waits for the GPU: explicit synchronisation, blocking copies, copies into pageable memory, and frees
-of memory, which wait for all that the device has to do.
+of memory, which wait for all queued work of the device.
 
 An asynchronous copy from the device into pageable memory blocks the host; on real traces such copies cost the wait and
 the synchronise call behind them costs nothing. Both calls are one read (torch's `.tolist()`), so they count once.

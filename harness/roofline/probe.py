@@ -46,7 +46,7 @@ def measure_machine(device: torch.device | str, dtype: torch.dtype) -> Machine:
         how=MEASURED,
     )
     if where.type == "cuda":
-        torch.cuda.empty_cache()  # what is measured next is told how much memory is free
+        torch.cuda.empty_cache()  # later code asks how much memory is free
     return machine
 
 

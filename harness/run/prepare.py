@@ -1,7 +1,7 @@
-"""What is wrong with a run is found here, before its first block: inputs loaded, arms deployed, requests tried.
+"""Finds errors of a run before its first block: loads the inputs, deploys the arms, checks the requests.
 
 A deployment whose head does not fit its target, or whose cache cannot hold a request, is bad input and ends the run.
-One that the memory does not hold is a result: it is made again at its turn, and its failure stands in its row.
+Out of memory is a result: the deployment is tried again when its arm is scheduled, and a failure is shown in its row.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def prepare(
     progress.say(f"loading {config.workload.name}")
     asset = asset_of_workload(config.workload.name)
     if config.workload.path is None and asset is not None:
-        resolve(asset.name, progress=progress.asset)  # fetched here, where somebody watches
+        resolve(asset.name, progress=progress.asset)  # fetched here, where progress is shown
     workload = load_workload(replace(config.workload, vocab_size=model.vocab_size), model.tokenizer)
     load = _load_of(config, model, workload)
     run = PreparedRun(config, served.engine, model, served.arms, served.deployments, workload, load)

@@ -20,12 +20,12 @@ from specbench.harness.store.journal import OpenBlock
 from specbench.harness.store.run_directory import RunDirectory
 
 ERROR_LOG = "errors.log"
-# What must be as it was for a resumed run's blocks to stand in one table with the earlier ones.
+# Fields of the model that must match when a run is resumed.
 _SAME_MODEL = ("name", "sha256", "dtype", "device", "num_layers")
 
 
 def check_same_machine(directory: RunDirectory) -> None:
-    """A run goes on on the hardware where it began; ValueError otherwise."""
+    """ValueError unless a resumed run continues on the hardware where it began."""
     before, now = (e.describe_hardware() for e in (directory.record.environment, collect_environment()))
     if before != now:
         raise ValueError(f"resume: {directory.path} was measured on {before}, this is {now}; start a new run")

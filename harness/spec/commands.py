@@ -55,7 +55,7 @@ class AbOptions(OutputOptions):
     ref_a: str | None = option(None, "Run A from this git revision of the checkout.")
     ref_b: str | None = option(None, "Run B from this git revision.")
     checkout: str | None = option(None, "Checkout that holds the revisions; default: the one this command runs from.")
-    blocks: int = option(10, "Pairs of runs, one of each side; with fewer than 6 there is no verdict.")
+    blocks: int = option(10, "Pairs of runs, one of each side; fewer than 6 give no verdict.")
     min_effect: str = option("1%", "The smallest change that matters.")
     in_process: bool = option(
         False, "Alternate in one process, where start-up is slow, instead of one process per block."

@@ -23,10 +23,10 @@ AnyOptions = TypeVar("AnyOptions", bound="Options")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """What a field says of itself, and, where it comes from a schema, what its annotation and default say.
+    """Metadata of a field; completed from its annotation and default when it is read from a schema.
 
-    group: a heading of help. least: the smallest number allowed. choices: the words allowed; help names them. flags:
-    further spellings, or others than the field's name. kind: of one value. is_many: it may be given repeatedly.
+    group: heading in the help. least: smallest number allowed. choices: allowed words, listed in the help. flags:
+    further spellings, or others than the field's name. kind: type of one value. is_many: may be given repeatedly.
     """
 
     help: str

@@ -43,7 +43,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecipeArm:
-    """`baseline`: rows below are compared with it. `claim`: what the recipe's source says of it."""
+    """`baseline`: rows below are compared with it. `claim`: what the recipe's source claims for it."""
 
     arm: ArmConfig
     baseline: bool = False

@@ -154,8 +154,8 @@ class RunDirectory(RecordDirectory[RunRecord]):
         engine: EngineFacts | None = None,
         unknown: Mapping[Fact, str] | None = None,
     ) -> None:
-        """Record what resolved only when the arm was built: its configuration, notes such as a downgrade, its warm-up,
-        and what its engine says of itself. What is not given stays."""
+        """Record what is known only once the arm is built: its configuration, notes such as a downgrade, its warm-up,
+        and facts about its engine. Arguments left out keep their old value."""
         arm = self._record.arm(label)
         self.put_arm(
             replace(

@@ -49,7 +49,7 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepDirectory:
-        """ValueError naming the path and what to do where there is no sweep, or none that can be read."""
+        """ValueError naming the path and what to do, if there is no readable sweep."""
         file = cls.find(path, "a sweep", "a sweep")
         raw = read_object(file)
         if raw.get("schema") == OLD_SWEEP_SCHEMA:

@@ -67,7 +67,7 @@ class Sequences:
         return np.minimum(np.diff(self.offset_N1), max_tokens)
 
     def summary(self) -> JsonObject:
-        """What training.json says of the responses."""
+        """The responses' entry in training.json."""
         return {
             "num_sequences": len(self),
             "num_tokens": len(self.token_T),

@@ -171,7 +171,7 @@ class Trainer:
             on_row(row)
 
     def summary(self) -> JsonObject:
-        """What training.json says of the run."""
+        """The run's entry in training.json."""
         device = self._frozen.target.device
         return {
             "steps": self.step,

@@ -14,8 +14,8 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def junit_xml(report: GateReport) -> str:
-    """What makes the exit code other than 0 is a failure, or an error where there is no data; everything else that did
-    not pass is skipped. Change, interval and MDE are properties."""
+    """A result that makes the exit code non-zero is a failure, or an error if data is missing; any other result that
+    did not pass is skipped. Change, interval and MDE are properties."""
     tags = [_tag(report, result) for result in report.results]
     counts = {"failures": tags.count("failure"), "errors": tags.count("error"), "skipped": tags.count("skipped")}
     attributes = {name: str(count) for name, count in counts.items()}

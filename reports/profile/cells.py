@@ -1,5 +1,4 @@
-"""Figures of profiles as text: microseconds, counts a round, and shares that are never rounded up to all or down to
-none."""
+"""Figures of profiles as text: microseconds, counts per round, and shares that are never rounded to 0% or 100%."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ _NAME_HEAD, _NAME_TAIL = 70, 29  # characters kept of a kernel's name that is to
 
 
 def microseconds(duration_ns: float | None, *, signed: bool = False) -> str:
-    """`1.05`, `31.2`, `1234`: two decimals below 10 µs, none from 1,000; the unit stands in the header."""
+    """`1.05`, `31.2`, `1234`: two decimals below 10 µs, none from 1,000; the unit is in the header."""
     if duration_ns is None:
         return NOTHING
     value_us = duration_ns / 1e3

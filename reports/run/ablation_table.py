@@ -1,7 +1,7 @@
 """An ablation as a table: the effect of each switch against a base arm, at one or several batch sizes.
 
-The record of such a run holds the base and the rows that were requested: the switch, its value, and
-the arm's label or why the combination is refused.
+The record of such a run holds the base and the requested rows: the switch, its value, and the arm's label or why the
+combination is refused.
 """
 
 from __future__ import annotations

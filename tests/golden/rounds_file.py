@@ -10,7 +10,7 @@ from pathlib import Path
 
 Value = str | list[str]
 PATH = Path(__file__).parent / "rounds.json"
-_SHORT = 24  # characters of a value that stands in its case
+_SHORT = 24  # characters of a value that is printed in its case
 
 
 @dataclass(slots=True)

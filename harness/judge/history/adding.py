@@ -1,8 +1,8 @@
-"""How a run gets into a history beside other jobs that add at the same time.
+"""Adds a run to a history while other jobs add theirs.
 
-A run appears under its name only when it is whole, by one rename, so that jobs with runs of their own never wait. Only
-where the name is taken do they go one after another: a run that was added unfinished and has gone on since takes its
-own place, and anything else under its id is refused.
+A run appears under its name only when it is whole, by one rename, so jobs that add different runs never wait. Jobs are
+serialised only if the name is taken: a run that was added unfinished and has continued since replaces its older copy;
+anything else under the same id is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IDENTITY = ["arm", "repeat", "request_id", "prompt_id", "t_submit_ns", "t_first
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Added:
     """Where a run lies now, and what was done: ADDED, REPLACED or ALREADY. `status`: of the run that was given.
-    is_experiment: an A/B run, whose sides are no points of a series."""
+    is_experiment: an A/B run, whose sides are not points of a series."""
 
     path: Path
     outcome: str

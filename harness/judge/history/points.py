@@ -1,4 +1,4 @@
-"""From runs to series: one point a commit for each arm and metric of one workload."""
+"""Series from runs: one point per commit for each arm and metric of a workload."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Series:
 
 
 def points_of(run: StoredRun) -> list[Point]:
-    """Every metric that is a number, of every arm with figures; none of an A/B run, whose sides are no series."""
+    """Every numeric metric of every arm with figures; empty for an A/B run, whose sides do not form a series."""
     if run.record.ab is not None:
         return []
     keys = comparison_keys(run.record)

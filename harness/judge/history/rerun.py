@@ -1,4 +1,4 @@
-"""The paired comparison of two commits, as it is typed: what decides whether a suspect is a regression."""
+"""The command for a paired comparison of two commits, which decides whether a suspect is a regression."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rerun_command(before: str, after: str, arm: str, options: str) -> str:
     """`specbench ab` of two commits, or why there is none: local changes and installed copies cannot be run again."""
     for commit in (before, after):
         if not _COMMIT.fullmatch(commit.rstrip("+")):
-            return f"measuring again from a checkout: {commit} is no commit"
+            return f"measuring again from a checkout: {commit} is not a commit"
         if commit.endswith("+"):
             return f"measuring again without local changes: {commit[:12]}+ cannot be checked out"
     sides = [shlex.quote(f"ref:{commit[:12]} {shlex.quote(arm)}") for commit in (before, after)]

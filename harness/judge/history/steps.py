@@ -2,8 +2,8 @@
 
 Dated steps: PELT with an absolute-deviation cost (ruptures, model l1, min_size 4, penalty 3 ln n; Killick, Fearnhead
 and Eckley 2012) over log values in units of the noise, which is 1.4826 MAD of the differences of neighbours / sqrt(2).
-Suspects: newest points outside the robust prediction interval of the segment they follow, before there are enough of
-them for a step. Only a paired rerun of both commits may call a suspect a regression.
+Suspects: newest points outside the robust prediction interval of the segment they follow, while they are too few for a
+step. Only a paired rerun of both commits may call a suspect a regression.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A directory of runs that many jobs add to: one directory a run, nothing shared (adding.py).
+"""A directory to which many jobs add runs: one directory per run, nothing shared (adding.py).
 
 HISTORY/runs/<run id>/        the run as it was made, without logs and traces
 HISTORY/history.toml          steps that a maintainer has accepted

@@ -35,7 +35,7 @@ def test_json_is_all_of_stdout(cli, toy):
 
 
 @pytest.mark.parametrize("name", ["sharegpt", "sharegpt-held-out"])
-def test_a_data_set_is_fetched_where_somebody_watches(cli, chat_model, runs, monkeypatch, name):
+def test_a_data_set_is_fetched_where_progress_is_shown(cli, chat_model, runs, monkeypatch, name):
     def no_network(asset: str, progress=None):
         progress(asset, 30_000_000, 120_000_000)
         raise AssetError("no network")
