@@ -47,7 +47,7 @@ def _listed() -> dict:
 
 def strategies() -> str:
     rows = []
-    for name in STRATEGIES.own:
+    for name in STRATEGIES.built_in:
         kind = strategy_class(name)
         options = [f"{f.name}={f.default}" if f.default != "" else f.name for f in dataclasses.fields(kind)]
         about = inspect.getdoc(kind) or ""
@@ -84,7 +84,7 @@ def recipes() -> str:
 
 
 def workloads() -> str:
-    return _code(WORKLOADS.own)
+    return _code(WORKLOADS.built_in)
 
 
 def figures() -> str:

@@ -27,9 +27,9 @@ class Table(MutableMapping[str, str]):
     `group` is the packages' entry-point group. They are looked for when a name is looked up or all are listed.
     """
 
-    def __init__(self, group: str, own: Mapping[str, str]):
+    def __init__(self, group: str, built_in: Mapping[str, str]):
         self.group = group
-        self.own = dict(own)
+        self.built_in = dict(built_in)
 
     @property
     def foreign(self) -> Mapping[str, Mapping[str, str]]:
@@ -38,22 +38,22 @@ class Table(MutableMapping[str, str]):
 
     def owners(self, name: str) -> list[str]:
         """The packages that register a name, with their versions."""
-        return [*(["specbench-harness"] if name in self.own else []), *self.foreign.get(name, ())]
+        return [*(["specbench-harness"] if name in self.built_in else []), *self.foreign.get(name, ())]
 
     def __getitem__(self, name: str) -> str:
-        return self.own[name] if name in self.own else next(iter(self.foreign[name].values()))
+        return self.built_in[name] if name in self.built_in else next(iter(self.foreign[name].values()))
 
     def __setitem__(self, name: str, target: str) -> None:
-        self.own[name] = target
+        self.built_in[name] = target
 
     def __delitem__(self, name: str) -> None:
-        del self.own[name]
+        del self.built_in[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self.own, **self.foreign})
+        return iter({**self.built_in, **self.foreign})
 
     def __len__(self) -> int:
-        return len({**self.own, **self.foreign})
+        return len({**self.built_in, **self.foreign})
 
 
 @functools.lru_cache(maxsize=16)
@@ -133,7 +133,7 @@ ENGINES, STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS, FIGURES = TAB
     Table(f"specbench.{kind}", _BUILT_IN[kind])
     for kind in ("engines", "strategies", "attention_backends", "state_updates", "workloads", "figures")
 ]
-BASELINE = next(iter(STRATEGIES.own))
+BASELINE = next(iter(STRATEGIES.built_in))
 """The first of the table: every speed-up is measured against the first arm that runs it, in the same run. Readers of
 stored runs know it without an import."""
 
@@ -150,7 +150,7 @@ def lookup(table: Table, name: str, kind: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # whatever a package raises: it is named
-        if name in table.own:
+        if name in table.built_in:
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise ValueError(f"{kind}: {name!r} of {owners[0]} cannot be imported: {reason}") from error
@@ -188,7 +188,7 @@ def declared_strategies() -> list[type[StrategyKind]]:
         try:
             found.append(strategy_class(name))
         except ValueError:  # of another package, which was not asked for
-            if name in STRATEGIES.own:
+            if name in STRATEGIES.built_in:
                 raise
     return sorted(found, key=lambda kind: kind.takes_head)
 

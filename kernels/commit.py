@@ -27,13 +27,13 @@ class Accepted:
     active_B: Tensor  # bool: neither done nor a prompt's earlier chunk
 
 
-def commit_ref(found: Accepted, slot_B: Tensor, slots: Slots, status_BX: Tensor) -> None:
+def commit_ref(accepted: Accepted, slot_B: Tensor, slots: Slots, status_BX: Tensor) -> None:
     """Commits up to a + 1 of each active request's emitted tokens behind its pending token and reports.
 
     c = min(a + 1, limit - (n + 1)) tokens, cut after the first stop id (done 1); reaching the limit is done 2. Status
     (int32): a, c, done, the new n, drafts offered, depth offered, then the tokens with -1 from column c on.
     """
-    emitted_BQ, accepted_B, active_B = found.emitted_BQ, found.accepted_B, found.active_B
+    emitted_BQ, accepted_B, active_B = accepted.emitted_BQ, accepted.accepted_B, accepted.active_B
     num_columns = emitted_BQ.shape[1]
     column_Q = torch.arange(num_columns, device=emitted_BQ.device)
     n_B = slots.n_S.index_select(0, slot_B)
@@ -62,7 +62,7 @@ def commit_ref(found: Accepted, slot_B: Tensor, slots: Slots, status_BX: Tensor)
     _store_committed(emitted_BQ, committed_BQ, slot_B, n_B.long(), slots.tokens_SL)
     slots.n_S.index_copy_(0, slot_B, new_n_B.to(slots.n_S.dtype))
     slots.done_S.index_copy_(0, slot_B, done_B)
-    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, found.offered_B, found.depth_B)):
+    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, accepted.offered_B, accepted.depth_B)):
         status_BX[:, index].copy_(value_B)
     status_BX[:, NUM_STATUS_COLUMNS:].copy_(emitted_BQ.masked_fill(~committed_BQ, -1))
 

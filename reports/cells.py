@@ -75,12 +75,12 @@ def rates(values: Sequence[float | None]) -> str:
     return " ".join(NOTHING if value is None else f"{value:.2f}" for value in values) or NOTHING
 
 
-def acceptance_length(found: Acceptance | None) -> str:
+def acceptance_length(acceptance: Acceptance | None) -> str:
     """`2.67 [2.51, 2.83]`."""
-    if found is None or found.acceptance_length is None:
+    if acceptance is None or acceptance.acceptance_length is None:
         return NOTHING
-    interval = found.acceptance_length_interval
-    return f"{found.acceptance_length:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
+    interval = acceptance.acceptance_length_interval
+    return f"{acceptance.acceptance_length:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
 
 
 def tps_spread(arm: ArmSummary) -> str:

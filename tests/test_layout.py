@@ -113,9 +113,9 @@ def test_name_version_and_command(project):
 def test_the_registry_names_files_that_exist():
     from specbench.harness import registry
 
-    assert sum(bool(table.own) for table in registry.TABLES) >= 4
+    assert sum(bool(table.built_in) for table in registry.TABLES) >= 4
     for table in registry.TABLES:
-        for target in table.own.values():
+        for target in table.built_in.values():
             module = target.partition(":")[0].split(".")[1:]
             assert (ROOT.joinpath(*module).with_suffix(".py")).exists(), target
 

@@ -73,19 +73,19 @@ def _plain(value: Value | list[str]) -> Value:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _parameter(said: Option) -> inspect.Parameter:
-    annotation = types.GenericAlias(list, said.kind) if said.is_many else said.kind
-    is_optional = not said.is_required and (said.is_many or said.default is None)
-    default = None if said.is_many else said.default
+def _parameter(option: Option) -> inspect.Parameter:
+    annotation = types.GenericAlias(list, option.kind) if option.is_many else option.kind
+    is_optional = not option.is_required and (option.is_many or option.default is None)
+    default = None if option.is_many else option.default
     info = typer.Option(
-        *said.flags,
-        help=said.help,
-        metavar=said.metavar or (said.unit.upper() or None),
-        rich_help_panel=said.group or None,
+        *option.flags,
+        help=option.help,
+        metavar=option.metavar or (option.unit.upper() or None),
+        rich_help_panel=option.group or None,
     )
     return inspect.Parameter(
-        said.name,
+        option.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if said.is_required else default,
+        default=inspect.Parameter.empty if option.is_required else default,
         annotation=Annotated[annotation | None if is_optional else annotation, info],
     )

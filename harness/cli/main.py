@@ -89,8 +89,8 @@ app.command(cls=Command, name="train-head")(train_head)
 app.command(cls=Command, name="check-head")(check_head)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         try:
             version = metadata.version("specbench-harness")
         except metadata.PackageNotFoundError:

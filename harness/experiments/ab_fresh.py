@@ -112,13 +112,13 @@ class FreshBlocks:
         """State of the current code, which may be edited meanwhile; None for a revision, which has its own worktree."""
         return None if side.sha is not None else code_state(self.roots[side.label] or own_checkout())
 
-    def _check(self, side: Side, told: RunRecord, state: str | None) -> None:
+    def _check(self, side: Side, record: RunRecord, state: str | None) -> None:
         """Before any row of a side is stored: checks its code, that it is one arm, and that it is comparable."""
-        sha = told.git.sha if told.git else None
+        sha = record.git.sha if record.git else None
         if side.sha is not None and sha != side.sha:
             raise ValueError(f"{side.label}: ran the code of {sha or 'an installed copy'} instead of {side.sha}")
-        if len(told.arms) != 1:
-            labels = ", ".join(arm.label for arm in told.arms)
+        if len(record.arms) != 1:
+            labels = ", ".join(arm.label for arm in record.arms)
             raise ValueError(f"{side.label}: must be one arm, not {labels}; name it with -s")
         first = self._first.get(side.label)
         before = first.git.sha if first and first.git else None
@@ -129,11 +129,11 @@ class FreshBlocks:
             )
         self._check_edits(side, state)
         for label, other in self._first.items():
-            found = differences(other, told)
+            found = differences(other, record)
             if found and (label == side.label or not self.plan.allow_mismatch):
                 raise NotComparableError(f"{label} and {side.label} differ in {'; '.join(found)}")
         if first is None:
-            self._introduce(side, told, state)
+            self._introduce(side, record, state)
 
     def _check_edits(self, side: Side, state: str | None) -> None:
         """The files of the checkout, before and after a block, are those of every block before it. Sides that both run
@@ -147,23 +147,25 @@ class FreshBlocks:
                 whose = "its" if label == side.label else f"{label}'s"
                 raise ValueError(f"{side.label}: the code was edited since {whose} first block; {_ADVICE}")
 
-    def _introduce(self, side: Side, told: RunRecord, state: str | None) -> None:
+    def _introduce(self, side: Side, record: RunRecord, state: str | None) -> None:
         """What a side's first process resolved becomes the record's."""
-        config, (arm,) = told.measured_config, told.arms
+        config, (arm,) = record.measured_config, record.arms
         introduced = SideRecord(
-            workload=told.workload,
-            model=told.model,
-            sampling=told.sampling,
+            workload=record.workload,
+            model=record.model,
+            sampling=record.sampling,
             config=config,
-            environment=told.environment,
-            git=told.git,
-            command=told.command,
+            environment=record.environment,
+            git=record.git,
+            command=record.command,
             code_state=state,
         )
         name = config.arms[0].text
         joined, stored = self.directory.record, self._stored
         if not stored.sides:
-            joined = replace(joined, workload=told.workload, model=told.model, sampling=told.sampling, config=config)
+            joined = replace(
+                joined, workload=record.workload, model=record.model, sampling=record.sampling, config=config
+            )
         sides, names = {**stored.sides, side.label: introduced}, {**stored.names, side.label: name}
         self.directory.put(replace(joined, ab=replace(stored, sides=sides, names=names)))
         own = self.directory.record.arm(side.label)

@@ -96,13 +96,13 @@ def read_results(path: Path) -> list[ServeResult]:
     ]
 
 
-def import_result(found: ServeResult, source: Path, output_dir: Path, argv: Sequence[str], label: str = "") -> Path:
+def import_result(result: ServeResult, source: Path, output_dir: Path, argv: Sequence[str], label: str = "") -> Path:
     """Writes the run directory and returns its path; the arm is named after the file's own label or backend."""
-    raw = found.raw
+    raw = result.raw
     arm = label or str(raw.get("label") or raw.get("backend") or SOURCE)
-    notes = [f"imported: {SOURCE}", *found.notes, *_counters(raw)]
-    directory = RunDirectory.create(output_dir, f"vllm-{arm}", _begun(found, source, arm, argv, notes))
-    directory.append(arm, 0, requests=_requests(found), steps=_chunks(found))
+    notes = [f"imported: {SOURCE}", *result.notes, *_counters(raw)]
+    directory = RunDirectory.create(output_dir, f"vllm-{arm}", _begun(result, source, arm, argv, notes))
+    directory.append(arm, 0, requests=_requests(result), steps=_chunks(result))
     directory.finish(results(directory.frames()))
     return directory.path
 
@@ -138,8 +138,8 @@ def _laid_out(e2e_s: Sequence[float], duration_s: float) -> tuple[float, ...]:
     return tuple(starts)
 
 
-def _begun(found: ServeResult, source: Path, arm: str, argv: Sequence[str], notes: list[str]) -> RunRecord:
-    raw = found.raw
+def _begun(result: ServeResult, source: Path, arm: str, argv: Sequence[str], notes: list[str]) -> RunRecord:
+    raw = result.raw
     rate = raw.get("request_rate")
     sampling = {
         "max_concurrency": raw.get("max_concurrency"),
@@ -150,7 +150,7 @@ def _begun(found: ServeResult, source: Path, arm: str, argv: Sequence[str], note
         "file": source.name,
         "sha256": sha256_file(source),
         "date": raw.get("date"),
-        "absent": [*_ABSENT, *([] if found.file.generated_texts else ["generated texts"])],
+        "absent": [*_ABSENT, *([] if result.file.generated_texts else ["generated texts"])],
         "reported": {k: v for k, v in raw.items() if not isinstance(v, (list, dict)) or k.startswith(_SPEC)},
     }
     return RunRecord(
@@ -160,7 +160,7 @@ def _begun(found: ServeResult, source: Path, arm: str, argv: Sequence[str], note
             name="vllm bench serve",
             rule="as the client was told; prompts are not in its file",
             source=source.name,
-            num_prompts=len(found.start_s),
+            num_prompts=len(result.start_s),
         ),
         sampling=from_document(SamplingRecord, sampling, source.name),
         started_utc=_started(raw),
@@ -186,27 +186,27 @@ def _counters(raw: JsonObject) -> list[str]:
     return [said + (f", rate {rate:.1f}%" if is_number(rate) else "")]
 
 
-def _requests(found: ServeResult) -> list[Row]:
-    origin = min(found.start_s)
+def _requests(result: ServeResult) -> list[Row]:
+    origin = min(result.start_s)
     rows: list[Row] = []
-    for n, start in enumerate(found.start_s):
-        failed = bool(found.error(n)) or found.file.output_lens[n] == 0
+    for n, start in enumerate(result.start_s):
+        failed = bool(result.error(n)) or result.file.output_lens[n] == 0
         submit = round((start - origin) * _NS_PER_S)
-        first = 0 if failed else submit + round(found.file.ttfts[n] * _NS_PER_S)
-        last = 0 if failed else submit + round(found.e2e_s[n] * _NS_PER_S)
+        first = 0 if failed else submit + round(result.file.ttfts[n] * _NS_PER_S)
+        last = 0 if failed else submit + round(result.e2e_s[n] * _NS_PER_S)
         text = (
-            found.file.generated_texts[n]
-            if found.file.generated_texts
-            else f"not known: request {n} of {found.raw.get('date')}"
+            result.file.generated_texts[n]
+            if result.file.generated_texts
+            else f"not known: request {n} of {result.raw.get('date')}"
         )
         rows.append(
             {
                 "request_id": n,
                 "prompt_id": f"{SOURCE}-{n}",
-                "num_prompt_tokens": found.file.input_lens[n],
-                "num_output_tokens": 0 if failed else found.file.output_lens[n],
+                "num_prompt_tokens": result.file.input_lens[n],
+                "num_output_tokens": 0 if failed else result.file.output_lens[n],
                 "finish_reason": "error" if failed else "stop",
-                "error": (found.error(n) or "no output") if failed else "",
+                "error": (result.error(n) or "no output") if failed else "",
                 "t_submit_ns": submit,
                 "t_first_ns": first,
                 "t_last_ns": last,
@@ -219,18 +219,18 @@ def _requests(found: ServeResult) -> list[Row]:
     return rows
 
 
-def _chunks(found: ServeResult) -> list[Row]:
+def _chunks(result: ServeResult) -> list[Row]:
     """One row a streamed chunk, for ITL. They are not rounds of the engine: kind `mixed` keeps them out of decode
     figures, `is_prefill` out of acceptance. How many tokens a chunk held is not known; burst ITL needs their sum only,
     which the last chunk makes up. A request with more chunks than tokens has none, since its times are not tokens'."""
-    origin = min(found.start_s)
+    origin = min(result.start_s)
     rows: list[Row] = []
-    for n, gaps in enumerate(gaps or () for gaps in found.file.itls):
-        num_tokens, num_chunks = found.file.output_lens[n], len(gaps) + 1
-        if found.error(n) or num_tokens < num_chunks:
+    for n, gaps in enumerate(gaps or () for gaps in result.file.itls):
+        num_tokens, num_chunks = result.file.output_lens[n], len(gaps) + 1
+        if result.error(n) or num_tokens < num_chunks:
             continue
-        begin = found.start_s[n] - origin
-        seen = begin + found.file.ttfts[n] + np.concatenate([[0.0], np.cumsum(gaps)])
+        begin = result.start_s[n] - origin
+        seen = begin + result.file.ttfts[n] + np.concatenate([[0.0], np.cumsum(gaps)])
         for i, moment in enumerate(seen):
             now = round(float(moment) * _NS_PER_S)
             rows.append(

@@ -45,11 +45,11 @@ def parse_accuracy(options: RunOptions, arms: Sequence[ArmConfig]) -> EvalConfig
     return EvalConfig(tasks=parse_tasks(options.accuracy), num_fewshot=num_fewshot, include_path=include_path)
 
 
-def find_items(asked: EvalConfig, config: RunConfig, progress: Progress) -> EvaluationRecord:
+def find_items(evaluation: EvalConfig, config: RunConfig, progress: Progress) -> EvaluationRecord:
     """Finds the tasks and their rows before anything is measured. Returns their entry in run.json, or ValueError."""
-    progress.say(f"loading {', '.join(asked.names)}")
+    progress.say(f"loading {', '.join(evaluation.names)}")
     with lm_eval_noise(is_heard=not progress.is_quiet):
-        return find_evaluation(asked, FOLDER, config.workload.max_model_len, progress=progress.asset)
+        return find_evaluation(evaluation, FOLDER, config.workload.max_model_len, progress=progress.asset)
 
 
 def is_missing(directory: RunDirectory, config: RunConfig) -> bool:

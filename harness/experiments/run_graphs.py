@@ -21,9 +21,9 @@ from specbench.harness.store.purpose import GraphCertificates
 from specbench.harness.store.run_directory import RunDirectory
 
 
-def graph_record(asked: bool, config: RunConfig) -> GraphCertificates | None:
+def graph_record(requested: bool, config: RunConfig) -> GraphCertificates | None:
     """The entry in run.json; None if not requested. ValueError without a GPU, since there are no graphs to certify."""
-    if not asked:
+    if not requested:
         return None
     device = pick_device(config.device).type
     if device != "cuda":

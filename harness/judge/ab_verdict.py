@@ -98,11 +98,11 @@ def _unchecked(stored: AbRecord, records: Mapping[tuple[str, int], BlockRecord])
     return tuple(dict.fromkeys([*stored.unchecked, *(u for r in records.values() for u in r.unchecked)]))
 
 
-def _overall(compared: list[Comparison], found: Experiment) -> str:
+def _overall(compared: list[Comparison], experiment: Experiment) -> str:
     """The worst verdict of the gated metrics, unless it goes both ways; that of equal sides cannot be a change."""
     verdicts = [c.verdict for c in compared if c.metric.gated]
     by_block = [c.verdict for c in compared if c.metric.gated and c.metric.pairs == "blocks"]
-    if found.has_too_many_rejected or (found.is_aa and {IMPROVED, REGRESSED} & set(verdicts)):
+    if experiment.has_too_many_rejected or (experiment.is_aa and {IMPROVED, REGRESSED} & set(verdicts)):
         return INVALID
     if all(verdict in (EXPLORATORY, NO_DATA) for verdict in by_block):
         return EXPLORATORY

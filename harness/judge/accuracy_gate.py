@@ -91,9 +91,9 @@ class AccuracyGate(Gate):
 
 
 def _scores(checked: Checked) -> Iterator[_Scores]:
-    own = _read_accuracy(checked.run.path)
+    stored = _read_accuracy(checked.run.path)
     for arm in checked.arms:
-        rows, other = own[own["arm"] == arm], _reference_rows(checked, arm, own)
+        rows, other = stored[stored["arm"] == arm], _reference_rows(checked, arm, stored)
         if checked.run.record.arm(arm).strategy == BASELINE and other.empty:
             continue
         if rows.empty or other.empty:
@@ -116,14 +116,14 @@ def _sign(directions: pd.Series) -> int:
     return {frozenset({True}): 1, frozenset({False}): -1}.get(frozenset(found), 0)
 
 
-def _reference_rows(checked: Checked, arm: str, own: pd.DataFrame) -> pd.DataFrame:
+def _reference_rows(checked: Checked, arm: str, stored: pd.DataFrame) -> pd.DataFrame:
     base = checked.base(arm)
     if base is not None and not (checked.is_inner and base.arm == arm):
-        rows = own if checked.is_inner else _read_accuracy(base.run.path)
+        rows = stored if checked.is_inner else _read_accuracy(base.run.path)
         if not (of_base := rows[rows["arm"] == base.arm]).empty:
             return of_base
     plain = [a.label for a in checked.run.record.arms if a.strategy == BASELINE and a.label != arm]
-    return own[own["arm"].isin(plain[:1])]
+    return stored[stored["arm"].isin(plain[:1])]
 
 
 def _read_accuracy(directory: Path) -> pd.DataFrame:

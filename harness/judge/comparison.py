@@ -168,6 +168,6 @@ def _said(side: Side, pairs: Pairs) -> Iterator[str]:
         yield pairs.note
 
 
-def _is_false_change(run: StoredRun, found: Iterable[Comparison]) -> bool:
-    changed = any(one.verdict in (IMPROVED, REGRESSED) for one in found)
+def _is_false_change(run: StoredRun, comparisons: Iterable[Comparison]) -> bool:
+    changed = any(one.verdict in (IMPROVED, REGRESSED) for one in comparisons)
     return changed and run.experiment is not None and run.experiment.is_aa

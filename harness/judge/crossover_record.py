@@ -107,27 +107,27 @@ def _blocks_of(label: str, load: int, blocks: Sequence[PointBlocks]) -> PointBlo
     return next((own for own in having if label in own.arms), having[0] if having else None)
 
 
-def _pairs(label: str, own: PointBlocks) -> PairedBlocks | None:
-    baseline = own.baseline(BASELINE)
-    if baseline is None or baseline == label or label not in own.arms:
+def _pairs(label: str, blocks: PointBlocks) -> PairedBlocks | None:
+    baseline = blocks.baseline(BASELINE)
+    if baseline is None or baseline == label or label not in blocks.arms:
         return None
-    return paired_blocks(own.arms[label], own.arms[baseline], own.point.load)
+    return paired_blocks(blocks.arms[label], blocks.arms[baseline], blocks.point.load)
 
 
-def _cell(label: str, own: PointBlocks) -> dict[str, Any]:
+def _cell(label: str, blocks: PointBlocks) -> dict[str, Any]:
     """What the arm did there by itself: medians over blocks, its state, and what the roofline would allow."""
-    described = next(arm for arm in own.point.arms if arm.label == label)
-    found = own.arms.get(label)
+    described = next(arm for arm in blocks.point.arms if arm.label == label)
+    figures = blocks.arms.get(label)
     return {
-        "run": own.point.run_id,
+        "run": blocks.point.run_id,
         "status": described.status,
         "error": described.error,
-        "num_blocks": found.num_blocks if found else 0,
-        "tps_median": _median(found.tps_B) if found else None,
-        "tpot_ms": _median(found.tpot_ms_B) if found else None,
+        "num_blocks": figures.num_blocks if figures else 0,
+        "tps_median": _median(figures.tps_B) if figures else None,
+        "tpot_ms": _median(figures.tpot_ms_B) if figures else None,
         "tpot": None,
         "tps": None,
-        "ideal": own.point.ideal.get(label),
+        "ideal": blocks.point.ideal.get(label),
     }
 
 

@@ -124,18 +124,18 @@ def _paired(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
     if a.run is b.run:
         experiment = a.run.experiment
         if experiment is not None and {a.arm, b.arm} == set(LABELS):
-            found = pairs_of(figure, a.run.frames, a.run.figures, experiment.kept)
-            values = found.values if a.arm == LABELS[0] else [(y, x) for x, y in found.values]
-            return replace(_positive(found, values), no_verdict=experiment.no_verdict())
+            pairs = pairs_of(figure, a.run.frames, a.run.figures, experiment.kept)
+            values = pairs.values if a.arm == LABELS[0] else [(y, x) for x, y in pairs.values]
+            return replace(_positive(pairs, values), no_verdict=experiment.no_verdict())
         return _pairs(figure, a, b, [(of_a[n], of_b[n]) for n in of_a if n in of_b])
-    found = _pairs(figure, a, b, list(zip(of_a.values(), of_b.values(), strict=False)))
+    pairs = _pairs(figure, a, b, list(zip(of_a.values(), of_b.values(), strict=False)))
     if figure in OF_PROMPTS:
-        other = "" if found.metric.pairs == PROMPTS else f"{figure.name}: the prompts are not the same"
-        return replace(found, no_verdict=other)
+        other = "" if pairs.metric.pairs == PROMPTS else f"{figure.name}: the prompts are not the same"
+        return replace(pairs, no_verdict=other)
     noise = floors.between(a.run, b.run, b.arm, figure.name)
     if noise.shared is None:
-        return replace(found, no_verdict=f"times of two runs: {noise.said}; {ADVICE}")
-    return replace(found, shared=noise.shared, note=noise.said)
+        return replace(pairs, no_verdict=f"times of two runs: {noise.note}; {ADVICE}")
+    return replace(pairs, shared=noise.shared, note=noise.note)
 
 
 def _pairs(figure: Figure, a: Side, b: Side, repeats: Sequence[tuple[float, float]]) -> Pairs:

@@ -27,7 +27,7 @@ class Noise:
     """`shared`: drift that all pairs of one figure share; None if unknown. `note`: its source, or why it is unknown."""
 
     shared: Shared | None
-    said: str
+    note: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,21 +54,21 @@ class NoiseFloors:
         """Of the figure of this name, between an arm of one run and its counterpart in another."""
         first, second = (floor_file(run.record.environment) for run in (a, b))
         if first != second:
-            return Noise(shared=None, said="they are of different hardware")
+            return Noise(shared=None, note="they are of different hardware")
         if first in self.errors:
-            return Noise(shared=None, said=self.errors[first])
+            return Noise(shared=None, note=self.errors[first])
         floor = fitting_floor(self.floors.get(first, ()), b.record, arm)
         if floor is None:
             return Noise(
-                shared=None, said="this machine has no stored noise floor of this model, device and concurrency"
+                shared=None, note="this machine has no stored noise floor of this model, device and concurrency"
             )
         shared = between_runs(floor.metrics, figure)
         if shared is None:
-            return Noise(shared=None, said=f"the noise floor says nothing of {figure}")
+            return Noise(shared=None, note=f"the noise floor says nothing of {figure}")
         cv = math.sqrt(float(shared.variance) / 2)  # type: ignore[arg-type]
-        said = (
+        note = (
             f"{figure} of two runs: the interval holds the noise floor of this machine (A/A of {floor.arm}, "
             f"{floor.measured_utc}: {cv:.2%} from process to process, t with at most {shared.freedom} degrees of "
             "freedom); drift slower than that A/A lasted is in no interval"
         )
-        return Noise(shared=shared, said=said)
+        return Noise(shared=shared, note=note)

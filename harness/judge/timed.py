@@ -63,26 +63,26 @@ def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) ->
         yield _judged(result, tested[n], compared[n]) if n in tested else result
 
 
-def _judged(result: GateResult, pairs: v.Pairs, found: v.Comparison) -> GateResult:
+def _judged(result: GateResult, pairs: v.Pairs, comparison: v.Comparison) -> GateResult:
     kind, status = pairs.metric.pairs, g.PASSED
     reason = [f"{pairs.num_dropped} pairs left out because their values are not positive"] if pairs.num_dropped else []
-    if found.verdict in (v.NO_DATA, v.EXPLORATORY):
+    if comparison.verdict in (v.NO_DATA, v.EXPLORATORY):
         status = g.NO_DATA
-        too_few = f"{found.num_pairs} {kind}; a verdict takes {v.MIN_PAIRS}"
-        reason.append(too_few if not found.num_pairs else pairs.no_verdict or too_few)
-    elif found.verdict == v.REGRESSED:
+        too_few = f"{comparison.num_pairs} {kind}; a verdict takes {v.MIN_PAIRS}"
+        reason.append(too_few if not comparison.num_pairs else pairs.no_verdict or too_few)
+    elif comparison.verdict == v.REGRESSED:
         status = g.FAILED
-    elif found.verdict == v.INCONCLUSIVE:
+    elif comparison.verdict == v.INCONCLUSIVE:
         status = g.INCONCLUSIVE
         # No number of pairs would suffice; where two runs are compared, interleaved blocks would.
         noisy = "too noisy from run to run: compare with specbench ab" if pairs.shared is not None else "too noisy"
-        reason.append(f"needs about {found.more_pairs} more {kind}" if found.more_pairs else noisy)
+        reason.append(f"needs about {comparison.more_pairs} more {kind}" if comparison.more_pairs else noisy)
     return replace(
         result,
         status=status,
-        value=found.b,
-        reference=found.a,
+        value=comparison.b,
+        reference=comparison.a,
         reason="; ".join(reason),
-        comparison=found,
+        comparison=comparison,
         note=pairs.note,
     )

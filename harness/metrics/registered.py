@@ -11,11 +11,11 @@ from specbench.harness.registry import FIGURES, lookup
 
 def figure(key: str) -> Figure:
     """ValueError as from `lookup`, and for what is not a figure of that key; another package's has an `of_block`."""
-    found = lookup(FIGURES, key, "figure")
-    if not (isinstance(found, Figure) and found.key == key and (key in FIGURES.own or found.of_block)):
+    value = lookup(FIGURES, key, "figure")
+    if not (isinstance(value, Figure) and value.key == key and (key in FIGURES.built_in or value.of_block)):
         owner = FIGURES.owners(key)[0]
         raise ValueError(f"figure: {key!r} of {owner}: {FIGURES[key]} is not a figure of that key with an of_block")
-    return found
+    return value
 
 
 def foreign_figures() -> list[Figure]:

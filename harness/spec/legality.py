@@ -15,7 +15,7 @@ from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
 
 from .plans import MODES, PARTS, PLANS, GraphPlan, parse_plan
 
-_ATTENTION = tuple(ATTENTION_BACKENDS.own)
+_ATTENTION = tuple(ATTENTION_BACKENDS.built_in)
 # What our own backends declare (AttentionBackend), known without an import; others are asked.
 _OWN = {"is_planned": frozenset({"flashinfer"}), "reads_lengths": frozenset({"torch"})}
 _CAPTURED = frozenset({"full", "one"})
@@ -82,7 +82,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "attention": ("auto", *_ATTENTION),
     "attention_drafter": ("same", *_ATTENTION),
     "drafter": ("padded", "unpadded"),
-    "state_update": tuple(STATE_UPDATES.own),
+    "state_update": tuple(STATE_UPDATES.built_in),
 }
 PART_MODES: dict[str, tuple[str, ...]] = {part: MODES if part != "mixed" else MODES[:-1] for part in PARTS}
 

@@ -72,19 +72,19 @@ def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
     )
 
 
-def widened(found: Paired, shared: Shared, level: float = LEVEL) -> Paired:
-    """`found` with what its pairs share: both variances added, and t with the fewer of the two degrees of freedom.
+def widened(result: Paired, shared: Shared, level: float = LEVEL) -> Paired:
+    """`result` with what its pairs share: both variances added, and t with the fewer of the two degrees of freedom.
 
     Welch's approximation lies between the fewer and their sum, so that this interval is never too narrow for it.
     """
-    error = np.sqrt(found.error**2 + np.asarray(shared.variance, dtype=float))
-    freedom = min(found.freedom, shared.freedom)
+    error = np.sqrt(result.error**2 + np.asarray(shared.variance, dtype=float))
+    freedom = min(result.freedom, shared.freedom)
     half = stats.t.ppf((1 + level) / 2, freedom) * error
-    none = np.abs(found.mean) < _EXACT_ZERO
+    none = np.abs(result.mean) < _EXACT_ZERO
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stats.t.sf(np.abs(found.mean) / error, freedom)
+        p = 2 * stats.t.sf(np.abs(result.mean) / error, freedom)
     p = np.where(error > 0, p, none)
-    return replace(found, low=found.mean - half, high=found.mean + half, error=error, p=p, freedom=freedom)
+    return replace(result, low=result.mean - half, high=result.mean + half, error=error, p=p, freedom=freedom)
 
 
 def signed_rank_p(log_ratios: ArrayLike) -> float:
@@ -94,9 +94,9 @@ def signed_rank_p(log_ratios: ArrayLike) -> float:
     0.05 (least p: 0.0625 of 5 pairs, 0.031 of 6). Beyond a hundred pairs the normal approximation stands for it.
     """
     ratios = np.asarray(log_ratios, dtype=float)
-    told = ratios[np.abs(ratios) >= _EXACT_ZERO]
-    method = "exact" if len(told) <= _MOST_EXACT_PAIRS else "approx"
-    return float(stats.wilcoxon(told, method=method).pvalue) if len(told) else 1.0
+    nonzero = ratios[np.abs(ratios) >= _EXACT_ZERO]
+    method = "exact" if len(nonzero) <= _MOST_EXACT_PAIRS else "approx"
+    return float(stats.wilcoxon(nonzero, method=method).pvalue) if len(nonzero) else 1.0
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:

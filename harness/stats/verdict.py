@@ -101,36 +101,36 @@ class Comparison:
 
 
 def decide(
-    found: Paired, p_adjusted: ArrayLike, better: str, min_effect: float = MIN_EFFECT, alpha: float = ALPHA
+    result: Paired, p_adjusted: ArrayLike, better: str, min_effect: float = MIN_EFFECT, alpha: float = ALPHA
 ) -> NDArray[np.str_]:
-    """The verdict of each experiment of `found`, by the rules of the module; `p_adjusted` is Holm's (or plain) p.
+    """The verdict of each experiment of `result`, by the rules of the module; `p_adjusted` is Holm's (or plain) p.
 
     `min_effect` is the smallest change that matters, a fraction; it counts alike up and down, as a ratio.
     """
     margin = math.log1p(min_effect)
-    grown = found.mean > 0
-    counts = (np.asarray(p_adjusted) <= alpha) & (np.abs(found.mean) >= margin)
-    inside = (found.low >= -margin) & (found.high <= margin)
+    grown = result.mean > 0
+    counts = (np.asarray(p_adjusted) <= alpha) & (np.abs(result.mean) >= margin)
+    inside = (result.low >= -margin) & (result.high <= margin)
     by_rule = np.where(
         counts,
         np.where(grown == (better == "higher"), IMPROVED, REGRESSED),
         np.where(inside, EQUIVALENT, INCONCLUSIVE),
     )
-    return by_rule if found.num_pairs >= MIN_PAIRS else np.full_like(by_rule, EXPLORATORY, dtype="<U12")
+    return by_rule if result.num_pairs >= MIN_PAIRS else np.full_like(by_rule, EXPLORATORY, dtype="<U12")
 
 
-def compare(asked: Sequence[Pairs]) -> list[Comparison]:
-    """B against A for each of `asked`; Holm over the gated metrics that can be tested.
+def compare(samples: Sequence[Pairs]) -> list[Comparison]:
+    """B against A for each of `samples`; Holm over the gated metrics that can be tested.
 
     Metrics that are not gated get an interval and no verdict but `exploratory`; pairs that must not be tested, the
     change alone.
     """
-    tests = {n: pairs.test() for n, pairs in enumerate(asked) if pairs.is_testable}
-    gated = [n for n in tests if asked[n].metric.gated]
+    tests = {n: pairs.test() for n, pairs in enumerate(samples) if pairs.is_testable}
+    gated = [n for n in tests if samples[n].metric.gated]
     adjusted = dict(zip(gated, holm([float(tests[n].p) for n in gated]), strict=True))
     return [
         comparison(pairs, tests[n], float(adjusted[n]) if n in adjusted else None) if n in tests else _untested(pairs)
-        for n, pairs in enumerate(asked)
+        for n, pairs in enumerate(samples)
     ]
 
 

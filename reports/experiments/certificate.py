@@ -27,10 +27,10 @@ def certificate_table(certificate: Mapping[str, Any]) -> Table:
     return table_of("Losslessness against no-spec", _COLUMNS, certificate["certificates"], (*unfinished, *notes))
 
 
-def _tolerance_note(temperature: str, found: Mapping[str, Any]) -> str:
+def _tolerance_note(temperature: str, row: Mapping[str, Any]) -> str:
     return (
-        f"tolerance at temperature {temperature}: {number(found['logits'])} ({found['method']}; "
-        f"{found['undecided']:.1%} of {found['num_positions']} positions are nearer than that)"
+        f"tolerance at temperature {temperature}: {number(row['logits'])} ({row['method']}; "
+        f"{row['undecided']:.1%} of {row['num_positions']} positions are nearer than that)"
     )
 
 
@@ -49,21 +49,21 @@ def _positions(divergences: list[Mapping[str, Any]]) -> str:
     return " ".join(map(str, positions[:_MAX_POSITIONS])) + more if positions else NOTHING
 
 
-def _excess(found: Mapping[str, Any] | None) -> str:
-    return NOTHING if found is None else f"{number(found['total'])} ({number(found['target_total'])})"
+def _excess(excess: Mapping[str, Any] | None) -> str:
+    return NOTHING if excess is None else f"{number(excess['total'])} ({number(excess['target_total'])})"
 
 
-def _acceptance(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _acceptance(rounds: Mapping[str, Any] | None) -> str:
+    if rounds is None:
         return NOTHING
-    apart = f", {found['num_unmatched']} out of step" if found["num_unmatched"] else ""
-    return f"{found['num_rounds'] - found['num_higher'] - found['num_lower']} of {found['num_rounds']}{apart}"
+    apart = f", {rounds['num_unmatched']} out of step" if rounds["num_unmatched"] else ""
+    return f"{rounds['num_rounds'] - rounds['num_higher'] - rounds['num_lower']} of {rounds['num_rounds']}{apart}"
 
 
-def _distribution(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _distribution(test: Mapping[str, Any] | None) -> str:
+    if test is None:
         return NOTHING
-    return number(found["p_value"]) if found["is_telling"] else f"{found['num_texts']} texts: no evidence"
+    return number(test["p_value"]) if test["is_telling"] else f"{test['num_texts']} texts: no evidence"
 
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {

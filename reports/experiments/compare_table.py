@@ -69,19 +69,19 @@ def compare_csv(compared: ComparedRuns) -> str:
     return pd.DataFrame(cells, columns=[*_CSV, *_CSV_TEST], dtype=object).to_csv(index=False, lineterminator="\n")
 
 
-def change_cell(found: Comparison | None) -> str:
+def change_cell(comparison: Comparison | None) -> str:
     """`-2.50% [-2.91%, -2.09%]`, with ~ for equivalent and ? for inconclusive."""
-    if found is None or found.change is None:
+    if comparison is None or comparison.change is None:
         return NOTHING
-    sign = f"{_SIGNS[found.verdict]} " if found.verdict in _SIGNS else ""
-    text = sign + change_text(found.change)
-    return text if found.low is None else f"{text} [{change_text(found.low)}, {change_text(found.high)}]"
+    sign = f"{_SIGNS[comparison.verdict]} " if comparison.verdict in _SIGNS else ""
+    text = sign + change_text(comparison.change)
+    return text if comparison.low is None else f"{text} [{change_text(comparison.low)}, {change_text(comparison.high)}]"
 
 
-def verdict_cell(found: Comparison) -> str:
-    if found.verdict != INCONCLUSIVE or not found.more_pairs:
-        return found.verdict
-    return f"{found.verdict}: needs about {found.more_pairs} more"
+def verdict_cell(comparison: Comparison) -> str:
+    if comparison.verdict != INCONCLUSIVE or not comparison.more_pairs:
+        return comparison.verdict
+    return f"{comparison.verdict}: needs about {comparison.more_pairs} more"
 
 
 def _rows(row: Row) -> Iterable[tuple[str, ...]]:

@@ -62,12 +62,12 @@ def interval_text(crossing: Mapping[str, Any] | None) -> str:
     return low if low == high and crossing["low_side"] != "between" else f"{low} to {high}"
 
 
-def ratio_text(found: Mapping[str, Any] | None) -> str:
+def ratio_text(ratio: Mapping[str, Any] | None) -> str:
     """`1.43x [1.40, 1.46]`."""
-    if found is None:
+    if ratio is None:
         return NOTHING
-    ends = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
-    return f"{found['ratio']:.2f}x{ends}"
+    ends = "" if ratio["low"] is None else f" [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+    return f"{ratio['ratio']:.2f}x{ends}"
 
 
 def plan_table(plan: Mapping[str, Any]) -> Table:

@@ -143,11 +143,11 @@ def facts(profile: Profile) -> tuple[Fact, ...]:
 
 def _engine_count(profile: Profile) -> str:
     """The engine's own count of synchronisations, and whether the trace's is the same."""
-    own = profile.subject.engine_syncs_per_round if profile.subject else None
-    if own is None:
+    counted = profile.subject.engine_syncs_per_round if profile.subject else None
+    if counted is None:
         return ""
-    is_same = abs(own - profile.syncs_per_round) < _SAME_COUNT
-    return f"engine's own count{'' if is_same else ' DIFFERS'}: {count(own)}"
+    is_same = abs(counted - profile.syncs_per_round) < _SAME_COUNT
+    return f"engine's own count{'' if is_same else ' DIFFERS'}: {count(counted)}"
 
 
 def _apart(profile: Profile) -> str:

@@ -32,20 +32,20 @@ def tpot_change(compared: Speedup | None) -> str:
     return f"{text} [{percent(1 / compared.tpot_ratio_high - 1)}, {percent(1 / compared.tpot_ratio_low - 1)}]"
 
 
-def speedup_text(found: Ratio | None, is_baseline: bool) -> str:
+def speedup_text(measured: Ratio | None, is_baseline: bool) -> str:
     """`1.14x (1.13 to 1.15)`; the baseline is 1.00x."""
-    return "1.00x" if is_baseline else _with_extremes(found, lambda ratio: f"{ratio:.2f}", "x")
+    return "1.00x" if is_baseline else _with_extremes(measured, lambda ratio: f"{ratio:.2f}", "x")
 
 
-def change(found: Ratio | None) -> str:
+def change(measured: Ratio | None) -> str:
     """A ratio as a change: `-2.3% (-2.9% to -1.8%)`."""
-    return _with_extremes(found, lambda ratio: percent(ratio - 1))
+    return _with_extremes(measured, lambda ratio: percent(ratio - 1))
 
 
-def _with_extremes(found: Ratio | None, write: Callable[[float], str], unit: str = "") -> str:
-    if found is None:
+def _with_extremes(measured: Ratio | None, write: Callable[[float], str], unit: str = "") -> str:
+    if measured is None:
         return NOTHING
-    text = write(found.ratio) + unit
-    if found.min is None or found.max is None or found.min == found.max:
+    text = write(measured.ratio) + unit
+    if measured.min is None or measured.max is None or measured.min == measured.max:
         return text
-    return f"{text} ({write(found.min)} to {write(found.max)})"
+    return f"{text} ({write(measured.min)} to {write(measured.max)})"

@@ -85,6 +85,6 @@ def _one_load(groups: Sequence[Group]) -> Section:
     return Section(title="Measured at one load only", sentences=(more,), tables=(table,))
 
 
-def _ratio(found: Speedup) -> str:
+def _ratio(s: Speedup) -> str:
     names = ("ratio", "low", "high")
-    return ratio_text(dict(zip(names, (found.tpot_ratio, found.tpot_ratio_low, found.tpot_ratio_high), strict=True)))
+    return ratio_text(dict(zip(names, (s.tpot_ratio, s.tpot_ratio_low, s.tpot_ratio_high), strict=True)))

@@ -56,10 +56,12 @@ def _title(metric: str) -> str:
     return spelt.get(figure) or ", ".join(filter(None, [figure.name[0].upper() + figure.name[1:], figure.unit]))
 
 
-def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
+def steps_table(group: Sequence[Story], pages: Mapping[str, str]) -> Table:
     """Dated steps of a workload, the newest first; commits lead to their first run. `pages`: by run id."""
     steps = sorted(
-        ((story.series, step) for story in own for step in story.steps), key=lambda row: row[1].after.utc, reverse=True
+        ((story.series, step) for story in group for step in story.steps),
+        key=lambda row: row[1].after.utc,
+        reverse=True,
     )
     columns: dict[str, Callable[[tuple[Series, DatedStep]], str | Cell]] = {
         "since commit": lambda row: _commit(row[1].after, pages),
@@ -74,10 +76,10 @@ def steps_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
     return table_of("Dated steps", columns, steps, notes)
 
 
-def commits_table(own: Sequence[Story], pages: Mapping[str, str]) -> Table:
+def commits_table(group: Sequence[Story], pages: Mapping[str, str]) -> Table:
     """The newest commits of a workload with the numbers that they have in its charts."""
-    places = commit_places(own)
-    commits = {(commit.commit, commit.fingerprint): commit for story in own for commit in story.commits}
+    places = commit_places(group)
+    commits = {(commit.commit, commit.fingerprint): commit for story in group for commit in story.commits}
     newest = sorted(commits, key=lambda key: places[key], reverse=True)[:_MAX_COMMITS]
     columns: dict[str, Callable[[tuple[str, str]], str | Cell]] = {
         "number": lambda key: str(places[key]),
@@ -94,10 +96,10 @@ def _commit(commit: Commit, pages: Mapping[str, str]) -> Cell:
     return Cell(text=short_commit(commit.commit), href=next((pages[i] for i in commit.run_ids if i in pages), ""))
 
 
-def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pages: Mapping[str, str]) -> Section:
+def _workload(group: Sequence[Story], n: int, num_points: int, styles: Styles, pages: Mapping[str, str]) -> Section:
     charts = []
-    for metric in dict.fromkeys(story.series.metric for story in own):
-        mine = [story for story in own if story.series.metric == metric]
+    for metric in dict.fromkeys(story.series.metric for story in group):
+        mine = [story for story in group if story.series.metric == metric]
         frame = history_frame(mine, num_points)
         charts.append(
             Chart(
@@ -113,21 +115,21 @@ def _workload(own: Sequence[Story], n: int, num_points: int, styles: Styles, pag
                 styles=styles.of(frame["series"]),
             )
         )
-    most = max(len(story.commits) for story in own)
+    most = max(len(story.commits) for story in group)
     sentences = []
     if most > num_points:
         sentences.append(f"Of {most} commits the newest are drawn, the older ones thinned: {num_points} points a line.")
-    searched = max(len(story.series.commits) for story in own)
+    searched = max(len(story.series.commits) for story in group)
     if most > searched:
         sentences.append(f"Steps are looked for in the newest {searched} commits; specbench history show looks in all.")
-    steps = steps_table(own, pages)
+    steps = steps_table(group, pages)
     if not steps.rows:
         sentences.append("No step was found.")
     return Section(
-        title=own[0].series.case_text,
+        title=group[0].series.case_text,
         sentences=tuple(sentences),
         charts=tuple(charts),
-        tables=(*[steps] * bool(steps.rows), commits_table(own, pages)),
+        tables=(*[steps] * bool(steps.rows), commits_table(group, pages)),
     )
 
 

@@ -57,12 +57,12 @@ def points(runs: Iterable[SiteRun]) -> list[Point]:
     return found
 
 
-def stories(found: Iterable[Point], accepted: Sequence[Accepted], most: int) -> tuple[list[Story], int]:
+def stories(points: Iterable[Point], accepted: Sequence[Accepted], most: int) -> tuple[list[Story], int]:
     """The series of the `most` newest workloads, in the order of METRICS within each, and how many workloads there are.
 
     A series has two commits or more. Steps are looked for in the newest commits only, as many as the time allows.
     """
-    series = [s for s in build_series(found) if len(s.commits) > 1]
+    series = [s for s in build_series(points) if len(s.commits) > 1]
     newest_first = sorted(series, key=lambda one: one.commits[-1].utc, reverse=True)
     cases = list(dict.fromkeys(one.case for one in newest_first))
     shown = [s for case in cases[:most] for metric in METRICS for s in series if (s.case, s.metric) == (case, metric)]
@@ -76,23 +76,23 @@ def num_searched_commits(num_series: int) -> int:
     return max(_MIN_SEARCHED, min(_MAX_SEARCHED, affordable))
 
 
-def history_frame(own: Sequence[Story], num_points: int) -> pd.DataFrame:
+def history_frame(shown: Sequence[Story], num_points: int) -> pd.DataFrame:
     """series: arm, x: number of the commit in the workload, y: the metric; at most `num_points` per series: of more,
     three quarters are the newest commits and the rest are spread evenly over the older ones."""
-    places = commit_places(own)
+    places = commit_places(shown)
     rows = [
         (story.series.arm, places[commit.commit, commit.fingerprint], commit.value)
         + (f"{short_commit(commit.commit)}, {commit.utc}",)
-        for story in own
+        for story in shown
         for commit in _thinned(story.commits, num_points)
     ]
     return pd.DataFrame(rows, columns=["series", "x", "y", "note"])
 
 
-def commit_places(own: Sequence[Story]) -> Mapping[tuple[str, str], int]:
+def commit_places(shown: Sequence[Story]) -> Mapping[tuple[str, str], int]:
     """The number of each commit (on each machine), the oldest 1, over all series of a workload."""
     first: dict[tuple[str, str], str] = {}
-    for story in own:
+    for story in shown:
         for commit in story.commits:
             key = (commit.commit, commit.fingerprint)
             first[key] = min(first.get(key, commit.utc), commit.utc)
@@ -100,11 +100,11 @@ def commit_places(own: Sequence[Story]) -> Mapping[tuple[str, str], int]:
     return {key: n + 1 for n, key in enumerate(ordered)}
 
 
-def event_marks(own: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:
+def event_marks(shown: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:
     """The position and label of each vertical line: changes of the machine, then the largest steps."""
-    places = commit_places(own)
+    places = commit_places(shown)
     machines, steps = {}, []
-    for story in own:
+    for story in shown:
         commits = story.series.commits
         for segment in story.segments:
             if segment.begins == MACHINE:

@@ -107,7 +107,7 @@ def test_what_cannot_be_imported_is_a_line_and_an_error_when_it_is_used(site):
         with pytest.raises(ValueError) as error:
             strategy_class(name)
         assert str(error.value) == line
-    assert {kind.name for kind in declared_strategies()} == set(STRATEGIES.own), "ours go on"
+    assert {kind.name for kind in declared_strategies()} == set(STRATEGIES.built_in), "ours go on"
 
 
 def test_an_attention_backend_says_what_it_is(site):
