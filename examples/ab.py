@@ -1,4 +1,4 @@
-"""Is n-gram drafting faster with more drafts a round? Interleaved blocks, and a verdict with its interval.
+"""Is n-gram drafting faster with more drafts per round? Interleaved blocks, and a verdict with its interval.
 
 python examples/ab.py
 """

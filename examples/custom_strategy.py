@@ -43,7 +43,7 @@ class RepeatDrafter:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat(Strategy):
-    """Its fields are its options: `repeat:k=3` on the command line. k: drafts a round."""
+    """Its fields are its options: `repeat:k=3` on the command line. k: drafts per round."""
 
     name: ClassVar[str] = "repeat"
     graph: ClassVar[str] = "one"  # the graph plan it asks for on a GPU

@@ -1,4 +1,4 @@
-"""Figures as text: four significant digits, a dash where there is nothing, intervals in brackets."""
+"""Figures as text: four significant digits, a dash for missing values, intervals in brackets."""
 
 from __future__ import annotations
 

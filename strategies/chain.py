@@ -1,4 +1,6 @@
-"""What chain drafters share: the later passes, one row a request for each draft after the first. Legend: B requests."""
+"""The part shared by chain drafters: the later passes, one row per request for each draft after the first.
+
+Legend: B requests."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from specbench.harness.engines.native.models.llama import LlamaModel
 
 
 class Chain:
-    """K drafts a round from one model, bound to one engine's buffers. Subclasses have the passes themselves."""
+    """K drafts per round from one model, bound to one engine's buffers. Subclasses implement the passes."""
 
     shift = 0
     """How many positions further on than EAGLE's the later passes are (kernels/draft_rows.py)."""

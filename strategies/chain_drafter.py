@@ -20,7 +20,7 @@ from .chain import Chain
 
 
 class ChainDrafter(Chain):
-    """K drafts a round from an EAGLE head, bound to one engine's buffers."""
+    """K drafts per round from an EAGLE head, bound to one engine's buffers."""
 
     def __init__(self, head: DraftHead, num_drafts: int, resources: EngineResources):
         super().__init__(head, num_drafts, 1, resources)

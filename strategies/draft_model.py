@@ -1,4 +1,4 @@
-"""A small model of the target's vocabulary drafts K tokens a round (Leviathan et al. 2023, arXiv 2211.17192)."""
+"""A small model with the target's vocabulary drafts K tokens per round (Leviathan et al. 2023, arXiv 2211.17192)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .draft_model_drafter import DraftModelDrafter
 
 @dataclass(frozen=True, kw_only=True)
 class DraftModel(Strategy):
-    """k: drafts a round. draft: a model's name or directory, self:L (the target's first L layers) or shape:NAME."""
+    """k: drafts per round. draft: a model's name or directory, self:L (the target's first L layers) or shape:NAME."""
 
     name = "draft-model"
     graph = "full_and_piecewise"

@@ -48,7 +48,7 @@ class _Pairs:
 
 
 class DraftModelDrafter(Chain):
-    """K greedy drafts a round from a model with KV caches of its own, bound to one engine's buffers."""
+    """K greedy drafts per round from a model with its own KV caches, bound to one engine's buffers."""
 
     features = Features.NONE
     shift = 1

@@ -1,4 +1,4 @@
-"""EAGLE as a chain: K drafts a round from an EAGLE-3 head; target and drafter are separate graphs."""
+"""EAGLE as a chain: K drafts per round from an EAGLE-3 head; target and drafter are separate graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .vllm_092 import UnpaddedChainDrafter
 
 @dataclass(frozen=True, kw_only=True)
 class Eagle(Strategy):
-    """k: drafts a round. head: directory of an EAGLE-3 checkpoint, or `random` (for forced acceptance)."""
+    """k: drafts per round. head: directory of an EAGLE-3 checkpoint, or `random` (for forced acceptance)."""
 
     name = "eagle"
     graph = "full_and_piecewise"

@@ -19,8 +19,9 @@ _MAX_TOPK, _MAX_NODES = 16, 64
 
 @dataclass(frozen=True, kw_only=True)
 class EagleTopk(Strategy):
-    """num_steps: levels of the tree. topk: children a node and nodes kept a level. num_draft_tokens: nodes verified a
-    round, the pending token included. head: directory of an EAGLE checkpoint, or `random` (for forced acceptance)."""
+    """num_steps: levels of the tree. topk: children per node and nodes kept per level. num_draft_tokens: nodes verified
+    per round, including the pending token. head: directory of an EAGLE checkpoint, or `random` (for forced
+    acceptance)."""
 
     name = "eagle-topk"
     graph = "full_and_piecewise"

@@ -13,7 +13,7 @@ from .eagle import Eagle
 
 @dataclass(frozen=True, kw_only=True)
 class NaiveEagle(Eagle):
-    """k: drafts a round (1 as in the pull request). head: directory of an EAGLE-3 checkpoint, or `random`."""
+    """k: drafts per round (1 as in the pull request). head: directory of an EAGLE-3 checkpoint, or `random`."""
 
     name = "naive-eagle"
     graph = "one"

@@ -12,7 +12,7 @@ from specbench.kernels.ngram import ngram_propose
 
 @dataclass(frozen=True, kw_only=True)
 class Ngram(Strategy):
-    """k: most drafts a round. min_n, max_n: lengths of the suffix looked up (vLLM's prompt_lookup_min/max)."""
+    """k: maximum drafts per round. min_n, max_n: lengths of the suffix looked up (vLLM's prompt_lookup_min/max)."""
 
     name = "ngram"
     graph = "one"

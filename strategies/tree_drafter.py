@@ -28,7 +28,7 @@ from specbench.kernels.tree_expand import expand_tree, new_tree_pool
 
 
 class TreeDrafter:
-    """A tree of drafts a round from an EAGLE head, bound to one engine's buffers."""
+    """One tree of drafts per round from an EAGLE head, bound to one engine's buffers."""
 
     bounded_parts: frozenset[str] = frozenset()  # its rows have layouts of their own
 

@@ -111,7 +111,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`refused(choices)` says whether this choice is illegal; `reason` tells the user what it needs."""
+    """`refused(choices)`: whether this choice is illegal. `reason`: what it needs, for the user."""
 
     choice: str
     refused: Callable[[Choices], bool]
@@ -123,7 +123,7 @@ def _has(package: str) -> bool:
 
 
 def _has_flash_attention() -> bool:
-    """Where flash_libs.py finds one; asked of the file system, since nothing may be imported to print a list."""
+    """Whether flash_libs.py would find one. Looks at files only: printing a list must not import anything."""
     named = os.environ.get("FA3_SO")
     return bool(named and os.path.exists(named)) or any(map(_has, ("flash_attn_interface", "flash_attn", "vllm")))
 
@@ -134,7 +134,7 @@ def _needs(backend: str, is_there: Callable[[], bool]) -> Callable[[Choices], bo
 
 RULES: tuple[Rule, ...] = (
     Rule("graph", lambda c: c.modes != {"none"} and c.device != "cuda", "CUDA graphs need a CUDA device"),
-    Rule("sync=none", lambda c: c.sync == "none" and c.device != "cuda", "a CPU runs each launch before the next"),
+    Rule("sync=none", lambda c: c.sync == "none" and c.device != "cuda", "launches on a CPU are synchronous"),
     Rule(
         "attention=triton",
         _needs("triton", lambda: _has("triton")),
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "attention=flashinfer + graph=one",
         lambda c: c.is_planned and c.plan.target == "one",
-        "its launches are planned on the host, which cannot stand inside a graph; use flashinfer-xqa, flash-attention "
+        "its launches are planned on the host, which a graph cannot contain; use flashinfer-xqa, flash-attention "
         "or triton",
     ),
     Rule(
@@ -183,15 +183,17 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "attention=flashinfer + graph_mixed=full",
         lambda c: c.is_planned and c.plan.mixed == "full",
-        "a plan of ragged rows fixes its launch; use graph_mixed=piecewise",
+        "a plan for ragged rows fixes its launch; use graph_mixed=piecewise",
     ),
     Rule(
-        "sync=multi + graph=one", lambda c: c.sync == "multi" and c.plan.target == "one", "the host reads in mid-round"
+        "sync=multi + graph=one",
+        lambda c: c.sync == "multi" and c.plan.target == "one",
+        "the host reads in the middle of the round",
     ),
     Rule(
         "drafter=unpadded + no EAGLE chain",
         lambda c: c.drafter == "unpadded" and not c.can_unpad,
-        "only an EAGLE chain drafts over the verified rows, of which rejected ones can be left out",
+        "only an EAGLE chain drafts over the verified rows and can leave out rejected ones",
     ),
     Rule(
         "drafter=unpadded + a graph of the first pass",
@@ -206,7 +208,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "graph_mixed=full + the host in mid-step",
         lambda c: c.plan.mixed == "full" and (c.sync == "multi" or c.drafter == "unpadded"),
-        "a captured step has no place for a read",
+        "a captured step cannot contain a host read",
     ),
     Rule(
         "a tree + flash-attention",
@@ -216,17 +218,17 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "a tree + attention_drafter=flashinfer-xqa",
         lambda c: c.has_tree and c.drafter_backend == "flashinfer-xqa",
-        "XQA masks a step's own rows alone, a tree's levels also see rows of earlier levels; use triton or flashinfer",
+        "XQA masks rows of the current step only, but a tree attends to earlier levels; use triton or flashinfer",
     ),
     Rule(
         "a tree + graph_mixed=full",
         lambda c: c.has_tree and c.plan.mixed == "full",
-        "a tree mask needs uniform rows, a captured mixed step has ragged ones; use graph_mixed=piecewise",
+        "a tree mask needs uniform rows, but a captured mixed step is ragged; use graph_mixed=piecewise",
     ),
     Rule(
         "status_lag",
         lambda c: c.status_lag is not None and (c.status_lag > 0) != (c.sync == "none"),
-        "sync=none reads status 1 or more rounds late, sync=single and multi read it at once (0)",
+        "sync=none reads the status 1 or more rounds late, sync=single and multi immediately (0)",
     ),
 )
 

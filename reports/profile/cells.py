@@ -19,7 +19,7 @@ def microseconds(duration_ns: float | None, *, signed: bool = False) -> str:
 
 
 def count(value: float | None, *, signed: bool = False) -> str:
-    """A count a round: whole where it is whole, else two decimals; `<0.01` for what happened but hardly ever."""
+    """A count per round: whole numbers as such, else two decimals; `<0.01` for smaller counts above 0."""
     if value is None:
         return NOTHING
     if 0 < abs(value) < 0.005 and not signed:
@@ -63,7 +63,7 @@ def steps_name(phase: str, draft_steps: Iterable[int]) -> str:
 
 
 def kernel_name(name: str) -> str:
-    """The name without its return type and argument list, the middle left out where it stays too long."""
+    """The name without return type and argument list; the middle is cut if it is still too long."""
     text = name.removeprefix("void ")
     opening = _opening(text) if text.endswith(")") else 0
     if opening > 0 and text[opening - 1] != " ":  # `Memcpy DtoH (Device -> Pageable)` is a name, not a signature
@@ -81,7 +81,7 @@ def num_bytes_text(num_bytes: int) -> str:
 
 
 def _opening(text: str) -> int:
-    """Where the parenthesis opens that the last character closes."""
+    """Position of the parenthesis that the last character closes."""
     depth = 0
     for place in range(len(text) - 1, -1, -1):
         depth += {")": 1, "(": -1}.get(text[place], 0)

@@ -64,7 +64,7 @@ class ProfileDiff:
 
 
 def diff_profiles(a: Profile, b: Profile) -> ProfileDiff:
-    """Everything that can be set side by side. Figures by phase only where both sides' evidence allows them."""
+    """Compares all figures; those by phase only if neither side's evidence is refused."""
     refused = "refused" in (a.quality.verdict, b.quality.verdict)
     return ProfileDiff(
         warnings=tuple(_warnings(a, b)),
@@ -76,7 +76,7 @@ def diff_profiles(a: Profile, b: Profile) -> ProfileDiff:
 
 
 def _warnings(a: Profile, b: Profile) -> Iterable[str]:
-    """Why a difference may come from something else than what was meant to differ."""
+    """Reasons why a difference may not come from the intended change."""
     compared: list[tuple[str, object, object]] = [
         ("GPUs", ", ".join(a.source.devices), ", ".join(b.source.devices)),
         ("tools", a.source.kind, b.source.kind),

@@ -1,4 +1,4 @@
-"""The comparison of two profiles as a document: A is the side named first, B the other; changes are B - A."""
+"""The comparison of two profiles as a document: A is the first side, B the second; changes are B - A."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _phases(diff: ProfileDiff) -> tuple[Table, Table]:
         for phase in diff.phases:
             yield (phase_name(phase.phase, phase.draft_step),), [_figure(phase, *figure) for figure in figures]
 
-    note = "Per round, means, under the profiler; a dash: the side has no such figure."
+    note = "Per round, means, under the profiler; a dash: the side does not have the figure."
     times, launches = ("GPU busy µs", "host µs"), ("from a graph", "kernels")
     return (
         _table("Time by phase", ("phase",), times, rows(("gpu_busy_ns", "ns"), ("host_ns", "ns")), (note,)),
@@ -80,16 +80,16 @@ def _syncs(diff: ProfileDiff) -> Table:
 
 
 def _kernels(diff: ProfileDiff) -> Section:
-    """Those that are on one side only, and those whose time changed most."""
+    """Kernels on one side only, and those whose time changed most."""
     changed = [k for k in diff.kernels if k.status != "both" or k.total.change or k.calls.change]
     if not changed:
-        return Section(title="Kernels", sentences=("No kernel came, went or changed.",))
+        return Section(title="Kernels", sentences=("No kernel was added, removed or changed.",))
     note = (
-        "Per round, over all phases, the largest change first. Only in: among the kernels that the profile keeps. "
-        "Whole names and all kernels are in the JSON."
+        "Per round, over all phases, largest change first. 'Only in' refers to the kernels that the profile keeps. "
+        "The JSON has full names and all kernels."
     )
     rows = [((kernel_name(k.name), k.status), (k.calls, k.total)) for k in changed[:MAX_KERNELS]]
-    title = "Kernels that came, went or changed most"
+    title = "Kernels added, removed or changed most"
     return Section(title="Kernels", tables=(_table(title, ("kernel", "where"), ("calls", "total µs"), rows, (note,)),))
 
 

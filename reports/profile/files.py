@@ -19,8 +19,8 @@ HTML, MARKDOWN, PERFETTO = "profile.html", "profile.md", "trace.perfetto.json"
 
 
 def read_profiles(path: Path) -> dict[str, Profile]:
-    """By arm: of a profile.json, the folder that holds it, or a run directory with one for each arm. ValueError where
-    there is none."""
+    """Profiles by arm, from a profile.json, its folder, or a run directory with one per arm. ValueError if there is
+    none."""
     if path.is_file():
         profile = _read(path)
         return {profile_name(profile): profile}
@@ -60,7 +60,7 @@ def write_profile_reports(profiles: Mapping[str, Profile], directory: Path, titl
 
 
 def profiles_json(profiles: Mapping[str, Profile]) -> str:
-    """The record of one profile; of several, an object by arm."""
+    """The record of a single profile; for several, an object keyed by arm."""
     if len(profiles) == 1:
         return to_json(next(iter(profiles.values()))) + "\n"
     return "{" + ",\n".join(f"{json.dumps(name)}: {to_json(profile)}" for name, profile in profiles.items()) + "}\n"
@@ -70,4 +70,4 @@ def _read(path: Path) -> Profile:
     try:
         return read_profile(path)
     except ValueError as error:
-        raise ValueError(f"{error} (a trace is read by `specbench profile import`)") from error
+        raise ValueError(f"{error} (to read a trace, use `specbench profile import`)") from error

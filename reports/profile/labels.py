@@ -1,4 +1,4 @@
-"""Labels of arms as headings: broken where a line may break, without what all arms have in common."""
+"""Arm labels as headings: written so that lines can break, without the options that all arms share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ARM = re.compile(r"[\w-]+:\w+=[^,]*(,\w+=[^,]*)*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmTitles:
-    """`titles`: of each label, in order. `shared`: options that every arm with options has, which no title repeats."""
+    """`titles`: one per label, in order. `shared`: options of every arm that has options; no title repeats them."""
 
     titles: tuple[str, ...]
     shared: tuple[str, ...]
@@ -20,12 +20,12 @@ class ArmTitles:
 def arm_titles(labels: Sequence[str]) -> ArmTitles:
     """`eagle:k=4,head=random,sync=single` beside `naive-eagle:k=4,head=random`: `eagle: sync=single`, `naive-eagle`.
 
-    Names that are not written as arms are (those that users gave, file names) stay as they are.
+    Names that are not arm labels (given by users, file names) are kept.
     """
     options = [label.split(":", 1)[1].split(",") for label in labels if _ARM.fullmatch(label)]
     shared = [word for word in options[0] if all(word in other for other in options)] if len(options) > 1 else []
     titles = tuple(_title(label, shared) for label in labels)
-    if len(set(titles)) < len(set(labels)):  # arms of one name that a shorter title would not tell apart
+    if len(set(titles)) < len(set(labels)):  # shorter titles would not be unique
         return ArmTitles(titles=tuple(_title(label, []) for label in labels), shared=())
     return ArmTitles(titles=titles, shared=tuple(shared))
 

@@ -62,7 +62,7 @@ def profile_document(profile: Profile, title: str | None = None) -> Document:
 
 
 def profiles_document(profiles: Mapping[str, Profile], title: str) -> Document:
-    """Several profiles: a table of all, then each. One alone is `profile_document`."""
+    """Several profiles: an overview table, then each. For a single one, `profile_document`."""
     if len(profiles) == 1:
         ((name, profile),) = profiles.items()
         return profile_document(profile, f"Profile: {name}")
@@ -82,7 +82,7 @@ def profile_name(profile: Profile) -> str:
 
 
 def without_phases(profile: Profile) -> Profile:
-    """The figures that need no phase, for evidence too thin to say more."""
+    """The profile without figures by phase, for evidence that does not support them."""
     idle = dataclasses.replace(
         profile.idle,
         verify_to_draft_span_ns=None,
@@ -101,18 +101,18 @@ def without_phases(profile: Profile) -> Profile:
 
 
 def commands(profile: Profile) -> tuple[Command, ...]:
-    """What was run, literally."""
+    """The exact commands."""
     profiler = profile.subject.profiler_argv if profile.subject else None
     texts = [
         ("Profiler", profiler and shlex.join(profiler)),
-        ("Program, as the trace holds it", profile.source.command and shlex.join(profile.source.command)),
+        ("Program, from the trace", profile.source.command and shlex.join(profile.source.command)),
         ("Working directory", profile.source.working_dir),
     ]
     return tuple(Command(name=name, text=text) for name, text in texts if text)
 
 
 def facts(profile: Profile) -> tuple[Fact, ...]:
-    """The chips: figures that reviewers ask for."""
+    """Key figures, shown as chips."""
     graph, idle = profile.graph, profile.idle
     return (
         Fact(name="launches a round", value=count(graph.launches_per_round)),
@@ -142,7 +142,7 @@ def facts(profile: Profile) -> tuple[Fact, ...]:
 
 
 def _engine_count(profile: Profile) -> str:
-    """The engine's own count of synchronisations, and whether the trace's is the same."""
+    """The engine's own count of synchronisations, and whether it matches the trace."""
     counted = profile.subject.engine_syncs_per_round if profile.subject else None
     if counted is None:
         return ""
@@ -153,7 +153,7 @@ def _engine_count(profile: Profile) -> str:
 def _apart(profile: Profile) -> str:
     span_ns = profile.idle.verify_to_draft_span_ns
     if span_ns is not None:
-        return f"median; apart: {microseconds(span_ns)}"
+        return f"median; span: {microseconds(span_ns)}"
     return "no drafter" if profile.phases else ""
 
 
@@ -168,7 +168,7 @@ def _commands(profile: Profile) -> Section:
     if profile.subject:
         about += [("arm", profile.subject.arm), ("batch size", str(profile.subject.batch_size))]
         about += [("choices", compact(profile.subject.config))]
-    missing = [] if source.command else ["The trace does not hold the command of the program."]
+    missing = [] if source.command else ["The trace does not contain the program's command."]
     rows = tuple((name, value) for name, value in about if value)
     table = Table(title="Where it comes from", headers=("what", "value"), rows=rows)
     return Section(title="Command", sentences=tuple(missing), commands=commands(profile), tables=(table,))

@@ -1,4 +1,4 @@
-"""One-line answers that no table of a profile gives: drafter passes and graphs, verify to draft, verdict, evidence."""
+"""One-line findings beside the tables of a profile: drafter passes and graphs, verify to draft, verdict, evidence."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from specbench.reports.profile.cells import cause_name, count, microseconds, sha
 
 SHARES_NOT_SPEED = "Times in a profile are shares, not speed: profiling slows a run. For speed, use specbench run."
 _CERTIFICATES = {
-    "holds": "The certificate HOLDS: what the row claims to run from CUDA graphs did.",
+    "holds": "The certificate HOLDS: all parts that the row claims to run from CUDA graphs did so.",
     "void": "The certificate is VOID: the row claims CUDA graphs that the trace does not show.",
-    "no claim": "NO CLAIM: nothing says which parts should run from CUDA graphs.",
+    "no claim": "NO CLAIM: the run does not record which parts should run from CUDA graphs.",
     "cannot tell": "CANNOT TELL: the trace does not show whether parts ran from CUDA graphs.",
 }
 _NO_PHASES = (
-    " No range of its rounds names a phase: vLLM's second model runner has no such ranges, its first does "
+    " No range in its rounds names a phase. vLLM's V2 model runner has no such ranges; V1 has them "
     "(VLLM_USE_V2_MODEL_RUNNER=0)."
 )
 
@@ -63,13 +63,13 @@ def evidence(profile: Profile) -> str:
 
 
 def warnings(profile: Profile) -> tuple[str, ...]:
-    """Thin evidence, and claims that the trace contradicts."""
+    """Warnings about weak evidence and about claims that the trace contradicts."""
     quality = profile.quality
     attributed = f"{share(quality.attributed_share)} of GPU time has a phase"
     texts = []
     if quality.verdict == "refused":
         more = "" if quality.attributed_share else _NO_PHASES
-        texts.append(f"Refused: only {attributed}. Figures by phase are left out; --rules can name the ranges.{more}")
+        texts.append(f"Refused: only {attributed}. Figures by phase are left out; name the ranges with --rules.{more}")
     if quality.verdict == "doubtful":
         texts.append(f"Doubtful: {attributed}.")
     if profile.graph.verdict == "void":

@@ -21,11 +21,10 @@ from specbench.reports.profile.cells import (
 
 MAX_KERNELS = 20
 _KINDS = {
-    "pageable-copy": "pageable-copy: a copy that is asynchronous by name but waits, because the host's memory is not "
-    "pinned.",
-    LATE: "late: for an older round than the newest, which is queued by then; not among the synchronisations a round.",
+    "pageable-copy": "pageable-copy: an asynchronous copy that blocks the host, because host memory is not pinned.",
+    LATE: "late: waits for an older round while a newer one is queued; not counted among the synchronisations a round.",
 }
-# The phases that a graph plan's target part holds; the drafter's passes are the parts `first` and `later`.
+# Phases in the target part of a graph plan; the drafter's passes are the parts `first` and `later`.
 _TARGET = ("advance", "verify", "accept", "compact")
 
 
@@ -44,13 +43,13 @@ def phase_table(profile: Profile) -> Table:
     }
     note = (
         "Per round, means. GPU busy: union of the operations' intervals. GPU span: first start to last end. "
-        "A dash under host: the phase lies inside a graph with others. From a graph: share of the kernels."
+        "A dash under host: the phase shares a graph with others. From a graph: share of the kernels."
     )
     return table_of("Time and launches by phase", columns, profile.phases, [note])
 
 
 def claims_table(profile: Profile) -> Table:
-    """What the graph plan claims of each part, against the kernels that graphs launched."""
+    """What the graph plan claims for each part, and the share of its kernels that graphs launched."""
     claims = profile.subject.claimed_parts if profile.subject and profile.phases else {}
     parts = [(part, mode, [p for p in profile.phases if _is_of(p, part)]) for part, mode in claims.items()]
     columns = {
@@ -86,8 +85,8 @@ def idle_table(profile: Profile) -> Table:
         "verify to draft µs": lambda cause: microseconds(idle.verify_to_draft_by_cause_ns.get(cause)),
     }
     note = (
-        "Means over the rounds. Host late: the launching call came after the GPU had run dry. Back to back: gaps below "
-        "2 µs."
+        "Means over the rounds. Host late: the launch call began after the GPU had become idle. Back to back: gaps "
+        "below 2 µs."
     )
     causes = dict.fromkeys([*idle.by_cause_ns, *idle.verify_to_draft_by_cause_ns])
     return table_of("GPU idle time by cause", columns, causes, [note])
@@ -103,7 +102,7 @@ def kernel_table(profile: Profile) -> Table:
 
 
 def merged_steps(kernels: Sequence[KernelFigures]) -> list[tuple[str, KernelFigures]]:
-    """(where, figures), the longest first: passes of the drafter that launch a kernel the same way are one row."""
+    """(where, figures), longest first. Drafter passes that launch a kernel the same way share a row."""
     groups: dict[tuple[str, str, float], list[KernelFigures]] = {}
     for kernel in kernels:
         groups.setdefault((kernel.name, kernel.phase, round(_in_graph(kernel), 6)), []).append(kernel)
@@ -178,4 +177,4 @@ def _kernel_table(title: str, kernels: Sequence[tuple[str, KernelFigures]]) -> T
         "from a graph": lambda row: share(_in_graph(row[1])),
         "of GPU time": lambda row: share(row[1].share),
     }
-    return table_of(title, columns, kernels, ["Per round; whole names are in the JSON."])
+    return table_of(title, columns, kernels, ["Per round; the JSON has full names."])

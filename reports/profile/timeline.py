@@ -1,4 +1,4 @@
-"""The timeline of a profile's median round, laid out: which rectangles, where; drawn by `templates/timeline.svg.j2`.
+"""Layout of the timeline of a profile's median round: rectangles and labels; drawn by `templates/timeline.svg.j2`.
 
 Lanes from top to bottom: the host's ranges, its waits, a lane per GPU stream. A bar of full height was launched by a
 CUDA graph, one of half height by a launch of its own. Two timelines laid out over one `span_ns` share their scale.
@@ -90,9 +90,9 @@ def timeline_span_ns(profile: Profile) -> float:
 
 
 def fitted(bars: Sequence[Bar], pixel_ns: float) -> tuple[list[list[Bar]], list[str]]:
-    """At most MAX_RECTS rectangles, each the bars that it covers, and notes on what was joined or left out. Equal
-    neighbours are joined where one of them and their gap are narrower than a pixel, then two, four, ...; where phases
-    alternate too often for that, the shortest rectangles are left out."""
+    """At most MAX_RECTS rectangles, each given by the bars that it covers, and notes on bars that were joined or left
+    out. Equal neighbours are joined if one of them and their gap are narrower than a pixel, then two, four, ...; if
+    phases alternate too often for that, the shortest rectangles are left out."""
     lanes = bars_by_row(bars).values()
     longest_ns = max((bar.t1_ns for bar in bars), default=0)
     joined = _joined(lanes, pixel_ns)
@@ -185,7 +185,7 @@ def _title(piece: Sequence[Bar]) -> str:
 
 
 def _runs(lane: Sequence[Bar]) -> list[list[Bar]]:
-    """Consecutive bars of one phase and drafter pass; the host's own by their names."""
+    """Consecutive bars of one phase and drafter pass; ranges of the host itself are grouped by name."""
     return [list(run) for _, run in groupby(lane, key=_run_key)]
 
 
@@ -194,7 +194,7 @@ def _run_key(bar: Bar) -> tuple[str, int | None, str]:
 
 
 def _labels(runs: Sequence[Sequence[Bar]], top: float, scale: float) -> list[Label]:
-    """A run's name above its start, where the next label leaves room for it."""
+    """The name of each run above its start, if it fits."""
     labels: list[Label] = []
     free_from = 0.0
     for run in runs:
@@ -210,7 +210,7 @@ def _labels(runs: Sequence[Sequence[Bar]], top: float, scale: float) -> list[Lab
 
 
 def _run_name(run: Sequence[Bar]) -> str:
-    """The phase; of the host's own ranges their name (`prepare`, `round`)."""
+    """The phase; for ranges of the host itself, their name (`prepare`, `round`)."""
     name = run[0].name.removeprefix("specbench:")
     return name if run[0].phase == "host" and name != run[0].name else run[0].phase
 

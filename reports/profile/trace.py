@@ -12,8 +12,8 @@ from specbench.workloads.json_values import JsonObject
 
 
 def trace_events(profiles: Mapping[str, Profile]) -> JsonObject:
-    """A process a profile, a thread a row; `X` events with `ts` and `dur` in microseconds, as the Trace Event Format
-    of Chrome has them."""
+    """One process per profile, one thread per row; `X` events with `ts` and `dur` in microseconds, as in Chrome's Trace
+    Event Format."""
     events: list[JsonObject] = []
     for pid, (name, profile) in enumerate(profiles.items(), start=1):
         rows = {row: i for i, row in enumerate(bars_by_row(profile.timeline), start=1)}

@@ -92,7 +92,7 @@ def test_doubtful_evidence_warns_above_everything():
 
 
 def test_a_trace_without_command_says_so():
-    assert "The trace does not hold the command of the program." in plain_document(profile_document(foreign_profile()))
+    assert "The trace does not contain the program's command." in plain_document(profile_document(foreign_profile()))
 
 
 def test_a_trace_without_gpu_work_has_a_report():

@@ -41,7 +41,7 @@ OPTIONS = [
     ),
     ("--state-update slow", "state_update: 'slow' is not known; allowed: fused, torch"),
     ("--head random -s draft-model:draft=self:2", "no arm among draft-model:draft=self:2 takes a head"),
-    ("--sync none --device cpu", "a CPU runs each launch before the next"),
+    ("--sync none --device cpu", "launches on a CPU are synchronous"),
     ("--device tpu", "'tpu' is not known; allowed: auto, cpu, cuda"),
     ("--dtype float16", "'float16' is not known; allowed: auto, bfloat16, float32"),
     ("--load-format gguf", "'gguf' is not known; allowed: auto, dummy"),

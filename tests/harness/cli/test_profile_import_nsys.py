@@ -29,9 +29,7 @@ def test_an_export(cli, tmp_path, export):
     result = cli("profile", "import", export, "-o", tmp_path / "kept")
     assert result.exit_code == 0
     assert "Draft steps 1 to 2: 100% of 6 kernels each from a graph." in result.stdout
-    assert (
-        "Program, as the trace holds it: /usr/bin/python3 -m specbench.harness --api-key '[redacted]'" in result.stdout
-    )
+    assert "Program, from the trace: /usr/bin/python3 -m specbench.harness --api-key '[redacted]'" in result.stdout
     kept = kept_bytes(tmp_path / "kept")
     assert set(kept) == {"trace.sqlite", "profile.json", "profile.html", "profile.md", "trace.perfetto.json"}
     for secret in SECRETS:

@@ -239,7 +239,7 @@ def test_each_row_changes_one_switch_of_the_base(name, a_gpu_with_everything):
 def test_what_another_switch_forbids_is_refused_and_not_repaired(a_gpu_with_everything):
     refused = {(row.switch, row.value): row.refused for row, arm in rows_of("vllm-0.9") if arm is None}
     assert "must read the accepted counts" in refused["sync", "none"], "it would need padded as well"
-    assert "reads in mid-round" in refused["graph", "one"]
+    assert "reads in the middle of the round" in refused["graph", "one"]
     refused = {(row.switch, row.value): row.refused for row, arm in rows_of("best") if arm is None}
     assert "planned on the host" in refused["attention", "flashinfer"]
     assert ("drafter", "unpadded") in refused and ("sync", "multi") in refused
