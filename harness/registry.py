@@ -1,8 +1,8 @@
-"""Names to lazily imported things: nothing is imported until its name is used, so `--help` and `list` stay fast.
+"""Names of lazily imported objects: nothing is imported until its name is used, so `--help` and `list` stay fast.
 
 A new strategy, attention backend, workload or engine is one file and one line of built_in.toml, or an entry point of
-another package, in the group `specbench.strategies`, `specbench.attention_backends` and so on. Our own are not entry
-points: a checkout must know them by its own files, whatever version is installed beside it.
+another package, in the group `specbench.strategies`, `specbench.attention_backends` and so on. Built-in ones are
+not entry points: a checkout must find its own files, whatever version is installed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T", bound="StrategyKind")
 
 
 class Table(MutableMapping[str, str]):
-    """Names of one kind, each with its `module:attribute`: ours first, then those of installed packages.
+    """Names of one kind, each with its `module:attribute`: built-in ones first, then those of installed packages.
 
-    `group` is the packages' entry-point group. They are looked for when a name is looked up or all are listed.
+    `group` is the entry-point group of the packages. They are searched when a name is looked up or all are listed.
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]):
@@ -68,21 +68,21 @@ def _entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, Mapping[str
 
 
 class StrategyKind:
-    """What a strategy declares, so that no one else knows it by its name.
+    """What a strategy declares, so that no other module needs to name it.
 
     A frozen dataclass: its fields are the options of a strategy argument (`eagle:k=4,head=DIR`).
     """
 
     name: ClassVar[str]
-    graph: ClassVar[str]  # the graph plan it asks for where nothing else is said
-    is_baseline: ClassVar[bool] = False  # makes no drafts; what others are compared with
+    graph: ClassVar[str]  # the graph plan it uses by default
+    is_baseline: ClassVar[bool] = False  # makes no drafts; other arms are compared with it
     takes_head: ClassVar[bool] = False  # has an option `head`
     can_unpad: ClassVar[bool] = (
         False  # its first drafter pass runs over the verified rows: rejected ones can be left out
     )
     depth_option: ClassVar[str | None] = None  # the option that sets its longest chain of drafts of a round
     most_depth: ClassVar[int] = 8
-    default_arm: ClassVar[str] = ""  # measured where the user names no arm
+    default_arm: ClassVar[str] = ""  # measured if the user names no arm
     cover_options: ClassVar[str | None] = None  # its options in a pairwise cover; None: not a strategy of its own there
     same_rounds_as: ClassVar[str | None] = None  # the strategy whose rounds these are, given the same plan
 
@@ -118,13 +118,13 @@ class StrategyKind:
 
 
 class EngineKind:
-    """What an engine declares before it is made."""
+    """What an engine declares before it is created."""
 
     takes_program: ClassVar[bool] = False  # it is another program: an interpreter, a command, an address
 
     @staticmethod
     def default_arms(has_head: bool) -> list[str]:
-        """Measured where the user names no arm; those with a head only where one is there."""
+        """Arms measured if the user names none; those with a head only if one is available."""
         return default_arms(has_head)
 
 
@@ -139,8 +139,8 @@ stored runs know it without an import."""
 
 
 def lookup(table: Table, name: str, kind: str) -> Any:
-    """The object registered under `name`. ValueError with the known names, and the nearest one, for an unknown name;
-    with the packages for one that several register, or that its package cannot import."""
+    """The object registered under `name`. ValueError for an unknown name, with the known names and the nearest one;
+    for a name that several packages register or that cannot be imported, with the packages."""
     if name not in table:
         raise ValueError(f"{kind}: {name!r} is not known{nearest(name, table)}; allowed: {', '.join(table)}")
     owners = table.owners(name)
@@ -149,7 +149,7 @@ def lookup(table: Table, name: str, kind: str) -> Any:
     module, _, attribute = table[name].partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever a package raises: it is named
+    except Exception as error:  # whatever a package raises: the message names the package
         if name in table.built_in:
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -173,7 +173,7 @@ def plug_ins(checks: Mapping[str, Callable[[str], object]]) -> list[str]:
 
 
 def strategy_class(name: str) -> type[StrategyKind]:
-    """What a strategy declares, before an engine is built. Imports it, and torch with it."""
+    """The class of a strategy, before an engine is built. Imports it, and torch with it."""
     kind = lookup(STRATEGIES, name, "strategy")
     if not (isinstance(kind, type) and issubclass(kind, StrategyKind) and kind.name == name):
         owner = STRATEGIES.owners(name)[0]
@@ -187,7 +187,7 @@ def declared_strategies() -> list[type[StrategyKind]]:
     for name in STRATEGIES:
         try:
             found.append(strategy_class(name))
-        except ValueError:  # of another package, which was not asked for
+        except ValueError:  # of another package, and not requested
             if name in STRATEGIES.built_in:
                 raise
     return sorted(found, key=lambda kind: kind.takes_head)
@@ -199,7 +199,7 @@ def head_strategy() -> str:
 
 
 def default_arms(has_head: bool) -> list[str]:
-    """Arms where the user names none; those with a head only where one is there."""
+    """Arms measured if the user names none; those with a head only if one is available."""
     return [
         kind.default_arm for kind in declared_strategies() if kind.default_arm and (has_head or not kind.takes_head)
     ]

@@ -1,4 +1,4 @@
-"""Small things that text is made of, or is read as."""
+"""Small helpers that format and parse text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ideal time of a round: every weight and cached token read once, every product at full rate, nothing waits.
+"""The ideal time of a round: every weight and cached token read once, every product at full rate, no waiting.
 
 Notation: B requests of L cached tokens, q rows each; W bytes and P numbers of weights, kappa bytes a cached token; beta
 bytes/s read, phi products' FLOP/s, eps seconds a kernel. One pass takes

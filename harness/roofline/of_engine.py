@@ -1,4 +1,4 @@
-"""The passes of a deployment of our own engine: what a run records before it measures."""
+"""The passes of a deployment of the native engine, recorded before a run measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stored run against the ideal: how near each arm came to what its machine allows, what speculation could gain.
+"""A stored run against the ideal: how close each arm came to the machine's limits, and what speculation could gain.
 
 All figures are of decode rounds, repeats pooled: batch, context, tokens a request and duration of the mean round.
 Both speed-ups are of such rounds, each arm at the batch and context at which it ran, so that

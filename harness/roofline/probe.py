@@ -1,8 +1,8 @@
 """Measures the limits of a device: how fast it reads, multiplies and attends, and what a tiny kernel costs.
 
 Every figure is the median of repeats after a warm-up. On a GPU the work is captured in a CUDA graph and timed by CUDA
-events around its replays, so that the host's launches are not in it; on a CPU by the clock around the calls. Of several
-ways to read memory the fastest counts: a limit is what the device can do, not what one kernel does.
+events around its replays, so launches by the host are excluded; on a CPU by the clock around the calls. Of several
+ways to read memory the fastest counts: a limit belongs to the device, not to one kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One forward pass as the roofline sees it: how many numbers it multiplies by, and how many bytes a cached token has.
+"""One forward pass for the roofline: the number of weights that it multiplies by, and the bytes of a cached token.
 
 Everything follows from a model's configuration; embeddings are looked up, not multiplied, and are left out, as are
 norms and biases (thousands of numbers beside millions). Kernels are counted as in models/llama.py and the heads.

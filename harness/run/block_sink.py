@@ -1,4 +1,4 @@
-"""Rows on their way from an engine to the disk; progress is reported as requests end."""
+"""Passes rows from an engine to disk and reports progress as requests end."""
 
 from __future__ import annotations
 

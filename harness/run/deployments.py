@@ -1,4 +1,4 @@
-"""The deployments of a run: each made when it is first needed, ended when it fails or the run does."""
+"""The deployments of a run: each is created when first needed and closed when it fails or the run ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first lets a measurement close what it has, the second stops at once, a third kills."""
+"""Ctrl-C and SIGTERM: the first lets a measurement store its results, the second stops at once, the third kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measurement tells the person who watches it."""
+"""Progress messages of a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One writer a run directory: a second process that would resume a run still being measured is turned away."""
+"""One writer per run directory: a second process that tries to resume a run in progress is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked: options, arms, legal combinations, recipes.
+"""User input: options, arms, legal combinations, recipes.
 
 Imported by: harness, reports/run.
 """

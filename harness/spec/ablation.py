@@ -1,7 +1,7 @@
 """An ablation: a base arm, and for each switch one arm for each other value, all else as in the base.
 
-What the legality table refuses beside the base's other switches is a row that says so. Nothing is changed along with
-the switch to make it legal: that row would be about two things.
+A combination that the legality table refuses is a row that says so. No second switch is changed to make it legal: that
+row would mix two effects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An arm: a strategy with its options and the switches of its engine, as asked for and as resolved."""
+"""An arm: a strategy with its options and the switches of its engine, as requested and as resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of the other commands: most are those of a run, some with other defaults."""
+"""Options of the other commands: mostly those of a run, some with other defaults."""
 
 from __future__ import annotations
 

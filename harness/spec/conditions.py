@@ -1,4 +1,4 @@
-"""What a run is asked to do: what all its arms have in common, and the arms; stored whole in its record."""
+"""The configuration of a run: conditions common to all arms, and the arms. Stored whole in the run's record."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """A pairwise cover of what may be combined: few arms in which every two legal choices meet at least once.
 
 Faults of an engine mostly need two switches to meet (Kuhn, Wallace, Gallo 2004), so that a cover of all pairs finds
-them with some thirty arms where the whole product has hundreds. What is legal is asked of spec/legality.py. The
-cover is grown greedily, each arm the one with most pairs not met yet (AETG, Cohen et al. 1997), from several orders of
-the candidates; the smallest cover is taken. The same machine gets the same arms every time.
+them with some thirty arms where the whole product has hundreds. spec/legality.py decides what is legal. The
+cover grows greedily: each new arm has the most uncovered pairs (AETG, Cohen et al. 1997). Several orders of the
+candidates are tried, and the smallest cover is taken. The same machine gets the same arms every time.
 
-Two spellings need saying. A strategy that declares `same_rounds_as` another (naive-eagle: eagle with the plan `one`) is
+Two special cases. A strategy that declares `same_rounds_as` another (naive-eagle: eagle with the plan `one`) is
 one strategy with it here, which goes by its own name in that plan. An unpadded drafter's first pass cannot be in a
 graph of its own: under plans that would capture it, it is left to piecewise graphs, as `graph=auto` does.
 """

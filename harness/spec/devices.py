@@ -1,4 +1,4 @@
-"""The device and the number format that a run means."""
+"""The device and the dtype of a run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Options as the fields of a frozen dataclass: each says its help, group, unit and what it allows, its default once.
+"""Options as the fields of a frozen dataclass: each states its help, group, unit, allowed values and default, once.
 
-From them come the command line (cli/derived.py), the keys of TOML files, the sides of an A/B and the Python API.
+They define the command line (cli/derived.py), the keys of TOML files, the sides of an A/B and the Python API.
 """
 
 from __future__ import annotations

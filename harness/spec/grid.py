@@ -1,7 +1,7 @@
 """The arms of a sweep: strategy arguments times numbers of drafts, no speculation always among them.
 
-An argument that says its own number of drafts stays as it is. An arm of the grid that is not legal is a row with its
-reason; an argument of which nothing is legal is bad input.
+An argument with its own number of drafts is kept as it is. An illegal arm of the grid is a row with the reason; an
+argument without any legal arm is bad input.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What may be combined: one table, from which `auto` is resolved, combinations are refused and `specbench list` prints.
+"""Legal combinations: one table that resolves `auto`, refuses combinations and is printed by `specbench list`.
 
-A rule names a choice, says when it is refused and why. Nothing falls back silently: a value the user named is refused
+A rule names a choice, when it is refused, and why. Nothing falls back silently: a value the user named is refused
 with the reason; only `auto` is resolved, and the row shows the choice.
 """
 

@@ -1,4 +1,4 @@
-"""Forced acceptance at rates that were measured: `acceptance=measured:NAME`, from recipes/acceptance.toml."""
+"""Forced acceptance at measured rates: `acceptance=measured:NAME`, from recipes/acceptance.toml."""
 
 from __future__ import annotations
 

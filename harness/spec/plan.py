@@ -1,4 +1,4 @@
-"""Which arms a run measures: those named, a recipe's, or a base with one thing changed at a time."""
+"""The arms of a run: those named, a recipe's, or a base with one switch changed at a time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .table_records import Ablation, RecipeRecord, RecipeRow
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
-    """`config` with its arms; `batch_sizes` to run it at; `recipe`, `ablation`: the table it is
-    for. `acceptance`: where forced acceptance that was measured comes from."""
+    """`config` with its arms; `batch_sizes` to run it at; `recipe`, `ablation`: the table that the run is for.
+    `acceptance`: the source of measured acceptance that is forced."""
 
     config: RunConfig
     batch_sizes: tuple[int, ...]
@@ -53,7 +53,7 @@ def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
 
 
 def acceptance_note(options: RunOptions) -> str:
-    """Where measured acceptance comes from; empty for any other."""
+    """The source of measured acceptance; empty for any other kind."""
     found = find_measured(options.acceptance)
     return "" if found is None else found.note
 
@@ -82,7 +82,7 @@ def named_arm(text: str, options: RunOptions) -> ArmConfig:
 
 
 def default_strategies(conditions: Conditions) -> list[str]:
-    """Arms where the user names none; a trained head takes part where one for this asset comes with the package."""
+    """Arms if the user names none, including a shipped head if there is one for the model."""
     has_head = conditions.load_format == "auto" and conditions.model in shipped_names()
     return list(lookup(ENGINES, conditions.engine, "engine").default_arms(has_head))
 

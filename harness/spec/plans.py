@@ -1,10 +1,10 @@
-"""Graph plans: what of a step is captured, by name.
+"""Graph plans by name: which parts of a step are captured.
 
 A decode round has three parts: the target (advance, verify, accept), the first drafter pass, the later passes. A mixed
 step (prompt chunks, alone or beside decodes) is a part of its own. Modes of a part:
 
   none       every kernel launched by the host
-  piecewise  graphs between the attention calls (forward.py); attention and everything small launched by the host
+  piecewise  graphs between the attention calls (forward.py); attention and small operations launched by the host
   full       one graph for the part
   one        decode parts only, and all three together: one graph for the whole round
 

@@ -1,4 +1,4 @@
-"""Recipes: a comparison as a TOML file, so that one command repeats it.
+"""Recipes: a comparison as a TOML file that one command repeats.
 
     summary = "one line for `specbench list`"
     [run]       # options of `specbench run` by name: model, dataset_name, num_prompts, ...

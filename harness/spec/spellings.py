@@ -1,4 +1,4 @@
-"""Names that are accepted beside ours, names that have changed, and the error for an unknown name."""
+"""Accepted aliases, renamed options, and the error for an unknown name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that runs are made for, as records hold them: a recipe's, an ablation's, the arms of a sweep."""
+"""Records of the tables that runs are made for: a recipe's, an ablation's, the arms of a sweep."""
 
 from __future__ import annotations
 

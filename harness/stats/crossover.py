@@ -4,10 +4,10 @@ Shapes: R resamples, B blocks (repeats), P prompts, N prompts drawn, C places of
 order of the loads.
 
 Every arm is compared with the baseline of its own run, block by block and prompt by prompt, and a resample takes the
-same blocks and prompts for both. Blocks are resampled, and prompts within them: blocks anew at each load, which was
-measured in blocks of its own; prompts once a resample for all blocks, arms and loads, because all of them ran the same
-prompts, and a prompt whose drafts are accepted is fast in every one of them. Each draw takes n - 1 of n, whose spread
-is that of the mean; n of n would be too narrow by sqrt((n - 1) / n) (Rao and Wu 1988).
+same blocks and prompts for both. Blocks are resampled, and prompts within them: blocks separately at each load,
+which has its own blocks; prompts once per resample for all blocks, arms and loads, because all of them ran the same
+prompts, and a prompt whose drafts are accepted is fast everywhere. Each draw takes n - 1 of n, whose spread is that of
+the mean; n of n would be too narrow by sqrt((n - 1) / n) (Rao and Wu 1988).
 """
 
 from __future__ import annotations

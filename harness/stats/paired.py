@@ -1,7 +1,7 @@
 """Paired comparison of two arms: t interval over log ratios, exact signed rank beside it, Holm over several metrics.
 
-A pair is what ran back to back on the same input: a block for times, a prompt for acceptance. Its log ratio is
-ln(B / A), so drift that both sides of a pair share cancels. The functions take any number of experiments at once: the
+A pair is two measurements made back to back on the same input: a block for times, a prompt for acceptance. Its log
+ratio is ln(B / A), so drift that both sides share cancels. The functions take any number of experiments at once: the
 last axis holds the pairs of one. scipy does the statistics.
 """
 
@@ -73,7 +73,7 @@ def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
 
 
 def widened(result: Paired, shared: Shared, level: float = LEVEL) -> Paired:
-    """`result` with what its pairs share: both variances added, and t with the fewer of the two degrees of freedom.
+    """`result` with the noise that its pairs share: both variances added, and t with the fewer degrees of freedom.
 
     Welch's approximation lies between the fewer and their sum, so that this interval is never too narrow for it.
     """
@@ -90,8 +90,8 @@ def widened(result: Paired, shared: Shared, level: float = LEVEL) -> Paired:
 def signed_rank_p(log_ratios: ArrayLike) -> float:
     """Two-sided p of Wilcoxon's exact signed-rank test over the pairs of one experiment: a check without normality.
 
-    Pairs without any difference say nothing and are left out; 1 where none is left. Below 6 pairs it cannot reach
-    0.05 (least p: 0.0625 of 5 pairs, 0.031 of 6). Beyond a hundred pairs the normal approximation stands for it.
+    Pairs without a difference are left out; 1 if none remains. Below 6 pairs it cannot reach 0.05 (smallest p: 0.0625
+    with 5 pairs, 0.031 with 6). Beyond a hundred pairs it is the normal approximation.
     """
     ratios = np.asarray(log_ratios, dtype=float)
     nonzero = ratios[np.abs(ratios) >= _EXACT_ZERO]

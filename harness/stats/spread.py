@@ -1,4 +1,4 @@
-"""The few statistics reports need: spread over repeats, and bootstrap intervals over clusters (requests, prompts)."""
+"""Statistics for reports: spread over repeats, and bootstrap intervals over clusters (requests, prompts)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 improved, regressed   the difference counts (Holm over the gated metrics) and is at least the smallest that matters
 equivalent            the whole interval lies closer to no difference than that
-inconclusive          anything else; it never reads "no change"
-exploratory           fewer than MIN_PAIRS pairs, or pairs whose spread is not that of a comparison: no test can tell
+inconclusive          anything else; this never means "no change"
+exploratory           fewer than MIN_PAIRS pairs, or pairs whose spread is not that of a comparison: not testable
 no data               the metric has no figure, or only one
 """
 

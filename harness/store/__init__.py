@@ -1,4 +1,4 @@
-"""What is stored: typed records and run directories, read and written here only.
+"""Storage: typed records and run directories, read and written here only.
 
 Imported by: harness, reports.
 """

@@ -1,4 +1,4 @@
-"""What both ways of measuring share: the record of each block beside the raw tables, and which blocks are missing."""
+"""Shared by both ways of measuring an A/B: the record of each block beside the raw tables, and the missing blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An A/B experiment as the run record holds it: its plan, fixed before the first block, and what its sides are."""
+"""An A/B experiment in the run record: its plan, fixed before the first block, and its sides."""
 
 from __future__ import annotations
 

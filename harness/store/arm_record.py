@@ -1,4 +1,4 @@
-"""An arm as the run record holds it: what was resolved, how far it is, and what a reader of its row must know."""
+"""An arm in the run record: its resolved configuration, its status, and notes for readers of its row."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     requests.parquet steps.parquet phases.parquet counters.parquet   all blocks
     journal/<arm>-<n>.jsonl                           blocks without an end
 
-A block (one arm, one repeat) is committed by its requests part, which is written last. A part that is there supersedes
+A block (one arm, one repeat) is committed by its requests part, which is written last. An existing part supersedes
 the same block of the consolidated tables.
 """
 

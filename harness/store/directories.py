@@ -1,4 +1,4 @@
-"""What directories of results have in common: their names and times, and the record that is in each."""
+"""Shared by all result directories: their names and times, and the record in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a figure depends on besides the code: hardware, software versions, git state, thread counts, load."""
+"""The environment of a measurement: hardware, software versions, git state, thread counts, load."""
 
 from __future__ import annotations
 

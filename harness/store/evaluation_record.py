@@ -1,4 +1,4 @@
-"""An evaluation as the run record holds it: what was asked, and where the questions came from."""
+"""An evaluation in the run record: its request, and the source of the questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic files: a reader, or a run after a kill, sees the old file or the whole new one, never half of it."""
+"""Atomic files: a reader, or a run after a kill, sees either the old file or the complete new one."""
 
 from __future__ import annotations
 

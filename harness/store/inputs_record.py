@@ -1,4 +1,4 @@
-"""What a run was given: the model, the prompts, how tokens were drawn and requests came."""
+"""Inputs of a run: model, prompts, sampling and arrival of requests."""
 
 from __future__ import annotations
 

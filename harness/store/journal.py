@@ -1,9 +1,9 @@
-"""The rows of a block that is being measured, on disk as they come, so that a kill keeps the requests that had ended.
+"""The rows of a block in progress, written as they arrive, so that finished requests survive a kill.
 
     journal/<arm>-<n>.jsonl   a line that names the block, then one line a request or batch of other rows
 
-A block that ends well is stored whole and its journal removed. What is left in this folder are blocks that were
-interrupted, or failed, before their end: no figure is derived from them, and measuring the block again replaces them.
+A block that ends well is stored whole and its journal removed. Journals that remain are blocks that were
+interrupted or failed: no figure is derived from them, and measuring the block again replaces them.
 """
 
 from __future__ import annotations

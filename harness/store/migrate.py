@@ -1,6 +1,6 @@
-"""Records of the schema before this one, as this one says them. Nothing on disk is changed.
+"""Converts records of the previous schema to the current one. Nothing on disk is changed.
 
-Stored results are left out: they were derived from the tables, and are derived from them again.
+Stored results are left out: they are derived from the tables again.
 """
 
 from __future__ import annotations

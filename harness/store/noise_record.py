@@ -1,4 +1,4 @@
-"""The noise floor of a machine: `noise.json` of an A/A run, and the floors that are kept for each hardware."""
+"""The noise floor of a machine: `noise.json` of an A/A run, and the floors stored for each hardware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a run was made: the table that it is for, the sweep that it is a point of, what else is done with its arms."""
+"""Why a run was made: its table, the sweep that it belongs to, and further checks of its arms."""
 
 from __future__ import annotations
 

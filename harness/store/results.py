@@ -1,4 +1,4 @@
-"""Figures as a run stores them. What each means is documented where it is computed, in harness/metrics/."""
+"""Figures stored by a run. Each is documented where it is computed, in harness/metrics/."""
 
 from __future__ import annotations
 

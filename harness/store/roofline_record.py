@@ -1,4 +1,4 @@
-"""What the ideal time of a round follows from: the limits of a machine, and the passes of an arm's round."""
+"""Inputs of the ideal round time: the limits of a machine, and the passes of an arm's round."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Rows of the raw tables as an engine hands them over. Units and meanings: schema.py; None: the engine does not know.
+"""Rows of the raw tables as an engine returns them. Units and meanings: schema.py; None: the engine does not know.
 
-Named tuples and no dataclasses: our own engine makes one a request and step inside its loop, and these are made in half
-the time.
+Named tuples, not dataclasses: the native engine creates one per request and step inside its loop, in half the time.
 """
 
 from __future__ import annotations

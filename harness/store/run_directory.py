@@ -1,4 +1,4 @@
-"""The run directory: raw tables, and `run.json` that says what was run, where and on what.
+"""The run directory: raw tables, and `run.json` with the configuration, environment and results.
 
     runs/<UTC>-<label>-<8 hex>/
       run.json    the run record, results included; always rewritten atomically

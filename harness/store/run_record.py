@@ -1,4 +1,4 @@
-"""The records: all that `run.json` and `sweep.json` say, typed. Frozen: a change makes a new one (`replace`)."""
+"""Typed records of `run.json` and `sweep.json`. Frozen: a change makes a new one (`replace`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Directories that may come from others: nothing that is written in them leads to a file outside.
+"""Directories that may come from others: nothing in them can lead to a file outside.
 
-What a user types on the command line is followed wherever it leads; what a file says, and links beside it, never.
+A path that a user types is followed anywhere; paths from files, and links beside them, never leave the directory.
 """
 
 from __future__ import annotations

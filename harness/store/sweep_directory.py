@@ -1,11 +1,11 @@
-"""The directory of a sweep: `sweep.json`, and a run directory for each load that was begun.
+"""The directory of a sweep: `sweep.json`, and a run directory for each load that was started.
 
     runs/<UTC>-<label>-<8 hex>/
       sweep.json                     what is swept, how far it is; always rewritten atomically
       runs/<UTC>-<label>-b<load>-<8 hex>/     one ordinary run a load
       crossover.json crossover.md plots/       what was made of them
 
-Which loads are measured is read from the runs themselves: a kill between two writes loses nothing.
+The runs themselves show which loads are measured, so a kill between two writes loses nothing.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_waits_for_an_older_round_are_told_apart():
     table = sync_table(eagle_profile(syncs=(*eagle_profile().syncs, late)))
     assert table.rows[0] == ("accept", "cudaMemcpyAsync", "pageable-copy", "1", "531.2")
     assert table.rows[1] == ("status", "cudaEventSynchronize", "late", "1", "507.9")
-    assert any(note.startswith("late: for an older round") for note in table.notes)
+    assert any(note.startswith("late: waits for an older round") for note in table.notes)
 
 
 @pytest.mark.parametrize(
