@@ -98,8 +98,8 @@ class Arms:
         self._directory.describe_arm(
             label,
             config=arm.setup(),
-            notes=deployment.described.notes,
             warmup=warmup.describe(),
+            notes=deployment.described.notes,
             engine=deployment.described,
             unknown=deployment.capabilities.unknown,
         )

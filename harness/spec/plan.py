@@ -100,7 +100,7 @@ def recipe_arms(recipe: Recipe, options: RunOptions) -> tuple[list[ArmConfig], R
     rows, notes = [], []
     for each in asked:
         arm = with_switches(each.arm, switches)
-        asked_for = (arm.strategy, frozenset(arm.options.items()), frozenset(arm.engine.items()))
+        asked_for = (arm.engine_name, arm.strategy, frozenset(arm.options.items()), frozenset(arm.engine.items()))
         shared = arms.setdefault(asked_for, arm)
         rows.append(RecipeRow(name=arm.label, label=shared.label, baseline=each.baseline, claim=each.claim))
         if shared is not arm:

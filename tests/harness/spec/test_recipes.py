@@ -18,6 +18,7 @@ from specbench.reports.run.recipe_table import check_columns
 
 OPTIONS = {name: said for name, said in RunOptions.schema().items() if said.group not in ("Arms", "Output")}
 NAMES = ["sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]
+IN_OTHERS = ["sglang-pr-6995-in-sglang", "vllm-pr-25196-in-vllm"]  # rows of the engines themselves, beside ours
 
 
 @pytest.fixture
@@ -39,11 +40,11 @@ def write(tmp_path, text: str) -> str:
 
 
 def test_every_seed_has_a_recipe_with_a_line_about_it():
-    assert recipe_names() == NAMES
+    assert recipe_names() == sorted([*NAMES, *IN_OTHERS])
     assert all(recipe_summaries().values()) and set(base_summaries()) == {"vllm-0.9", "best"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *IN_OTHERS])
 def test_shipped_recipes_are_whole(name):
     recipe = load_recipe(name, OPTIONS)
     assert recipe.summary and recipe.report.title and recipe.report.notes and recipe.report.claim["source"]
@@ -62,6 +63,16 @@ def test_every_arm_of_a_shipped_recipe_is_legal_on_a_gpu(name, a_gpu_with_everyt
     for arm in arms:
         arm = resolve_arm(arm, "cuda", synthetic_weights=True)
         assert (arm.acceptance is None) == (arm.strategy.num_drafts == 0)
+
+
+@pytest.mark.parametrize("name", IN_OTHERS)
+def test_rows_of_another_engine_and_ours_are_different_arms(name, a_gpu_with_everything):
+    options = RunOptions.of({"recipe": name})
+    arms, record = recipe_arms(options.file, options)
+    assert not record.notes and {arm.engine_name for arm in arms} == {"", name.rpartition("-")[2]}
+    for arm in arms:
+        if not arm.engine_name:
+            resolve_arm(arm, "cuda", synthetic_weights=True)
 
 
 def test_the_rows_of_20078_differ_in_what_their_names_say():
