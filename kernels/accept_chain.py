@@ -1,6 +1,6 @@
 """Acceptance of a chain of drafts and the commit of the accepted tokens, one program a request.
 
-The target's token y_j is drawn for every verified row; drafts are accepted while they equal it, and y is what is
+The target's token y_j is drawn for every verified row; drafts are accepted while they equal it, and y is
 emitted. With deterministic drafts that is exact for greedy and random rows alike.
 Legend: B requests, S slots, L width of the token buffer, K draft depth, Q = K + 1 rows of a request, E stop ids of a
 slot (padded with -1), X = 6 + Q status columns.

@@ -1,4 +1,4 @@
-"""The device buffers of a round: what lies in each request slot, and the rows of a step.
+"""The device buffers of a round: the contents of each request slot, and the rows of a step.
 
 The engine owns them and keeps their addresses, so a captured graph may hold them; kernels read and write them in place.
 Legend: S slots, L width of the token buffer, K drafts and P pages of a slot, E stop ids, D = K + 1 nodes of a tree with

@@ -1,4 +1,4 @@
-"""The commit of accepted tokens and the status block of a round: what acceptance of chains and of trees share.
+"""The commit of accepted tokens and the status block of a round, shared by acceptance of chains and of trees.
 
 Legend: B requests, S slots, L width of the token buffer, Q token columns of a request, E stop ids of a slot (padded
 with -1), X = 6 + Q status columns.
@@ -18,7 +18,7 @@ NUM_STATUS_COLUMNS = 6  # columns of status_BX before the tokens
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What acceptance found for each request, before stop ids and limits."""
+    """The result of acceptance for each request, before stop ids and limits."""
 
     emitted_BQ: Tensor
     accepted_B: Tensor

@@ -1,4 +1,4 @@
-"""How a round advances its state between forward passes: one object, so that a row of a table can differ in it alone.
+"""How a round advances its state between forward passes: one object, so that two arms can differ in it alone.
 
 `StateUpdate` runs one kernel for each operation; `TorchStateUpdate` (vllm_092.py) runs the references: the many
 small torch operations that such kernels replace. Both write the same values, bit for bit. A CUDA graph may capture

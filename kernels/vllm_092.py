@@ -1,7 +1,7 @@
 """The state update of engines like vLLM 0.9.2: many small torch operations in place of fused kernels.
 
 The sequence is that of its proposer (v1/spec_decode/eagle.py, `propose`) and of its rejection bookkeeping: casts, +=,
-compares, masked fills, gathers, divisions, copies, each its own launch, on persistent outputs.
+compares, masked fills, gathers, divisions and copies, each a separate launch, on persistent outputs.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A report before it has a form: one model for the terminal, Markdown and HTML pages, the site's pages among them."""
+"""The format-independent model of a report, for the terminal, Markdown and HTML pages, including the site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A document as one self-contained HTML page: no script, nothing from the network, everything from a trace escaped."""
+"""A document as one self-contained HTML page: no scripts, no network access, all text from traces escaped."""
 
 from __future__ import annotations
 

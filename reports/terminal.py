@@ -1,4 +1,4 @@
-"""Documents and tables for a terminal (rich) and, as plain lines of any width, for files and pipes."""
+"""Documents and tables for a terminal (rich), or as plain lines of any width for files and pipes."""
 
 from __future__ import annotations
 

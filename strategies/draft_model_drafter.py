@@ -1,9 +1,9 @@
-"""Drafting with a model of its own: two rows a request in the first pass, then one row a request for each draft.
+"""Drafting with a separate model: two rows per request in the first pass, then one row per request for each draft.
 
 The draft model's key at index p is made from token p itself, at rotary position p. After a round its keys up to n' - 2
-are right, n' being the tokens with target KV: it ran the tokens that it drafted except the last one. Tokens n' - 1 and
-n' (the pending one) are therefore what the first pass runs; after anything but full acceptance the first of them is run
-again. vLLM's draft_model.py instead repeats all rows of the verification and one more.
+are right, n' being the tokens with target KV: it ran the tokens that it drafted except the last one. The first pass
+therefore runs tokens n' - 1 and n' (the pending one); unless all drafts were accepted, the first of them is run again.
+vLLM's draft_model.py instead repeats all rows of the verification and one more.
 A mixed step first runs the rows that the target ran, which is how prompts get their keys.
 Legend: B requests, H hidden size of the draft model.
 """

@@ -2,7 +2,7 @@
 
 Legend: T rows of the step, B requests, W = tree depth + 1 rows of a path, k = topk, H hidden size of the head.
 Dataflow as in SafeAILab/EAGLE (`topK_genrate`) over a padded batch: shapes never depend on how much was accepted. The
-levels' keys stand behind the request's n tokens and are overwritten by the next round's first pass.
+levels' keys are stored after the request's n tokens and are overwritten by the next round's first pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a workload is: prompts as token ids, an output limit each, and a hash that identifies exactly these.
+"""A workload: prompts as token ids, an output limit for each, and a hash that identifies them.
 
 Every strategy of a comparison gets the same :class:`Workload`; its ``sha256`` is in the run record and under every
 table, so two tables with the same hash measured the same prompts, in the same order, with the same limits.
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Tokenizer(Protocol):
-    """What a workload needs of a tokenizer; ``workloads.tokenizer.load_tokenizer`` gives one."""
+    """The tokenizer interface that workloads use; ``workloads.tokenizer.load_tokenizer`` returns one."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -26,7 +26,7 @@ class Tokenizer(Protocol):
 
 
 class ChatTokenizer(Tokenizer, Protocol):
-    """A tokenizer with what questions to a served model need besides."""
+    """A tokenizer with the further methods that questions to a served model need."""
 
     @property
     def bos_id(self) -> int | None: ...

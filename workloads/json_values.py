@@ -1,4 +1,4 @@
-"""Data that JSON can hold, for what another program wrote."""
+"""Types of JSON values written by other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts of the user, one JSON object per line.
+"""The user's prompts, one JSON object per line.
 
 A line has one of ``prompt`` (text, taken as it is), ``messages`` (a conversation, chat template applied) or
 ``prompt_token_ids``; optional are ``max_tokens`` (or ``output_len``), ``id``, ``category`` and ``reference``.

@@ -1,8 +1,8 @@
-"""Random token ids with random lengths: measures machines, says nothing about language.
+"""Random token ids with random lengths: for machine speed, not for language.
 
 The range ratio means what it means to ``vllm bench``: a length is uniform over the integers of
-[len * (1 - r), len * (1 + r)]. SGLang's ``bench_serving`` means [len * r, len] by the same flag, so figures made with
-one do not compare with figures made with the other.
+[len * (1 - r), len * (1 + r)]. SGLang's ``bench_serving`` means [len * r, len] by the same flag, so figures
+from the two are not comparable.
 """
 
 from __future__ import annotations

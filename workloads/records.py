@@ -1,4 +1,4 @@
-"""Records out of a data file, whatever its wrapping: JSON lines, gzipped JSON lines, a JSON list, parquet."""
+"""Records of a data file in any supported format: JSON lines, gzipped JSON lines, a JSON list, parquet."""
 
 from __future__ import annotations
 

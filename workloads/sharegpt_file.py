@@ -1,4 +1,4 @@
-"""Reading ShareGPT's big JSON file record by record, whole or cut off, in little memory.
+"""Reads ShareGPT's big JSON file record by record, complete or truncated, in little memory.
 
 The published file is a JSON list indented by two spaces, so every record ends on a line that is exactly ``  }`` or
 ``  },``. The copy on PyPI stops in the middle of a record: its last, broken record is dropped (the repair that closes

@@ -57,7 +57,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def typed_command() -> list[str]:
-    """The command as anybody may type it, without the path of this installation."""
+    """The command without the path of this installation, so that it works elsewhere."""
     return ["specbench", *sys.argv[1:]]
 
 

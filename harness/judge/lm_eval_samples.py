@@ -37,9 +37,8 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleFile:
-    """`task`: of the file's name, empty where that is not lm-eval's. `repeated`: places that stand there more than
-    once, of which nobody knows which counts. `directions`: whether a higher mean is better, for metrics of which that
-    is recorded."""
+    """`task`: from the file's name, empty if that is not lm-eval's. `repeated`: places that occur more than once, so that
+    it is unknown which one counts. `directions`: whether a higher mean is better, for metrics that record it."""
 
     path: Path
     task: str
@@ -49,7 +48,7 @@ class SampleFile:
 
 
 def read_samples(path: Path) -> SampleFile:
-    """ValueError naming file and line for what is no such file."""
+    """ValueError naming file and line if it is not a sample file of lm-eval."""
     name = _NAME.fullmatch(path.name)
     samples: dict[Place, Sample] = {}
     repeated: set[Place] = set()

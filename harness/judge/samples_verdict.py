@@ -1,8 +1,8 @@
-"""Two files of lm-eval's samples, paired item by item: what is the same item is told by its hash, never by its place.
+"""Two files of lm-eval's samples, paired item by item. Items are matched by their hash, never by their place.
 
 improved, regressed   the difference counts (Holm over filters and metrics) and is at least `MARGIN`
-higher, lower         the same, of a metric of which nobody recorded which way is better
-equivalent            the whole interval lies nearer to no difference than `MARGIN`
+higher, lower         the same, for a metric without a recorded direction
+equivalent            the whole interval is within `MARGIN` of no difference
 inconclusive          anything else
 """
 
@@ -106,7 +106,7 @@ def _rows(file: SampleFile, places: list[Place], metric: str) -> pd.DataFrame:
 
 
 def _apart(a: SampleFile, b: SampleFile, place: Place, metric: str) -> str:
-    """Why the item of both files is no pair; empty where it is one."""
+    """Why the items of both files do not form a pair; empty if they do."""
     for label, own in (("A", a), ("B", b)):
         if place not in own.samples:
             return f"not in {label}"
@@ -122,12 +122,12 @@ def _apart(a: SampleFile, b: SampleFile, place: Place, metric: str) -> str:
         if metric not in sample.values:
             return f"without this metric in {label}"
         if not math.isfinite(_number(sample, metric)):
-            return f"whose value in {label} is no number"
+            return f"whose value in {label} is not a number"
     return ""
 
 
 def _number(sample: Sample, metric: str) -> float:
-    """nan for what is no number, as the pairs of a perplexity."""
+    """nan for values that are not numbers, such as the pairs of a perplexity."""
     value = sample.values[metric]
     return float(value) if isinstance(value, bool) or is_number(value) else math.nan
 

@@ -1,7 +1,7 @@
-"""An engine's own counters of speculation beside a count of its rounds, and what makes their figures differ from ours.
+"""An engine's own counters of speculation beside a count of its rounds, and why their figures differ from ours.
 
-vLLM counts every draft that its sampler accepted, also those behind a stop token or the limit, which nobody gets; and
-it divides what was accepted at a position by all rounds with drafts, also by those that drafted less far.
+vLLM counts every draft that its sampler accepted, including drafts after a stop token or the limit, which are not output.
+It divides the drafts accepted at a position by all rounds with drafts, including rounds with fewer drafts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches of similar lengths, the same for the same seed and epoch, and the rows with a loss in each unrolled step.
+"""Batches of similar lengths, deterministic by seed and epoch, and the rows with a loss in each unrolled step.
 
 Legend: B sequences, T padded length, Q rows whose target distribution is needed, R rows with a loss (of one unrolled
 step, or of all), k unrolled step from 0. Row numbers count through the flat [B * T].

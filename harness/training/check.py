@@ -1,7 +1,7 @@
-"""Whether a folder holds a usable EAGLE-3 head for a target: file by file, then by what it accepts.
+"""Checks that a folder holds a usable EAGLE-3 head for a target: its files first, then its acceptance.
 
-A head that no engine can run is a ValueError of the loader. What runs but looks wrong is a problem in the report: maps
-that disagree, values that are not finite, features taken one layer off.
+A head that no engine can run is a ValueError of the loader. A head that runs but looks wrong is a problem in the
+report: maps that disagree, values that are not finite, features taken one layer off.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Human turns of the conversations in the data sets, without the evaluation records.
 
-Readable: ShareGPT (`conversations`), questions (`question`, alone or in `doc`), `messages` of chats, plain `prompt`s;
+Formats: ShareGPT (`conversations`), questions (`question`, alone or in `doc`), `messages` of chats, plain `prompt`s;
 JSON, JSON lines or parquet, by the names of the asset table or by path. Big files are read record by record.
 """
 

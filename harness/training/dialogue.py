@@ -1,7 +1,7 @@
 """One conversation with the target, turn by turn: the next prompt, and the token sequences that result.
 
-Training sees the same tokens as inference: prompts are rendered by the chat template, responses are the target's own
-ids. A later turn continues the sequence where the rendered conversation begins with exactly these ids; otherwise the
+Training sees the same tokens as inference: prompts are rendered by the chat template, and responses are the target's
+own ids. A later turn continues the sequence if the rendered conversation begins with exactly these ids; otherwise the
 sequence ends and a new one begins with the rendered prompt.
 """
 

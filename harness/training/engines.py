@@ -1,4 +1,4 @@
-"""Engines for throughput, built as a run's arms are: every switch left to `auto`."""
+"""Engines for throughput, built like the arms of a run with every switch at `auto`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Acceptance of a head over a workload, through the engine: what a user of the head will see.
+"""Acceptance of a head over a workload, measured with the engine, as a user of the head will see it.
 
-Small models repeat themselves, which flatters every drafter: every figure comes with the share of looping outputs and
+Small models repeat themselves, which inflates acceptance. So every figure comes with the share of looping outputs and
 the acceptance without them.
 """
 

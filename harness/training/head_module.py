@@ -1,7 +1,7 @@
 """The EAGLE-3 layer as a trainable module: fp32 master weights, arithmetic in the target's dtype.
 
-Same conventions as harness/engines/native/models/eagle3.py, which runs the exported head; here whole sequences are
-processed at once, unrolled on the head's outputs.
+Same conventions as harness/engines/native/models/eagle3.py, which runs the exported head. Here whole sequences are
+processed at once and unrolled on the head's outputs.
 
 Legend: B sequences, T padded length, N = B * T flat rows, H hidden, F = 3H, X = (Hq + 2 Hkv) * D outputs of qkv, I
 intermediate size, Vd draft vocabulary, D head size, M longest position.

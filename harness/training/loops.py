@@ -1,7 +1,7 @@
 """Responses that loop: an 8-gram occurs four times or more.
 
-Small models repeat themselves, above all when decoding greedily, and repetitions are easy to draft: loops flatter every
-drafter and would fill the training data with copies.
+Small models repeat themselves, above all when decoding greedily, and repetitions are easy to draft. Loops inflate the
+acceptance of every drafter and would fill the training data with copies.
 """
 
 from __future__ import annotations

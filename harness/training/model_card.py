@@ -1,7 +1,6 @@
-"""README.md of a head: what another person needs to reproduce it, and what it reached.
+"""README.md of a head: how to reproduce it, and its results.
 
-Rendered from the files beside it: `training.json` and `training_log.csv` by the training, `acceptance.json` by the
-check.
+Rendered from `training.json` and `training_log.csv` of the training and `acceptance.json` of the check.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From data sets to a head on disk, in stages that each store their result: conversations, responses, training, export.
 
 OUT/responses/   parquet shards and responses.json (which options they were made with)
-OUT/checkpoint.pt   while training; removed once the head is written
+OUT/checkpoint.pt   during training; removed once the head is written
 OUT/             config.json, model.safetensors, training.json, training_log.csv, README.md
 """
 

@@ -1,4 +1,4 @@
-"""Responses on disk: parquet shards written whole or not at all, read back as flat arrays."""
+"""Responses on disk: parquet shards, written atomically, read back as flat arrays."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The optimisation of one head: targets from the frozen model, unrolled steps, checkpoints, a log by position.
 
-Deterministic by seed on one device and software as long as `steps` (or `epochs`) end the training; a time budget ends
-it earlier, with the learning rate's schedule pulled in to match.
+Deterministic by seed on one device and software if `steps` (or `epochs`) end the training. A time budget ends it
+earlier and shortens the learning-rate schedule to match.
 """
 
 from __future__ import annotations

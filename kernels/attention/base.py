@@ -1,4 +1,4 @@
-"""What every attention backend is given and returns.
+"""The interface of attention backends: inputs and outputs.
 
 Legend: T rows of the step, B requests, Q most rows of one request, M keys that a tree mask covers, P pages a request, H
 heads (Hq query, Hkv key-value), D head dimension. Keys and values live in caches [pages, page, Hkv, D]; key i of

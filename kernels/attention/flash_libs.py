@@ -1,4 +1,4 @@
-"""Where FlashAttention over paged keys comes from: four libraries with one call, and which of them this machine has.
+"""FlashAttention over paged keys from four libraries behind one call, and which of them this machine has.
 
 Looked up in this order: flash-attn 3 (`flash_attn_interface`), vLLM's build of FlashAttention-3 (one shared library,
 named by the environment's FA3_SO or found in an installed vLLM, which is not imported), flash-attn 2, and torch's own

@@ -1,4 +1,4 @@
-"""What FlashInfer this machine has, and what its kernels take.
+"""The FlashInfer of this machine, and the inputs that its kernels support.
 
 FlashInfer compiles a module for each kind of kernel with nvcc at its first use. Where FLASHINFER_DISABLE_JIT is set,
 only prebuilt modules exist; the usual set has head dimensions 64 and 128.

@@ -1,4 +1,4 @@
-"""Charts described once, over data frames: drawn by Vega-Lite on pages and by matplotlib as PNG and PDF.
+"""Charts over data frames, described once, drawn by Vega-Lite on pages and by matplotlib as PNG and PDF.
 
 Imported by: reports.
 """

@@ -1,4 +1,4 @@
-"""The data table below a chart: the rows of its frame, whole."""
+"""The data table below a chart: all rows of its frame."""
 
 from __future__ import annotations
 

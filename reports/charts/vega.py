@@ -1,7 +1,7 @@
 """Charts as Vega-Lite specifications, made with altair, with the data inline. Colours are the page's CSS variables.
 
-A chart thus follows the page into dark mode and print without being redrawn. Every mark of the SVG has its values as
-its accessible name.
+Charts thus follow the page into dark mode and print without being redrawn. The accessible name of every SVG mark is its
+values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a certificate in a run directory means for the run's other tables."""
+"""Marks that a certificate in a run directory adds to the run's other tables."""
 
 from __future__ import annotations
 

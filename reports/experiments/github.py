@@ -1,4 +1,4 @@
-"""GitHub Actions: annotations on stdout and the step summary. specbench itself talks to no API and holds no token."""
+"""GitHub Actions: annotations on stdout and the step summary. specbench itself calls no API and needs no token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A history as tables: points by commit with their steps, and suspects with the rerun that decides."""
+"""A history as tables: points by commit with their steps, and suspects with the command for the rerun that decides."""
 
 from __future__ import annotations
 

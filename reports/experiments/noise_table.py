@@ -1,4 +1,4 @@
-"""The noise floor of a machine as a table: the MDE by number of blocks, and the blocks that a change takes."""
+"""The noise floor of a machine as a table: the MDE by number of blocks, and the blocks needed to detect a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep leaves beside its runs: `crossover.json`, `crossover.md` and a picture of each figure."""
+"""Files that a sweep writes beside its runs: `crossover.json`, `crossover.md` and a picture of each figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns that tables of recipes and ablations choose from."""
+"""The columns available to tables of recipes and ablations."""
 
 from __future__ import annotations
 

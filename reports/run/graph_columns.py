@@ -1,4 +1,4 @@
-"""What the traces of `specbench run --certify-graphs` say, as columns and marks of the comparison table."""
+"""Results of the traces of `specbench run --certify-graphs`, as columns and marks of the comparison table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole report as JSON: what was run, the arms' summaries, the figures of every block."""
+"""The whole report as JSON: configuration, summaries of the arms, figures of every block."""
 
 from __future__ import annotations
 

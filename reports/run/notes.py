@@ -1,4 +1,4 @@
-"""The notes below a run's tables: how to read the columns, what was run, how to repeat it."""
+"""The notes below a run's tables: how to read the columns, the configuration, and the command to repeat the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything a run directory can be turned into, written into it: report.md, report.json, plots/*.png."""
+"""Writes all reports of a run into its directory: report.md, report.json, plots/*.png."""
 
 from __future__ import annotations
 

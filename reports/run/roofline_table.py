@@ -1,4 +1,4 @@
-"""How near each arm came to the roofline: ideal and measured time of a round, phase by phase, and both speed-ups."""
+"""How close each arm came to the roofline: ideal and measured round time, phase by phase, and both speed-ups."""
 
 from __future__ import annotations
 

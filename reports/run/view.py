@@ -1,4 +1,4 @@
-"""A stored run, read and summarised once, for every kind of report."""
+"""A stored run, read and summarised once for all reports."""
 
 from __future__ import annotations
 

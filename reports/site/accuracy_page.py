@@ -1,4 +1,4 @@
-"""Whether the outputs are still right: certificates of losslessness, and scores paired item by item."""
+"""Correctness of outputs: certificates of losslessness, and scores paired item by item."""
 
 from __future__ import annotations
 

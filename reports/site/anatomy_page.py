@@ -1,4 +1,4 @@
-"""What a decode round is made of: phases stacked, launches, graphs, synchronisations, idle time."""
+"""The parts of a decode round: stacked phases, launches, graphs, synchronisations, idle time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short words for the state of a run and the evidence for it; the tone only repeats the word."""
+"""Short labels for the state of a run and its evidence; the colour only repeats the label."""
 
 from __future__ import annotations
 

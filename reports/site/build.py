@@ -1,4 +1,4 @@
-"""The whole site from run directories: read each run once, make the pages, write what changed."""
+"""Builds the site from run directories: reads each run once, makes the pages, writes those that changed."""
 
 from __future__ import annotations
 

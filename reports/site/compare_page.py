@@ -1,4 +1,4 @@
-"""Verdicts of A/B experiments as cards, the newest runs against those before, strategies with their speed-ups."""
+"""Verdicts of A/B experiments as cards, the newest runs against their predecessors, strategies with their speed-ups."""
 
 from __future__ import annotations
 

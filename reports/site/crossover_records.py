@@ -1,4 +1,4 @@
-"""What the crossover page is made of: records that sweeps stored, and those derived from runs that make a curve."""
+"""Records for the crossover page: those stored by sweeps, and those derived from runs that form a curve."""
 
 from __future__ import annotations
 

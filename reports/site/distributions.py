@@ -1,6 +1,6 @@
-"""How the figures of a run are spread: TPOT over its requests, accepted length over the rounds of an answer.
+"""Distributions of a run: TPOT over its requests, accepted length over the rounds of an output.
 
-Both come from the raw tables, so they take as long as reading the whole run.
+Both come from the raw tables and take as long as reading the whole run.
 """
 
 from __future__ import annotations

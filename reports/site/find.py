@@ -1,4 +1,4 @@
-"""Which run directories the user means: runs, folders of runs, histories."""
+"""Finds the run directories in given paths: runs, folders of runs, histories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SWEEP = "sweep.json"
 
 
 def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
-    """Every run directory given or inside a given folder, each once, and whatever looks like one but is not."""
+    """Every run directory given or inside a given folder, each once, and problems with paths that only look so."""
     found: dict[Path, None] = {}
     problems = []
     for path in paths:

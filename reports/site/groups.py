@@ -1,4 +1,4 @@
-"""Runs that may share a chart: of the same hardware, model, workload and sampling."""
+"""Groups of runs that may share a chart: same hardware, model, workload and sampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series by commit from what the site has read of each run: no raw table is opened."""
+"""Series by commit from the run data that the site already read: no raw table is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page: every run, the newest first, the evidence for it, and what could not be read."""
+"""The first page: all runs, newest first, with their evidence, and the runs that could not be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the site: documents with a path, and what several of them have in common."""
+"""Pages of the site: documents with a path, and shared parts."""
 
 from __future__ import annotations
 

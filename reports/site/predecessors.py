@@ -1,4 +1,4 @@
-"""The run that another one follows: the newest older one of its kind with an arm in common, if they are comparable."""
+"""The predecessor of a run: the newest older run of its kind with an arm in common, if they are comparable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one run: the exact command first, then its figures, then everything that shows where they come from."""
+"""The page of one run: the exact command first, then its figures, then the evidence behind them."""
 
 from __future__ import annotations
 

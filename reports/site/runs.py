@@ -1,4 +1,4 @@
-"""What the site knows about a run, read once: its record, figures, certificate, traces, scores and verdict."""
+"""A run as the site reads it, once: record, figures, certificate, traces, scores and verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head of an A/B experiment: sides, changes, proof, and what to know before reading on."""
+"""The head of an A/B page: sides, changes, evidence and warnings."""
 
 from __future__ import annotations
 

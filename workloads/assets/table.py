@@ -1,4 +1,4 @@
-"""Which assets have a short name, and who carries their bytes."""
+"""Assets with a short name, and their sources."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_what_cannot_be_paired_is_counted_and_named(paired, cli, tmp_path):
         "not in B": 2,
         "with another document under the same doc_id": 1,
         "without a hash of document or target in both": 1,
-        "whose value in B is no number": 3,
+        "whose value in B is not a number": 3,
         "more than once in B": 1,
     }
     assert metric["items"]["n"] == 12 and (metric["items"]["won"], metric["items"]["lost"]) == (0, 1)
