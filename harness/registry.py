@@ -2,7 +2,7 @@
 
 A new strategy, attention backend, workload or engine is one file and one line of built_in.toml, or an entry point of
 another package, in the group `specbench.strategies`, `specbench.attention_backends` and so on. Built-in ones are
-not entry points: a checkout must find its own files, whatever version is installed.
+not entry points: a checkout must find its own files, regardless of the installed version.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def page_environment(*folders: Path) -> Environment:
     """What renders pages out of the templates in `folders`."""
     environment = Environment(
         loader=FileSystemLoader(folders),
-        autoescape=True,  # whatever the suffix: labels and kernel names come from strangers' traces and runs
+        autoescape=True,  # for every suffix: labels and kernel names come from untrusted traces and runs
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -29,7 +29,7 @@ _CHILDREN, _LOGS = "children", "log"
 
 @dataclass(slots=True)
 class FreshBlocks:
-    """Measures what a directory misses. `roots`: the checkout each side runs from, None for the code at hand."""
+    """Measures the missing blocks of a directory. `roots`: the checkout of each side, None for the current code."""
 
     plan: AbPlan
     directory: RunDirectory
@@ -137,7 +137,7 @@ class FreshBlocks:
 
     def _check_edits(self, side: Side, state: str | None) -> None:
         """The files of the checkout, before and after a block, are those of every block before it. Sides that both run
-        the code at hand run the same code."""
+        the current code run the same code."""
         if state is None:
             return
         if self._state(side) != state:

@@ -1,4 +1,4 @@
-"""A run: prepare, measure, certify graphs, score. Measured blocks are kept whatever fails."""
+"""A run: prepare, measure, certify graphs, score. Measured blocks are kept if a later step fails."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def side_mismatches(run: str, a: Described, b: Described) -> list[Mismatch]:
 
 
 def same_arm(a: RunConfig, b: RunConfig) -> bool:
-    """Whether two configurations of one arm each ask for the same, whatever its label."""
+    """Whether two configurations of one arm each are the same apart from its label."""
     first, second = (replace(c, arms=tuple(replace(arm, label="") for arm in c.arms)) for c in (a, b))
     return first == second
 

@@ -1,4 +1,4 @@
-"""Files that lm-eval writes with `--log_samples`, whoever's model it was: a line an item and filter.
+"""Files that lm-eval writes with `--log_samples`, for any model: one line per item and filter.
 
 Read from lm_eval/evaluator.py and loggers/evaluation_tracker.py, 0.4.13: `doc_id`, `filter`, `metrics` (names, each a
 key of its own), `resps`, and SHA-256 hashes of document, prompt and target. Whether more is better stands only in the
@@ -37,8 +37,8 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleFile:
-    """`task`: from the file's name, empty if that is not lm-eval's. `repeated`: places that occur more than once, so that
-    it is unknown which one counts. `directions`: whether a higher mean is better, for metrics that record it."""
+    """`task`: from the file's name, empty if that is not lm-eval's. `repeated`: places that occur more than once; it is
+    unknown which one counts. `directions`: whether a higher mean is better, for metrics that record it."""
 
     path: Path
     task: str

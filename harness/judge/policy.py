@@ -69,7 +69,7 @@ class Policy:
 
 
 def read_policy(path: Path) -> Policy:
-    """ValueError naming the file, the key and what is allowed, for whatever in the file is not a policy."""
+    """ValueError naming the file, the key and what is allowed if the file is not a valid policy."""
     try:
         return parse_policy(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:

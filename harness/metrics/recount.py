@@ -1,6 +1,6 @@
 """An engine's own counters of speculation beside a count of its rounds, and why their figures differ from ours.
 
-vLLM counts every draft that its sampler accepted, including drafts after a stop token or the limit, which are not output.
+vLLM counts every draft that its sampler accepted, including drafts after a stop token or the limit that are not output.
 It divides the drafts accepted at a position by all rounds with drafts, including rounds with fewer drafts.
 """
 

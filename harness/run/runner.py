@@ -126,7 +126,7 @@ class Arms:
 def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
     """Measures every block that the directory does not hold yet, arms interleaved: each repeat starts with another arm.
 
-    A block that fails, for whatever reason, is stored as failed with its error, and the others go on. Raises OSError
+    A block that fails for any reason is stored as failed with its error, and the others go on. Raises OSError
     where the run directory cannot be written; what it holds is whole.
     """
     done = directory.done_blocks()

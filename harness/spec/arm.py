@@ -38,7 +38,7 @@ class ArmConfig:
 
     @property
     def text(self) -> str:
-        """A strategy argument that asks for this arm, whatever its label."""
+        """A strategy argument that gives this arm, apart from its label."""
         name = f"{self.engine_name}/{self.strategy}" if self.engine_name else self.strategy
         return with_pairs(name, [f"{key}={value}" for key, value in {**self.options, **self.engine}.items()])
 

@@ -143,8 +143,8 @@ def _untested(pairs: Pairs) -> Comparison:
 
 
 def comparison(pairs: Pairs, test: Paired, p_holm: float | None) -> Comparison:
-    """One metric from its pairs and their test. p_holm: among whatever is tested beside it; None for a metric that gets
-    no verdict."""
+    """One metric from its pairs and their test. p_holm: adjusted for the other tested metrics; None for a metric
+    without verdict."""
     verdict = EXPLORATORY
     if p_holm is not None:
         verdict = str(decide(test, p_holm, pairs.metric.better, pairs.min_effect, pairs.alpha))

@@ -55,8 +55,8 @@ class ArmRecord:
 
 
 def driven_otherwise(a: ArmRecord, b: ArmRecord) -> str:
-    """Why figures of two arms give no verdict if their times were taken in different places; empty if they were taken in
-    the same place or an older record does not say."""
+    """Why figures of two arms give no verdict if their times were taken in different places; empty if in the same place
+    or if an older record does not say."""
     first, second = a.config.driven, b.config.driven
     if None in (first, second) or first == second:
         return ""

@@ -104,7 +104,7 @@ def collect_environment() -> Environment:
     """Hardware, software, allowed environment variables, threads and load. Imports torch."""
     import torch
 
-    # Every GPU the driver shows, whatever CUDA_VISIBLE_DEVICES says; none without a driver.
+    # Every GPU the driver shows, regardless of CUDA_VISIBLE_DEVICES; none without a driver.
     gpus = _output(["nvidia-smi", f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"])
     return Environment(
         hardware=Hardware(cpu=_cpu(), gpus=parse_gpus(gpus or "")),

@@ -95,5 +95,5 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_json(value: Json) -> str:
-    """sha256 (hex) of plain data, whatever the order of its keys."""
+    """sha256 (hex) of plain data, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -112,7 +112,7 @@ def make_trainer(
     shape = dataclasses.replace(target.config, num_layers=1, intermediate_size=intermediate_size)
     generator = torch.Generator().manual_seed(config.seed)
     with torch.no_grad():
-        # lm_head's rows, whatever layout the target keeps them in: obtained by multiplying with the identity.
+        # lm_head's rows, independent of the target's layout: obtained by multiplying with the identity.
         eye = torch.eye(target.config.hidden_size, dtype=target.dtype, device=target.device)
         lm_head_VH = target.logits(eye).t()[vocab.target_id_Vd.to(target.device)]
     module = HeadModule(shape, lm_head_VH, target.norm_H, generator)

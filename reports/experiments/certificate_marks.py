@@ -13,7 +13,7 @@ FILE = "certificate.json"
 
 
 def read_certificate(directory: Path) -> dict[str, Any] | None:
-    """The certificate that lies in a run directory, finished or not; ValueError for a damaged one."""
+    """The certificate in a run directory, finished or not; ValueError for a damaged one."""
     path = directory / FILE
     if not path.is_file():
         return None

@@ -95,7 +95,7 @@ def comment(report: GateReport) -> str:
 
 
 def marker(suite: str) -> str:
-    """`<!-- specbench:SUITE -->`; whatever could end the HTML comment early is replaced."""
+    """`<!-- specbench:SUITE -->`; characters that could end the HTML comment early are replaced."""
     return f"<!-- specbench:{re.sub('[^A-Za-z0-9._-]+', '-', suite)} -->"
 
 

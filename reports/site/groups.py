@@ -39,7 +39,7 @@ def by_load(runs: Iterable[SiteRun]) -> list[Group]:
 
 
 def by_kind(runs: Iterable[SiteRun]) -> list[Group]:
-    """Of one model, workload and load, on whatever machine, with whatever prompts: what one would like to compare."""
+    """Runs worth comparing: same model, workload and load, on any machine and with any prompts."""
     return _grouped(runs, _OF_PROMPTS, ("workload",))
 
 

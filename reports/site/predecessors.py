@@ -13,7 +13,7 @@ from .runs import SiteRun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Follows:
-    """`before`: the newest older run of the kind, whatever else differs. `comparable`: the newest of those that differ
+    """`before`: the newest older run of the kind. `comparable`: the newest of those that differ
     in nothing that matters. `refused`: the runs between, each with what keeps it from being compared."""
 
     run: SiteRun

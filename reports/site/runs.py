@@ -208,7 +208,7 @@ def _profiles(path: Path) -> Mapping[str, Profile]:
 
 
 def _with_pages(runs: list[SiteRun]) -> list[SiteRun]:
-    """A file name of its own for every run, whatever its id holds."""
+    """Gives each run a unique, safe file name, for any characters in its id."""
     taken: set[str] = set()
     named = []
     for run in runs:

@@ -61,7 +61,7 @@ def fetch_package(name: str, package: PackageSource, progress: Progress) -> Path
 
 
 def pip_command(requirement: str, destination: Path) -> list[str]:
-    """The pip call: this Python's own pip, one wheel, no dependencies, whatever Python the wheel was meant for."""
+    """The pip call: this Python's own pip, one wheel, no dependencies, for any Python version of the wheel."""
     flags = "--no-deps --only-binary :all: --ignore-requires-python --no-cache-dir --no-input --quiet"
     return [
         *(sys.executable, "-m", "pip", "--disable-pip-version-check", "download"),

@@ -162,7 +162,7 @@ def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
 
 
 def noise(logs: np.ndarray) -> float:
-    """Standard deviation of one point about its segment, whatever steps there are."""
+    """Standard deviation of one point about its segment, independent of any steps."""
     differences = np.diff(logs)
     mad = float(np.median(np.abs(differences - np.median(differences))))
     return max(_MAD_TO_SD * mad / math.sqrt(2), _LEAST_NOISE)
