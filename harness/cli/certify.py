@@ -20,11 +20,16 @@ def certify(options: CertifyOptions) -> None:
     if it accepts the same drafts as its strategy does without graphs; and if its tokens over many seeds follow the
     target's distribution.
 
+    Arms of other engines are compared with the same engine's no-spec at temperature 0, by that engine's own scores
+    where it gives them, else by equality alone; what could not be checked is listed with the reason.
+
     Exit code: 0 all arms passed, 6 an arm failed, 2 bad input, 130 interrupted (go on with --run).
 
     Examples:
 
       specbench certify -s eagle:k=4 -s naive-eagle:k=3 --num-prompts 50 --output-len 64
+
+      specbench certify -s vllm/eagle:k=4 --engine-python VENV --num-prompts 20
 
       specbench certify --cover pairwise --num-prompts 16 --output-len 96 --num-seeds 100
 

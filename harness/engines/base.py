@@ -106,10 +106,21 @@ class RowSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """`log_prob`: of all scored tokens together; `is_greedy`: whether each is the likeliest of its position."""
+    """`log_prob`: of all scored tokens together; `is_greedy`: whether each is the likeliest of its position.
+
+    `regrets`: by token, how far its log-probability lies below the likeliest one's; the same in logits, without a
+    temperature. None where the engine does not tell.
+    """
 
     log_prob: float
     is_greedy: bool
+    regrets: tuple[float, ...] | None = None
+
+    @staticmethod
+    def of(log_probs: Sequence[float], best: Sequence[float]) -> Scored:
+        """By token, its own log-probability and that of the likeliest one: which may be it."""
+        pairs = list(zip(log_probs, best, strict=True))
+        return Scored(sum(log_probs), all(own >= top for own, top in pairs), tuple(top - own for own, top in pairs))
 
 
 class Deployment(Protocol):

@@ -1,12 +1,14 @@
-"""A certificate: every arm compared with no-spec and with the target's own logits, stored arm by arm."""
+"""A certificate: every arm compared with no-spec of its engine and with the target's scores, stored arm by arm."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specbench.harness.engines.several import Engines
 from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings, read
-from specbench.harness.quality.certificate.plain import with_references
+from specbench.harness.quality.certificate.groups import CertifiedArms, arms_by_engine
+from specbench.harness.quality.certificate.other_session import GREEDY, OtherCertifier
 from specbench.harness.quality.certificate.session import Certifier
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, initial_record, prepare
@@ -15,7 +17,7 @@ from specbench.harness.spec.commands import CertifyOptions
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.cover import pairwise_cover
 from specbench.harness.spec.devices import pick_device
-from specbench.harness.spec.plan import named_arm
+from specbench.harness.spec.plan import named_arm, without_program
 from specbench.harness.store.arm_record import Fact
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -31,8 +33,9 @@ def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress
     """A new certificate, that of a stored run, or one that goes on; see `certify`."""
     settings = CertifySettings(temperatures=options.temperatures, num_seeds=options.num_seeds)
     if options.run is None:
-        arms, _ = with_references([named_arm(text, options) for text in _asked_arms(options)])
-        return certify(RunConfig.of_arms(options, arms), settings, Destination.of(options, argv), progress)
+        named = [without_program(named_arm(text, options), options) for text in _asked_arms(options)]
+        asked = arms_by_engine(named, Engines(options.engine))
+        return certify(RunConfig.of_arms(options, asked.arms), settings, Destination.of(options, argv), progress)
     given = [options.schema()[name].flag for name in sorted(options.given - _WITH_RUN - _SETTINGS)]
     if given:
         raise ValueError(f"run: a stored run has its own options; drop {', '.join(given)}")
@@ -52,11 +55,9 @@ def certify(
     come to: False where the user interrupted. ValueError for bad input, before anything is written."""
     if isinstance(where, Destination):
         check_writable(where.folder)
-    arms, references = with_references(config.arms)
-    check = arm_check(config)
-    for arm in arms:
-        for fact in (Fact.TOKEN_IDS, Fact.ROUNDS, Fact.SCORES):
-            check(arm).capabilities.require(fact, "a certificate")
+    asked = arms_by_engine(config.arms, Engines(config.engine))
+    arms = asked.arms
+    _check(asked, settings, config)
     config = replace(config, arms=arms)
     with Session(progress, RESUME, _close, is_worth_keeping=_has_certificate) as held:
         # Few arms are built here, where a head that does not fit is bad input; many, or those of a run that has begun,
@@ -68,8 +69,26 @@ def certify(
         described = run.model.described
         inputs = {"workload": run.workload.sha256, "sha256": described.sha256}
         inputs |= {"dtype": described.dtype, "device": described.device}
-        Certifier(run, references, settings, CertificateFile(directory.path, settings, inputs), progress).certify()
+        file = CertificateFile(directory.path, settings, inputs)
+        if asked.own:
+            Certifier(run, asked.own, asked.references, settings, file, progress).certify()
+        for group in asked.groups:
+            OtherCertifier(run, group, file, progress).certify()
+        file.finish()
     return directory, not held.is_interrupted
+
+
+def _check(asked: CertifiedArms, settings: CertifySettings, config: RunConfig) -> None:
+    check = arm_check(config)
+    for arm in asked.arms:
+        capabilities = check(arm).capabilities
+        for fact in (Fact.TOKEN_IDS, Fact.ROUNDS, Fact.SCORES) if arm.label in asked.own else ():
+            capabilities.require(fact, "a certificate")
+    if asked.groups and GREEDY not in settings.temperatures:
+        raise ValueError(
+            f"temperature: {list(settings.temperatures)} is not allowed for arms of {asked.groups[0].engine}, whose "
+            "noise nobody knows; they are judged at 0"
+        )
 
 
 def _asked_arms(options: CertifyOptions) -> Sequence[str]:

@@ -105,8 +105,9 @@ class CertifyOptions(RunOptions):
 
     NOT_ASKED: ClassVar[frozenset[str]] = all_but(
         RunOptions,
-        "strategy model engine load_format head dataset_name dataset_path num_prompts output_len max_model_len "
-        "max_concurrency seed dtype device attention output_dir label format quiet",
+        "strategy model engine tokenizer api_key_env python command url load_format head dataset_name dataset_path "
+        "num_prompts output_len max_model_len max_concurrency seed dtype device attention output_dir label format "
+        "quiet",
     )
 
     strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; no-spec is always added.")
@@ -126,7 +127,7 @@ class CertifyOptions(RunOptions):
     output_len: int | None = changed(Conditions, "output_len", 64, help="Most output tokens per prompt.")
     temperatures: tuple[float, ...] = _sampling(
         (0.0, 0.8),
-        "Repeatable. Default: 0 and 0.8. Above 0 all arms sample with the same noise.",
+        "Repeatable. Default: 0 and 0.8. Above 0 all arms sample with the same noise; other engines are judged at 0.",
         flags="--temperature",
     )
     num_seeds: int = _sampling(

@@ -64,10 +64,10 @@ def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
         if key in options.given and not any(key in arm.options for arm in arms):
             labels = ", ".join(arm.label for arm in arms)
             raise ValueError(f"{key}: {getattr(options, key)!r} has no effect; no arm among {labels} takes a {key}")
-    return RunConfig.of_arms(options, [_without_program(arm, options) for arm in arms])
+    return RunConfig.of_arms(options, [without_program(arm, options) for arm in arms])
 
 
-def _without_program(arm: ArmConfig, options: RunOptions) -> ArmConfig:
+def without_program(arm: ArmConfig, options: RunOptions) -> ArmConfig:
     """An option that names another engine's program does not concern the arms that need none."""
     if lookup(ENGINES, arm.engine_name or options.engine, "engine").takes_program:
         return arm

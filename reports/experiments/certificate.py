@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from specbench.reports.cells import NOTHING, number
@@ -23,6 +23,7 @@ def certificate_table(certificate: Mapping[str, Any]) -> Table:
         "with the same text; out of step: begun by only one, after a round that differed; a dash: nothing to compare.",
         "distribution: p of a chi-square over many seeds, all positions together; fails below 0.001.",
         *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
+        *_other_engines(certificate["certificates"]),
     ]
     return table_of("Losslessness against no-spec", _COLUMNS, certificate["certificates"], (*unfinished, *notes))
 
@@ -32,6 +33,16 @@ def _tolerance_note(temperature: str, row: Mapping[str, Any]) -> str:
         f"tolerance at temperature {temperature}: {number(row['logits'])} ({row['method']}; "
         f"{row['undecided']:.1%} of {row['num_positions']} positions are nearer than that)"
     )
+
+
+def _other_engines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What an arm without our own fp32 pass was judged by, and what was not done; arms of one engine in one note."""
+    by_words: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        if row.get("judged_by"):
+            by_words.setdefault((row["judged_by"], *row["not_done"]), []).append(row["arm"])
+    for (judged_by, *not_done), arms in by_words.items():
+        yield f"{', '.join(arms)}: judged by {judged_by}. Not done: {'; '.join(not_done)}."
 
 
 def _verdict(row: Mapping[str, Any]) -> str:

@@ -146,8 +146,7 @@ class ChildDeployment:
 
     def score(self, ids: Sequence[int], num_scored: int) -> Scored:
         scored = self._child.ask({"do": "score", "ids": list(ids), "num_scored": num_scored}, "scored")
-        own, best = scored["log_probs"], scored["best_log_probs"]
-        return Scored(sum(own), all(each >= top for each, top in zip(own, best, strict=True)))
+        return Scored.of(scored["log_probs"], scored["best_log_probs"])
 
     def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
         raise ValueError(

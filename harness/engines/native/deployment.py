@@ -88,8 +88,9 @@ class NativeDeployment:
         """By a dense pass of the target, whatever the arm."""
         logprobs_CV = last_logits(self.engine.target, ids[:-1], num_scored).log_softmax(-1)
         wanted_C = torch.tensor(list(ids[-num_scored:]), device=logprobs_CV.device)
-        log_prob = logprobs_CV.gather(1, wanted_C[:, None]).sum().item()
-        return Scored(log_prob, bool((logprobs_CV.argmax(-1) == wanted_C).all()))
+        own_C1 = logprobs_CV.gather(1, wanted_C[:, None])
+        regrets = tuple((logprobs_CV.amax(-1) - own_C1.squeeze(1)).tolist())
+        return Scored(own_C1.sum().item(), bool((logprobs_CV.argmax(-1) == wanted_C).all()), regrets)
 
     @torch.inference_mode()
     def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:

@@ -24,4 +24,4 @@ def read_score(answer: Mapping[str, Any], num_ids: int, num_scored: int) -> Scor
         raise ValueError("no log-probabilities of the prompt in its answer") from error
     if len(own) != num_scored or len(best) != num_scored:
         raise ValueError(f"log-probabilities of {len(own)} tokens in its answer, of {num_scored} asked for")
-    return Scored(sum(own), all(mine >= highest for mine, highest in zip(own, best, strict=True)))
+    return Scored.of(own, best)

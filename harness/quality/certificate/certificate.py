@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.quality.certificate.acceptance import Round
+from specbench.harness.quality.certificate.answers import Said
 from specbench.harness.quality.certificate.certify import Certificate, Generated
 from specbench.harness.quality.certificate.distribution import check_num_seeds
 from specbench.harness.quality.certificate.tolerance import Tolerance
@@ -74,6 +75,8 @@ class CertificateFile:
 
     def add(self, certificate: Certificate) -> None:
         row: dict[str, Any] = {**to_object(certificate), "ok": certificate.ok, "error": ""}
+        if not certificate.judged_by:  # our own engine's: all is done
+            del row["judged_by"], row["not_done"]
         if (test := certificate.distribution) is not None:
             row["distribution"] = {**to_object(test), "p_value": test.p_value, "is_telling": test.is_telling}
         if (excess := certificate.excess) is not None:
@@ -106,7 +109,7 @@ class CertificateFile:
             {int(number): [Round(*r) for r in rounds] for number, rounds in raw["rounds"].items()},
         )
 
-    def keep_outputs(self, arm: str, temperature: float, generated: Generated) -> None:
+    def keep_outputs(self, arm: str, temperature: float, generated: Generated | Said) -> None:
         path = self._path(arm, temperature)
         path.parent.mkdir(exist_ok=True)
         write_json(path, {"arm": arm, "temperature": temperature, **to_object(generated)})

@@ -62,6 +62,8 @@ class Certificate:
 
     `excess`: None for fp32, where nothing is measured.
     `compared_with`: the arm whose rounds the acceptance check read; empty where there was none.
+    Of another engine's arm, judged without its weights: `judged_by`, and what was `not_done` with the reasons;
+    `worst_regret` and `tolerance` are None where it tells no scores.
     """
 
     arm: str
@@ -70,14 +72,16 @@ class Certificate:
     num_tokens: int
     num_exact: int
     divergences: tuple[Divergence, ...]
-    worst_regret: float
-    tolerance: float
+    worst_regret: float | None
+    tolerance: float | None
     excess: Excess | None
     acceptance_length: float | None
     acceptance: AcceptanceComparison | None
     compared_with: str
     distribution: DistributionTest | None
     problems: tuple[str, ...]
+    judged_by: str = ""
+    not_done: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -132,6 +136,7 @@ class Judge:
         divergences = [d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))]
         scored = [self._scored(number, mine) for number, mine, _ in pairs]
         num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
+        worst_regret = max(float(text.regret_R.max()) for text in scored)
         certificate = Certificate(
             arm=arm,
             temperature=next(iter(self._requests.values())).sampling.temperature,
@@ -139,7 +144,7 @@ class Judge:
             num_tokens=sum(len(mine) for _, mine, _ in pairs),
             num_exact=sum(mine == theirs for _, mine, theirs in pairs),
             divergences=tuple(divergences),
-            worst_regret=max(float(text.regret_R.max()) for text in scored),
+            worst_regret=worst_regret,
             tolerance=self._tolerance.logits,
             excess=None if self._tolerance.is_exact else _excess(scored),
             acceptance_length=acceptance_length(got.rounds),
@@ -148,9 +153,9 @@ class Judge:
             distribution=distribution,
             problems=(),
         )
-        return replace(certificate, problems=tuple(self._problems(certificate, num_lengths)))
+        return replace(certificate, problems=tuple(self._problems(certificate, num_lengths, worst_regret)))
 
-    def _problems(self, certificate: Certificate, num_lengths: int) -> Iterator[str]:
+    def _problems(self, certificate: Certificate, num_lengths: int, worst_regret: float) -> Iterator[str]:
         c, limit = certificate, self._tolerance.logits
         if not self._tolerance.is_sharp:
             yield f"tolerance: {self._tolerance.undecided:.0%} of all positions are nearer than {limit:.2g}"
@@ -159,8 +164,8 @@ class Judge:
         wide = [d for d in c.divergences if d.gap > limit]
         if wide:
             yield f"divergence: {len(wide)} of {len(c.divergences)} are no near-ties"
-        if c.worst_regret > limit:
-            yield f"regret: a token lies {c.worst_regret:.3g} below the best, tolerance {limit:.2g}"
+        if worst_regret > limit:
+            yield f"regret: a token lies {worst_regret:.3g} below the best, tolerance {limit:.2g}"
         if c.excess is not None and not c.excess.ok:
             sums = f"{c.excess.total:.3g} below the best in sum, the target's own {c.excess.target_total:.3g}"
             yield f"excess: tokens lie {sums} (p <= {c.excess.p_value:.1e})"

@@ -12,18 +12,30 @@ _PLAIN = {"graph": "none", "sync": "single", "state_update": "torch"}
 _KEPT = ("attention",)  # which backends there are depends on the machine: the plain mode keeps the arm's own
 
 
+def baseline_of(engine_name: str) -> ArmConfig:
+    """The arm without speculation of an engine."""
+    bare = ArmConfig(label=BASELINE, strategy=BASELINE, engine_name=engine_name)
+    return replace(bare, label=bare.text)
+
+
+def check_real(arm: ArmConfig) -> None:
+    """ValueError for forced acceptance: such output is not meant to be right."""
+    forced = arm.engine.get("acceptance", "real")
+    if forced != "real":
+        raise ValueError(f"acceptance: {arm.label} has {forced!r}; only real acceptance can be certified")
+
+
 def with_references(arms: Sequence[ArmConfig]) -> tuple[tuple[ArmConfig, ...], dict[str, str]]:
     """All arms to run, and which arm's rounds each one must repeat (labels; none for the baseline and plain modes).
+    Of our own engine, by whatever name.
 
     Raises ValueError for an arm with forced acceptance: its output is not meant to be right.
     """
     for arm in arms:
-        forced = arm.engine.get("acceptance", "real")
-        if forced != "real":
-            raise ValueError(f"acceptance: {arm.label} has {forced!r}; only real acceptance can be certified")
+        check_real(arm)
     every = list(arms)
     if not any(arm.strategy == BASELINE for arm in every):
-        every.insert(0, ArmConfig(label=BASELINE, strategy=BASELINE))
+        every.insert(0, baseline_of(arms[0].engine_name))
     references: dict[str, str] = {}
     for arm in [a for a in every if a.strategy != BASELINE]:
         plain = next((a for a in every if _same_drafts(a, arm) and _is_plain(a)), None)

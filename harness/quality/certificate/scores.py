@@ -29,6 +29,11 @@ def target_of(engine: Engine) -> LlamaModel:
     return engine.target.model
 
 
+def has_weights(engine: Engine) -> bool:
+    """Whether the target's own weights are at hand, which judge better than what an engine tells of its scores."""
+    return isinstance(engine, NativeEngine)
+
+
 def fp32_twin(target: LlamaModel) -> LlamaModel:
     """The same weights, multiplied in fp32; `target` itself where it is fp32 already."""
     if target.dtype == torch.float32:

@@ -1,4 +1,4 @@
-"""Certifying the arms of a prepared run: what each one says, judged at every temperature, stored arm by arm.
+"""Certifying the arms of our own engine: what each one says, judged at every temperature, stored arm by arm.
 
 One engine at a time: an arm says everything that it is asked for, then its engine and graphs are gone before the next
 one is built. Nothing is timed here, so that graphs are captured when a step first needs their size, and only then.
@@ -6,7 +6,7 @@ one is built. Nothing is timed here, so that graphs are captured when a step fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -38,11 +38,13 @@ class _JudgeAt:
 
 
 class Certifier:
-    """One certificate in the making. `references`: by label, the arm whose rounds an arm must repeat."""
+    """One certificate in the making. `labels`: of the run's arms that our own engine serves; `references`: by label,
+    the arm whose rounds an arm must repeat."""
 
     def __init__(
         self,
         run: PreparedRun,
+        labels: Sequence[str],
         references: Mapping[str, str],
         settings: CertifySettings,
         file: CertificateFile,
@@ -50,9 +52,10 @@ class Certifier:
     ):
         self._run, self._settings, self._file, self._progress = run, settings, file, progress
         self._references = references
-        self._labels = [arm.config.label for arm in run.arms]
-        self._baseline = next(arm.config.label for arm in run.arms if arm.config.strategy == BASELINE)
-        baseline = next(arm.config for arm in run.arms if arm.config.label == self._baseline)
+        own = [arm.config for arm in run.arms if arm.config.label in labels]
+        self._labels = [arm.label for arm in own]
+        baseline = next(arm for arm in own if arm.strategy == BASELINE)
+        self._baseline = baseline.label
         self._target: LlamaModel = target_of(run.engine.of(baseline))
         self._exact: LlamaModel = fp32_twin(self._target)
 
@@ -68,7 +71,6 @@ class Certifier:
             for temperature in missing[label]:
                 self._certify_arm(label, temperature, judges[temperature])
             self._run.deployments.drop(label)  # its graphs, and the memory that they hold
-        self._file.finish()
 
     def _in_order(self) -> list[str]:
         """First the arms that others are compared with: what they said is stored when it is asked for."""

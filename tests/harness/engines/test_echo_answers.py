@@ -1,9 +1,11 @@
-"""Answers of an engine without token ids: scored by their text; a certificate is refused with the reason."""
+"""Answers of an engine without token ids: scored and certified by their text, with that limit said."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from toy.echo_engine import TEXT_ONLY
+from toy.echo_engine import TEXT_ONLY, EchoDeployment
 from toy.eval_tasks import write_tasks
 
 
@@ -32,8 +34,49 @@ def test_likelihoods_are_refused(cli, evaluation):
     assert result.exit_code == 1 and f"a task of log-likelihoods needs scores; {TEXT_ONLY}" in result.output
 
 
-def test_a_certificate_is_refused(cli, server, prompts, runs):
-    words = f"--engine echo --model {server.url} --dataset-name jsonl --dataset-path {prompts} --num-prompts 6"
-    result = cli("certify", *words.split(), "-s", "ngram:k=2", "--output-dir", runs)
-    assert result.exit_code == 2 and f"a certificate needs token_ids; {TEXT_ONLY}" in result.stderr
-    assert not runs.exists() and server.num_requests == 0
+@pytest.fixture
+def certify(cli, server, prompts, runs):
+    def call():
+        words = f"--engine echo --model {server.url} --dataset-name jsonl --dataset-path {prompts} --num-prompts 6"
+        more = "--output-len 8 --max-model-len 64 -s ngram:k=2 --format json"
+        result = cli("certify", *words.split(), *more.split(), "--output-dir", runs)
+        return result, {row["arm"]: row for row in json.loads(result.stdout)["certificates"]}
+
+    return call
+
+
+def test_a_certificate_by_text(certify):
+    result, rows = certify()
+    row = rows["ngram:k=2"]
+    assert result.exit_code == 0 and (row["num_exact"], row["num_prompts"], row["num_tokens"]) == (6, 6, 48)
+    assert row["judged_by"] == "equality of texts alone" and row["worst_regret"] is row["acceptance_length"] is None
+    assert (
+        row["not_done"][0] == f"divergence and regret: {TEXT_ONLY}" and "nor whether there were" in row["not_done"][1]
+    )
+
+
+def test_texts_that_differ_have_no_certificate(certify, monkeypatch):
+    """One word of one answer; and answers that are all empty, which are equal."""
+    own = EchoDeployment.generate
+    monkeypatch.setattr(EchoDeployment, "generate", changed_by(own, lambda arm, n, text: text + "!" * (arm and n == 3)))
+    result, rows = certify()
+    assert result.exit_code == 6 and rows["no-spec"]["ok"]
+    assert rows["ngram:k=2"]["problems"] == [
+        "equality: 1 of 6 answers differ from the baseline's; whether at near-ties nobody can tell"
+    ]
+
+
+def test_empty_answers_are_equal_and_show_nothing(certify, monkeypatch):
+    monkeypatch.setattr(EchoDeployment, "generate", changed_by(EchoDeployment.generate, lambda *_: ""))
+    result, rows = certify()
+    assert result.exit_code == 6 and "which shows nothing" in rows["ngram:k=2"]["problems"][0]
+
+
+def changed_by(own, change):
+    """`change(is a drafting arm, request, text)` is what the deployment says instead."""
+
+    def generate(self, requests, sink):
+        texts = own(self, requests, sink)
+        return {n: change(self.arm.config.strategy != "no-spec", n, text) for n, text in texts.items()}
+
+    return generate

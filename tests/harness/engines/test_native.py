@@ -101,4 +101,6 @@ def test_what_it_says_of_itself(deployment):
 def test_scores_are_of_the_last_tokens(deployment):
     ids = text_prompt(1, 12)
     two, one = deployment.score(ids, 2), deployment.score(ids, 1)
+    assert len(two.regrets) == 2 and two.regrets[1] == pytest.approx(one.regrets[0], abs=1e-4) and min(two.regrets) >= 0
+    assert two.is_greedy == (max(two.regrets) == 0)
     assert two.log_prob == pytest.approx(one.log_prob + deployment.score(ids[:-1], 1).log_prob, abs=1e-4)

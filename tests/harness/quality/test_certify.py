@@ -193,6 +193,12 @@ def test_every_strategy_gets_a_plain_arm_once():
     assert with_references(arms) == (arms, references)
 
 
+def test_beside_another_engine_s_arms_the_plain_arms_are_our_own():
+    """With --engine vllm an arm that names none would be vLLM's."""
+    arms, _ = with_references([parse_arm("specbench/ngram:k=2")])
+    assert arms[0].label == "specbench/no-spec" and {arm.engine_name for arm in arms} == {"specbench"}
+
+
 def test_the_command_stores_what_it_found_and_goes_on(certify, tmp_path):
     result = certify("-s", "ngram:k=2", *_TOY.split())
     assert result.exit_code == 0, result.output

@@ -157,7 +157,9 @@ def test_answers_are_cut_at_stop_strings(deployment):
 def test_scores(deployment):
     scored = deployment.score([5, 6, 7], 2)
     assert scored.log_prob == -1.0 and scored.is_greedy
-    assert not deployment.score([5, 6, 0], 2).is_greedy
+    assert scored.regrets == (0.0, 0.0)
+    unlikely = deployment.score([5, 6, 0], 2)
+    assert not unlikely.is_greedy and unlikely.regrets == (0.25, 0.25)
 
 
 def test_no_trace(deployment):

@@ -1,0 +1,105 @@
+"""Certifying the arms of another engine, each in its own program: first all say what they are asked for, then their
+baseline, deployed once more where it has ended, scores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specbench.harness.engines.base import Deployment
+from specbench.harness.quality.certificate.answers import Said, ask
+from specbench.harness.quality.certificate.certificate import CertificateFile
+from specbench.harness.quality.certificate.groups import Group
+from specbench.harness.quality.certificate.own_scores import STATED_TOLERANCE, EqualityJudge, ScoreJudge
+from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.progress import Progress
+from specbench.harness.store.arm_record import Fact
+
+GREEDY = 0.0
+
+
+class OtherCertifier:
+    """`group`: arms of the run."""
+
+    def __init__(self, run: PreparedRun, group: Group, file: CertificateFile, progress: Progress):
+        self._run, self._group, self._file, self._progress = run, group, file, progress
+        greedy = replace(run.load, temperature=GREEDY, top_k=0, top_p=1.0)
+        self._requests = [greedy.request(index) for index in range(len(greedy))]
+        self._arms = {arm.config.label: arm for arm in run.arms if arm.config.label in group.labels}
+
+    def certify(self) -> None:
+        """Judges every arm not judged yet; one that fails to run is stored so, and the others go on."""
+        missing = [label for label in self._group.labels if not self._file.has(label, GREEDY)]
+        if not missing:
+            return
+        said: dict[str, Said] = {}
+        for label in dict.fromkeys([self._group.baseline, *missing]):
+            try:
+                said[label] = self._said(label)
+            except Exception as error:  # stored with the arm, shown in its row
+                self._failed(label, error)
+                if label == self._group.baseline:
+                    for other in missing:
+                        if other != label:
+                            self._failed(other, RuntimeError(f"its baseline {label} failed: {first_line(error)}"))
+                    return
+        try:
+            judge = self._judge(said[self._group.baseline])
+        except Exception as error:
+            for label in missing:
+                self._failed(label, error)
+            return
+        for label in [label for label in missing if label in said]:
+            self._certify(label, said[label], judge)
+        self._run.deployments.drop(self._group.baseline)
+
+    def _said(self, label: str) -> Said:
+        self._progress.start_block(label, len(self._requests))
+        said = ask(self._deployment(label), self._requests, self._progress)
+        self._file.keep_outputs(label, GREEDY, said)
+        if label != self._group.baseline:
+            self._run.deployments.drop(label)
+        return said
+
+    def _judge(self, baseline: Said) -> ScoreJudge | EqualityJudge:
+        deployment = self._deployment(self._group.baseline)
+        unknown = deployment.capabilities.unknown
+        dtype = self._dtype()
+        reason = unknown.get(Fact.SCORES, "")
+        if baseline.outputs is None:
+            reason = reason or unknown.get(Fact.TOKEN_IDS, "no token ids were told")
+        if not reason and dtype not in STATED_TOLERANCE:
+            reason = f"no tolerance is stated for a dtype of {dtype or 'which nothing is known'}"
+        if reason:
+            self._progress.say(f"{self._group.engine}: by equality alone: {reason}")
+            return EqualityJudge(reason, baseline)
+
+        def regrets(ids: Sequence[int], num_scored: int) -> tuple[float, ...]:
+            scored = self._deployment(self._group.baseline).score(ids, num_scored).regrets
+            if scored is None or len(scored) != num_scored:
+                raise RuntimeError(f"{self._group.engine} told no regrets of {num_scored} tokens")
+            return scored
+
+        return ScoreJudge(dtype, regrets, self._requests, baseline, self._run.model.vocab_size)
+
+    def _certify(self, label: str, said: Said, judge: ScoreJudge | EqualityJudge) -> None:
+        try:
+            certificate = judge.certificate(label, said, is_baseline=label == self._group.baseline)
+        except Exception as error:  # stored with the arm, shown in its row
+            self._failed(label, error)
+            return
+        self._file.add(certificate)
+        self._progress.say(f"{label}: {'passed' if certificate.ok else '; '.join(certificate.problems)}")
+
+    def _dtype(self) -> str:
+        """Empty for a server that was started by somebody else, with a dtype of its own."""
+        is_ours = "url" not in self._arms[self._group.baseline].config.engine
+        return (self._run.model.described.dtype or "") if is_ours else ""
+
+    def _deployment(self, label: str) -> Deployment:
+        return self._run.deployments.of(self._arms[label])
+
+    def _failed(self, label: str, error: Exception) -> None:
+        self._run.deployments.drop(label)
+        self._file.add_failure(label, GREEDY, f"{type(error).__name__}: {first_line(error)}")
+        self._progress.say(f"{label}: failed: {first_line(error)}")

@@ -1,0 +1,170 @@
+"""The certificate of another engine's arm: by that engine's own unspeculated scores, or by equality where it has none.
+
+By scores, at temperature 0, with the engine's arm without speculation as baseline:
+* length, divergence and regret: as of our own engine (certify.py), but a token's regret is what the baseline's pass
+  over the prompt and the answer says, and the tolerance is one stated for the dtype;
+* control: the baseline's own tokens pass too, and tokens that were changed on purpose do not: scores that would excuse
+  everything excuse nobody.
+By equality, every difference is a problem: whether it is a near-tie nobody can tell.
+
+Neither sees what both sides share: no fp32 twin of the weights is at hand. Hence no excess (it needs the target's own
+passes in other arrangements) and no distribution (it needs whole distributions, and noise that can be repeated).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from specbench.harness.engines.load import PromptRequest
+from specbench.harness.quality.certificate.acceptance import acceptance_length, common_length
+from specbench.harness.quality.certificate.answers import Said
+from specbench.harness.quality.certificate.certify import Certificate, Divergence
+
+# fp32: as of our own engine. Half precision: logits of 16 to 64 lie 1/8 to 1/4 apart in bf16 (8 significant bits), an
+# eighth of that in fp16 (11 bits); two passes round each of two candidates, in sums of another order.
+STATED_TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "float16": 0.0625, "bfloat16": 0.5}
+_MOST_CHANGED = 8
+_NOT_DONE = (
+    "excess: it needs the target's own weights",
+    "distribution and temperatures above 0: the engine tells neither its noise nor whole distributions",
+)
+Outputs = Mapping[int, tuple[int, ...]]
+Regrets = Callable[[Sequence[int], int], tuple[float, ...]]
+"""Of the last tokens of a text, each below the likeliest of its position, by a pass without speculation."""
+
+
+class ScoreJudge:
+    """Judges arms by the regrets of their tokens. `vocab_size`: for tokens that are changed on purpose."""
+
+    def __init__(
+        self, dtype: str, regrets: Regrets, requests: Sequence[PromptRequest], baseline: Said, vocab_size: int
+    ):
+        assert baseline.outputs is not None
+        self._dtype, self._limit, self._ask = dtype, STATED_TOLERANCE[dtype], regrets
+        self._prompts = {request.id: request.prompt_ids for request in requests}
+        self._baseline: Outputs = baseline.outputs
+        self._known: dict[tuple[int, tuple[int, ...]], tuple[float, ...]] = {}
+        self._control = list(self._control_problems(vocab_size))
+
+    def certificate(self, arm: str, said: Said, *, is_baseline: bool) -> Certificate:
+        """RuntimeError for an arm without token ids, whose baseline has them."""
+        if said.outputs is None:
+            raise RuntimeError("the engine told no token ids of this arm, but of its baseline")
+        outputs, base = said.outputs, self._baseline
+        pairs = [(number, outputs[number], base[number]) for number in base]
+        found = replace(
+            _bare(arm, said, len(pairs)),
+            num_exact=sum(mine == theirs for _, mine, theirs in pairs),
+            divergences=tuple(d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))),
+            worst_regret=max((r for number, mine, _ in pairs for r in self._regrets(number, mine)), default=0.0),
+            tolerance=self._limit,
+            judged_by=f"the engine's own scores without speculation; {self._limit:g} is stated for {self._dtype}",
+        )
+        num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
+        problems = [*self._problems(found, num_lengths), *_drafts(said, is_baseline), *self._control]
+        return replace(found, problems=tuple(problems))
+
+    def _problems(self, found: Certificate, num_lengths: int) -> Iterator[str]:
+        limit, worst = self._limit, found.worst_regret or 0.0
+        if not found.num_tokens:
+            yield "length: all answers are empty, which shows nothing"
+        if num_lengths:
+            yield f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end"
+        wide = [d for d in found.divergences if not d.gap <= limit]
+        if wide:
+            yield f"divergence: {len(wide)} of {len(found.divergences)} are no near-ties"
+        if not worst <= limit:
+            yield f"regret: a token lies {worst:.3g} below the best, tolerance {limit:.2g}"
+
+    def _control_problems(self, vocab_size: int) -> Iterator[str]:
+        worst = max(
+            (r for number, output in self._baseline.items() for r in self._regrets(number, output)), default=0.0
+        )
+        limit = self._limit
+        if not worst <= limit:
+            yield f"control: a token of the baseline itself lies {worst:.3g} below the best, tolerance {limit:.2g}"
+        changed = [(n, output) for n, output in self._baseline.items() if output][:_MOST_CHANGED]
+        seen = 0
+        for number, output in changed:
+            wrong = (*self._prompts[number], *output[:-1], (output[-1] + 1) % vocab_size)
+            seen += self._ask(wrong, 1)[0] > limit  # false for what is no number
+        if 2 * seen < len(changed):
+            yield f"control: only {seen} of {len(changed)} tokens that were changed on purpose lie beyond the tolerance"
+
+    def _divergence(self, number: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Divergence | None:
+        at = common_length(mine, theirs)
+        if at >= min(len(mine), len(theirs)):
+            return None
+        gap = abs(self._regrets(number, mine)[at] - self._regrets(number, theirs)[at])  # of one best: the same text
+        return Divergence(request=number, position=at, token=mine[at], baseline_token=theirs[at], gap=gap)
+
+    def _regrets(self, number: int, output: tuple[int, ...]) -> tuple[float, ...]:
+        key = number, output
+        if key not in self._known:
+            told = self._ask((*self._prompts[number], *output), len(output)) if output else ()
+            self._known[key] = tuple(value if math.isfinite(value) else math.inf for value in told)
+        return self._known[key]
+
+
+class EqualityJudge:
+    """Judges arms by whether they say what the baseline says, by token ids or else by text. `reason`: why by no
+    more."""
+
+    def __init__(self, reason: str, baseline: Said):
+        self._reason, self._baseline = reason, baseline
+
+    def certificate(self, arm: str, said: Said, *, is_baseline: bool) -> Certificate:
+        mine, theirs = said.outputs, self._baseline.outputs
+        by_ids = mine is not None and theirs is not None
+        a: Mapping[int, object] = said.texts if mine is None or theirs is None else mine
+        b: Mapping[int, object] = self._baseline.texts if mine is None or theirs is None else theirs
+        num_exact = sum(a[number] == b[number] and a[number] is not None for number in b)
+        problems = [*_drafts(said, is_baseline)]
+        if not any(b.values()):
+            problems.append("equality: all answers are empty, which shows nothing")
+        if num_exact < len(b):
+            different = f"{len(b) - num_exact} of {len(b)} answers differ from the baseline's"
+            problems.append(f"equality: {different}; whether at near-ties nobody can tell")
+        return replace(
+            _bare(arm, said, len(b)),
+            num_exact=num_exact,
+            judged_by=f"equality of {'token ids' if by_ids else 'texts'} alone",
+            not_done=(f"divergence and regret: {self._reason}", *_untold(said), *_NOT_DONE),
+            problems=tuple(problems),
+        )
+
+
+def _bare(arm: str, said: Said, num_prompts: int) -> Certificate:
+    return Certificate(
+        arm=arm,
+        temperature=0.0,
+        num_prompts=num_prompts,
+        num_tokens=said.num_tokens,
+        num_exact=0,
+        divergences=(),
+        worst_regret=None,
+        tolerance=None,
+        excess=None,
+        acceptance_length=acceptance_length(said.rounds),
+        acceptance=None,
+        compared_with="",
+        distribution=None,
+        problems=(),
+        not_done=(*_untold(said), *_NOT_DONE),
+    )
+
+
+def _untold(said: Said) -> tuple[str, ...]:
+    drafted = "acceptance: another mode of the same drafts to compare with is not run"
+    return (drafted if said.rounds else "acceptance: not told beside the answers, nor whether there were drafts",)
+
+
+def _drafts(said: Said, is_baseline: bool) -> Iterator[str]:
+    """Sides that are not what their names say would agree for no reason."""
+    has_drafts = any(r.proposed for rounds in said.rounds.values() for r in rounds)
+    if is_baseline and has_drafts:
+        yield "baseline: drafts were verified in the arm without speculation"
+    if not is_baseline and said.rounds and not has_drafts:
+        yield "acceptance: no draft was verified, so that nothing is shown of this arm"
