@@ -15,11 +15,9 @@ from specbench.harness.engines.llama_cpp import command_line
 from specbench.harness.engines.llama_cpp.command_line import Speculation
 from specbench.harness.engines.llama_cpp.installed import Installed, find
 from specbench.harness.engines.openai.dialects import LLAMA_CPP
-from specbench.harness.engines.openai.endpoint import Endpoint
-from specbench.harness.engines.openai.facts import unknown_facts
-from specbench.harness.engines.openai.server import Server
 from specbench.harness.engines.process.managed import managed
-from specbench.harness.engines.process.server_command import ServerCommand, built_command, users_command
+from specbench.harness.engines.process.server_command import ServerCommand, built_command
+from specbench.harness.engines.process.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.engines.served_model import ServedModel, open_model
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
@@ -29,26 +27,25 @@ from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder, shipped_head, shipped_head_for
 
 NAME = "llama.cpp"
-_UNKNOWN = unknown_facts(Server(endpoint=Endpoint("http://127.0.0.1/v1"), dialect=LLAMA_CPP), has_ids=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LlamaCppArm:
-    """`installed` is None where the user gave the whole command; `draft`: a directory or .gguf, once it is found."""
+    """`draft`: a directory or .gguf, once it is found."""
 
     config: ArmConfig
-    installed: Installed | None
+    installed: Installed
     speculation: Speculation | None
     draft: Path | None = None
     notes: tuple[str, ...] = ()
-    capabilities: Capabilities = field(default_factory=lambda: Capabilities(_UNKNOWN))
+    capabilities: Capabilities = field(default_factory=lambda: Capabilities(facts_of_server(LLAMA_CPP)))
     graph_parts: None = None
     footprint: int = 0
 
     def setup(self) -> ArmSetup:
         c = self.config
         return ArmSetup(
-            num_drafts=None if self.installed is None else self.speculation.num_drafts if self.speculation else 0,
+            num_drafts=self.speculation.num_drafts if self.speculation else 0,
             options={**c.options, **{f"engine.{key}": value for key, value in c.own_config.items()}},
             acceptance=c.engine.get("acceptance", "real"),
             engine=NAME,
@@ -63,17 +60,16 @@ class LlamaCppEngine(EngineKind):
     _served: ServedModel | None = field(default=None, init=False)
     _progress: OpenProgress | None = field(default=None, init=False)
 
-    def resolve(self, arm: ArmConfig, conditions: Conditions) -> LlamaCppArm:
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> LlamaCppArm | UsersArm:
         if conditions.load_format != "auto":
             raise ValueError(f"load_format: {conditions.load_format} is not allowed; llama.cpp needs weights")
-        if "command" in arm.engine:
-            users_command(NAME, arm.engine["command"])
-            return LlamaCppArm(config=arm, installed=None, speculation=None)
+        if (of_user := users_arm(arm, conditions, LLAMA_CPP, NAME)) is not None:
+            return of_user
         command_line.refuse(arm)
         spoken = command_line.speculation(arm)
         return LlamaCppArm(config=arm, installed=find(arm.engine.get("python", "")), speculation=spoken)
 
-    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[LlamaCppArm]]:
+    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[LlamaCppArm | UsersArm]]:
         self._progress = progress
         found = []
         for arm in config.arms:
@@ -82,11 +78,16 @@ class LlamaCppEngine(EngineKind):
             except ValueError as error:
                 raise ValueError(with_arm(arm, str(error))) from error
         self._served = open_model(config, progress)
-        return self._served.model, [self._with_draft(arm, config) for arm in found]
+        model = self._served.model
+        return model, [arm if isinstance(arm, UsersArm) else self._with_draft(arm, config) for arm in found]
 
     @contextmanager
-    def deploy(self, arm: LlamaCppArm, config: RunConfig) -> Iterator[Deployment]:
+    def deploy(self, arm: LlamaCppArm | UsersArm, config: RunConfig) -> Iterator[Deployment]:
         assert self._served is not None and self._progress is not None, "the engine was not opened"
+        if isinstance(arm, UsersArm):
+            with arm.deployed(self._served, config, self._progress.say) as deployment:
+                yield deployment
+            return
         command, path = self._command(arm, config), str(self._served.path)
         with managed(
             command, arm.config, config, path=path, model=self._served.model, say=self._progress.say
@@ -95,8 +96,6 @@ class LlamaCppEngine(EngineKind):
 
     def _command(self, arm: LlamaCppArm, config: RunConfig) -> ServerCommand:
         assert self._served is not None
-        if arm.installed is None:
-            return users_command(NAME, arm.config.engine["command"])
         dtype = self._served.model.described.dtype or "auto"
         given = Path(config.model).expanduser()
         model = given if given.suffix == ".gguf" else arm.installed.as_gguf(self._served.path, dtype)

@@ -11,10 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.engines.base import Capabilities, Model, OpenProgress, with_arm
+from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, with_arm
 from specbench.harness.engines.child.deployment import ChildDeployment, Opened
 from specbench.harness.engines.child.interpreter import installed, interpreter
 from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.openai.dialects import SGLANG
+from specbench.harness.engines.process.managed import managed
+from specbench.harness.engines.process.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.engines.served_model import ServedModel, open_model
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
@@ -24,8 +27,9 @@ from specbench.harness.store.codec import read_object
 from specbench.workloads.assets.shipped_heads import PREFIX, shipped_head, shipped_head_for
 
 from .drafts import draft_weights
-from .mapping import CONTEXT_SLACK, Mapped, Weights, mapped, with_weights
+from .mapping import CONTEXT_SLACK, SERVER, Mapped, Weights, mapped, with_weights
 from .methods import Method
+from .server import server_command
 
 PYTHON_VARIABLE = "SPECBENCH_SGLANG_PYTHON"
 _CHILD = Path(__file__).with_name("child.py")
@@ -47,7 +51,14 @@ class SglangArm:
     footprint: int = 0
 
     @property
+    def is_server(self) -> bool:
+        """engine.server=yes: started as a server and asked over HTTP, in place of a child in process."""
+        return self.config.own_config.get(SERVER) == "yes"
+
+    @property
     def capabilities(self) -> Capabilities:
+        if self.is_server:
+            return Capabilities(facts_of_server(SGLANG))
         varies = self.mapped.method.algorithm == "DSPARK" or self.mapped.server_args.get("speculative_adaptive")
         return Capabilities({**_UNKNOWN, Fact.ACCEPTANCE: _VARIES} if varies else _UNKNOWN)
 
@@ -61,7 +72,7 @@ class SglangArm:
             options={**self.config.options, **{f"engine.{k}": v for k, v in self.config.own_config.items()}},
             acceptance=self.mapped.acceptance,
             engine="sglang",
-            driven="in process",
+            driven="HTTP" if self.is_server else "in process",
         )
 
 
@@ -71,34 +82,50 @@ class SglangEngine(EngineKind):
 
     name: str = field(default="sglang", init=False)
     _served: ServedModel | None = field(default=None, init=False)
+    _progress: OpenProgress | None = field(default=None, init=False)
     _found: dict[str, tuple[Path, str]] = field(default_factory=dict, init=False)
 
-    def resolve(self, arm: ArmConfig, conditions: Conditions) -> SglangArm:
-        for key in ("command", "url"):
-            if key in arm.engine:
-                raise ValueError(
-                    f"{key}: {arm.engine[key]!r} is not allowed; engine sglang runs in process, engine openai takes "
-                    "servers"
-                )
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> SglangArm | UsersArm:
+        if "url" in arm.engine:
+            raise ValueError(
+                f"url: {arm.engine['url']!r} is not allowed; it is started here; use engine openai for an address"
+            )
         if conditions.ignore_eos and conditions.stop_token_ids:
             raise ValueError(
                 f"stop_token_id: {conditions.stop_token_ids[0]} is not allowed with --ignore-eos; SGLang heeds none"
             )
+        if (of_user := users_arm(arm, conditions, SGLANG, self.name)) is not None:
+            return of_user
         found = mapped(arm, conditions)
         python, version = self._find(arm)
-        return SglangArm(config=arm, mapped=found, python=python, version=version, notes=found.notes)
+        resolved = SglangArm(config=arm, mapped=found, python=python, version=version, notes=found.notes)
+        if resolved.is_server and conditions.load_format == "dummy":
+            raise ValueError(f"engine.{SERVER}: 'yes' is not allowed with --load-format dummy; it needs a tokenizer")
+        return resolved
 
-    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[SglangArm]]:
+    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[SglangArm | UsersArm]]:
         arms = [self._resolved(arm, config) for arm in config.arms]
-        self._served = served = open_model(config, progress)
-        return served.model, [self._with_head(arm, config, served.model) for arm in arms]
+        self._served, self._progress = open_model(config, progress), progress
+        model = self._served.model
+        return model, [arm if isinstance(arm, UsersArm) else self._with_head(arm, config, model) for arm in arms]
 
     @contextmanager
-    def deploy(self, arm: SglangArm, config: RunConfig) -> Iterator[ChildDeployment]:
-        assert self._served is not None, "the engine was not opened"
-        model = self._served.model
+    def deploy(self, arm: SglangArm | UsersArm, config: RunConfig) -> Iterator[Deployment]:
+        served, progress = self._served, self._progress
+        assert served is not None and progress is not None, "the engine was not opened"
+        if isinstance(arm, UsersArm):
+            with arm.deployed(served, config, progress.say) as deployment:
+                yield deployment
+            return
+        model = served.model
         ignores_eos = config.ignore_eos or not (model.eos_token_ids or config.stop_token_ids)
         arguments = with_weights(arm.mapped, self._weights(arm, config), config.max_model_len)
+        if arm.is_server:
+            command = server_command(arm.python, arguments, arm.mapped.environment)
+            path, asked = str(served.path), replace(config, ignore_eos=ignores_eos)
+            with managed(command, arm.config, asked, path=path, model=model, say=progress.say) as deployment:
+                yield deployment
+            return
         with ChildProcess([str(arm.python), str(_CHILD)], arm.mapped.environment) as child:
             opened = Opened.of(child.ask({"do": "open", "engine": arguments}, "opened"))
             opened = replace(opened, notes=(*opened.notes, *contradictions(arguments, opened.config)))
@@ -140,7 +167,7 @@ class SglangEngine(EngineKind):
             draft_is_random=is_random,
         )
 
-    def _resolved(self, arm: ArmConfig, config: RunConfig) -> SglangArm:
+    def _resolved(self, arm: ArmConfig, config: RunConfig) -> SglangArm | UsersArm:
         try:
             return self.resolve(arm, config)
         except ValueError as error:
@@ -153,7 +180,9 @@ class SglangEngine(EngineKind):
         c = arm.config
         if own is not None and arm.mapped.method.is_head and not c.options.get("head"):
             c = replace(c, options={**c.options, "head": own.option})
-            arm = self._resolved(c, config)
+            found = self._resolved(c, config)
+            assert isinstance(found, SglangArm), "it has no command"
+            arm = found
         try:
             draft_weights(c.strategy, arm.mapped.method, config)  # before anything is started
             if c.options.get("head", "").startswith(PREFIX):

@@ -20,6 +20,7 @@ from specbench.harness.store.codec import read_object
 from .methods import EAGLE, EAGLE3, NEXTN, NGRAM, STANDALONE, Method, method_of
 
 ServerArgs = dict[str, Any]
+SERVER = "server"  # of engine.KEY: ours, not SGLang's
 # The scheduler admits a prompt that leaves 6 positions free, and an answer that leaves 2.
 CONTEXT_SLACK = 16
 _A_PAGE = 128  # tokens; the largest that a backend of SGLang's chooses
@@ -246,6 +247,10 @@ def _own(arm: ArmConfig, spoken: Mapping[str, Any]) -> ServerArgs:
     """`engine.KEY=VALUE`: JSON where it parses, else text."""
     args = {}
     for key, text in arm.own_config.items():
+        if key == SERVER:
+            if text not in ("yes", "no"):
+                raise ValueError(f"engine.{SERVER}: {text!r} is not allowed; allowed: yes, no")
+            continue
         if key in spoken:
             raise ValueError(f"engine.{key}: {text!r} is not allowed; the arm's own options say {spoken[key]!r}")
         if key in _OF_THE_RUN:

@@ -14,7 +14,7 @@ _IN_PROCESS = ("skip_tokenizer_init",)  # a server answers in text
 
 def server_command(python: Path, server_args: Mapping[str, Any], environment: Mapping[str, str]) -> ServerCommand:
     """`server_args`: of mapping.with_weights. The server is told where to listen when it is started."""
-    words = [str(python), "-m", "sglang.launch_server"]
+    words = [str(python), "-m", "sglang.launch_server", "--enable-metrics"]
     for key, value in server_args.items():
         if key not in _IN_PROCESS:
             words += _option(key, value)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.engines.base import Capabilities
+from specbench.harness.engines.openai.dialects import VLLM
+from specbench.harness.engines.process.users_server import facts_of_server
 from specbench.harness.engines.vllm import switches
 from specbench.harness.engines.vllm.installed import Installed
 from specbench.harness.engines.vllm.speculation import speculation
@@ -49,7 +51,7 @@ class VllmArm:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(UNKNOWN)
+        return Capabilities(facts_of_server(VLLM) if self.is_server else UNKNOWN)
 
     @property
     def is_server(self) -> bool:

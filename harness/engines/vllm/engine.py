@@ -14,13 +14,15 @@ from specbench.harness.engines.base import Capabilities, Deployment, Model, Open
 from specbench.harness.engines.child.deployment import ChildDeployment, Opened
 from specbench.harness.engines.child.interpreter import interpreter
 from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.openai.dialects import VLLM
 from specbench.harness.engines.process.managed import managed
+from specbench.harness.engines.process.users_server import UsersArm, users_arm
 from specbench.harness.engines.served_model import RANDOM_HEAD, ServedModel, open_model, random_head
 from specbench.harness.engines.vllm import arm as arms
 from specbench.harness.engines.vllm import switches
 from specbench.harness.engines.vllm.arm import VllmArm
 from specbench.harness.engines.vllm.installed import Installed, find, minor_of
-from specbench.harness.engines.vllm.server import server_command
+from specbench.harness.engines.vllm.server import SERVER_ENVIRONMENT, server_command
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions, RunConfig
@@ -43,7 +45,7 @@ _CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": 
 
 @dataclass(slots=True)
 class VllmEngine(EngineKind):
-    """`vllm`, managed in process: one child a deployment; with engine.server=yes a server."""
+    """`vllm`, managed in process: one child a deployment; with engine.server=yes a server, as with `command=`."""
 
     takes_program = True
     name: str = field(default="vllm", init=False)
@@ -51,7 +53,9 @@ class VllmEngine(EngineKind):
     _served: ServedModel | None = field(default=None, init=False)
     _progress: OpenProgress | None = field(default=None, init=False)
 
-    def resolve(self, arm: ArmConfig, conditions: Conditions) -> VllmArm:
+    def resolve(self, arm: ArmConfig, conditions: Conditions) -> VllmArm | UsersArm:
+        if (of_user := users_arm(arm, conditions, VLLM, self.name, SERVER_ENVIRONMENT)) is not None:
+            return of_user
         installed = self._find(arm)
         if conditions.device != "auto" and installed.is_for_cpu != (conditions.device == "cpu"):
             built = "a CPU" if installed.is_for_cpu else "a GPU"
@@ -61,15 +65,22 @@ class VllmEngine(EngineKind):
             raise ValueError(f"acceptance: {arm.engine['acceptance']!r} is not allowed; vLLM for a CPU cannot force it")
         return replace(resolved, found=("synthetic weights",)) if conditions.load_format == "dummy" else resolved
 
-    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[VllmArm]]:
+    def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[VllmArm | UsersArm]]:
         resolved = [self._checked(arm, config) for arm in config.arms]
         self._served, self._progress = open_model(config, progress), progress
-        return self._served.model, [self._with_drafter(arm, config, progress) for arm in resolved]
+        return self._served.model, [
+            arm if isinstance(arm, UsersArm) else self._with_drafter(arm, config, progress) for arm in resolved
+        ]
 
     @contextmanager
-    def deploy(self, arm: VllmArm, config: RunConfig) -> Iterator[Deployment]:
-        served, is_cpu = self._served, arm.installed.is_for_cpu
-        assert served is not None, "the engine was not opened"
+    def deploy(self, arm: VllmArm | UsersArm, config: RunConfig) -> Iterator[Deployment]:
+        served, progress = self._served, self._progress
+        assert served is not None and progress is not None, "the engine was not opened"
+        if isinstance(arm, UsersArm):
+            with arm.deployed(served, config, progress.say) as deployment:
+                yield deployment
+            return
+        is_cpu = arm.installed.is_for_cpu
         args = arms.engine_args(
             arm,
             config,
@@ -80,9 +91,8 @@ class VllmEngine(EngineKind):
         )
         of_cpu = {k: os.environ.get(k, v) for k, v in _CPU_ENVIRONMENT.items()} if is_cpu else {}
         if arm.is_server:
-            assert self._progress is not None
             command = server_command(arm.installed.python, args, of_cpu, minor_of(arm.installed.version))
-            path, say = str(served.path), self._progress.say
+            path, say = str(served.path), progress.say
             with managed(command, arm.config, config, path=path, model=served.model, say=say) as deployment:
                 yield deployment
             return
@@ -110,7 +120,7 @@ class VllmEngine(EngineKind):
             self._installed[given] = find(interpreter(given or sys.executable))
         return self._installed[given]
 
-    def _checked(self, arm: ArmConfig, config: RunConfig) -> VllmArm:
+    def _checked(self, arm: ArmConfig, config: RunConfig) -> VllmArm | UsersArm:
         try:
             return self.resolve(arm, config)
         except ValueError as error:

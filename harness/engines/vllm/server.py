@@ -13,7 +13,7 @@ _IN_PROCESS = ("model", "skip_tokenizer_init", "cudagraph_metrics")  # the model
 _TELLS_ROUNDS = (0, 32)  # since when each answer can tell its rounds
 _OFF_BY_DEFAULT = ("disable_", "enforce_")
 # Caches can be emptied and the configuration read in this mode only.
-_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
+SERVER_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 def server_command(
@@ -26,7 +26,7 @@ def server_command(
             words += _option(key, value)
     if version >= _TELLS_ROUNDS:
         words += ["--per-request-spec-decode-metrics", "detailed"]
-    return built_command("vllm", words, {**_ENVIRONMENT, **environment})
+    return built_command("vllm", words, {**SERVER_ENVIRONMENT, **environment})
 
 
 def _option(key: str, value: Any) -> Iterator[str]:

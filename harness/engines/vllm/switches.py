@@ -14,7 +14,6 @@ _REFUSED = {
     "sync": "when vLLM waits for the device is its own affair",
     "state_update": "vLLM's kernels between two rounds are its own",
     "status_lag": "how late vLLM reads a step's outcome follows from engine.async_scheduling",
-    "command": "it runs in process here; a server's command belongs to its own engine",
     "url": "it runs in process here; use engine openai for an address",
     **dict.fromkeys(GRAPH_PART_KEYS, "vLLM has one graph mode for a whole step; use graph"),
 }

@@ -54,7 +54,7 @@ def test_what_is_missing_is_said_before_anything_starts(venv, tmp_path, monkeypa
         engine.resolve(parse_arm("no-spec"), conditions)
     with pytest.raises(ValueError, match="give a virtual environment or a Python interpreter"):
         engine.resolve(parse_arm(f"no-spec:python={tmp_path}"), conditions)
-    with pytest.raises(ValueError, match="engine sglang runs in process"):
+    with pytest.raises(ValueError, match="url: .* is not allowed; it is started here; use engine openai"):
         engine.resolve(parse_arm("no-spec:url=http://127.0.0.1:1"), conditions)
     with pytest.raises(ValueError, match="stop_token_id: 7 is not allowed with --ignore-eos"):
         engine.resolve(parse_arm(f"no-spec:python={venv}"), Conditions(ignore_eos=True, stop_token_ids=(7,)))

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import site
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli.conftest import _wide_and_colourless, chat_model, cli, only_run, runs  # noqa: F401
+from engines.sglang.conftest import venv  # noqa: F401
+from toy.checkpoints import eagle3_config
 from toy.processes import eventually, marked
 
 from specbench.harness.engines.process import server as servers
 from specbench.harness.engines.process.server import Patience
+from specbench.harness.engines.process.users_server import UsersArm
+from specbench.harness.engines.sglang.engine import SglangEngine
+from specbench.harness.engines.vllm.engine import VllmEngine
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.conditions import Conditions
+from specbench.harness.store.arm_record import Fact
 
-FAKE = Path(__file__).parents[3] / "toy" / "fake_llama_server.py"
+TESTS = Path(__file__).parents[3]
+FAKE = TESTS / "toy" / "fake_engine_server.py"
+ENGINES = {"vllm": VllmEngine, "sglang": SglangEngine}
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +48,11 @@ def run(tmp_path, chat_model, runs) -> list[str]:  # noqa: F811
     return ["run", *words.split(), *more.split()]
 
 
-def arm(kind: str, tmp_path: Path, strategy: str = "no-spec", more: str = "") -> tuple[str, str]:
-    return "-s", f"llama.cpp/{strategy}:command={sys.executable} {FAKE} {kind} {more} --mark {tmp_path}"
+def arm(
+    kind: str, tmp_path: Path, strategy: str = "no-spec", more: str = "", engine: str = "llama.cpp"
+) -> tuple[str, str]:
+    command = f"{sys.executable} {FAKE} {kind} --as {engine} {more} --mark {tmp_path}"
+    return "-s", f"{engine}/{strategy}:command={command}"
 
 
 def test_a_server_of_the_users_command_beside_our_own_engine(cli, run, only_run, tmp_path):  # noqa: F811
@@ -88,3 +103,52 @@ def test_a_server_that_ignores_sigterm_is_gone_too(cli, run, tmp_path):  # noqa:
 def test_no_llama_server_is_one_line(cli, run, tmp_path):  # noqa: F811
     result = cli(*run, "-s", f"llama.cpp/no-spec:python={tmp_path}")
     assert result.exit_code == 2 and "has no llama-server; `make engines ENGINE=llama.cpp` makes one" in result.output
+
+
+def test_servers_of_vllm_and_sglang_by_the_users_command(cli, run, only_run, tmp_path):  # noqa: F811
+    spec = arm("good", tmp_path, "eagle", "--speculative-algorithm EAGLE3", "sglang")
+    result = cli(*run, *arm("good", tmp_path, engine="vllm"), *spec)
+    assert result.exit_code == 0, result.output
+    ours = {one.config.engine: one for one in only_run().record.arms}
+    assert [ours[name].engine.version for name in ("vllm", "sglang")] == ["0.32.0", "0.5.23"]
+    assert {one.config.driven for one in ours.values()} == {"HTTP"} and ours["sglang"].engine.backend == "fa3"
+    assert "a command of the user's" in str(ours["vllm"].notes), ours["vllm"].notes
+
+
+@pytest.mark.parametrize(("engine", "more"), [("vllm", "--speculative-config x"), ("sglang", "--spec-type x")])
+def test_a_baseline_whose_server_speculates_is_refused(cli, run, tmp_path, engine, more):  # noqa: F811
+    result = cli(*run, *arm("good", tmp_path, "no-spec", more, engine))
+    assert result.exit_code == 2 and "it speculates" in result.output, result.output
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_beside_a_command_nobody_turns_switches(engine):
+    def resolve(more: str, conditions: Conditions | None = None) -> UsersArm:
+        return ENGINES[engine]().resolve(parse_arm(f"eagle:k=4,command=serve it{more}"), conditions or Conditions())
+
+    found = resolve(",graph=auto")
+    assert found.command.words[:2] == ("serve", "it") and found.setup().acceptance is None
+    assert Fact.ROUNDS in found.capabilities.unknown
+    for more in ("graph=none", "engine.block_size=32", "acceptance=synthetic:2", "url=http://a/v1"):
+        key, _, value = more.partition("=")
+        with pytest.raises(ValueError, match=f"{key}: '{value}' is not allowed"):
+            resolve(f",{more}")
+    with pytest.raises(ValueError, match="load_format: dummy is not allowed with a server's command"):
+        resolve("", Conditions(load_format="dummy"))
+    with pytest.raises(ValueError, match="engine_command: --port 0 is not allowed"):
+        resolve(" --port 0")
+
+
+def test_sglangs_own_server(cli, run, only_run, venv, tmp_path, monkeypatch):  # noqa: F811
+    """engine.server=yes: the same arm as a server; its Python has what the stand-in needs."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*site.getsitepackages(), str(TESTS)]))
+    (tmp_path / "config.json").write_text(json.dumps(eagle3_config()))
+    asked = f"sglang/eagle:k=2,head={tmp_path},python={venv},engine.server=yes,engine.log_level=warning"
+    result = cli(*run, "-s", asked)
+    assert result.exit_code == 0, result.output
+    (one,) = only_run().record.arms
+    assert (one.config.driven, one.config.num_drafts, one.engine.version) == ("HTTP", 2, "0.5.23")
+    with pytest.raises(ValueError, match="engine.server: 'perhaps' is not allowed; allowed: yes, no"):
+        SglangEngine().resolve(parse_arm(f"no-spec:python={venv},engine.server=perhaps"), Conditions())
+    with pytest.raises(ValueError, match="engine.server: 'yes' is not allowed with --load-format dummy"):
+        SglangEngine().resolve(parse_arm(f"no-spec:python={venv},engine.server=yes"), Conditions(load_format="dummy"))
