@@ -22,7 +22,7 @@ OPTIONS = [
     ("-s eagle:k=3,head=random,acceptance=synthetic:nan", "allowed: 1 to k+1 = 4"),
     ("-s eagle:k=3,head=random,acceptance=often", "allowed: real, synthetic:LENGTH"),
     ("-s no-spec:status_lag=abc", "status_lag: 'abc' is not a whole number"),
-    ("-s no-spec:status_lag=1", "status_lag is refused: sync=none reads status 1 or more rounds late"),
+    ("-s no-spec:status_lag=1", "status_lag is refused: sync=none reads the status 1 or more rounds late"),
     ("--attention flashinfer", "FlashInfer needs a CUDA device and the package flashinfer-python"),
     ("--attention fa2", "attention: 'fa2' is not known; allowed: auto, torch, triton, flash-attention, flashinfer"),
     ("--attention-drafter fa2 -s eagle:head=random", "attention_drafter: 'fa2' is not known; allowed: same, torch"),
