@@ -16,12 +16,13 @@ from specbench.harness.quality.lm_evaluation.tasks import (
     parse_tasks,
     source_of,
 )
-from specbench.harness.registry import default_arms
+from specbench.harness.registry import ENGINES, lookup
 from specbench.harness.run.prepare import Served, serve
 from specbench.harness.run.progress import Progress
-from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.arm import PROGRAM_KEYS, ArmConfig, parse_arm
 from specbench.harness.spec.commands import AccuracyOptions
 from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.spec.plan import without_program
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord
 from specbench.harness.store.inputs_record import WorkloadRecord
@@ -49,7 +50,7 @@ def evaluation(options: AccuracyOptions, argv: Sequence[str], progress: Progress
         apply_chat_template=options.apply_chat_template,
         gen_kwargs=options.gen_kwargs,
     )
-    arms = [parse_arm(text) for text in options.strategy or default_arms(has_head=False)]
+    arms = _arms(options)
     items = {"dataset_name": "gsm8k", "dataset_path": options.gsm8k_path, "num_prompts": options.limit or 1319}
     config = RunConfig.of_arms(options, arms, **items)
     check_real_text(arms)
@@ -63,6 +64,17 @@ def evaluation(options: AccuracyOptions, argv: Sequence[str], progress: Progress
         directory = held.create(lambda: RunDirectory.create(to, options.label, begun), to)
         _score(served, directory, progress)
     return directory
+
+
+def _arms(options: AccuracyOptions) -> list[ArmConfig]:
+    programs = {key: str(value) for key in PROGRAM_KEYS if (value := getattr(options, key)) is not None}
+    texts = options.strategy or lookup(ENGINES, options.engine, "engine").default_arms(has_head=False)
+    arms = [without_program(parse_arm(text, programs), options) for text in texts]
+    if options.apply_chat_template and any(arm.own_config.get("api") == "chat" for arm in arms):
+        raise ValueError(
+            "apply_chat_template: a server asked by chat (engine.api=chat) applies its own; drop one of both"
+        )
+    return arms
 
 
 def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:

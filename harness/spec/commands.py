@@ -143,10 +143,15 @@ class AccuracyOptions(OutputOptions, Conditions):
     """Of `specbench accuracy`. Spellings with underscores are lm-eval's."""
 
     NOT_ASKED: ClassVar[frozenset[str]] = all_but(
-        Conditions, "model engine dtype device max_concurrency max_model_len seed warmup_max_s"
+        Conditions, "model engine tokenizer api_key_env dtype device max_concurrency max_model_len seed warmup_max_s"
     )
 
-    strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}. Default: no-spec and ngram.")
+    strategy: tuple[str, ...] = changed(
+        RunOptions, "strategy", help=f"{_ARM}. Default: no-spec and ngram; of a running server what it serves."
+    )
+    python: str | None = changed(RunOptions, "python")
+    command: str | None = changed(RunOptions, "command")
+    url: str | None = changed(RunOptions, "url")
     tasks: str = option("gsm8k", "lm-eval task names, separated by commas; NAME:LIMIT sets a limit for one task.")
     num_fewshot: int | None = option(
         None, "Few-shot examples. Default: the task's.", flags="--num-fewshot --num_fewshot"

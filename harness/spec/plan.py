@@ -67,7 +67,7 @@ def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
     return RunConfig.of_arms(options, [without_program(arm, options) for arm in arms])
 
 
-def without_program(arm: ArmConfig, options: RunOptions) -> ArmConfig:
+def without_program(arm: ArmConfig, options: Conditions) -> ArmConfig:
     """An option that names another engine's program does not concern the arms that need none."""
     if lookup(ENGINES, arm.engine_name or options.engine, "engine").takes_program:
         return arm

@@ -75,6 +75,8 @@ class EngineLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
+        if not self._model.eos_token_ids:
+            raise ValueError("engine: this task needs an end-of-text token, and the served model tells none")
         return self._model.eos_token_ids[0]
 
     @property
@@ -134,7 +136,7 @@ class EngineLM(TemplateLM):
         return PromptRequest(
             id=0,
             key=f"{place}-{digest.hex()[:12]}",
-            prompt_ids=self._prompt_ids(context, max_tokens) if self._capabilities.knows(Fact.TOKEN_IDS) else (),
+            prompt_ids=self._prompt_ids(context, max_tokens),
             text=context,
             sampling=SamplingParams(
                 max_tokens=max_tokens,
@@ -149,12 +151,19 @@ class EngineLM(TemplateLM):
         )
 
     def _prompt_ids(self, context: str, max_tokens: int) -> tuple[int, ...]:
-        """The end of a prompt that is too long, as lm-eval's `hf` does: its beginning is few-shot examples."""
+        """The end of a prompt that is too long, as lm-eval's `hf` does: its beginning is few-shot examples. None where
+        the engine may count otherwise than our tokenizer: it gets the text, whole, and may refuse it."""
         room = self.max_length - max_tokens
         if room < 1:
             raise ValueError(f"max_gen_toks: {max_tokens} is not allowed; max_model_len {self.max_length} must be more")
-        ids = self.tok_encode(context) or [self.prefix_token_id]
+        if self._model.tokenizer is None:
+            return ()
+        ids = self.tok_encode(context)
+        if not ids and self._capabilities.knows(Fact.TOKEN_IDS):
+            ids = [self.prefix_token_id]
         if len(ids) > room:
+            if not self._capabilities.knows(Fact.TOKEN_IDS):
+                return ()
             self.num_cut += 1
             _log.warning("prompt of %d tokens cut to its last %d: raise max_model_len", len(ids), room)
         return tuple(ids[-room:])
