@@ -2,7 +2,7 @@
 
     engine = Engines(config)                       # several.py: each arm goes to the engine that it names
     model, arms = engine.open(config, say)         # arms checked first, then weights loaded or a server asked
-    with engine.deploy(arm, config) as deployment:
+    with engine.deploy(arm, config, log) as deployment:
         deployment.check(load)
         deployment.warm_up(load, WarmUp())
         deployment.measure(load, sink)             # rows go to the sink as they end
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from specbench.harness.engines.load import Load, PromptRequest
@@ -195,9 +196,10 @@ class Engine(Protocol):
         """Resolves the config's arms, loads what they share, and fills in what depends on it. ValueError as above."""
         ...
 
-    def deploy(self, arm: ResolvedArm, config: RunConfig) -> AbstractContextManager[Deployment]:
-        """A process, a server, an object, an address; gone for certain when the context ends. ValueError for what the
-        user can mend, RuntimeError for memory that does not suffice and everything else."""
+    def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> AbstractContextManager[Deployment]:
+        """A process, a server, an object, an address; gone for certain when the context ends. A program that is started
+        adds what it prints to `log`. ValueError for what the user can mend, RuntimeError for memory that does not
+        suffice and everything else."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from specbench.harness.engines.base import Deployment, Engine, Model, OpenProgress, ResolvedArm
 from specbench.harness.registry import ENGINES, lookup
@@ -52,8 +53,8 @@ class Engines:
         model = min(models.values(), key=lambda model: (model.tokenizer is None, not model.described.sha256))
         return model, [resolved[arm.label] for arm in config.arms]
 
-    def deploy(self, arm: ResolvedArm, config: RunConfig) -> AbstractContextManager[Deployment]:
-        return self.of(arm.config).deploy(arm, config)
+    def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> AbstractContextManager[Deployment]:
+        return self.of(arm.config).deploy(arm, config, log)
 
 
 def _check_same_weights(models: dict[str, Model]) -> None:

@@ -66,6 +66,7 @@ def certify(
         run = held.hold(prepare(config, progress, all_blocks(config) if at_their_turn else ()))
         progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
         directory = _hold(held, run, where)
+        run.deployments.logs.keep_in(directory.path)
         described = run.model.described
         inputs = {"workload": run.workload.sha256, "sha256": described.sha256}
         inputs |= {"dtype": described.dtype, "device": described.device}

@@ -17,10 +17,16 @@ def masked(argv: tuple[str, ...]) -> tuple[str, ...]:
     """A command line with secret-looking values masked and home folders made anonymous."""
     shown, hide_next = [], False
     for word in argv:
-        shown.append(MASK if hide_next and not word.startswith("-") else _plain_text(word))
+        shown.append(MASK if hide_next and not word.startswith("-") else plain_text(word))
         hide_next = _SECRET_OPTION.match(word) is not None
     return tuple(shown)
 
 
-def _plain_text(text: str) -> str:
+def is_secret_name(name: str) -> bool:
+    """Of an option or a variable."""
+    return re.search(SECRET, name, re.IGNORECASE) is not None
+
+
+def plain_text(text: str) -> str:
+    """Values behind names that look secret masked, home folders made anonymous."""
     return HOME.sub(r"\1user", _SECRET_VALUE.sub(rf"\1{MASK}", text))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 
 from specbench.harness.engines.base import Deployment, ResolvedArm
 from specbench.harness.engines.several import Engines
+from specbench.harness.run.logs import Logs
 from specbench.harness.spec.conditions import RunConfig
 
 
 class Deployments:
     def __init__(self, engine: Engines, config: RunConfig):
         self._engine, self._config = engine, config
+        self.logs = Logs([arm.label for arm in config.arms])
         self._open: dict[str, tuple[AbstractContextManager[Deployment], Deployment]] = {}
         self._programs: set[str] = set()  # those that end when another of their kind starts
 
@@ -33,7 +35,7 @@ class Deployments:
         if label not in self._open:
             if self.starts_at_its_turn(arm):
                 self._end_programs()
-            context = self._engine.deploy(arm, self._config)
+            context = self._engine.deploy(arm, self._config, self.logs.path(label))
             self._open[label] = context, context.__enter__()
             self._programs |= {label} if self.starts_at_its_turn(arm) else set()
         return self._open[label][1]
@@ -44,13 +46,17 @@ class Deployments:
         self._programs = set()
 
     def drop(self, label: str) -> None:
-        """Ends a deployment, if there is one, and gives its memory back."""
+        """Ends a deployment, if there is one, and gives its memory back. Its log is kept."""
         context, _ = self._open.pop(label, (None, None))
         if context is not None:
             context.__exit__(None, None, None)
+            self.logs.keep(label)
         del context, _
         gc.collect()
 
     def close(self) -> None:
-        for label in self.labels:
-            self.drop(label)
+        """All, even where one does not end as it should."""
+        with ExitStack() as ends:
+            ends.callback(self.logs.close)
+            for label in self.labels:
+                ends.callback(self.drop, label)

@@ -59,6 +59,7 @@ class Arms:
         """`name_of`: what a block is called while it is measured, from its arm and number."""
         self._run, self._directory, self._progress, self._name_of = run, directory, progress, name_of
         self._warm: dict[str, Deployment] = {}
+        run.deployments.logs.keep_in(directory.path)
 
     def warm(self, arm: ResolvedArm) -> Deployment:
         label = arm.config.label
@@ -116,6 +117,7 @@ class Arms:
             deployment.reset()
             deployment.measure(self._run.load, BlockSink(block, self._progress))
         except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
+            self._run.deployments.logs.explain(label, error)
             record_failure(self._directory, label, repeat, error, f"repeat {repeat + 1}")
             log = self._directory.path / ERROR_LOG
             self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from specbench.harness.engines.base import Capabilities, Model, OpenProgress
 from specbench.harness.engines.child.deployment import ChildDeployment, Opened
@@ -73,11 +74,11 @@ class CountingEngine(EngineKind):
         return model, [self.resolve(arm, config) for arm in config.arms]
 
     @contextmanager
-    def deploy(self, arm: CountingArm, config: RunConfig) -> Iterator[ChildDeployment]:
+    def deploy(self, arm: CountingArm, config: RunConfig, log: Path) -> Iterator[ChildDeployment]:
         options = arm.config.options
         drafts = 0 if arm.config.strategy == "no-spec" and options.get("fault") != "drafts" else 2
         asked = {"fault": options.get("fault", ""), "drafts": drafts}
-        with ChildProcess([sys.executable, counting_child.__file__], {}) as child:
+        with ChildProcess([sys.executable, counting_child.__file__], {}, log) as child:
             opened = Opened.of(child.ask({"do": "open", "engine": asked}, "opened"))
             yield ChildDeployment(
                 child,

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from specbench.harness.engines.base import Capabilities, Model, OpenProgress, RowSink, Scored
@@ -236,5 +237,5 @@ class EchoEngine(EngineKind):
         return model, [self.resolve(arm, config) for arm in config.arms]
 
     @contextmanager
-    def deploy(self, arm: EchoArm, config: RunConfig) -> Iterator[EchoDeployment]:
+    def deploy(self, arm: EchoArm, config: RunConfig, log: Path) -> Iterator[EchoDeployment]:
         yield EchoDeployment(arm, config.model, config.max_concurrency)

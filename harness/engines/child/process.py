@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,17 +27,13 @@ def never() -> bool:
 class ChildProcess:
     """As a context it is gone for certain at the end, with all its descendants.
 
-    What it prints goes to a log of its own, which is kept where the child did not end as it should. Raises RuntimeError
-    for a command that cannot be run.
+    What it prints is added to `log`. Raises RuntimeError for a command that cannot be run.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path):
         """`environment`: in addition to ours."""
-        handle, name = tempfile.mkstemp(prefix="specbench-engine-", suffix=".log")
-        os.close(handle)
-        self.log = Path(name)
-        self._process = Supervised(command, log=self.log, environment=foreign_environment(environment), pipes=True)
-        self._keeps_log = False
+        self.log = log
+        self._process = Supervised(command, log=log, environment=foreign_environment(environment), pipes=True)
         self._partial = b""
         self._lines: deque[bytes] = deque()
 
@@ -46,9 +41,7 @@ class ChildProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        status = self.stop()
-        if status == 0 and error is None and not self._keeps_log:
-            self.log.unlink()
+        self.stop()
 
     @property
     def pid(self) -> int:
@@ -115,7 +108,6 @@ class ChildProcess:
     def _told(self, error: Mapping[str, str]) -> Exception:
         if error["kind"] == "input":
             return ValueError(error["text"])
-        self._keeps_log = True
         where = "out of memory: " if error["kind"] == "memory" else ""
         return RuntimeError(self._with_log(f"{where}{error['text']}"))
 

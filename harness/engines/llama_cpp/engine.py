@@ -82,15 +82,15 @@ class LlamaCppEngine(EngineKind):
         return model, [arm if isinstance(arm, UsersArm) else self._with_draft(arm, config) for arm in found]
 
     @contextmanager
-    def deploy(self, arm: LlamaCppArm | UsersArm, config: RunConfig) -> Iterator[Deployment]:
+    def deploy(self, arm: LlamaCppArm | UsersArm, config: RunConfig, log: Path) -> Iterator[Deployment]:
         assert self._served is not None and self._progress is not None, "the engine was not opened"
         if isinstance(arm, UsersArm):
-            with arm.deployed(self._served, config, self._progress.say) as deployment:
+            with arm.deployed(self._served, config, self._progress.say, log) as deployment:
                 yield deployment
             return
         command, path = self._command(arm, config), str(self._served.path)
         with managed(
-            command, arm.config, config, path=path, model=self._served.model, say=self._progress.say
+            command, arm.config, config, path=path, model=self._served.model, say=self._progress.say, log=log
         ) as deployment:
             yield deployment
 

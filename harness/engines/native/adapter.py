@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
@@ -51,7 +52,7 @@ class NativeEngine(EngineKind):
         return model, self._with_shipped_heads(arms, config)
 
     @torch.inference_mode()
-    def deploy(self, arm: ResolvedArm, config: RunConfig) -> NativeDeployment:
+    def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> NativeDeployment:
         engine = build_engine(arm, config, self.target.model, self._caches.lease())
         return NativeDeployment(engine, self.target.tokenizer)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 from specbench.harness.engines.base import Capabilities, Model, OpenProgress, with_arm
@@ -59,7 +60,7 @@ class OpenAIEngine(EngineKind):
         return self._model(asked[0]), asked
 
     @contextmanager
-    def deploy(self, arm: OpenAIArm, config: RunConfig) -> Iterator[HttpDeployment]:
+    def deploy(self, arm: OpenAIArm, config: RunConfig, log: Path) -> Iterator[HttpDeployment]:
         assert arm.server is not None and arm.asking is not None, "the engine was not opened"
         tokenizer = self._tokenizer
         yield HttpDeployment(

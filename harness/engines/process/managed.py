@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from specbench.harness.engines.base import Capabilities, Deployment, Model, RowSink, Scored
 from specbench.harness.engines.load import Load, PromptRequest
@@ -30,13 +31,14 @@ def managed(
     path: str,
     model: Model,
     say: Callable[[str], None],
+    log: Path,
     patience: Patience | None = None,
 ) -> Iterator[Deployment]:
     """`path`: what {model} in the command stands for. Prompts go as token ids where the server takes them.
 
     ValueError and RuntimeError as `running` raises them; ValueError for a server that does not do what the arm says.
     """
-    with running(command, model=path, label=arm.label, say=say, patience=patience) as server:
+    with running(command, model=path, label=arm.label, say=say, log=log, patience=patience) as server:
         told = identify(Endpoint.parse(server.base_url, ApiKey("")))
         told.check_label(arm.strategy)
         tokenizer = model.tokenizer

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +13,6 @@ from pathlib import Path
 from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.server_command import HOST, ServerCommand, free_port, is_free
 from specbench.harness.engines.process.supervised import GRACE_S, Supervised, foreign_environment
-from specbench.harness.text import slug
 
 STARTUP_S = 600.0
 _PORTS = 3  # tries, where another program takes our port before the server does
@@ -68,9 +65,15 @@ class RunningServer:
 
 @contextmanager
 def running(
-    command: ServerCommand, *, model: str, label: str, say: Callable[[str], None], patience: Patience | None = None
+    command: ServerCommand,
+    *,
+    model: str,
+    label: str,
+    say: Callable[[str], None],
+    log: Path,
+    patience: Patience | None = None,
 ) -> Iterator[RunningServer]:
-    """The server while it is needed. Its log stays where messages say, in the directory for temporary files.
+    """The server while it is needed. What it prints is added to `log`.
 
     ValueError for a port of the user's that is taken. RuntimeError, of one line with the last line of the log and its
     path, for a server that cannot be started, ends, or does not answer in time.
@@ -81,18 +84,16 @@ def running(
         raise ValueError(
             f"engine_command: port {fixed} is taken; end what listens there, or write {{port}} for a free one"
         )
-    number, name = tempfile.mkstemp(prefix=f"specbench-{slug(label)}-", suffix=".log")
-    os.close(number)
     for left in reversed(range(_PORTS)):
         port = fixed or free_port()
         with Supervised(
             command.filled(port=port, model=model),
-            log=Path(name),
+            log=log,
             environment=foreign_environment(command.environment),
             grace_s=patience.grace_s,
         ) as process:
             server = RunningServer(command.name, f"http://{HOST}:{port}", process)
-            say(f"{label}: starting {command.name} at {server.root} (log: {name})")
+            say(f"{label}: starting {command.name} at {server.root} (log: {log})")
             if _is_ready(server, command, label, say, patience.startup_s, may_retry=left > 0 and fixed is None):
                 yield server
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from specbench.harness.engines.base import Capabilities, Deployment
 from specbench.harness.engines.openai.dialects import Dialect
@@ -45,10 +46,12 @@ class UsersArm:
         return ArmSetup(options=self.config.options, engine=self.engine, driven="HTTP")
 
     @contextmanager
-    def deployed(self, served: ServedModel, config: RunConfig, say: Callable[[str], None]) -> Iterator[Deployment]:
+    def deployed(
+        self, served: ServedModel, config: RunConfig, say: Callable[[str], None], log: Path
+    ) -> Iterator[Deployment]:
         """Raises as `managed` does: ValueError too for a server that contradicts the strategy."""
         path, model = str(served.path), served.model
-        with managed(self.command, self.config, config, path=path, model=model, say=say) as deployment:
+        with managed(self.command, self.config, config, path=path, model=model, say=say, log=log) as deployment:
             yield deployment
 
 

@@ -110,11 +110,11 @@ class SglangEngine(EngineKind):
         return model, [arm if isinstance(arm, UsersArm) else self._with_head(arm, config, model) for arm in arms]
 
     @contextmanager
-    def deploy(self, arm: SglangArm | UsersArm, config: RunConfig) -> Iterator[Deployment]:
+    def deploy(self, arm: SglangArm | UsersArm, config: RunConfig, log: Path) -> Iterator[Deployment]:
         served, progress = self._served, self._progress
         assert served is not None and progress is not None, "the engine was not opened"
         if isinstance(arm, UsersArm):
-            with arm.deployed(served, config, progress.say) as deployment:
+            with arm.deployed(served, config, progress.say, log) as deployment:
                 yield deployment
             return
         model = served.model
@@ -123,10 +123,10 @@ class SglangEngine(EngineKind):
         if arm.is_server:
             command = server_command(arm.python, arguments, arm.mapped.environment)
             path, asked = str(served.path), replace(config, ignore_eos=ignores_eos)
-            with managed(command, arm.config, asked, path=path, model=model, say=progress.say) as deployment:
+            with managed(command, arm.config, asked, path=path, model=model, say=progress.say, log=log) as deployment:
                 yield deployment
             return
-        with ChildProcess([str(arm.python), str(_CHILD)], arm.mapped.environment) as child:
+        with ChildProcess([str(arm.python), str(_CHILD)], arm.mapped.environment, log) as child:
             opened = Opened.of(child.ask({"do": "open", "engine": arguments}, "opened"))
             opened = replace(opened, notes=(*opened.notes, *contradictions(arguments, opened.config)))
             if not ignores_eos:

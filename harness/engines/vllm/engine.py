@@ -73,11 +73,11 @@ class VllmEngine(EngineKind):
         ]
 
     @contextmanager
-    def deploy(self, arm: VllmArm | UsersArm, config: RunConfig) -> Iterator[Deployment]:
+    def deploy(self, arm: VllmArm | UsersArm, config: RunConfig, log: Path) -> Iterator[Deployment]:
         served, progress = self._served, self._progress
         assert served is not None and progress is not None, "the engine was not opened"
         if isinstance(arm, UsersArm):
-            with arm.deployed(served, config, progress.say) as deployment:
+            with arm.deployed(served, config, progress.say, log) as deployment:
                 yield deployment
             return
         is_cpu = arm.installed.is_for_cpu
@@ -93,11 +93,11 @@ class VllmEngine(EngineKind):
         if arm.is_server:
             command = server_command(arm.installed.python, args, of_cpu, minor_of(arm.installed.version))
             path, say = str(served.path), progress.say
-            with managed(command, arm.config, config, path=path, model=served.model, say=say) as deployment:
+            with managed(command, arm.config, config, path=path, model=served.model, say=say, log=log) as deployment:
                 yield deployment
             return
         environment = {**_ENVIRONMENT, **of_cpu}
-        with ChildProcess([str(arm.installed.python), str(CHILD)], environment) as child:
+        with ChildProcess([str(arm.installed.python), str(CHILD)], environment, log) as child:
             opened = Opened.of(child.ask({"do": "open", "engine": args}, "opened"))
             told = switches.contradictions(args, opened.config, opened.backend)
             yield ChildDeployment(

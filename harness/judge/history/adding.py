@@ -24,7 +24,7 @@ from specbench.harness.store.safe_paths import path_inside
 RUNS = "runs"
 ADDED, REPLACED, ALREADY = "added", "replaced, it has gone on since", "already there"
 _LOCK = ".lock"
-_LEFT_BEHIND = shutil.ignore_patterns("log", "children", "plots", "errors.log", ".*", "*.sqlite", "*.json.gz")
+_LEFT_BEHIND = shutil.ignore_patterns("log", "logs", "children", "plots", "errors.log", ".*", "*.sqlite", "*.json.gz")
 _FINISHED = ("complete", "failed")
 _IDENTITY = ["arm", "repeat", "request_id", "prompt_id", "t_submit_ns", "t_first_ns", "t_last_ns", "output_sha256"]
 

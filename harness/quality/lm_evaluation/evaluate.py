@@ -61,6 +61,7 @@ class Evaluation:
         check_same_model(self.items, self.served)
         self.items.put(replace(self.items.record, model=self.served.model.described))
         done, deployments = scored_arms(self.scores), self.served.deployments
+        deployments.logs.keep_in(self.scores)
         with lm_eval_noise(is_heard=not self.progress.is_quiet), open_tasks(self.record) as task_manager:
             for arm in self.served.arms:
                 label = arm.config.label
@@ -80,6 +81,7 @@ class Evaluation:
         try:
             scored = self._score(arm, task_manager)
         except Exception as error:  # stored with the arm, shown in its row
+            self.served.deployments.logs.explain(label, error)
             record_failure(self.items, label, FAILURE, error, "accuracy")
             log = self.items.path / ERROR_LOG
             self.progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")

@@ -48,9 +48,9 @@ class Letters:
 
 
 @pytest.fixture
-def deployment():
+def deployment(tmp_path):
     model = Model(described=ModelRecord(), vocab_size=900, tokenizer=Letters(), eos_token_ids=())
-    with ChildProcess([sys.executable, fake_child.__file__], {}) as child:
+    with ChildProcess([sys.executable, fake_child.__file__], {}, tmp_path / "log") as child:
         opened = Opened.of(child.ask({"do": "open", "engine": {}}, "opened"))
         yield ChildDeployment(
             child,

@@ -62,6 +62,8 @@ def test_a_server_of_the_users_command_beside_our_own_engine(cli, run, only_run,
     found = {arm.label: arm for arm in only_run().record.arms}
     assert [one.config.driven for one in found.values()][1:] == ["HTTP", "HTTP"]
     assert {one.engine.version for label, one in found.items() if "llama.cpp" in label} == {"b7000"}
+    logs = sorted((only_run().path / "logs").iterdir())
+    assert [log.name[:11] for log in logs] == ["2-llama.cpp", "3-llama.cpp"] and "--spec-type" in logs[1].read_text()
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,8 @@ def test_a_server_that_fails_is_a_row_and_the_others_go_on(cli, run, only_run, t
     assert result.exit_code == 1 and "Traceback" not in result.output, result.output
     errors = {one.label: one.error for one in only_run().record.arms}
     (failed,) = [text for label, text in errors.items() if "llama.cpp" in label]
+    log = Path(failed.rpartition("(log: ")[2].removesuffix(")"))
+    assert log == only_run().path / "logs" / log.name and "started as" in log.read_text()
     assert said in failed and "\n" not in failed and errors["no-spec"] == ""
     assert [label for label, _ in only_run().done_blocks()] == ["no-spec"]
     if kind == "dies":

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -42,7 +43,11 @@ def fake(
     kind: str, mark: str, said: list[str], patience: Patience = PATIENCE, more: str = ""
 ) -> AbstractContextManager[RunningServer]:
     command = users_command("fake", f"{sys.executable} -S {FAKE} {kind} {mark} {more}")
-    return running(command, model="a model", label="arm", say=said.append, patience=patience)
+    return running(command, model="a model", label="arm", say=said.append, log=the_log(), patience=patience)
+
+
+def the_log() -> Path:
+    return Path(tempfile.gettempdir()) / "server.log"
 
 
 def get(server: RunningServer, path: str) -> tuple[int, str]:
@@ -79,7 +84,7 @@ def test_a_server_that_exits_says_why(said, mark):
 def test_an_engine_that_is_not_there(said, mark):
     command = built_command("vllm", [sys.executable, "-m", "no_such_engine", mark])
     with pytest.raises(RuntimeError, match="No module named no_such_engine .log: [^\n]*$"):
-        with running(command, model="", label="arm", say=said.append, patience=PATIENCE):
+        with running(command, model="", label="arm", say=said.append, log=the_log(), patience=PATIENCE):
             pass
 
 
@@ -128,7 +133,10 @@ def test_ctrl_c_while_a_server_starts_leaves_nothing(said, mark, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     command = users_command("fake", f"{sys.executable} -S {FAKE} never {mark}")
-    with pytest.raises(KeyboardInterrupt), running(command, model="", label="arm", say=press, patience=PATIENCE):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        running(command, model="", label="arm", say=press, log=the_log(), patience=PATIENCE),
+    ):
         pass
 
 

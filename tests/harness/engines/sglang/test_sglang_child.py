@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def serve(*requests: dict, most: int = 4) -> dict:
 
 def started() -> ChildProcess:
     command = [sys.executable, str(Path(mapping.__file__).with_name("child.py"))]
-    return ChildProcess(command, {"PYTHONPATH": str(FAKE)})
+    return ChildProcess(command, {"PYTHONPATH": str(FAKE)}, Path(tempfile.mkdtemp()) / "log")
 
 
 def opened(child: ChildProcess, **args) -> dict:

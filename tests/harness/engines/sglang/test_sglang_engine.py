@@ -128,7 +128,10 @@ def test_ends_of_answers_that_only_sglang_knows(venv, tmp_path):
     engine = SglangEngine()
     config = config_of(f"no-spec:python={venv}", stop_token_ids=(7,))
     _, (arm,) = engine.open(config, _Silent())
-    with pytest.raises(ValueError, match=r"SGLang also ends answers at \[2\]"), engine.deploy(arm, config):
+    with (
+        pytest.raises(ValueError, match=r"SGLang also ends answers at \[2\]"),
+        engine.deploy(arm, config, tmp_path / "log"),
+    ):
         raise AssertionError("deployed all the same")
 
 

@@ -70,14 +70,14 @@ def test_both_engines_take_the_same_rounds(cli, tmp_path, agreement, capsys):  #
 
 
 @pytest.fixture(scope="module")
-def served():
+def served(tmp_path_factory):
     """A deployment of vLLM, and our own target on the same weights."""
     os.environ[PYTHON_VARIABLE] = str(VENV)
     arm = parse_arm(f"vllm/ngram:k=3,{EAGER}")
     config = RunConfig(arms=(arm,), engine="vllm", dtype="float32", max_model_len=128, max_concurrency=2)
     engine = VllmEngine()
     model, (resolved,) = engine.open(config, NullProgress())
-    with engine.deploy(resolved, config) as deployment:
+    with engine.deploy(resolved, config, tmp_path_factory.mktemp("vllm") / "log") as deployment:
         yield deployment, model, targets.load(config)
 
 
