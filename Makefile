@@ -38,7 +38,7 @@ gate: $(VENV)/.installed-dev
 # Then: specbench run --engine vllm --engine-python .engines/vllm
 ENGINE ?= vllm
 engines:
-	engines/$(ENGINE).sh .engines/$(ENGINE)
+	.ci/engines/$(ENGINE).sh .engines/$(ENGINE)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ENGINES = Path(__file__).resolve().parent.parent / "engines"
+ENGINES = Path(__file__).resolve().parent.parent / ".ci" / "engines"
 
 
 @pytest.mark.parametrize("pins", sorted(ENGINES.glob("*.txt")), ids=lambda path: path.stem)

@@ -55,7 +55,7 @@ BEHIND_THE_INTERFACE = (
     "harness/training/",
     "harness/roofline/",
     # The published shapes, which other engines get as a config.json.
-    "harness/engines/served_model.py",
+    "harness/engines/served/model.py",
     # The certificate's fp32 reference: the target's own weights, multiplied without the engine.
     *(f"harness/quality/certificate/{n}.py" for n in ("certify", "distribution", "scores", "session", "texts")),
     "harness/quality/certificate/tolerance.py",

@@ -1,4 +1,4 @@
 """Traces: captured, read, attributed to phases, redacted.
 
-Imported by: harness/cli, harness/experiments, harness/judge, harness/run, reports.
+Imported by: harness/cli, harness/experiments, harness/judge, reports.
 """

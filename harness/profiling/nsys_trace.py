@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from .masking import masked
+from specbench.harness.store.masking import masked
+
 from .record import Source
 from .trace_db import Trace, finish_tables, open_tables
 

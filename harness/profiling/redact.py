@@ -17,9 +17,9 @@ from contextlib import closing
 from pathlib import Path
 
 from specbench.harness.store.files import write_atomically
+from specbench.harness.store.masking import HOME, MASK, SECRET, masked
 
 from .chrome_json import ChromeTrace
-from .masking import HOME, MASK, SECRET, masked
 from .trace_db import KINETO, NSYS, trace_kind
 
 # Rows of all other tables go: output, environment, processes, threads, network, and what later versions may add.

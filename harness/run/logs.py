@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from specbench.harness.profiling.masking import MASK, is_secret_name, plain_text
+from specbench.harness.store.masking import MASK, is_secret_name, plain_text
 from specbench.harness.text import slug
 
 FOLDER = "logs"

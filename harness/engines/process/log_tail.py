@@ -7,6 +7,7 @@ from pathlib import Path
 
 _READ = 64 * 1024  # bytes from the end; more than 20 lines of any log
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\u00a0-\uffff]")
+_ERROR = re.compile(r"error\b(?!s?[./])", re.IGNORECASE)  # no address of a page about errors
 LONGEST = 200  # characters of a line in a message
 
 
@@ -25,6 +26,6 @@ def last_lines(log: Path, num: int = 20) -> list[str]:
 def telling_line(log: Path) -> str:
     """Of the last lines the last that names an error, else the last; nothing where the log is empty."""
     lines = last_lines(log)
-    errors = [line for line in lines if "error" in line.lower()]
+    errors = [line for line in lines if _ERROR.search(line)]
     line = (errors or lines or [""])[-1]
     return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."

@@ -14,7 +14,7 @@ from specbench.harness.engines.openai.facts import unknown_facts
 from specbench.harness.engines.openai.server import Server
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.server_command import ServerCommand, users_command
-from specbench.harness.engines.served_model import ServedModel
+from specbench.harness.engines.served.model import ServedModel
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.store.arm_record import Fact

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from specbench.harness.engines.served_model import (
+from specbench.harness.engines.served.model import (
     RANDOM_EAGLE1_HEAD,
     RANDOM_HEAD,
     open_model,

@@ -18,7 +18,7 @@ from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import SGLANG
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.users_server import UsersArm, facts_of_server, users_arm
-from specbench.harness.engines.served_model import ServedModel, open_model
+from specbench.harness.engines.served.model import ServedModel, open_model
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig

@@ -17,7 +17,7 @@ from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import VLLM
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.users_server import UsersArm, users_arm
-from specbench.harness.engines.served_model import RANDOM_HEAD, ServedModel, open_model, random_head
+from specbench.harness.engines.served.model import RANDOM_HEAD, ServedModel, open_model, random_head
 from specbench.harness.engines.vllm import arm as arms
 from specbench.harness.engines.vllm import switches
 from specbench.harness.engines.vllm.arm import VllmArm

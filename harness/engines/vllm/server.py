@@ -24,7 +24,7 @@ def server_command(
     for key, value in args.items():
         if key not in _IN_PROCESS:
             words += _option(key, value)
-    if version >= _TELLS_ROUNDS:
+    if version >= _TELLS_ROUNDS and args.get("speculative_config"):  # vLLM refuses it without drafts
         words += ["--per-request-spec-decode-metrics", "detailed"]
     return built_command("vllm", words, {**SERVER_ENVIRONMENT, **environment})
 

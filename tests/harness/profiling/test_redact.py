@@ -12,9 +12,9 @@ from profiling.test_nsys_trace import without_source
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.chrome_json import ChromeTrace
-from specbench.harness.profiling.masking import masked
 from specbench.harness.profiling.redact import redact
 from specbench.harness.profiling.rules import PhaseRules
+from specbench.harness.store.masking import masked
 
 RULES = PhaseRules.shipped()
 PLANTED = [

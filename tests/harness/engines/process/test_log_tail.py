@@ -15,6 +15,7 @@ from specbench.harness.engines.process.log_tail import LONGEST, last_lines, tell
         ("start\nValueError: no such head\nshutting down\n", "ValueError: no such head"),
         ("\x1b[31mERROR\x1b[0m 12: port in use\r\nbye", "ERROR 12: port in use"),
         ("loading 1%\rloading 99%\rloading 100%", "loading 100%"),
+        ("a Value error, no drafts\n  see https://errors.example/error/1", "a Value error, no drafts"),
         ("an error of long ago\n" + "line\n" * 30, "line"),
         ("x" * 500, "x" * (LONGEST - 3) + "..."),
     ],

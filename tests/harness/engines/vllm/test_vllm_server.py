@@ -33,8 +33,15 @@ def test_arguments_are_options():
     assert command.environment["A"] == "1" and command.environment["VLLM_SERVER_DEV_MODE"] == "1"
 
 
+def test_a_server_without_drafts_is_not_asked_for_rounds():
+    words = server_command(Path("python"), {"model": "/m"}, {}, (0, 32)).words
+    assert "--per-request-spec-decode-metrics" not in words
+
+
 def test_an_older_server_is_not_asked_for_rounds():
-    words = server_command(Path("python"), {"model": "/m"}, {}, (0, 26)).words
+    words = server_command(
+        Path("python"), {"model": "/m", "speculative_config": {"method": "ngram"}}, {}, (0, 26)
+    ).words
     assert "--per-request-spec-decode-metrics" not in words
 
 

