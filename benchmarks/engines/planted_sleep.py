@@ -1,28 +1,39 @@
-"""A sleep planted in vLLM's scheduler: what fraction of a step stands in PLANTED_MS."""
+"""A slow-down planted in vLLM: as `sitecustomize` on PYTHONPATH it sleeps PLANTED_MS in each step's scheduling."""
 
-import importlib.util, os, sys, time
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from importlib.machinery import ModuleSpec
+
+SCHEDULER = "vllm.v1.core.sched.scheduler"
 
 
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "vllm.v1.core.sched.scheduler":
+class _Finder:
+    """Stands before Python's own finders until the scheduler's module is asked for, and loads it with the sleep."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != SCHEDULER:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.loader is not None
         load = spec.loader.exec_module
 
-        def exec_module(module):
+        def load_slow(module) -> None:
             load(module)
             schedule, delay_s = module.Scheduler.schedule, float(os.environ["PLANTED_MS"]) / 1e3
 
-            def slow(self, *args, **kwargs):
+            def slow(scheduler, *args, **kwargs):
                 time.sleep(delay_s)
-                return schedule(self, *args, **kwargs)
+                return schedule(scheduler, *args, **kwargs)
 
             module.Scheduler.schedule = slow
 
-        spec.loader.exec_module = exec_module
+        spec.loader.exec_module = load_slow
         return spec
 
 
-sys.meta_path.insert(0, Finder())
+sys.meta_path.insert(0, _Finder())
