@@ -164,6 +164,8 @@ def test_bad_input_ends_in_one_line(toy, cli, runs, words, message):
 
 def test_list_shows_recipes_and_bases(cli):
     content = json.loads(cli("list", "--format", "json").stdout)
-    assert list(content["recipes"]) == ["sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]
+    seeds = {"sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"}
+    in_others = {"sglang-pr-6995-in-sglang", "vllm-pr-25196-in-vllm", "vllm-pr-34880-in-vllm"}
+    assert set(content["recipes"]) == seeds | in_others
     assert list(content["bases"]) == ["vllm-0.9", "best"]
     assert "vLLM PR 25196" in cli("list").stdout

@@ -18,7 +18,11 @@ from specbench.reports.run.recipe_table import check_columns
 
 OPTIONS = {name: said for name, said in RunOptions.schema().items() if said.group not in ("Arms", "Output")}
 NAMES = ["sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]
-IN_OTHERS = ["sglang-pr-6995-in-sglang", "vllm-pr-25196-in-vllm"]  # rows of the engines themselves, beside ours
+IN_OTHERS = [
+    "sglang-pr-6995-in-sglang",
+    "vllm-pr-25196-in-vllm",
+    "vllm-pr-34880-in-vllm",
+]  # rows of the engines themselves, beside ours
 
 
 @pytest.fixture
