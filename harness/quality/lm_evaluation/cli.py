@@ -24,7 +24,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.quality.lm_evaluation.tasks import require_lm_eval
 
 MODEL_NAME = "specbench"
-_TARGET = "specbench.harness.quality.lm_evaluation.model:SpecbenchLM"
+_TARGET = "specbench.harness.quality.lm_evaluation.by_arguments:SpecbenchLM"
 
 
 def register() -> None:

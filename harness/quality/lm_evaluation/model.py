@@ -12,36 +12,24 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
-from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, simple_parse_args_string
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from specbench.harness.engines.base import Deployment, RowSink
 from specbench.harness.engines.load import PromptRequest
 from specbench.harness.quality.lm_evaluation.tasks import DEFAULT_MAX_GEN_TOKENS, check_generation_keys
-from specbench.harness.registry import BASELINE
 from specbench.harness.run.block_sink import NullSink
-from specbench.harness.run.prepare import Served, serve
-from specbench.harness.run.progress import NullProgress
-from specbench.harness.spec.arm import parse_arm
-from specbench.harness.spec.conditions import Conditions, RunConfig
-from specbench.harness.spec.fields import named_values
+from specbench.harness.run.prepare import Served
 from specbench.harness.spec.sampling import SamplingParams
-from specbench.harness.spec.spellings import canonical
 from specbench.harness.store.arm_record import Fact
 from specbench.harness.store.rows import RequestRow
 from specbench.workloads.base import ChatTokenizer
-from specbench.workloads.json_values import Json, JsonObject
+from specbench.workloads.json_values import Json
 
-# Keys of `model_args` that are options of the run; all others are the arm's.
-_RUN_KEYS = (
-    *("model", "dtype", "device", "max_concurrency", "max_model_len", "max_num_batched_tokens", "page_size"),
-    *("num_pages", "seed"),
-)
 Answer = Callable[[Sequence[PromptRequest]], dict[str, str]]  # texts by the requests' keys
 _log = logging.getLogger(__name__)
 
@@ -201,55 +189,6 @@ class EngineLM(TemplateLM):
             self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
             totals.append(total)
         return totals
-
-
-class SpecbenchLM(EngineLM):
-    """`lm_eval --model specbench --model_args strategy=naive-eagle,k=4,...`: keys as in `specbench run`."""
-
-    def __init__(
-        self,
-        strategy: str = BASELINE,
-        batch_size: int | str = 1,
-        max_batch_size: int | None = None,
-        device: str | None = None,
-        pretrained: str | None = None,
-        **options: Json,
-    ):
-        """`batch_size` is the number of requests in flight; `pretrained` another word for `model`. ValueError for an
-        unknown key."""
-        if not str(batch_size).isdigit():
-            raise ValueError(f"batch_size: {batch_size!r} is not allowed; give a number of requests in flight")
-        options.setdefault("max_concurrency", batch_size)
-        options.setdefault("model", pretrained)
-        # lm-eval passes cuda:0 by default, and its `hf` falls back to the CPU silently.
-        if device is not None and not device.startswith("cuda"):
-            options["device"] = device
-        served = serve(_arm_config(strategy, options), NullProgress())
-        # lm-eval never closes a model: this deployment lives as long as its process.
-        super().__init__(served, served.deployments.of(served.arms[0]))
-
-    @classmethod
-    def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> SpecbenchLM:
-        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
-
-    @classmethod
-    def create_from_arg_obj(
-        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
-    ) -> SpecbenchLM:
-        """As lm-eval's, which passes its own options beside `model_args`: ValueError for a key that is in both."""
-        config = {key: value for key, value in (additional_config or {}).items() if value is not None}
-        for key in (key for key in arg_dict if key in config):
-            raise ValueError(f"{key}: is no key of --model_args but lm-eval's own option; give --{key} {arg_dict[key]}")
-        return cls(**arg_dict, **config)
-
-
-def _arm_config(strategy: str, options: JsonObject) -> RunConfig:
-    """A run of one arm: keys of a run (_RUN_KEYS), and those of the arm (k, head, graph, attention, ...). Raises
-    ValueError as `specbench run` does."""
-    named = {canonical(key, _RUN_KEYS): value for key, value in options.items() if value is not None}
-    run: dict[str, Any] = named_values({key: named.pop(key) for key in _RUN_KEYS if key in named}, Conditions.schema())
-    body = ",".join(f"{key}={value}" for key, value in named.items())
-    return RunConfig(arms=(parse_arm(f"{strategy}:{body}" if body else strategy),), dataset_name="gsm8k", **run)
 
 
 class _BarSink(NullSink):

@@ -16,9 +16,9 @@ from lm_eval.api.instance import Instance  # noqa: E402
 
 from specbench.harness.engines.native import adapter as native  # noqa: E402
 from specbench.harness.quality.lm_evaluation import evaluate as evaluation  # noqa: E402
+from specbench.harness.quality.lm_evaluation.by_arguments import SpecbenchLM  # noqa: E402
 from specbench.harness.quality.lm_evaluation.cli import register  # noqa: E402
 from specbench.harness.quality.lm_evaluation.gsm8k import EXEMPLARS, find_rows, read_rows  # noqa: E402
-from specbench.harness.quality.lm_evaluation.model import SpecbenchLM  # noqa: E402
 from specbench.harness.quality.lm_evaluation.quiet import lm_eval_noise  # noqa: E402
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 

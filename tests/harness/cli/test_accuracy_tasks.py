@@ -15,7 +15,8 @@ pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402
 
-from specbench.harness.quality.lm_evaluation.model import EngineLM, SpecbenchLM  # noqa: E402
+from specbench.harness.quality.lm_evaluation.by_arguments import SpecbenchLM  # noqa: E402
+from specbench.harness.quality.lm_evaluation.model import EngineLM  # noqa: E402
 from specbench.harness.quality.lm_evaluation.store import read_accuracy  # noqa: E402
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
