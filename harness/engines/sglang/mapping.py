@@ -11,15 +11,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.store.codec import read_object
 
-from .methods import EAGLE, EAGLE3, NEXTN, NGRAM, STANDALONE, Method, method_of
+from .acceptance import forced_acceptance
+from .methods import EAGLE, EAGLE3, Method, method_of
 
-ServerArgs = dict[str, Any]
+ServerArgs = dict[str, object]
 SERVER = "server"  # of engine.KEY: ours, not SGLang's
 # The scheduler admits a prompt that leaves 6 positions free, and an answer that leaves 2.
 CONTEXT_SLACK = 16
@@ -57,8 +57,6 @@ _OF_THE_RUN = {
 }
 # Many heads name fewer positions than their target: SGLang refuses those unless told so. The target's are checked here.
 _SHORT_DRAFTERS = {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}
-_CAN_FORCE = (EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM)
-_ONE_DRAW = "SGLang forces one length, drawn anew each step for the whole batch, and emits one fixed token"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +76,7 @@ def mapped(arm: ArmConfig, conditions: Conditions) -> Mapped:
     method = method_of(arm)
     _check_fixed(arm.engine)
     switches = {**_graph(arm.engine.get("graph", "auto")), **_attention(arm.engine, method)}
-    environment, acceptance, forced = _acceptance(arm.engine.get("acceptance", "real"), method)
+    environment, acceptance, forced = forced_acceptance(arm.engine.get("acceptance", "real"), method)
     spoken = {**method.args, **switches}
     if method.algorithm:
         spoken["speculative_algorithm"] = method.algorithm
@@ -184,7 +182,7 @@ def _graph(text: str) -> ServerArgs:
 
 
 def _attention(engine: Mapping[str, str], method: Method) -> ServerArgs:
-    args = {}
+    args: ServerArgs = {}
     for key, unsaid, name in (
         ("attention", "auto", "attention_backend"),
         ("attention_drafter", "same", "speculative_draft_attention_backend"),
@@ -202,50 +200,9 @@ def _attention(engine: Mapping[str, str], method: Method) -> ServerArgs:
     return args
 
 
-def _acceptance(text: str, method: Method) -> tuple[dict[str, str], str, list[str]]:
-    """The environment, what is recorded, and what a reader must know."""
-    length = None if text == "real" else _length(text)
-    if length is None or method.algorithm is None:  # negative is off; said aloud, since the user's own may differ
-        return {"SGLANG_SIMULATE_ACC_LEN": "-1"}, "real", []
-    if method.algorithm not in _CAN_FORCE:
-        raise ValueError(
-            f"acceptance: {text!r} is not allowed with {method.algorithm}; SGLang forces it for {', '.join(_CAN_FORCE)}"
-        )
-    if not method.depth:
-        raise ValueError(f"acceptance: {text!r} is not allowed; {method.algorithm} needs k=K beside it")
-    if not 1 <= length <= method.depth + 1:
-        raise ValueError(f"acceptance: length {length:g} is not allowed; allowed: 1 to {method.depth + 1}")
-    environment = {
-        "SGLANG_SIMULATE_ACC_LEN": f"{length:g}",
-        "SGLANG_SIMULATE_ACC_METHOD": "match-expected",
-        "SGLANG_SIMULATE_ACC_TOKEN_MODE": "fixed",
-    }
-    return environment, f"synthetic:{length:g}", [f"synthetic acceptance ({length:g}); {_ONE_DRAW}"]
-
-
-def _length(text: str) -> float:
-    """Mean length of a round, the bonus token included, of any form of forced acceptance."""
-    kind, _, how = text.partition(":")
-    form, _, values = how.rpartition("=")
-    try:
-        numbers = [float(value) for value in values.split("/")]
-        if kind != "synthetic" or form not in ("", "length", "rates", "histogram"):
-            raise ValueError
-    except ValueError:
-        raise ValueError(
-            f"acceptance: {text!r} is not known; allowed: real, synthetic:LENGTH, synthetic:rates=r1/r2/.., "
-            "synthetic:histogram=n0/n1/.., of which SGLang takes the mean length"
-        ) from None
-    if form == "rates":
-        return 1 + sum(numbers)
-    if form == "histogram":
-        return 1 + sum(accepted * count for accepted, count in enumerate(numbers)) / max(sum(numbers), 1e-9)
-    return numbers[0]
-
-
-def _own(arm: ArmConfig, spoken: Mapping[str, Any]) -> ServerArgs:
+def _own(arm: ArmConfig, spoken: Mapping[str, object]) -> ServerArgs:
     """`engine.KEY=VALUE`: JSON where it parses, else text."""
-    args = {}
+    args: ServerArgs = {}
     for key, text in arm.own_config.items():
         if key == SERVER:
             if text not in ("yes", "no"):
