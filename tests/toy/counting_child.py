@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "harness" / "engines" / "child"))
-from wire import Ended, Serving, Step, StepRow, run  # noqa: E402
+from obey import run  # noqa: E402
+from wire import Ended, Serving, Step, StepRow  # noqa: E402
 
 sys.path.pop(0)
 

@@ -7,11 +7,11 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specbench.harness.engines.base import Capabilities, Model, RowSink, Scored
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.child.rows import counter_rows, request_row, step_rows
+from specbench.harness.engines.child.wire import Command, Facts, Request
 from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop, cut_tokens
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
@@ -24,18 +24,25 @@ _WARM_UP_TOKENS = 32  # of an answer: several rounds, at every depth of acceptan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """What an engine says of itself once it is up (wire.py, `open`). `config`: its resolved configuration as JSON."""
+    """What an engine says of itself once it is up (wire.py). `config`: its resolved configuration as JSON."""
 
     version: str | None
     graph_mode: str | None
     backend: str | None
     hardware: str | None
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
     notes: tuple[str, ...]
 
     @staticmethod
-    def of(told: Mapping[str, Any]) -> Opened:
-        return Opened(**{**told, "notes": tuple(told["notes"])})
+    def of(told: Facts) -> Opened:
+        return Opened(
+            version=told["version"],
+            graph_mode=told["graph_mode"],
+            backend=told["backend"],
+            hardware=told["hardware"],
+            config=told["config"],
+            notes=tuple(told["notes"]),
+        )
 
     @property
     def facts(self) -> EngineFacts:
@@ -49,7 +56,7 @@ class Opened:
         )
 
 
-def _flat(config: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, str]]:
+def _flat(config: Mapping[str, object], outer: str = "") -> Iterator[tuple[str, str]]:
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{outer}{key}.")
@@ -187,10 +194,8 @@ class ChildDeployment:
             if served := message.get("served"):
                 sink.add_counters(counter_rows(served["counters"]))
 
-    def _command(
-        self, requests: Sequence[PromptRequest], arrival_s: Sequence[float], max_concurrency: int
-    ) -> dict[str, Any]:
-        asked = [
+    def _command(self, requests: Sequence[PromptRequest], arrival_s: Sequence[float], max_concurrency: int) -> Command:
+        asked: list[Request] = [
             {
                 "id": request.id,
                 "prompt_ids": list(request.prompt_ids),

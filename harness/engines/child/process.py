@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from specbench.harness.engines.child.wire import Command
 from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.supervised import Supervised, foreign_environment
 
@@ -47,11 +48,11 @@ class ChildProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, command: Message, answer: str) -> Any:
+    def ask(self, command: Command, answer: str) -> Any:
         """The one answer to a command. Raises as `asking` does."""
         return [message[answer] for message in self.asking(command, answer) if answer in message][-1]
 
-    def asking(self, command: Message, last: str, is_cancelled: Callable[[], bool] = never) -> Iterator[Message]:
+    def asking(self, command: Command, last: str, is_cancelled: Callable[[], bool] = never) -> Iterator[Message]:
         """What the child says until it says `last`, that included. When `is_cancelled`, it is told to cut short.
 
         Raises ValueError for what it calls bad input, RuntimeError for memory, for its engine's own errors and for its
@@ -82,7 +83,7 @@ class ChildProcess:
             status = self._process.stop()
         return status
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Command) -> None:
         data = memoryview(json.dumps(message).encode() + b"\n")
         try:
             while data:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -79,7 +80,7 @@ class Page:
     text: str
 
     @property
-    def json(self) -> Mapping[str, Any]:
+    def json(self) -> Mapping[str, object]:
         """Empty for what is no JSON object, or no page."""
         try:
             value = msgspec.json.decode(self.text) if self.status == 200 else None
@@ -119,7 +120,7 @@ def _session(endpoint: Endpoint, seconds: float) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(headers=endpoint.headers, timeout=aiohttp.ClientTimeout(total=seconds))
 
 
-async def _page(asked: Any, endpoint: Endpoint) -> Page:
+async def _page(asked: AbstractAsyncContextManager[aiohttp.ClientResponse], endpoint: Endpoint) -> Page:
     try:
         async with asked as response:
             return Page(response.status, endpoint.key.hidden(await response.text(errors="replace")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from specbench.harness.registry import BASELINE, STRATEGIES
 
@@ -14,6 +14,18 @@ from .endpoint import Endpoint, Page, ask
 
 AS_SERVED = "as-served"
 _PAGES = ("/v1/models", "/metrics", "/version", "/server_info?config_format=json", "/props", "/slots")
+
+
+class _Told(TypedDict, total=False):
+    """Of a `Server`: what only some tell."""
+
+    version: str | None
+    speculates: bool | None
+    method: str
+    draft_depth: int | None
+    graph_mode: str | None
+    backend: str | None
+    has_metrics: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,13 +89,13 @@ def identify(endpoint: Endpoint) -> Server:
     entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     owner = str(entries[0].get("owned_by", "")) if entries else ""
     dialect = OWNERS.get(owner, PLAIN)
-    server = Server(
+    told: _Told = _TELL[dialect.name](pages) if dialect.name in _TELL else {}
+    return Server(
         endpoint=endpoint,
         dialect=dialect,
         models=tuple(str(one["id"]) for one in entries if "id" in one),
-        **(_TELL[dialect.name](pages) if dialect.name in _TELL else {}),
+        **told,
     )
-    return server
 
 
 def _at(endpoint: Endpoint, path: str) -> str:
@@ -91,7 +103,7 @@ def _at(endpoint: Endpoint, path: str) -> str:
     return path if path != "/v1/models" else endpoint.base_url.removeprefix(endpoint.root) + "/models"
 
 
-def _vllm(pages: Mapping[str, Page]) -> dict[str, Any]:
+def _vllm(pages: Mapping[str, Page]) -> _Told:
     """The counters of speculation are there from the start where it speculates, and only there. The configuration is
     told by servers in development mode only."""
     metrics = pages["/metrics"]
@@ -109,11 +121,11 @@ def _vllm(pages: Mapping[str, Page]) -> dict[str, Any]:
     }
 
 
-def _sglang(pages: Mapping[str, Page]) -> dict[str, Any]:
+def _sglang(pages: Mapping[str, Page]) -> _Told:
     told = pages["/server_info?config_format=json"].json
     algorithm = told.get("speculative_algorithm")
-    steps = told.get("speculative_num_steps")
-    is_tree = isinstance(told.get("speculative_eagle_topk"), int) and told["speculative_eagle_topk"] > 1
+    steps, topk = told.get("speculative_num_steps"), told.get("speculative_eagle_topk")
+    is_tree = isinstance(topk, int) and topk > 1
     return {
         "version": _text(told.get("version")),
         "has_metrics": pages["/metrics"].status == 200,
@@ -125,7 +137,7 @@ def _sglang(pages: Mapping[str, Page]) -> dict[str, Any]:
     }
 
 
-def _llama_cpp(pages: Mapping[str, Page]) -> dict[str, Any]:
+def _llama_cpp(pages: Mapping[str, Page]) -> _Told:
     props = pages["/props"].json
     settings = props.get("default_generation_settings")
     method = _inside(settings, "params", "speculative.types") or _inside(settings, "params", "speculative.type")

@@ -198,7 +198,7 @@ def _longest(arguments: Mapping[str, Any], method: Method) -> int:
     return int(arguments["context_length"]) - CONTEXT_SLACK - method.num_reserved
 
 
-def contradictions(asked: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[str]:
+def contradictions(asked: Mapping[str, object], told: Mapping[str, object]) -> Iterator[str]:
     """What SGLang resolved otherwise than it was asked."""
     for key, wanted in asked.items():
         if key in told and told[key] != wanted:
@@ -207,7 +207,9 @@ def contradictions(asked: Mapping[str, Any], told: Mapping[str, Any]) -> Iterato
 
 def _check_ends(opened: Opened, model: Model, config: RunConfig) -> None:
     """Engines that end an answer at different tokens are not asked the same."""
-    further = set(opened.config["eos_token_ids"]) - {*model.eos_token_ids, *config.stop_token_ids}
+    own = opened.config["eos_token_ids"]
+    assert isinstance(own, list), "the child tells a list"
+    further = set(own) - {*model.eos_token_ids, *config.stop_token_ids}
     if further:
         raise ValueError(
             f"stop_token_id: SGLang also ends answers at {sorted(further)}, as the model's configuration says; name "

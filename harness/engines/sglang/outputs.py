@@ -9,11 +9,24 @@ Streamed chunks are not: the client drops all but the last of those that wait fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from wire import Step, StepRow
+
+if TYPE_CHECKING:
+    from .answers import MetaInfo
+    from .server_info import ServerInfo
+
+
+class BatchOutput(Protocol):
+    """A message of the scheduler: each sequence has an entry a request. Counters of speculation may be missing."""
+
+    rids: Sequence[str]
+    output_ids: Sequence[Sequence[int]]
+    prompt_tokens: Sequence[int]
+    cached_tokens: Sequence[int]
 
 
 @dataclass
@@ -45,7 +58,7 @@ class Outputs:
             self.started_ns = now_ns
         self.in_flight[rid] = InFlight(request_id)
 
-    def step(self, message: Any, now_ns: int) -> Step | None:
+    def step(self, message: BatchOutput, now_ns: int) -> Step | None:
         """None for a message without tokens of ours. RuntimeError where a message is not a step."""
         rows = [
             row
@@ -58,7 +71,7 @@ class Outputs:
         self.num_steps, self.started_ns = self.num_steps + 1, now_ns
         return step
 
-    def ended(self, rid: str, meta: Mapping[str, Any]) -> tuple[InFlight, str]:
+    def ended(self, rid: str, meta: MetaInfo) -> tuple[InFlight, str]:
         """The request, and an error where its steps do not add up to what SGLang says at its end."""
         seen = self.in_flight.pop(rid)
         told = (
@@ -71,7 +84,7 @@ class Outputs:
             return seen, ""
         return seen, f"its steps add up to tokens, verifications, right drafts {mine}, SGLang says {told}"
 
-    def _row(self, message: Any, place: int, seen: InFlight, now_ns: int) -> StepRow | None:
+    def _row(self, message: BatchOutput, place: int, seen: InFlight, now_ns: int) -> StepRow | None:
         num_emitted = len(message.output_ids[place])
         verified = _at(message, "spec_verify_ct", place)
         correct = _at(message, "spec_num_correct_drafts", place)
@@ -97,7 +110,19 @@ class Outputs:
         return StepRow(seen.id, num_emitted, proposed, num_accepted, False, proposed + 1, self.depth)
 
 
-def _at(message: Any, name: str, place: int) -> int:
+def outputs_of(info: ServerInfo) -> Outputs:
+    algorithm = info.get("speculative_algorithm")
+    if not algorithm:
+        return Outputs(num_draft_tokens=1, depth=None)
+    varies = info.get("speculative_adaptive") or algorithm == "DSPARK"
+    is_tree = (info.get("speculative_eagle_topk") or 1) > 1 and algorithm != "NGRAM"
+    return Outputs(
+        num_draft_tokens=None if varies else info["speculative_num_draft_tokens"],
+        depth=info["speculative_num_steps"] if is_tree else None,
+    )
+
+
+def _at(message: BatchOutput, name: str, place: int) -> int:
     """A counter of a request; 0 where the message has none, as without speculation."""
     values: Sequence[int] = getattr(message, name, None) or ()
     return values[place] if place < len(values) else 0

@@ -1,4 +1,4 @@
-"""Drives vLLM in the Python that has it: started by path, with wire.py of the folder `child`.
+"""Drives vLLM in the Python that has it: started by path, with its neighbours and the folder `child`.
 
 The engine core runs in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0), so the requests and steps of its scheduler can
 be seen. Names checked against vLLM 0.26 and 0.32. This file is imported again by processes that vLLM spawns.
@@ -7,25 +7,55 @@ be seen. Names checked against vLLM 0.26 and 0.32. This file is imported again b
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 _OURS = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "child")]
 sys.path[:0] = _OURS
 from facts import facts, one_graph  # noqa: E402
+from obey import run  # noqa: E402
 from steps import StepWatch  # noqa: E402
-from wire import Ended, Serving, run  # noqa: E402
+from wire import Ended  # noqa: E402
 
 sys.path[:] = [path for path in sys.path if path not in _OURS]  # nothing of vLLM's is to be looked for among our files
 
+if TYPE_CHECKING:
+    from specbench.harness.engines.child.wire import Facts, Request, Serving
+
 _COUNTED = ("vllm:spec_decode_", "vllm:prefix_cache_", "vllm:num_preemptions")
+
+
+class Completion(Protocol):
+    token_ids: Sequence[int]
+    text: str
+    finish_reason: str | None
+
+
+class RequestOutput(Protocol):
+    """Of vLLM's, at the end of a request: one completion."""
+
+    request_id: str
+    prompt_token_ids: Sequence[int]
+    outputs: Sequence[Completion]
+    num_cached_tokens: int | None
+
+
+class Detokenizer(Protocol):
+    output_token_ids: Sequence[int]
+
+
+class RequestState(Protocol):
+    """Of vLLM's output processor, while a request is in flight."""
+
+    detokenizer: Detokenizer
+    prompt_token_ids: Sequence[int] | None
 
 
 class VllmChild:
     """`llm` once open. Requests are known to vLLM by our numbers as text."""
 
-    def open(self, engine: Mapping[str, Any]) -> Mapping[str, Any]:
+    def open(self, engine: Mapping[str, object]) -> Facts:
         from vllm import LLM
 
         self.llm = LLM(**engine)
@@ -78,7 +108,7 @@ class VllmChild:
         told = ("no available memory", "free memory on device", "kv cache is needed", "out of memory")
         return "memory" if any(words in text for words in told) else None
 
-    def _add(self, request: Mapping[str, Any]) -> None:
+    def _add(self, request: Request) -> None:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -100,7 +130,7 @@ class VllmChild:
         inside = self._engine.add_request(name, {"prompt_token_ids": request["prompt_ids"]}, params)
         self._steps.name(inside, request["id"])
 
-    def _end(self, serving: Serving, output: Any) -> None:
+    def _end(self, serving: Serving, output: RequestOutput) -> None:
         number, (answer,) = int(output.request_id), output.outputs
         for step in self._steps.take():
             serving.step(step)
@@ -127,9 +157,9 @@ class VllmChild:
             first_ns, last_ns = self._steps.times(number)
             serving.end(Ended(number, len(prompt or []), tokens, "abort", first_ns, last_ns))
 
-    def _state(self, number: int) -> Any:
+    def _state(self, number: int) -> RequestState | None:
         """What vLLM's output processor has of a request in flight."""
-        states = self._engine.output_processor.request_states
+        states: Mapping[str, RequestState] = self._engine.output_processor.request_states
         names = self._steps.inside(number)
         return next((states[name] for name in names if name in states), None)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from specbench.harness.engines.child.wire import Facts
 
 _SPECULATIVE = (
     *("method", "model", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"),
@@ -13,8 +17,60 @@ _SPECULATIVE = (
 )
 
 
-def facts(engine: Any) -> Mapping[str, Any]:
-    """Of an `LLMEngine`."""
+class ModelConfig(Protocol):
+    """`dtype`: of torch."""
+
+    dtype: object
+    max_model_len: int
+    enforce_eager: bool
+
+
+class SchedulerConfig(Protocol):
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    async_scheduling: bool | None
+
+
+class CacheConfig(Protocol):
+    block_size: int
+    num_gpu_blocks: int | None
+    gpu_memory_utilization: float
+    enable_prefix_caching: bool | None
+
+
+class CompilationConfig(Protocol):
+    cudagraph_mode: Enum | None
+    cudagraph_capture_sizes: Sequence[int] | None
+
+
+class ParallelConfig(Protocol):
+    tensor_parallel_size: int
+
+
+class LoadConfig(Protocol):
+    load_format: object
+
+
+class VllmConfig(Protocol):
+    """What is read of it in every version; the rest is asked for by name."""
+
+    model_config: ModelConfig
+    scheduler_config: SchedulerConfig
+    cache_config: CacheConfig
+    compilation_config: CompilationConfig
+    parallel_config: ParallelConfig
+    load_config: LoadConfig
+    speculative_config: object | None
+
+
+class Engine(Protocol):
+    """Of vLLM's `LLMEngine`."""
+
+    vllm_config: VllmConfig
+    model_executor: object
+
+
+def facts(engine: Engine) -> Facts:
     import vllm
 
     config = engine.vllm_config
@@ -28,17 +84,17 @@ def facts(engine: Any) -> Mapping[str, Any]:
     }
 
 
-def graph_mode(engine: Any) -> str:
+def graph_mode(engine: Engine) -> str:
     mode = engine.vllm_config.compilation_config.cudagraph_mode
     return "NONE" if mode is None else str(mode.name)
 
 
-def one_graph(engine: Any) -> str | None:
+def one_graph(engine: Engine) -> str | None:
     """How every step's target runs where that cannot vary."""
     return "none" if graph_mode(engine) == "NONE" else None
 
 
-def backend(engine: Any) -> str | None:
+def backend(engine: Engine) -> str | None:
     """Of the target's attention; several by name where layers differ. None where workers are processes of their own."""
     worker = getattr(engine.model_executor, "driver_worker", None)
     groups = [] if worker is None else getattr(worker.model_runner, "attn_groups", None) or []
@@ -54,7 +110,7 @@ def hardware() -> str:
     return str(current_platform.get_device_name())
 
 
-def resolved(config: Any) -> dict[str, Any]:
+def resolved(config: VllmConfig) -> dict[str, object]:
     """What decides how it runs, as JSON."""
     scheduler, cache, compilation = config.scheduler_config, config.cache_config, config.compilation_config
     found = {
@@ -78,12 +134,12 @@ def resolved(config: Any) -> dict[str, Any]:
     return {**found, "speculative_config": _speculative(config.speculative_config)}
 
 
-def _speculative(config: Any) -> dict[str, Any] | None:
+def _speculative(config: object | None) -> dict[str, object] | None:
     if config is None:
         return None
     told = {name: getattr(config, name, None) for name in _SPECULATIVE}
     return {name: _plain(value) for name, value in told.items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value if isinstance(value, (bool, int, float, str, list)) else getattr(value, "name", str(value))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from specbench.harness.engines.process.server_command import ServerCommand, built_command
 
@@ -17,7 +16,7 @@ SERVER_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 def server_command(
-    python: Path, args: Mapping[str, Any], environment: Mapping[str, str], version: tuple[int, int]
+    python: Path, args: Mapping[str, object], environment: Mapping[str, str], version: tuple[int, int]
 ) -> ServerCommand:
     """`args`: of arm.engine_args; `version`: (0, 32) of vLLM 0.32."""
     words = [str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(args["model"])]
@@ -29,7 +28,7 @@ def server_command(
     return built_command("vllm", words, {**SERVER_ENVIRONMENT, **environment})
 
 
-def _option(key: str, value: Any) -> Iterator[str]:
+def _option(key: str, value: object) -> Iterator[str]:
     name = key.replace("_", "-")
     if value is None or (value is False and key.startswith(_OFF_BY_DEFAULT)):
         return

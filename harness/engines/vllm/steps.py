@@ -7,13 +7,65 @@ outcome of the one before (asynchronous scheduling), so each outcome is matched 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from wire import Step, StepRow
 
 _GRAPHS = {"NONE": "none", "PIECEWISE": "piecewise", "FULL": "full"}
+
+
+class NewRequest(Protocol):
+    req_id: str
+    num_computed_tokens: int
+
+
+class CachedRequests(Protocol):
+    """Those that ran before; the sequences have an entry a request."""
+
+    req_ids: Sequence[str]
+    num_computed_tokens: Sequence[int]
+
+
+class Schedule(Protocol):
+    """Of vLLM's `SchedulerOutput`; dictionaries are by its own names of requests."""
+
+    num_scheduled_tokens: Mapping[str, int]
+    scheduled_spec_decode_tokens: Mapping[str, Sequence[int]]
+    scheduled_new_reqs: Sequence[NewRequest]
+    scheduled_cached_reqs: CachedRequests
+
+
+class Outcome(Protocol):
+    """Of vLLM's `ModelRunnerOutput`. `cudagraph_stats` may be missing."""
+
+    sampled_token_ids: Sequence[Sequence[int]]
+    req_id_to_index: Mapping[str, int]
+
+
+class Output(Protocol):
+    request_id: str
+    new_token_ids: Sequence[int]
+
+
+class Outputs(Protocol):
+    outputs: Sequence[Output]
+
+
+class ScheduledRequest(Protocol):
+    num_prompt_tokens: int
+    num_tokens: int
+
+    def is_finished(self) -> bool: ...
+
+
+class Scheduler(Protocol):
+    """`update_from_output`: outputs by client."""
+
+    requests: Mapping[str, ScheduledRequest]
+    schedule: Callable[..., Schedule]
+    update_from_output: Callable[..., Mapping[int, Outputs]]
 
 
 @dataclass
@@ -29,7 +81,7 @@ class _Launched:
 class StepWatch:
     """Stands around two methods of a scheduler. `graph`: of every step, where it cannot vary."""
 
-    scheduler: Any
+    scheduler: Scheduler
     graph: str | None
     now_ns: Callable[[], int] = time.monotonic_ns
     _launched: dict[int, _Launched] = field(default_factory=dict, init=False)  # by the identity of the schedule
@@ -62,7 +114,7 @@ class StepWatch:
         """When the host saw the first and the last token; 0 without any."""
         return self._times.get(number, (0, 0))
 
-    def _watched_schedule(self, *args: Any, **kwargs: Any) -> Any:
+    def _watched_schedule(self, *args: object, **kwargs: object) -> Schedule:
         t_start_ns = self.now_ns()
         planned = self._schedule(*args, **kwargs)
         if planned.num_scheduled_tokens:
@@ -70,7 +122,9 @@ class StepWatch:
             self._count += 1
         return planned
 
-    def _watched_update(self, planned: Any, outcome: Any, *args: Any, **kwargs: Any) -> Any:
+    def _watched_update(
+        self, planned: Schedule, outcome: Outcome, *args: object, **kwargs: object
+    ) -> Mapping[int, Outputs]:
         # Before the update: it trims what came past a stop or the limit, and forgets requests that end.
         counted = {name: self._sampled(name, outcome) for name in planned.num_scheduled_tokens if self._lives(name)}
         told = self._update(planned, outcome, *args, **kwargs)
@@ -80,7 +134,12 @@ class StepWatch:
         return told
 
     def _note(
-        self, launched: _Launched, planned: Any, outcome: Any, counted: Mapping[str, int], told: Mapping[Any, Any]
+        self,
+        launched: _Launched,
+        planned: Schedule,
+        outcome: Outcome,
+        counted: Mapping[str, int],
+        told: Mapping[int, Outputs],
     ) -> None:
         now_ns = self.now_ns()
         emitted = {
@@ -104,7 +163,7 @@ class StepWatch:
             step = Step(launched.number, launched.t_start_ns, now_ns, batch_size, rows, graph, num_padded)
             self._steps.append(step)
 
-    def _prefills(self, planned: Any) -> frozenset[str]:
+    def _prefills(self, planned: Schedule) -> frozenset[str]:
         cached = planned.scheduled_cached_reqs
         computed = {new.req_id: new.num_computed_tokens for new in planned.scheduled_new_reqs}
         computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -121,11 +180,11 @@ class StepWatch:
         return request is not None and not request.is_finished()
 
     @staticmethod
-    def _sampled(name: str, outcome: Any) -> int:
+    def _sampled(name: str, outcome: Outcome) -> int:
         sampled = outcome.sampled_token_ids
         return len(sampled[outcome.req_id_to_index[name]]) if sampled else 0
 
-    def _graph_of(self, outcome: Any, num_rows: int) -> tuple[str | None, int | None]:
+    def _graph_of(self, outcome: Outcome, num_rows: int) -> tuple[str | None, int | None]:
         if self.graph is not None:
             return self.graph, num_rows
         stats = getattr(outcome, "cudagraph_stats", None)

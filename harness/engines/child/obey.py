@@ -1,0 +1,164 @@
+"""A child obeys specbench's commands, one after another: standard library only, since an engine's own Python runs it.
+
+    if __name__ == "__main__":
+        run(MyEngine())                      # before the engine is imported
+
+From the start on standard output is the log, because engines print. The end of standard input means that specbench is
+gone: the child ends its whole process group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from wire import Serving
+
+if TYPE_CHECKING:
+    from .wire import Command, Facts
+
+_MAX_TEXT = 500  # characters of an error
+_PR_SET_PDEATHSIG = 1
+
+
+class Handler(Protocol):
+    """What a child is: one engine. Errors are told to specbench; `kind_of` says whose fault one is."""
+
+    def open(self, engine: Mapping[str, object]) -> Facts:
+        """Starts the engine."""
+        ...
+
+    def serve(self, serving: Serving) -> Mapping[str, float]:
+        """Serves everything that becomes due, until `serving.is_over`; returns the engine's counters of it."""
+        ...
+
+    def reset(self) -> str:
+        """Before a block: `off` or `emptied`, for the prefix cache."""
+        ...
+
+    def score(self, ids: list[int], num_scored: int) -> tuple[list[float], list[float]]:
+        """Log-probabilities of the last `num_scored` ids, each behind all before it: its own and the likeliest's."""
+        ...
+
+    def kind_of(self, error: BaseException) -> str | None:
+        """memory, input or engine; None: as its class says."""
+        ...
+
+
+def run(handler: Handler) -> None:
+    """Obeys commands until `close` or the end of the parent."""
+    commands_in, output = _take_line()
+    _die_with_parent()
+    messages: queue.SimpleQueue[Mapping[str, object] | None] = queue.SimpleQueue()
+    commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+    cancelled = threading.Event()
+    writer = threading.Thread(target=_write, args=(output, messages))
+    writer.start()
+    threading.Thread(target=_read, args=(commands_in, commands, cancelled), daemon=True).start()
+    try:
+        while (command := commands.get())["do"] != "close":
+            try:
+                _obey(handler, command, messages.put, cancelled)
+            except Exception as error:
+                traceback.print_exc()
+                messages.put({"error": {"kind": _kind(handler, error), "text": _line(error)}})
+    finally:
+        messages.put(None)
+        writer.join()
+
+
+def _obey(
+    handler: Handler, command: Command, send: Callable[[Mapping[str, object]], None], cancelled: threading.Event
+) -> None:
+    do = command["do"]
+    if do == "open":
+        send({"opened": dict(handler.open(command["engine"]))})
+    elif do == "serve":
+        serving = Serving(command["requests"], command["max_concurrency"], send, cancelled)
+        counters = dict(handler.serve(serving))
+        serving.flush()
+        send({"served": {"counters": counters}})
+    elif do == "reset":
+        send({"reset": {"prefix_cache": handler.reset()}})
+    elif do == "score":
+        log_probs, best = handler.score(command["ids"], command["num_scored"])
+        send({"scored": {"log_probs": log_probs, "best_log_probs": best}})
+    else:
+        raise ValueError(f"do: {do!r} is not allowed; allowed: open, serve, cancel, reset, score, close")
+
+
+def _take_line() -> tuple[int, int]:
+    """What was standard input and output, for messages alone: an engine that reads finds nothing, and what it prints
+    goes to standard error, the log."""
+    sys.stdout.flush()
+    commands_in, output = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return commands_in, output
+
+
+def _die_with_parent() -> None:
+    """A signal at the parent's death reaches a child whose interpreter is held up in a call; other systems than Linux
+    have the end of standard input only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _read(commands_in: int, commands: queue.SimpleQueue[Command], cancelled: threading.Event) -> None:
+    with os.fdopen(commands_in, encoding="utf-8") as file:
+        for line in file:
+            command: Command = json.loads(line)
+            if command["do"] in ("cancel", "close"):
+                cancelled.set()
+            elif command["do"] == "serve":
+                cancelled.clear()  # a cancel that came when all had ended was for the serve before
+            if command["do"] != "cancel":
+                commands.put(command)
+            if command["do"] == "close":
+                return
+    _end_group()
+
+
+def _end_group() -> None:
+    """The engine's own processes too, where the child leads a group of its own."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _write(output: int, messages: queue.SimpleQueue[Mapping[str, object] | None]) -> None:
+    """A thread of its own, so that nothing stands between two steps."""
+    with os.fdopen(output, "w", encoding="utf-8") as file:
+        while (message := messages.get()) is not None:
+            try:
+                file.write(json.dumps(message) + "\n")
+                file.flush()
+            except BrokenPipeError:
+                _end_group()
+
+
+def _kind(handler: Handler, error: BaseException) -> str:
+    told = handler.kind_of(error)
+    if told is not None:
+        return told
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+        return "memory"
+    return "input" if isinstance(error, ValueError) else "engine"
+
+
+def _line(error: BaseException) -> str:
+    """All of it as one line: where several checks report together, the first line says nothing."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return (f"{name}: {text}" if text else name)[:_MAX_TEXT]

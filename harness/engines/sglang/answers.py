@@ -1,0 +1,88 @@
+"""How SGLang is asked, and what it says of a request at its end: standard library only, since the child imports it by
+path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict, get_args
+
+if TYPE_CHECKING:
+    from specbench.harness.engines.child.wire import Request
+
+_Summed = Literal[
+    "completion_tokens",
+    "num_retractions",
+    "spec_verify_ct",
+    "spec_num_correct_drafts",
+    "spec_num_proposed_drafts",
+]
+_SUMMED: tuple[_Summed, ...] = get_args(_Summed)
+
+
+class MetaInfo(TypedDict, total=False):
+    """What is read of an answer's `meta_info`. Log-probabilities come as (log-probability, token, text)."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    finish_reason: object
+    completion_tokens: int
+    num_retractions: int
+    spec_verify_ct: int
+    spec_num_correct_drafts: int
+    spec_num_proposed_drafts: int
+    spec_correct_drafts_histogram: Sequence[int]
+    input_token_logprobs: Sequence[tuple[float, int, str | None]]
+    input_top_logprobs: Sequence[Sequence[tuple[float, int, str | None]]]
+
+
+class Answer(TypedDict, total=False):
+    """`error`: ours, where SGLang refused the request; the rest is always there."""
+
+    output_ids: Sequence[int]
+    meta_info: MetaInfo
+    error: str
+
+
+class Sampling(TypedDict):
+    """SGLang's names of it."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    max_new_tokens: int
+    ignore_eos: bool
+    stop_token_ids: list[int]
+
+
+def sampling(request: Request) -> Sampling:
+    """All that decides what is drawn and when an answer ends. Seeds are not taken without its deterministic mode."""
+    if request["ignore_eos"] and request["stop_token_ids"]:
+        raise ValueError("stop_token_ids: SGLang heeds none where it ignores the end of text")
+    return {
+        "temperature": request["temperature"],
+        "top_p": request["top_p"],
+        "top_k": request["top_k"] or -1,
+        "max_new_tokens": request["max_tokens"],
+        "ignore_eos": request["ignore_eos"],
+        "stop_token_ids": request["stop_token_ids"],
+    }
+
+
+def reason_of(told: object) -> str:
+    kind = told.get("type") if isinstance(told, dict) else None
+    return kind if kind in ("stop", "length", "abort") else "error"
+
+
+def count(counters: dict[str, float], meta: MetaInfo) -> None:
+    for name in _SUMMED:
+        if name in meta:
+            counters[name] = counters.get(name, 0.0) + meta[name]
+    for accepted, number in enumerate(meta.get("spec_correct_drafts_histogram", ())):
+        bucket = f"spec_correct_drafts_histogram/{accepted}"
+        counters[bucket] = counters.get(bucket, 0.0) + number
+
+
+def with_length(counters: dict[str, float]) -> dict[str, float]:
+    """With SGLang's own figure, of this block: kept tokens, the prompt's included, a verification."""
+    rounds = counters.get("spec_verify_ct")
+    return {**counters, "spec_accept_length": counters["completion_tokens"] / rounds} if rounds else counters
