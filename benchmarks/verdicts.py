@@ -6,13 +6,14 @@ written anew. `specbench report benchmarks/runs/* -o site/` shows the same as pa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.judge.noise import noise_floor
+from specbench.harness.store.codec import read_document
+from specbench.harness.store.crossover_file import RECORD_FILE, SCHEMA, Crossover
 from specbench.harness.store.files import write_json
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.document import Table
@@ -58,10 +59,9 @@ def _experiment(path: Path) -> Iterator[str | Table]:
 
 
 def _sweep(path: Path) -> Iterator[str | Table]:
-    record = json.loads((path / "crossover.json").read_text(encoding="utf-8"))
-    sweep = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
+    record = read_document(path / RECORD_FILE, Crossover, SCHEMA)
     first = RunDirectory.open(min((path / "runs").iterdir())).record
-    yield _command(sweep["command"], path, str(first.git.sha if first.git else None)[:9])
+    yield _command(record.command, path, str(first.git.sha if first.git else None)[:9])
     yield from crossover_tables(record)
     yield from roofline_tables(record, display_names(record))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from run_samples import begun, phase, prefill, request, step
 
-from specbench.harness.roofline.of_run import IdealArm, ideal_arms_of
-from specbench.harness.store.roofline_record import Forwards, ForwardShape, Machine
+from specbench.harness.roofline.of_run import ideal_arms_of
+from specbench.harness.store.roofline_record import Forwards, ForwardShape, IdealArm, Machine
 from specbench.harness.store.run_directory import RunDirectory
 
 # Reads 1 MB a ms; so many FLOP/s that nothing but reading counts.

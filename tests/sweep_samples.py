@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from roofline_samples import MACHINE
 from run_samples import SAMPLING, begun, chain_block
@@ -15,10 +13,12 @@ from site_samples import EAGLE, HOSTILE
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.metrics.metrics import results
-from specbench.harness.roofline.of_run import IdealArm, MeanRound
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.table_records import SweepArm
+from specbench.harness.store.crossover_file import Crossover, DescribedMachine
+from specbench.harness.store.inputs_record import WorkloadRecord
+from specbench.harness.store.roofline_record import IdealArm, MeanRound
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import SweepRecord
 from specbench.harness.store.sweep_directory import SweepDirectory
@@ -45,14 +45,15 @@ def stored_sweep(folder: Path) -> SweepDirectory:
     return sweep
 
 
-def sample_record(sweep: SweepDirectory) -> dict[str, Any]:
+def sample_record(sweep: SweepDirectory) -> Crossover:
     points = [_point(load, run) for load, run in sweep.runs().items()]
     families = {arm.label: (arm.family, arm.num_drafts) for arm in sweep.record.arms}
     known = {key: getattr(sweep.record, key) for key in ("sweep_id", "status", "command", "notes")}
-    refused = [asdict(arm) for arm in sweep.record.arms if arm.refused]
-    machine = {**asdict(MACHINE), "described": "a machine of the tests"}
-    more = {"asked_loads": list(LOADS), "refused": refused, "machine": machine, "hardware": "Test CPU", "model": "toy"}
-    return {**crossover_record(points, families), **known, **more, "workload": {"name": "toy", "num_prompts": 4}}
+    refused = tuple(arm for arm in sweep.record.arms if arm.refused)
+    machine = DescribedMachine(**asdict(MACHINE), described="a machine of the tests")
+    more = {"asked_loads": LOADS, "refused": refused, "machine": machine, "hardware": "Test CPU", "model": "toy"}
+    toy = WorkloadRecord(name="toy", num_prompts=4)
+    return replace(crossover_record(points, families), **known, **more, workload=toy)
 
 
 def _run(sweep: SweepDirectory, load: int) -> None:
@@ -71,15 +72,13 @@ def _run(sweep: SweepDirectory, load: int) -> None:
 
 def _ideal(label: str, load: int, speedup: float) -> IdealArm:
     """At half of what the machine allows, whatever was measured."""
-    measured = MeanRound(batch=load, context=20, rates=(0.5,), tokens=1.5, first_rows=2, duration_ms=10)
+    measured = MeanRound(batch=float(load), context=20.0, rates=(0.5,), tokens=1.5, first_rows=2.0, duration_ms=10.0)
     return IdealArm(
         label=label, strategy=label, measured=measured, ideal_ms={"verify": 5.0}, ideal_speedup=speedup, free_rows=181.4
     )
 
 
 def _point(load: int, run: RunDirectory) -> LoadPoint:
-    ideal: Mapping[str, Mapping[str, Any]] = {
-        label: _ideal(label, load, speedup / math.sqrt(load)).to_dict() for label, speedup in IDEAL.items()
-    }
+    ideal = {label: _ideal(label, load, speedup / math.sqrt(load)) for label, speedup in IDEAL.items()}
     record = run.record
     return LoadPoint(load=load, run_id=record.run_id, arms=record.arms, requests=run.frames().requests, ideal=ideal)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from specbench.harness.store.ab_judgement import Judgement
+    from specbench.harness.store.crossover_file import Crossover
     from specbench.harness.store.run_directory import RunDirectory
     from specbench.harness.store.run_record import RunRecord
     from specbench.harness.store.schema import Frames
@@ -132,7 +132,7 @@ class Sweep:
         return {load: Run(run) for load, run in self.directory.runs().items()}
 
     @property
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> Crossover:
         """What `crossover.json` holds: every arm at every load, break-even concurrencies, and the best at each load."""
         from specbench.harness.judge.sweep_figures import sweep_record
 
@@ -143,13 +143,13 @@ class Sweep:
         import pandas as pd
 
         rows = []
-        for arm in self.record["arms"]:
-            for point in arm["points"]:
-                row = {"arm": arm["label"], "max_concurrency": point["load"]}
+        for arm in self.record.arms:
+            for point in arm.points:
+                row: dict[str, object] = {"arm": arm.label, "max_concurrency": point.load}
                 for figure in ("tpot", "tps"):
-                    found = point.get(figure) or {}
-                    row |= {f"{figure}_speedup": found.get("ratio")}
-                    row |= {f"{figure}_speedup_{end}": found.get(end) for end in ("low", "high")}
+                    found = point.speedup(figure)
+                    row[f"{figure}_speedup"] = found and found.ratio
+                    row |= {f"{figure}_speedup_{end}": found and getattr(found, end) for end in ("low", "high")}
                 rows.append(row)
         return pd.DataFrame(rows)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.sweep import RESUME, SweepPlan, exit_code
 from specbench.harness.judge.sweep_figures import sweep_record
+from specbench.harness.store.crossover_file import Crossover
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.reports.experiments.crossover_table import crossover_tables, plan_table
@@ -22,17 +22,13 @@ from .output import print_json, print_tables, say_if_interrupted
 
 def print_plan(plan: SweepPlan, format: str) -> None:
     """`--dry-run`: every point with its arms, and what cannot run."""
-    rows = [{"label": r.label, "num_drafts": r.num_drafts, "refused": r.refused} for r in plan.grid.rows]
-    record = {
-        "points": [{"max_concurrency": load, "num_blocks": plan.config.num_repeats} for load in plan.loads],
-        "arms": rows,
-        "num_prompts": plan.config.workload.num_prompts,
-        "notes": list(plan.grid.notes),
-    }
-    if format == "json":
-        print_json(record)
-    else:
-        print_tables(plan_table(record))
+    rows, num_blocks, num_prompts = plan.grid.rows, plan.config.num_repeats, plan.config.workload.num_prompts
+    if format != "json":
+        print_tables(plan_table(plan.loads, rows, num_blocks, num_prompts, plan.grid.notes))
+        return
+    points = [{"max_concurrency": load, "num_blocks": num_blocks} for load in plan.loads]
+    arms = [{"label": r.label, "num_drafts": r.num_drafts, "refused": r.refused} for r in rows]
+    print_json({"points": points, "arms": arms, "num_prompts": num_prompts, "notes": plan.grid.notes})
 
 
 def report_point(run: RunDirectory) -> None:
@@ -64,7 +60,7 @@ def show_sweep(path: Path, format: str, *, write: bool) -> None:
         typer.echo(f"wrote {file}", err=True)
 
 
-def _print(record: dict[str, Any], format: str) -> None:
+def _print(record: Crossover, format: str) -> None:
     if format == "json":
         print_json(record)
     else:

@@ -1,13 +1,11 @@
 """A whole crossover: every arm of every load against no speculation, its break-even concurrency, and which arm is best.
 
-`crossover_record` makes plain data of runs that differ in their load only: what `specbench sweep` stores as
-`crossover.json`, and what the site derives from runs that happen to make a curve.
+The runs differ in their load only: those of a sweep, and those that happen to make a curve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,8 +14,10 @@ from specbench.harness.metrics.figures import TPOT_MS, TPS
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.crossover import (
     Array,
+    BreakEven,
     Draws,
     PairedBlocks,
+    Ratio,
     crossing_of,
     draw,
     log_tpot,
@@ -27,10 +27,8 @@ from specbench.harness.stats.crossover import (
     shares_best,
 )
 from specbench.harness.stats.spread import NUM_RESAMPLES
-from specbench.harness.store.files import to_object
+from specbench.harness.store.crossover_file import BestArm, Crossover, CrossoverArm, LoadCell
 
-SCHEMA = "specbench.crossover/1"
-RECORD_FILE = "crossover.json"  # where a sweep stores it
 FIGURES = {"tpot": TPOT_MS, "tps": TPS}
 FEW_BLOCKS = 6
 
@@ -39,8 +37,8 @@ _Curve = dict[int, tuple[float, Array]]  # by load: ln of the speed-up, and of i
 
 def crossover_record(
     points: Sequence[LoadPoint], families: Mapping[str, tuple[str, int | None]] | None = None
-) -> dict[str, Any]:
-    """Plain data. `points`: where two have the same load and arm, the first counts. `families`: by arm label, its
+) -> Crossover:
+    """`points`: where two have the same load and arm, the first counts. `families`: by arm label, its
     family and its number of drafts: what arms of one family differ in."""
     prompts = sorted({prompt for point in points for prompt in measured(point.requests)["prompt_id"]})
     blocks = [point_blocks(point, prompts) for point in points]
@@ -52,42 +50,52 @@ def crossover_record(
     for label in dict.fromkeys(arm.label for point in points for arm in point.arms):
         cells, curves[label] = _arm(label, blocks, loads, draws)
         family, num_drafts = (families or {}).get(label, (label, None))
-        about = {"label": label, "family": family, "num_drafts": num_drafts, "notes": _notes_of(label, points)}
-        crossing = {**_crossings(curves[label], len(prompts)), "ideal": _ideal_crossing(cells)}
-        arms.append({**about, "points": cells, "crossing": crossing})
-    return to_object(
-        {
-            "schema": SCHEMA,
-            "baseline": BASELINE,
-            "loads": loads,
-            "num_blocks": num_blocks,
-            "num_prompts": len(prompts),
-            "method": _method(sorted(set(num_blocks.values())), len(prompts)),
-            "arms": arms,
-            "best": _best(arms, curves, loads),
-        }
+        crossing = {name: _crossing(curve, len(prompts)) for name, curve in curves[label].items()}
+        arms.append(
+            CrossoverArm(
+                label=label,
+                family=family,
+                num_drafts=num_drafts,
+                notes=tuple(
+                    dict.fromkeys(n for p in points for arm in p.arms if arm.label == label for n in arm.notes)
+                ),
+                points=tuple(cells),
+                crossing={**crossing, "ideal": _ideal_crossing(cells)},
+            )
+        )
+    return Crossover(
+        baseline=BASELINE,
+        loads=tuple(loads),
+        num_blocks=num_blocks,
+        num_prompts=len(prompts),
+        method=_method(sorted(set(num_blocks.values())), len(prompts)),
+        arms=tuple(arms),
+        best=tuple(_best(arms, curves, loads)),
+        sweep_id="",
+        status="complete",
+        command="",
     )
 
 
 def _arm(
     label: str, blocks: Sequence[PointBlocks], loads: Sequence[int], draws: Draws | None
-) -> tuple[list[dict[str, Any]], dict[str, _Curve]]:
+) -> tuple[list[LoadCell], dict[str, _Curve]]:
     """A cell a load (of the newest run that has the arm there), and the curves of both figures."""
-    cells: list[dict[str, Any]] = []
+    cells: list[LoadCell] = []
     curves: dict[str, _Curve] = {name: {} for name in FIGURES}
     for load in loads:
         own = _blocks_of(label, load, blocks)
         if own is None:
             continue
-        cell = {"load": load, **_cell(label, own)}
+        ratios: dict[str, Ratio] = {}
         pairs = _pairs(label, own)
         if pairs is not None and draws is not None:
             num_prompts = draws.prompts_RP.shape[1]
             for name, (value, found) in _figures(pairs, draws, draws.blocks_RB[own.point.run_id]).items():
                 if np.isfinite(value):
                     curves[name][load] = (value, found)
-                    cell[name] = ratio_of(value, found if num_prompts > 1 else None)
-        cells.append(cell)
+                    ratios[name] = ratio_of(value, found if num_prompts > 1 else None)
+        cells.append(_cell(label, own, ratios))
     return cells, curves
 
 
@@ -114,21 +122,21 @@ def _pairs(label: str, blocks: PointBlocks) -> PairedBlocks | None:
     return paired_blocks(blocks.arms[label], blocks.arms[baseline], blocks.point.load)
 
 
-def _cell(label: str, blocks: PointBlocks) -> dict[str, Any]:
-    """What the arm did there by itself: medians over blocks, its state, and what the roofline would allow."""
+def _cell(label: str, blocks: PointBlocks, ratios: Mapping[str, Ratio]) -> LoadCell:
     described = next(arm for arm in blocks.point.arms if arm.label == label)
     figures = blocks.arms.get(label)
-    return {
-        "run": blocks.point.run_id,
-        "status": described.status,
-        "error": described.error,
-        "num_blocks": figures.num_blocks if figures else 0,
-        "tps_median": _median(figures.tps_B) if figures else None,
-        "tpot_ms": _median(figures.tpot_ms_B) if figures else None,
-        "tpot": None,
-        "tps": None,
-        "ideal": blocks.point.ideal.get(label),
-    }
+    return LoadCell(
+        load=blocks.point.load,
+        run=blocks.point.run_id,
+        status=described.status,
+        error=described.error,
+        num_blocks=figures.num_blocks if figures else 0,
+        tps_median=_median(figures.tps_B) if figures else None,
+        tpot_ms=_median(figures.tpot_ms_B) if figures else None,
+        tpot=ratios.get("tpot"),
+        tps=ratios.get("tps"),
+        ideal=blocks.point.ideal.get(label),
+    )
 
 
 def _median(values_B: Array) -> float | None:
@@ -136,39 +144,31 @@ def _median(values_B: Array) -> float | None:
     return float(np.median(known)) if len(known) else None
 
 
-def _crossings(curves: Mapping[str, _Curve], num_prompts: int) -> dict[str, Any]:
-    """By figure; None below two loads, which make no curve. One prompt has no interval, as in the cells."""
-    found: dict[str, Any] = {}
-    for name, curve in curves.items():
-        if len(curve) < 2:
-            found[name] = None
-            continue
-        log_L = np.array([own for own, _ in curve.values()])
-        log_RL = np.stack([resampled for _, resampled in curve.values()], axis=1)
-        found[name] = crossing_of(log_L, list(curve), log_RL if num_prompts > 1 else None).to_dict()
-    return found
+def _crossing(curve: _Curve, num_prompts: int) -> BreakEven | None:
+    """None below two loads, which make no curve. One prompt has no interval, as in the cells."""
+    if len(curve) < 2:
+        return None
+    log_L = np.array([own for own, _ in curve.values()])
+    log_RL = np.stack([resampled for _, resampled in curve.values()], axis=1)
+    return crossing_of(log_L, list(curve), log_RL if num_prompts > 1 else None)
 
 
-def _ideal_crossing(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _ideal_crossing(cells: Sequence[LoadCell]) -> BreakEven | None:
     """Where the roofline's own curve falls below 1."""
-    known = {cell["load"]: cell["ideal"]["ideal_speedup"] for cell in cells if cell["tpot"] and _has_ideal(cell)}
+    ideals = {cell.load: cell.ideal.ideal_speedup for cell in cells if cell.tpot and cell.ideal}
+    known = {load: speedup for load, speedup in ideals.items() if speedup is not None}
     if len(known) < 2:
         return None
-    return crossing_of(np.log(np.array(list(known.values()), dtype=float)), list(known), None).to_dict()
-
-
-def _has_ideal(cell: Mapping[str, Any]) -> bool:
-    return bool(cell["ideal"]) and cell["ideal"].get("ideal_speedup") is not None
+    return crossing_of(np.log(np.array(list(known.values()), dtype=float)), list(known), None)
 
 
 def _best(
-    arms: Sequence[Mapping[str, Any]], curves: Mapping[str, Mapping[str, _Curve]], loads: Sequence[int]
-) -> list[dict[str, Any]]:
+    arms: Sequence[CrossoverArm], curves: Mapping[str, Mapping[str, _Curve]], loads: Sequence[int]
+) -> Iterator[BestArm]:
     """For each family and load, which of its arms (numbers of drafts) is fastest, and in which share of the
     resamples it is."""
-    found = []
-    for family in dict.fromkeys(arm["family"] for arm in arms):
-        own = {arm["label"]: arm for arm in arms if arm["family"] == family}
+    for family in dict.fromkeys(arm.family for arm in arms):
+        own = {arm.label: arm for arm in arms if arm.family == family}
         for figure in FIGURES:
             for load in loads:
                 have = {label: curves[label][figure][load] for label in own if load in curves[label][figure]}
@@ -177,14 +177,16 @@ def _best(
                 labels = list(have)
                 shares = shares_best(np.stack([resampled for _, resampled in have.values()], axis=1))
                 n = int(np.argmax([value for value, _ in have.values()]))
-                best = {"family": family, "figure": figure, "load": load, "label": labels[n]}
-                best |= {"num_drafts": own[labels[n]]["num_drafts"], "num_arms": len(have)}
-                found.append({**best, "ratio": float(np.exp(have[labels[n]][0])), "share": float(shares[n])})
-    return found
-
-
-def _notes_of(label: str, points: Sequence[LoadPoint]) -> list[str]:
-    return list(dict.fromkeys(n for p in points for arm in p.arms if arm.label == label for n in arm.notes))
+                yield BestArm(
+                    family=family,
+                    figure=figure,
+                    load=load,
+                    label=labels[n],
+                    num_drafts=own[labels[n]].num_drafts,
+                    num_arms=len(have),
+                    ratio=float(np.exp(have[labels[n]][0])),
+                    share=float(shares[n]),
+                )
 
 
 def _method(counts: Sequence[int], num_prompts: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ import pandas as pd
 from specbench.harness.metrics.latency import throughput_metrics, tpot_by_request_ms
 from specbench.harness.stats.crossover import Array, PairedBlocks
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.roofline_record import IdealArm
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID
 
 
@@ -28,7 +28,7 @@ class LoadPoint:
     run_id: str
     arms: Sequence[ArmRecord]
     requests: pd.DataFrame
-    ideal: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ideal: Mapping[str, IdealArm] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -1,40 +1,39 @@
-"""Results of a sweep so far, as plain data: the content of `crossover.json`."""
+"""Results of a sweep so far, the content of `crossover.json`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
 
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.roofline.of_run import ideal_arms_of
+from specbench.harness.store.crossover_file import Crossover, DescribedMachine
 from specbench.harness.store.environment import Environment
-from specbench.harness.store.files import to_object, to_plain
 from specbench.harness.store.roofline_record import Machine
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
 
 
-def sweep_record(sweep: SweepDirectory) -> dict[str, Any]:
+def sweep_record(sweep: SweepDirectory) -> Crossover:
     """The crossover of the blocks measured so far, with what identifies the sweep and what it could not run."""
     record, runs = sweep.record, sweep.runs()
     machine = record.machine
     points = [_point(load, run, machine) for load, run in runs.items()]
     families = {arm.label: (arm.family, arm.num_drafts) for arm in record.arms}
     first = next((run.record for run in runs.values()), None)
-    return {
-        **crossover_record(points, families),
-        "sweep_id": record.sweep_id,
-        "status": record.status,
-        "command": record.command,
-        "asked_loads": record.loads,
-        "refused": [asdict(arm) for arm in record.arms if arm.refused],
-        "notes": record.notes,
-        "machine": {**asdict(machine), "described": machine.describe()} if machine else None,
-        "hardware": (first.environment if first else Environment()).describe_hardware(),
-        "workload": to_plain(first.workload) if first else None,
-        "model": first.model.name if first and first.model else None,
-    }
+    return replace(
+        crossover_record(points, families),
+        sweep_id=record.sweep_id,
+        status=record.status,
+        command=record.command,
+        asked_loads=record.loads,
+        refused=tuple(arm for arm in record.arms if arm.refused),
+        notes=record.notes,
+        machine=DescribedMachine(**asdict(machine), described=machine.describe()) if machine else None,
+        hardware=(first.environment if first else Environment()).describe_hardware(),
+        workload=first.workload if first else None,
+        model=first.model.name if first and first.model else None,
+    )
 
 
 def _point(load: int, run: RunDirectory, machine: Machine | None) -> LoadPoint:
@@ -45,5 +44,5 @@ def _point(load: int, run: RunDirectory, machine: Machine | None) -> LoadPoint:
         run_id=run.record.run_id,
         arms=run.record.arms,
         requests=frames.requests,
-        ideal={arm.label: to_object(arm.to_dict()) for arm in ideal},
+        ideal={arm.label: arm for arm in ideal},
     )

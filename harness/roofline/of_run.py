@@ -9,7 +9,7 @@ Both speed-ups are of such rounds, each arm at the batch and context at which it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -17,77 +17,14 @@ import pandas as pd
 from specbench.harness.metrics.accounting import step_table
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import ArmRecord
-from specbench.harness.store.codec import from_document
-from specbench.harness.store.roofline_record import Forwards, Machine
+from specbench.harness.store.roofline_record import Forwards, IdealArm, Machine, MeanRound
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import Frames
-from specbench.workloads.json_values import JsonObject
 
 from .ideal import PHASES, SAMPLING_BYTES, Round, free_rows, round_s
 
 OTHER = "other"
 PLAIN, INSTRUMENTED = "plain", "instrumented"
-_DERIVED = ("ideal_round_ms", "measured_round_ms", "efficiency")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeanRound:
-    """The mean decode round of an arm.
-
-    context: cached tokens a request. rates[i]: share of a request's rounds that accepted draft i + 1, rounds without
-    drafts included. tokens: kept a request. phases_ms add up to duration_ms (`other`: outside the ideal's phases);
-    empty without phase times. source: plain, or instrumented: the shares of another capture, not its times.
-    first_rows: rows a request of the first drafter pass.
-    """
-
-    batch: float
-    context: float
-    rates: tuple[float, ...]
-    tokens: float
-    first_rows: float
-    duration_ms: float
-    phases_ms: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IdealArm:
-    """An arm's mean round beside the ideal one. `unknown` says why the ideal is not known, and is empty where it is.
-
-    measured is None where no decode round was measured; ideal_ms (by phase, PHASES) is empty where unknown. free_rows:
-    rows of the target up to which reading its weights takes longer than multiplying by them.
-    """
-
-    label: str
-    strategy: str
-    measured: MeanRound | None
-    ideal_ms: Mapping[str, float] = field(default_factory=dict)
-    ideal_speedup: float | None = None
-    measured_speedup: float | None = None
-    free_rows: float | None = None
-    unknown: str = ""
-
-    @property
-    def ideal_round_ms(self) -> float | None:
-        return sum(self.ideal_ms.values()) if self.ideal_ms else None
-
-    @property
-    def measured_round_ms(self) -> float | None:
-        return self.measured.duration_ms if self.measured else None
-
-    @property
-    def efficiency(self) -> float | None:
-        """Ideal over measured: 1 is the machine's limit."""
-        return self.ideal_round_ms / self.measured.duration_ms if self.ideal_round_ms and self.measured else None
-
-    def to_dict(self) -> JsonObject:
-        """For a record: fields, and the figures derived from them."""
-        return {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
-
-    @staticmethod
-    def from_dict(raw: Mapping[str, Any]) -> IdealArm:
-        """What `to_dict` made."""
-        return from_document(IdealArm, raw, "ideal")  # which leaves derived figures out
 
 
 def ideal_arms_of(record: RunRecord, frames: Frames, machine: Machine) -> list[IdealArm]:

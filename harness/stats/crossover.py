@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ Order = NDArray[np.int64]
 
 LEVEL = 0.95
 _SEED = 20_078  # fixed: the same raw tables always give the same report
-BELOW, BETWEEN, BEYOND = "below", "between", "beyond"
+Side = Literal["below", "between", "beyond"]  # of a crossing, seen from the measured loads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -69,29 +69,23 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Crossing:
-    """The load at which a curve falls below 1 for good.
+class BreakEven:
+    """The load at which a curve falls below 1 for good, as JSON can hold it.
 
-    value, low, high: loads; 0 is below the first measured load (it never pays), inf beyond the last (it always does).
-    share_below, share_beyond: of the resamples that end there. No interval (None) where nothing could be resampled.
+    value, low, high: loads, None where they are not between the measured ones; the side says where. share_below,
+    share_beyond: of the resamples that end there. No interval where nothing could be resampled: its sides are None.
     """
 
-    value: float
+    first_load: int
+    last_load: int
+    value: float | None
+    value_side: Side
     low: float | None
+    low_side: Side | None
     high: float | None
+    high_side: Side | None
     share_below: float
     share_beyond: float
-    first: int
-    last: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no infinity: each end as the side it lies on, and the load where it lies between."""
-        found: dict[str, Any] = {"first_load": self.first, "last_load": self.last}
-        for name in ("value", "low", "high"):
-            at = getattr(self, name)
-            side = None if at is None else BELOW if at == 0 else BEYOND if math.isinf(at) else BETWEEN
-            found |= {name: at if side == BETWEEN else None, f"{name}_side": side}
-        return {**found, "share_below": self.share_below, "share_beyond": self.share_beyond}
 
 
 def draw(num_blocks: Mapping[str, int], num_prompts: int, num_resamples: int = NUM_RESAMPLES) -> Draws:
@@ -192,26 +186,37 @@ def crossings(log_RL: Array, loads: Sequence[int]) -> Array:
     return np.where(first_R == 0, 0.0, np.where(first_R == num_loads, np.inf, between_R))
 
 
-def crossing_of(log_L: Array, loads: Sequence[int], log_RL: Array | None) -> Crossing:
+def crossing_of(log_L: Array, loads: Sequence[int], log_RL: Array | None) -> BreakEven:
     """The crossing of a curve, its interval from the curves of the resamples; None: there are none.
 
     Resamples that never cross stay in the interval, as its ends below and beyond what was measured.
     """
-    ends: list[float | None] = [None, None]
-    shares = (0.0, 0.0)
+    value, interval, shares = float(crossings(log_L[None], loads)[0]), None, (0.0, 0.0)
     kept = log_RL[np.isfinite(log_RL).all(axis=1)] if log_RL is not None else np.empty((0, len(loads)))
     if len(kept):
         at_R = crossings(kept, loads)
-        ends = [float(end) for end in np.quantile(at_R, _ends(), method="inverted_cdf")]
+        low, high = np.quantile(at_R, _ends(), method="inverted_cdf")
+        interval = float(low), float(high)
         shares = float((at_R == 0).mean()), float(np.isinf(at_R).mean())
-    return Crossing(
-        value=float(crossings(log_L[None], loads)[0]),
-        low=ends[0],
-        high=ends[1],
+    return break_even(loads, value, interval, shares)
+
+
+def break_even(
+    loads: Sequence[int], value: float, interval: tuple[float, float] | None, shares: tuple[float, float]
+) -> BreakEven:
+    """Of loads as `crossings` gives them; `shares`: of the resamples below and beyond."""
+    low, high = interval or (math.nan, math.nan)
+    return BreakEven(
+        first_load=loads[0],
+        last_load=loads[-1],
+        value=_between(value),
+        value_side=_side(value),
+        low=_between(low),
+        low_side=_side(low) if interval else None,
+        high=_between(high),
+        high_side=_side(high) if interval else None,
         share_below=shares[0],
         share_beyond=shares[1],
-        first=loads[0],
-        last=loads[-1],
     )
 
 
@@ -223,3 +228,11 @@ def shares_best(log_RA: Array) -> Array:
 
 def _ends() -> tuple[float, float]:
     return (1 - LEVEL) / 2, (1 + LEVEL) / 2
+
+
+def _side(load: float) -> Side:
+    return "below" if load == 0 else "beyond" if math.isinf(load) else "between"
+
+
+def _between(load: float) -> float | None:
+    return load if 0 < load < math.inf else None

@@ -1,8 +1,9 @@
-"""Inputs of the ideal round time: the limits of a machine, and the passes of an arm's round."""
+"""The ideal round time: the limits of a machine and the passes of an arm's round, which give it; what came of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
 from specbench.harness.text import is_number
 
@@ -69,10 +70,10 @@ class ForwardShape:
     num_head_kernels: int
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, least = getattr(self, field.name), 0 if field.name in ("first_params", "num_kernels") else 1
+        for own in fields(self):
+            value, least = getattr(self, own.name), 0 if own.name in ("first_params", "num_kernels") else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"shape.{field.name}: {value!r} is not allowed; must be a whole number >= {least}")
+                raise ValueError(f"shape.{own.name}: {value!r} is not allowed; must be a whole number >= {least}")
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -90,3 +91,52 @@ class Forwards:
     num_drafts: int
     depth: int
     topk: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeanRound:
+    """The mean decode round of an arm.
+
+    context: cached tokens a request. rates[i]: share of a request's rounds that accepted draft i + 1, rounds without
+    drafts included. tokens: kept a request. phases_ms add up to duration_ms (`other`: outside the ideal's phases);
+    empty without phase times. source: plain, or instrumented: the shares of another capture, not its times.
+    first_rows: rows a request of the first drafter pass.
+    """
+
+    batch: float
+    context: float
+    rates: tuple[float, ...]
+    tokens: float
+    first_rows: float
+    duration_ms: float
+    phases_ms: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdealArm:
+    """An arm's mean round beside the ideal one. `unknown` says why the ideal is not known, and is empty where it is.
+
+    measured is None where no decode round was measured; ideal_ms (by phase, PHASES) is empty where unknown. free_rows:
+    rows of the target up to which reading its weights takes longer than multiplying by them. The last three follow from
+    the others; efficiency: ideal over measured, 1 is the machine's limit.
+    """
+
+    label: str
+    strategy: str
+    measured: MeanRound | None
+    ideal_ms: Mapping[str, float] = field(default_factory=dict)
+    ideal_speedup: float | None = None
+    measured_speedup: float | None = None
+    free_rows: float | None = None
+    unknown: str = ""
+    ideal_round_ms: float | None = field(init=False, default=None)
+    measured_round_ms: float | None = field(init=False, default=None)
+    efficiency: float | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        ideal_ms = sum(self.ideal_ms.values()) if self.ideal_ms else None
+        measured_ms = self.measured.duration_ms if self.measured else None
+        object.__setattr__(self, "ideal_round_ms", ideal_ms)
+        object.__setattr__(self, "measured_round_ms", measured_ms)
+        object.__setattr__(self, "efficiency", ideal_ms / measured_ms if ideal_ms and measured_ms else None)

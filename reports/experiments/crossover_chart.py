@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
+from specbench.harness.store.crossover_file import Crossover
 from specbench.reports.charts.chart import Axis, Chart, Styles
 from specbench.reports.experiments.crossover_table import FIGURE_NAMES, display_names
 
@@ -15,32 +15,29 @@ IDEAL = ", ideal"
 _COLUMNS = ["series", "x", "y", "low", "high", "dashed", "note"]
 
 
-def crossover_frame(
-    record: Mapping[str, Any], figure: str = "tpot", names: Mapping[str, str] | None = None
-) -> pd.DataFrame:
+def crossover_frame(record: Crossover, figure: str = "tpot", names: Mapping[str, str] | None = None) -> pd.DataFrame:
     """series, x: concurrency, y: speed-up with its interval; rows of the ideal are dashed and named so."""
     names = names or display_names(record)
     other = "tps" if figure == "tpot" else "tpot"
-    rows: list[tuple[Any, ...]] = []
-    for arm in sorted(record["arms"], key=lambda arm: names[arm["label"]]):
-        name, cells = names[arm["label"]], [cell for cell in arm["points"] if cell[figure]]
-        for cell in cells:
-            ratio, beside = cell[figure], cell[other]
-            note = "measured" + (f"; {FIGURE_NAMES[other]} {beside['ratio']:.2f}x" if beside else "")
-            rows.append((name, cell["load"], ratio["ratio"], ratio["low"], ratio["high"], False, note))
-        ideals = {cell["load"]: (cell["ideal"] or {}).get("ideal_speedup") for cell in cells}
+    rows: list[tuple[object, ...]] = []
+    for arm in sorted(record.arms, key=lambda arm: names[arm.label]):
+        name, cells = names[arm.label], [(cell, ratio) for cell in arm.points if (ratio := cell.speedup(figure))]
+        for cell, ratio in cells:
+            beside = cell.speedup(other)
+            note = "measured" + (f"; {FIGURE_NAMES[other]} {beside.ratio:.2f}x" if beside else "")
+            rows.append((name, cell.load, ratio.ratio, ratio.low, ratio.high, False, note))
         note = "ideal: by the machine's limits"
         rows += [
-            (name + IDEAL, load, ideal, math.nan, math.nan, True, note)
-            for load, ideal in ideals.items()
-            if ideal is not None
+            (name + IDEAL, cell.load, cell.ideal.ideal_speedup, math.nan, math.nan, True, note)
+            for cell, _ in cells
+            if cell.ideal and cell.ideal.ideal_speedup is not None
         ]
     frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"low": float, "high": float, "dashed": bool})
     return frame if frame["dashed"].any() else frame.drop(columns="dashed")
 
 
 def crossover_chart(
-    record: Mapping[str, Any], styles: Styles, name: str, figure: str = "tpot", names: Mapping[str, str] | None = None
+    record: Crossover, styles: Styles, name: str, figure: str = "tpot", names: Mapping[str, str] | None = None
 ) -> Chart:
     """The chart of one figure; the ideal has the colour and shape of its arm."""
     frame = crossover_frame(record, figure, names)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from specbench.harness.judge.crossover_record import FIGURES
+from specbench.harness.spec.table_records import SweepArm
+from specbench.harness.stats.crossover import BreakEven, Ratio, Side
+from specbench.harness.store.crossover_file import BestArm, Crossover, CrossoverArm, LoadCell
+from specbench.harness.store.roofline_record import IdealArm
 from specbench.reports.cells import NOTHING, marked_name, milliseconds, number
 from specbench.reports.document import Table
 
@@ -27,99 +30,100 @@ _IDEAL_NOTES = (
 )
 
 
-def crossover_tables(record: Mapping[str, Any], names: Mapping[str, str] | None = None) -> list[Table]:
+def crossover_tables(record: Crossover, names: Mapping[str, str] | None = None) -> list[Table]:
     """The tables that the record has data for. `names`: what to call the arms, by label."""
     names = names or display_names(record)
     tables = [_figure_table(record, figure, names) for figure in FIGURE_NAMES]
-    if any((best["num_arms"] or 0) > 1 for best in record["best"]):
+    if any(best.num_arms > 1 for best in record.best):
         tables.append(_best_table(record))
-    if any(cell["ideal"] for arm in record["arms"] for cell in arm["points"]):
+    if any(cell.ideal for arm in record.arms for cell in arm.points):
         tables.append(_ideal_table(record, names))
     return tables
 
 
-def display_names(record: Mapping[str, Any]) -> dict[str, str]:
+def display_names(record: Crossover) -> dict[str, str]:
     """Labels, with the marks that must show beside every figure of an arm."""
-    return {arm["label"]: marked_name(arm["label"], arm["notes"]) for arm in record["arms"]}
+    return {arm.label: marked_name(arm.label, arm.notes) for arm in record.arms}
 
 
-def crossing_text(crossing: Mapping[str, Any] | None) -> str:
+def crossing_text(crossing: BreakEven | None) -> str:
     """`9.3`, or `beyond 16 (97% of resamples)`."""
     if crossing is None:
         return NOTHING
-    text = _end(crossing, "value")
-    side = crossing["value_side"]
-    if side == "between" or crossing["low_side"] is None:
+    text = _end(crossing, crossing.value, crossing.value_side)
+    if crossing.value_side == "between" or crossing.low_side is None:
         return text
-    return f"{text} ({crossing[f'share_{side}']:.0%} of resamples)"
+    share = crossing.share_below if crossing.value_side == "below" else crossing.share_beyond
+    return f"{text} ({share:.0%} of resamples)"
 
 
-def interval_text(crossing: Mapping[str, Any] | None) -> str:
+def interval_text(crossing: BreakEven | None) -> str:
     """`6.1 to beyond 16`; one word where both ends lie on the same side of everything that was measured."""
-    if crossing is None or crossing["low_side"] is None:
+    if crossing is None or crossing.low_side is None or crossing.high_side is None:
         return NOTHING
-    low, high = _end(crossing, "low"), _end(crossing, "high")
-    return low if low == high and crossing["low_side"] != "between" else f"{low} to {high}"
+    low = _end(crossing, crossing.low, crossing.low_side)
+    high = _end(crossing, crossing.high, crossing.high_side)
+    return low if low == high and crossing.low_side != "between" else f"{low} to {high}"
 
 
-def ratio_text(ratio: Mapping[str, Any] | None) -> str:
+def ratio_text(ratio: Ratio | None) -> str:
     """`1.43x [1.40, 1.46]`."""
     if ratio is None:
         return NOTHING
-    ends = "" if ratio["low"] is None else f" [{ratio['low']:.2f}, {ratio['high']:.2f}]"
-    return f"{ratio['ratio']:.2f}x{ends}"
+    ends = "" if ratio.low is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return f"{ratio.ratio:.2f}x{ends}"
 
 
-def plan_table(plan: Mapping[str, Any]) -> Table:
+def plan_table(
+    loads: Sequence[int], arms: Sequence[SweepArm], num_blocks: int, num_prompts: int, notes: Sequence[str]
+) -> Table:
     """What a sweep would measure: a row an arm, a column a load."""
-    loads = [point["max_concurrency"] for point in plan["points"]]
-    blocks = [f"{point['num_blocks']} blocks" for point in plan["points"]]
-    rows = tuple((row["label"], *(["refused"] * len(loads) if row["refused"] else blocks)) for row in plan["arms"])
-    refused = [f"{row['label']}: refused: {row['refused']}" for row in plan["arms"] if row["refused"]]
-    notes = (f"{plan['num_prompts']} prompts in each block; nothing was measured (--dry-run).", *plan["notes"])
+    rows = tuple((arm.label, *["refused" if arm.refused else f"{num_blocks} blocks"] * len(loads)) for arm in arms)
+    refused = [f"{arm.label}: refused: {arm.refused}" for arm in arms if arm.refused]
+    said = (f"{num_prompts} prompts in each block; nothing was measured (--dry-run).", *notes, *refused)
     title = f"{len(loads)} points, a run each"
-    return Table(title=title, headers=("strategy", *map(_load_header, loads)), rows=rows, notes=(*notes, *refused))
+    return Table(title=title, headers=("strategy", *map(_load_header, loads)), rows=rows, notes=said)
 
 
-def _figure_table(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> Table:
+def _figure_table(record: Crossover, figure: str, names: Mapping[str, str]) -> Table:
     rows, troubles = [], []
-    for arm in record["arms"]:
-        name, crossing = names[arm["label"]], arm["crossing"][figure]
-        cells = {cell["load"]: cell for cell in arm["points"]}
-        texts = [_cell(cells.get(load), figure, record["baseline"], arm["label"]) for load in record["loads"]]
+    for arm in record.arms:
+        name, crossing = names[arm.label], arm.crossing[figure]
+        cells = {cell.load: cell for cell in arm.points}
+        texts = [_cell(cells.get(load), figure, record.baseline, arm.label) for load in record.loads]
         rows.append((name, *texts, crossing_text(crossing), interval_text(crossing)))
         troubles += [f"{name}, concurrency {at}: {error}" for error, at in _errors(arm).items()]
-    for refused in record.get("refused", ()):
-        rows.append((refused["label"], *["refused"] * len(record["loads"]), NOTHING, NOTHING))
-        troubles.append(f"{refused['label']}: refused: {refused['refused']}")
-    headers = ("strategy", *map(_load_header, record["loads"]), BREAK_EVEN, INTERVAL)
+    for refused in record.refused:
+        rows.append((refused.label, *["refused"] * len(record.loads), NOTHING, NOTHING))
+        troubles.append(f"{refused.label}: refused: {refused.refused}")
+    headers = ("strategy", *map(_load_header, record.loads), BREAK_EVEN, INTERVAL)
     title = f"{'Speed-up of TPOT' if figure == 'tpot' else 'Throughput (TPS)'} by concurrency"
-    notes = [_FIGURE_NOTES[figure], HOW_CROSSED, f"Intervals: {record['method']}.", *troubles]
+    notes = [_FIGURE_NOTES[figure], HOW_CROSSED, f"Intervals: {record.method}.", *troubles]
     notes += _dips(record, figure, names)
     if figure == "tpot":
-        notes += [*_missing(record), *record.get("notes", ())]
+        notes += [*_missing(record), *record.notes]
     return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
 
-def _errors(arm: Mapping[str, Any]) -> dict[str, str]:
+def _errors(arm: CrossoverArm) -> dict[str, str]:
     """Each error once, with all the loads at which it came."""
     loads: dict[str, list[str]] = {}
-    for cell in arm["points"]:
-        if cell["error"]:
-            loads.setdefault(cell["error"], []).append(str(cell["load"]))
+    for cell in arm.points:
+        if cell.error:
+            loads.setdefault(cell.error, []).append(str(cell.load))
     return {error: ", ".join(at) for error, at in loads.items()}
 
 
-def _cell(cell: Mapping[str, Any] | None, figure: str, baseline: str, label: str) -> str:
+def _cell(cell: LoadCell | None, figure: str, baseline: str, label: str) -> str:
     if cell is None:
         return NOTHING
-    if not cell["num_blocks"]:
-        return "failed" if cell["error"] else "not run"
-    own = f"{milliseconds(cell['tpot_ms'])} ms" if figure == "tpot" else number(cell["tps_median"])
-    if cell[figure] is None:
+    if not cell.num_blocks:
+        return "failed" if cell.error else "not run"
+    own = f"{milliseconds(cell.tpot_ms)} ms" if figure == "tpot" else number(cell.tps_median)
+    if cell.speedup(figure) is None:
         return own if _is_baseline(label, baseline) or figure == "tps" else NOTHING
-    partial = " (partly failed)" if cell["error"] else ""
-    ratio = ratio_text(cell[figure])
+    partial = " (partly failed)" if cell.error else ""
+    ratio = ratio_text(cell.speedup(figure))
     return (ratio if figure == "tpot" else f"{own} ({ratio})") + partial
 
 
@@ -127,39 +131,39 @@ def _is_baseline(label: str, baseline: str) -> bool:
     return label.partition(":")[0] == baseline
 
 
-def _dips(record: Mapping[str, Any], figure: str, names: Mapping[str, str]) -> list[str]:
+def _dips(record: Crossover, figure: str, names: Mapping[str, str]) -> list[str]:
     """Arms that are slower at some concurrency below their break-even, which that one number does not show."""
-    found = []
-    for arm in record["arms"]:
-        below = [(cell["load"], cell[figure]["ratio"] < 1) for cell in arm["points"] if cell[figure]]
+    notes = []
+    for arm in record.arms:
+        below = [(cell.load, found.ratio < 1) for cell in arm.points if (found := cell.speedup(figure))]
         kept = [is_below for _, is_below in below]
         while kept and kept[-1]:
             kept.pop()
         dips = [str(load) for (load, is_below) in below[: len(kept)] if is_below]
         if dips:
-            found.append(f"{names[arm['label']]}: slower than no-spec also at lower concurrency: {', '.join(dips)}.")
-    return found
+            notes.append(f"{names[arm.label]}: slower than no-spec also at lower concurrency: {', '.join(dips)}.")
+    return notes
 
 
-def _missing(record: Mapping[str, Any]) -> list[str]:
+def _missing(record: Crossover) -> list[str]:
     """That the sweep is unfinished, and which loads have no figures yet."""
-    left = [str(load) for load in record.get("asked_loads", ()) if load not in record["loads"]]
-    if record.get("status", "complete") == "complete":
+    left = [str(load) for load in record.asked_loads if load not in record.loads]
+    if record.status == "complete":
         return []
     loads = f"; not begun: concurrency {', '.join(left)}" if left else ""
-    return [f"The sweep is not complete (status {record['status']}): figures cover what it holds{loads}."]
+    return [f"The sweep is not complete (status {record.status}): figures cover what it holds{loads}."]
 
 
-def _best_table(record: Mapping[str, Any]) -> Table:
-    families = list(dict.fromkeys(best["family"] for best in record["best"] if best["num_arms"] > 1))
+def _best_table(record: Crossover) -> Table:
+    families = list(dict.fromkeys(best.family for best in record.best if best.num_arms > 1))
     rows = []
     for family in families:
         for figure, name in FIGURE_NAMES.items():
-            found = {b["load"]: b for b in record["best"] if b["family"] == family and b["figure"] == figure}
-            rows.append((family, name, *(_best_cell(found.get(load)) for load in record["loads"])))
-        if any(ideals := [_ideals(record, family, load) for load in record["loads"]]):
+            found = {b.load: b for b in record.best if b.family == family and b.figure == figure}
+            rows.append((family, name, *(_best_cell(found.get(load)) for load in record.loads)))
+        if any(ideals := [_ideals(record, family, load) for load in record.loads]):
             rows.append((family, "ideal", *map(_best_ideal, ideals)))
-    headers = ("strategy", "by", *map(_load_header, record["loads"]))
+    headers = ("strategy", "by", *map(_load_header, record.loads))
     note = (
         "The number of drafts, its speed-up, and the share of the resamples in which it is the fastest; ideal: by the "
         "machine's limits, at the measured acceptance."
@@ -167,11 +171,11 @@ def _best_table(record: Mapping[str, Any]) -> Table:
     return Table(title="Best number of drafts", headers=headers, rows=tuple(rows), notes=(note,))
 
 
-def _ideals(record: Mapping[str, Any], family: str, load: int) -> dict[int, float]:
+def _ideals(record: Crossover, family: str, load: int) -> dict[int, float]:
     """Ideal speed-up by number of drafts."""
-    arms = [arm for arm in record["arms"] if arm["family"] == family and arm["num_drafts"]]
-    cells = {arm["num_drafts"]: cell["ideal"] for arm in arms for cell in arm["points"] if cell["load"] == load}
-    return {k: ideal["ideal_speedup"] for k, ideal in cells.items() if ideal and ideal.get("ideal_speedup")}
+    arms = [(arm, arm.num_drafts) for arm in record.arms if arm.family == family and arm.num_drafts]
+    cells = {k: cell.ideal for arm, k in arms for cell in arm.points if cell.load == load}
+    return {k: ideal.ideal_speedup for k, ideal in cells.items() if ideal and ideal.ideal_speedup}
 
 
 def _best_ideal(ideals: Mapping[int, float]) -> str:
@@ -185,40 +189,37 @@ def _or_no_speedup(text: str, ratio: float) -> str:
     return text if ratio >= 1 else f"no speed-up ({text})"
 
 
-def _best_cell(best: Mapping[str, Any] | None) -> str:
+def _best_cell(best: BestArm | None) -> str:
     if best is None:
         return NOTHING
-    return _or_no_speedup(f"k={best['num_drafts']}: {best['ratio']:.2f}x ({best['share']:.0%})", best["ratio"])
+    return _or_no_speedup(f"k={best.num_drafts}: {best.ratio:.2f}x ({best.share:.0%})", best.ratio)
 
 
-def _ideal_table(record: Mapping[str, Any], names: Mapping[str, str]) -> Table:
+def _ideal_table(record: Crossover, names: Mapping[str, str]) -> Table:
     rows: list[tuple[str, ...]] = []
     unknown: dict[str, str] = {}
-    for arm in record["arms"]:
-        cells = {cell["load"]: cell["ideal"] for cell in arm["points"]}
-        texts = [_ideal_cell(cells.get(load)) for load in record["loads"]]
-        rows.append((names[arm["label"]], *texts, crossing_text(arm["crossing"]["ideal"])))
-        unknown |= {i["unknown"]: names[arm["label"]] for i in cells.values() if i and i.get("unknown")}
-    machine = record.get("machine") or {}
-    notes = [*_IDEAL_NOTES, *([f"Machine: {machine['described']}."] if machine.get("described") else [])]
+    for arm in record.arms:
+        cells = {cell.load: cell.ideal for cell in arm.points}
+        texts = [_ideal_cell(cells.get(load)) for load in record.loads]
+        rows.append((names[arm.label], *texts, crossing_text(arm.crossing["ideal"])))
+        unknown |= {ideal.unknown: names[arm.label] for ideal in cells.values() if ideal and ideal.unknown}
+    notes = [*_IDEAL_NOTES, *([f"Machine: {record.machine.described}."] if record.machine else [])]
     notes += [f"{name}: no ideal: {why}." for why, name in unknown.items()]
-    headers = ("strategy", *map(_load_header, record["loads"]), f"ideal {BREAK_EVEN}")
+    headers = ("strategy", *map(_load_header, record.loads), f"ideal {BREAK_EVEN}")
     title = "Ideal speed-up and efficiency, from the machine's limits"
     return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
 
-def _ideal_cell(ideal: Mapping[str, Any] | None) -> str:
-    if not ideal or ideal.get("ideal_speedup") is None:
+def _ideal_cell(ideal: IdealArm | None) -> str:
+    if not ideal or ideal.ideal_speedup is None:
         return NOTHING
-    efficiency = ideal.get("efficiency")
-    return f"{ideal['ideal_speedup']:.2f}x" + ("" if efficiency is None else f", {efficiency:.0%}")
+    return f"{ideal.ideal_speedup:.2f}x" + ("" if ideal.efficiency is None else f", {ideal.efficiency:.0%}")
 
 
-def _end(crossing: Mapping[str, Any], name: str) -> str:
-    side = crossing[f"{name}_side"]
+def _end(crossing: BreakEven, at: float | None, side: Side) -> str:
     if side == "between":
-        return f"{crossing[name]:.3g}"
-    return f"below {crossing['first_load']}" if side == "below" else f"beyond {crossing['last_load']}"
+        return f"{at:.3g}"
+    return f"below {crossing.first_load}" if side == "below" else f"beyond {crossing.last_load}"
 
 
 def _load_header(load: int) -> str:

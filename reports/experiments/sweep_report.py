@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from specbench.harness.judge.crossover_record import RECORD_FILE
+from specbench.harness.store.crossover_file import RECORD_FILE, Crossover
 from specbench.harness.store.files import write_atomically, write_json
+from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.charts.chart import Styles
 from specbench.reports.experiments.crossover_chart import crossover_chart
 from specbench.reports.experiments.crossover_table import FIGURE_NAMES, crossover_tables, display_names
@@ -17,7 +16,7 @@ from specbench.reports.run.roofline_table import roofline_tables
 TEXT_FILE = "crossover.md"
 
 
-def write_sweep_reports(folder: Path, record: Mapping[str, Any]) -> list[Path]:
+def write_sweep_reports(folder: Path, record: Crossover) -> list[Path]:
     """Writes all of them; the files. A picture that an earlier state had and this one has not is removed."""
     pictures = _write_pictures(folder / "plots", record)
     text = markdown_sweep(record, [path.relative_to(folder).as_posix() for path in pictures])
@@ -26,26 +25,26 @@ def write_sweep_reports(folder: Path, record: Mapping[str, Any]) -> list[Path]:
     return [folder / RECORD_FILE, folder / TEXT_FILE, *pictures]
 
 
-def markdown_sweep(record: Mapping[str, Any], pictures: list[str]) -> str:
+def markdown_sweep(record: Crossover, pictures: list[str]) -> str:
     """The tables as GitHub Markdown; `pictures`: paths relative to where the text will lie."""
-    head = f"# {escape_markdown(str(record.get('sweep_id', 'crossover')))}"
-    facts = [f"* {name}: {escape_markdown(str(value))}" for name, value in _facts(record)]
+    head = f"# {escape_markdown(record.sweep_id)}"
+    facts = [f"* {name}: {escape_markdown(value)}" for name, value in _facts(record)]
     found = [*crossover_tables(record), *roofline_tables(record, display_names(record))]
     tables = [markdown_result(table) for table in found]
     shown = [f"![{path.rsplit('/', 1)[-1].removesuffix('.png')}]({path})" for path in pictures]
     return "\n\n".join([head, "\n".join(facts), *tables, *shown]) + "\n"
 
 
-def _facts(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _facts(record: Crossover) -> list[tuple[str, str]]:
     """What a reader needs to judge and repeat it."""
-    workload = record.get("workload") or {}
-    about = f"{workload.get('name', '?')}, {workload.get('num_prompts', '?')} prompts, sha256 {workload.get('sha256')}"
-    named = [("status", record.get("status")), ("model", record.get("model")), ("workload", about)]
-    named += [("hardware", record.get("hardware")), ("command", record.get("command"))]
+    w = record.workload or WorkloadRecord(name="?", num_prompts="?")
+    about = f"{w.name}, {w.num_prompts} prompts, sha256 {w.sha256}"
+    named = [("status", record.status), ("model", record.model), ("workload", about)]
+    named += [("hardware", record.hardware), ("command", record.command)]
     return [(name, value) for name, value in named if value]
 
 
-def _write_pictures(folder: Path, record: Mapping[str, Any]) -> list[Path]:
+def _write_pictures(folder: Path, record: Crossover) -> list[Path]:
     from specbench.reports.charts.pictures import write_pictures  # matplotlib, which reading a sweep does not need
 
     charts = {f"crossover_{name}": crossover_chart(record, Styles(), name, name) for name in FIGURE_NAMES}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER, IdealArm, MeanRound
-from specbench.harness.store.codec import from_document
-from specbench.harness.store.roofline_record import Machine
+from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER
+from specbench.harness.store.crossover_file import Crossover
+from specbench.harness.store.roofline_record import IdealArm, Machine, MeanRound
 from specbench.reports.cells import NOTHING, milliseconds, number, rates
 from specbench.reports.document import Table, table_of
 
@@ -20,19 +19,18 @@ _LEFT_OUT = (
 )
 
 
-def roofline_tables(record: Mapping[str, Any], names: Mapping[str, str]) -> list[Table]:
+def roofline_tables(record: Crossover, names: Mapping[str, str]) -> list[Table]:
     """A table for each load of a crossover that has ideals, notes under the first that needs them. `names`: what to
     call the arms, by label."""
-    if not record.get("machine"):
+    if record.machine is None:
         return []
-    machine = from_document(Machine, record["machine"], "machine")
     tables: list[Table] = []
     said: set[str] = set()
-    for load in record["loads"]:
-        at = [cell["ideal"] for arm in record["arms"] for cell in arm["points"] if cell["load"] == load]
-        arms = [replace(arm, label=names[arm.label]) for arm in map(IdealArm.from_dict, filter(None, at))]
+    for load in record.loads:
+        at = [cell.ideal for arm in record.arms for cell in arm.points if cell.load == load]
+        arms = [replace(arm, label=names[arm.label]) for arm in at if arm]
         if arms:
-            table = roofline_table(arms, machine, f"Against the roofline, concurrency {load}")
+            table = roofline_table(arms, record.machine, f"Against the roofline, concurrency {load}")
             tables.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
             said.update(table.notes)
     return tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specbench.harness.stats.crossover import Ratio
 from specbench.harness.store.results import Speedup
 from specbench.reports.cells import row_name
 from specbench.reports.charts.chart import Styles
@@ -46,13 +47,13 @@ def crossover_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
 
 def _of_sweep(sweep: StoredSweep, n: int, styles: Styles) -> Section:
     record = sweep.record
-    state = "" if record["status"] == "complete" else f" Its status is {record['status']}: loads are missing."
-    sentence = f"A sweep, {record['sweep_id']}: every load is a run, its arms interleaved on the same prompts.{state}"
+    state = "" if record.status == "complete" else f" Its status is {record.status}: loads are missing."
+    sentence = f"A sweep, {record.sweep_id}: every load is a run, its arms interleaved on the same prompts.{state}"
     return Section(
         title=f"Sweep: {by_load(sweep.runs)[0].title}",
         links=tuple(run.link for run in sweep.runs[:_MAX_LINKS]),
         sentences=(sentence,),
-        commands=(Command(name="Command", text=str(record["command"])),),
+        commands=(Command(name="Command", text=record.command),),
         charts=(crossover_chart(record, styles, f"sweep-{n + 1}", names=sweep.names),),
         tables=(*crossover_tables(record, sweep.names), *roofline_tables(record, sweep.names)),
     )
@@ -86,5 +87,4 @@ def _one_load(groups: Sequence[Group]) -> Section:
 
 
 def _ratio(s: Speedup) -> str:
-    names = ("ratio", "low", "high")
-    return ratio_text(dict(zip(names, (s.tpot_ratio, s.tpot_ratio_low, s.tpot_ratio_high), strict=True)))
+    return ratio_text(Ratio(ratio=s.tpot_ratio, low=s.tpot_ratio_low, high=s.tpot_ratio_high) if s.tpot_ratio else None)

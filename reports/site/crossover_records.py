@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from specbench.harness.judge.crossover_record import RECORD_FILE, SCHEMA, crossover_record
+from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.codec import read_document
+from specbench.harness.store.crossover_file import RECORD_FILE, SCHEMA, Crossover
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.safe_paths import refuse_link
 from specbench.reports.cells import marked_name, row_name
@@ -29,7 +29,7 @@ class StoredSweep:
     """A sweep with its `crossover.json`, and those of its runs that the site has, the newest first. `names`: of its
     arms, by label, with the marks that must accompany their figures."""
 
-    record: Mapping[str, Any]
+    record: Crossover
     runs: tuple[SiteRun, ...]
     names: Mapping[str, str]
 
@@ -48,7 +48,8 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
             found.append(_read(folder / RECORD_FILE, own))
         except (ValueError, *WRONG_SHAPE) as error:
             file = folder / RECORD_FILE
-            problems.append(f"{file}: cannot be read: {described(error)}; specbench show --write makes it anew")
+            why = described(error).removeprefix(f"{file}: ")
+            problems.append(f"{file}: cannot be read: {why}; specbench show --write makes it anew")
     return [sweep for sweep in found if len(crossover_frame(sweep.record, names=sweep.names))], tuple(problems)
 
 
@@ -57,7 +58,7 @@ def loads_of(group: Group) -> list[int]:
     return sorted({run.concurrency for run in group.runs for arm in _compared(run) if run.concurrency})
 
 
-def group_record(group: Group) -> dict[str, Any]:
+def group_record(group: Group) -> Crossover:
     """Derived from the raw tables of the newest run that has an arm at a load; older ones are not read."""
     seen: set[tuple[str, int]] = set()
     points = []
@@ -92,19 +93,13 @@ def _point(run: SiteRun) -> LoadPoint:
 def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
     """Raises if the file is a link, or does not hold what the page shows."""
     refuse_link(file)
-    record = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise ValueError(f"not of schema {SCHEMA!r}")
+    record = read_document(file, Crossover, SCHEMA)
     marks: dict[str, list[str]] = {}
     for run in runs:
         for arm in run.arms:
             marks.setdefault(arm.label, []).extend(arm.marks)
-    names = {
-        arm["label"]: marked_name(arm["label"], [*arm["notes"], *marks.get(arm["label"], ())]) for arm in record["arms"]
-    }
+    names = {arm.label: marked_name(arm.label, [*arm.notes, *marks.get(arm.label, ())]) for arm in record.arms}
     crossover_tables(record, names)
     roofline_tables(record, names)
     specification(crossover_chart(record, Styles(), "sweep", names=names))
-    for key in ("command", "status", "sweep_id"):
-        record[key] = str(record[key])
     return StoredSweep(record=record, runs=tuple(runs), names=names)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from sweep_samples import sample_record, stored_sweep
 
-from specbench.harness.stats.crossover import Crossing
+from specbench.harness.stats.crossover import Ratio, break_even
+from specbench.harness.store.crossover_file import BestArm
 from specbench.reports.experiments.crossover_table import crossing_text, crossover_tables, interval_text, ratio_text
 from specbench.reports.experiments.sweep_report import markdown_sweep, write_sweep_reports
 
 
 def crossing(value, low, high, below=0.0, beyond=0.0):
-    return Crossing(value=value, low=low, high=high, share_below=below, share_beyond=beyond, first=1, last=16).to_dict()
+    return break_even([1, 16], value, None if low is None else (low, high), (below, beyond))
 
 
 @pytest.mark.parametrize(
@@ -33,8 +35,8 @@ def test_crossings_in_words(found, text, interval):
 
 
 def test_ratios_in_words():
-    assert ratio_text({"ratio": 1.434, "low": 1.4, "high": 1.456}) == "1.43x [1.40, 1.46]"
-    assert ratio_text({"ratio": 1.434, "low": None, "high": None}) == "1.43x" and ratio_text(None) == "-"
+    assert ratio_text(Ratio(ratio=1.434, low=1.4, high=1.456)) == "1.43x [1.40, 1.46]"
+    assert ratio_text(Ratio(ratio=1.434, low=None, high=None)) == "1.43x" and ratio_text(None) == "-"
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +44,16 @@ def record(tmp_path_factory):
     return sample_record(stored_sweep(tmp_path_factory.mktemp("sweep")))
 
 
+def changed(record, **changes):
+    """With other figures of the second arm, by load as `b1`."""
+    points = tuple(replace(cell, **changes.get(f"b{cell.load}", {})) for cell in record.arms[1].points)
+    return replace(record, arms=(record.arms[0], replace(record.arms[1], points=points), *record.arms[2:]))
+
+
 def test_what_is_missing_is_said(record):
-    arms = [dict(arm) for arm in record["arms"]]
-    cells = [dict(cell) for cell in arms[1]["points"]]
-    cells[2] |= {"num_blocks": 0, "error": "out of memory", "tpot": None, "tps": None, "ideal": None}
-    cells[1] |= {"error": "one block failed"}
-    arms[1]["points"] = cells
-    whole = {**record, "arms": arms, "asked_loads": [1, 8, 64, 256], "status": "interrupted"}
-    table = crossover_tables(whole)[0]
+    failed = {"num_blocks": 0, "error": "out of memory", "tpot": None, "tps": None, "ideal": None}
+    whole = changed(record, b64=failed, b8={"error": "one block failed"})
+    table = crossover_tables(replace(whole, asked_loads=(1, 8, 64, 256), status="interrupted"))[0]
     row = table.rows[1]
     assert row[3] == "failed" and row[2].endswith("(partly failed)")
     notes = " ".join(table.notes)
@@ -63,26 +67,22 @@ def test_what_is_missing_is_said(record):
 
 
 def test_one_error_at_many_loads_names_them_all(record):
-    arms = [dict(arm) for arm in record["arms"]]
-    arms[1]["points"] = [{**cell, "error": "out of memory"} for cell in arms[1]["points"]]
-    notes = crossover_tables({**record, "arms": arms})[0].notes
+    failed = {"error": "out of memory"}
+    notes = crossover_tables(changed(record, b1=failed, b8=failed, b64=failed))[0].notes
     assert sum(note.endswith("concurrency 1, 8, 64: out of memory") for note in notes) == 1
 
 
 def test_a_dip_before_the_crossing_is_said(record):
-    arms = [dict(arm) for arm in record["arms"]]
-    cells = [dict(cell) for cell in arms[1]["points"]]
-    cells[0] |= {"tpot": {"ratio": 0.9, "low": 0.8, "high": 0.95}}
-    arms[1]["points"] = cells
-    notes = crossover_tables({**record, "arms": arms})[0].notes
+    slower = changed(record, b1={"tpot": Ratio(ratio=0.9, low=0.8, high=0.95)})
+    notes = crossover_tables(slower)[0].notes
     assert any("slower than no-spec also at lower concurrency: 1." in note for note in notes)
 
 
 def test_best_numbers_of_drafts(record):
-    best = [
-        dict(family="eagle", figure="tpot", load=1, label="eagle:k=2", num_drafts=2, num_arms=2, ratio=1.4, share=0.87)
-    ]
-    (table,) = [t for t in crossover_tables({**record, "best": best}) if t.title == "Best number of drafts"]
+    best = BestArm(
+        family="eagle", figure="tpot", load=1, label="eagle:k=2", num_drafts=2, num_arms=2, ratio=1.4, share=0.87
+    )
+    (table,) = [t for t in crossover_tables(replace(record, best=(best,))) if t.title == "Best number of drafts"]
     assert table.rows[0] == ("eagle", "TPOT", "k=2: 1.40x (87%)", "-", "-")
     assert table.rows[2] == ("eagle", "ideal", "k=1: 3.00x", "k=1: 1.06x", "no speed-up (k=1: 0.38x)")
 
@@ -103,5 +103,5 @@ def test_markdown_holds_the_command_and_escapes_labels(record, tmp_path):
 
 def test_a_picture_that_is_no_longer_true_is_removed(record, tmp_path):
     write_sweep_reports(tmp_path, record)
-    write_sweep_reports(tmp_path, {**record, "arms": []})
+    write_sweep_reports(tmp_path, replace(record, arms=()))
     assert list((tmp_path / "plots").iterdir()) == []

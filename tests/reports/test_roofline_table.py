@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -11,6 +10,9 @@ from site_samples import EAGLE
 from sweep_samples import LOADS, sample_record, stored_sweep
 
 from specbench.harness.roofline.of_run import INSTRUMENTED, ideal_arms_of
+from specbench.harness.store.codec import read_document
+from specbench.harness.store.crossover_file import RECORD_FILE, SCHEMA, Crossover
+from specbench.harness.store.files import json_text
 from specbench.reports.markdown import markdown_result
 from specbench.reports.run.roofline_table import roofline_table, roofline_tables
 from specbench.reports.terminal import plain_result
@@ -71,12 +73,14 @@ def test_it_prints(run):
 
 
 def test_a_table_for_each_load_of_a_sweep(tmp_path):
-    """From the record alone, as `specbench show` has it."""
-    record = json.loads(json.dumps(sample_record(stored_sweep(tmp_path))))
-    names = {arm["label"]: arm["label"].upper() for arm in record["arms"]}
+    """From the stored record alone, which reads as it was written."""
+    sweep = stored_sweep(tmp_path)
+    record = read_document(sweep.path / RECORD_FILE, Crossover, SCHEMA)
+    assert record == sample_record(sweep) and json_text(record) == (sweep.path / RECORD_FILE).read_text()
+    names = {arm.label: arm.label.upper() for arm in record.arms}
     tables = roofline_tables(record, names)
     assert [table.title for table in tables] == [f"Against the roofline, concurrency {load}" for load in LOADS]
     row = dict(zip(tables[1].headers, tables[1].rows[1], strict=True))
     assert row["strategy"] == names[EAGLE] and row["efficiency"] == "50%" and row["ideal speed-up"] == "1.06x"
     assert any(note.startswith("up to 181 rows a round") for note in tables[0].notes)
-    assert roofline_tables({**record, "machine": None}, names) == []
+    assert roofline_tables(replace(record, machine=None), names) == []

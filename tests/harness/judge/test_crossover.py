@@ -80,6 +80,12 @@ def interval_of(samples: dict[int, np.ndarray], num_resamples: int = 400):
     return crossing_of(own, LOADS, np.stack(found, axis=1))
 
 
+def ends(found):
+    """low, value, high as numbers: 0 below, infinity beyond."""
+    known = {"below": 0.0, "beyond": math.inf}
+    return [known.get(getattr(found, f"{n}_side"), getattr(found, n)) for n in ("low", "value", "high")]
+
+
 @pytest.mark.parametrize(
     ("num_blocks", "num_prompts", "sd"),
     [(5, 64, (0.2, 0.005, 0.05)), (3, 20, (0.2, 0.005, 0.05)), (6, 20, (0.1, 0.02, 0.05))],
@@ -91,31 +97,33 @@ def test_the_interval_holds_the_truth_in_95_of_100_experiments(num_blocks, num_p
     for seed in range(num_experiments):
         samples = simulated(np.random.default_rng(seed), num_blocks, num_prompts, sd, slope, crossing)
         found = interval_of(samples)
-        hits += found.low <= truth <= found.high
+        low, _, high = ends(found)
+        hits += low <= truth <= high
     assert 0.91 <= hits / num_experiments <= 0.985, hits
 
 
 def test_a_crossing_near_the_end_is_censored_openly():
     samples = simulated(np.random.default_rng(1), 5, 30, (0.3, 0.01, 0.05), 0.15, 30.0)
     found = interval_of(samples)
-    assert found.low is not None and 8 < found.low < 32 and found.high == math.inf and found.share_below == 0
+    assert found.low is not None and 8 < found.low < 32 and found.high is None and found.share_below == 0
     assert 0.2 < found.share_beyond < 0.8
-    stored = found.to_dict()
-    assert (stored["high"], stored["high_side"], stored["low_side"]) == (None, "beyond", "between")
+    assert (found.value_side, found.high_side, found.low_side) == ("between", "beyond", "between")
 
 
 def test_curves_that_never_cross_are_beyond_and_below():
     rng = np.random.default_rng(2)
     above, below = (simulated(rng, 5, 30, (0.05, 0.01, 0.05), 0.01, at) for at in (2.0**30, 2.0**-30))
     found = interval_of(above)
-    assert (found.value, found.low, found.high, found.share_beyond) == (math.inf,) * 3 + (1.0,)
+    assert (*ends(found), found.share_beyond) == (math.inf,) * 3 + (1.0,)
     found = interval_of(below)
-    assert (found.value, found.low, found.high, found.share_below) == (0.0, 0.0, 0.0, 1.0)
+    assert (*ends(found), found.share_below) == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_without_resamples_there_is_no_interval():
     found = crossing_of(np.log([2.0, 0.5]), [1, 4], None)
-    assert found.low is None and found.high is None and found.value == pytest.approx(4 ** (2 / 3))
+    assert (found.low, found.low_side, found.high, found.high_side) == (None,) * 4 and found.value == pytest.approx(
+        4 ** (2 / 3)
+    )
     assert ratio_of(0.0, None).low is None
 
 
@@ -194,23 +202,23 @@ def test_a_record_says_where_each_arm_stops_paying_and_which_is_best():
         for load, own in speed.items()
     ]
     record = crossover_record(points, {"k1": ("k", 1), "k2": ("k", 2)})
-    arms = {arm["label"]: arm for arm in record["arms"]}
-    crossing = arms["k2"]["crossing"]["tpot"]
-    assert 4 < crossing["low"] < crossing["value"] < crossing["high"] < 16 and crossing["value_side"] == "between"
-    assert arms["k1"]["crossing"]["tpot"]["value_side"] == "beyond" and arms["no-spec"]["crossing"]["tpot"] is None
-    cell = arms["k1"]["points"][1]
-    assert cell["tpot"]["low"] < 1.3 < cell["tpot"]["high"] and cell["tps"]["ratio"] < cell["tpot"]["ratio"]
-    best = {b["load"]: (b["label"], b["share"]) for b in record["best"] if (b["family"], b["figure"]) == ("k", "tpot")}
+    arms = {arm.label: arm for arm in record.arms}
+    crossing = arms["k2"].crossing["tpot"]
+    assert 4 < crossing.low < crossing.value < crossing.high < 16 and crossing.value_side == "between"
+    assert arms["k1"].crossing["tpot"].value_side == "beyond" and arms["no-spec"].crossing["tpot"] is None
+    cell = arms["k1"].points[1]
+    assert cell.tpot.low < 1.3 < cell.tpot.high and cell.tps.ratio < cell.tpot.ratio
+    best = {b.load: (b.label, b.share) for b in record.best if (b.family, b.figure) == ("k", "tpot")}
     assert best == {1: ("k2", 1.0), 4: ("k1", 1.0), 16: ("k1", 1.0)}
-    assert "blocks=4, 12 prompts" in record["method"] and "below 6 blocks" in record["method"]
+    assert "blocks=4, 12 prompts" in record.method and "below 6 blocks" in record.method
 
 
 def test_one_prompt_has_no_interval_anywhere():
     rng = np.random.default_rng(10)
     points = [point(load, requests_of({"no-spec": 10.0, "a": 5.0 * load}, 3, 1, rng)) for load in (1, 4)]
-    (_, arm) = crossover_record(points)["arms"]
-    assert arm["points"][0]["tpot"]["low"] is None and arm["crossing"]["tpot"]["low_side"] is None
-    assert 1 < arm["crossing"]["tpot"]["value"] < 4
+    (_, arm) = crossover_record(points).arms
+    assert arm.points[0].tpot.low is None and arm.crossing["tpot"].low_side is None
+    assert 1 < arm.crossing["tpot"].value < 4
 
 
 def test_an_arm_that_failed_at_a_load_has_the_others():
@@ -220,17 +228,17 @@ def test_an_arm_that_failed_at_a_load_has_the_others():
     failed = failed[failed["arm"] != "a"]
     arms = tuple(replace(arm, error="out of memory" if arm.label == "a" else "") for arm in points[1].arms)
     points[1] = LoadPoint(load=2, run_id="run-2", arms=arms, requests=failed)
-    (_, arm) = crossover_record(points)["arms"]
-    assert [bool(cell["tpot"]) for cell in arm["points"]] == [True, False, True]
-    assert arm["points"][1]["error"] == "out of memory" and 1 < arm["crossing"]["tpot"]["value"] < 4
+    (_, arm) = crossover_record(points).arms
+    assert [bool(cell.tpot) for cell in arm.points] == [True, False, True]
+    assert arm.points[1].error == "out of memory" and 1 < arm.crossing["tpot"].value < 4
 
 
 def test_nothing_measured_makes_an_empty_record():
     requests = requests_of({"no-spec": 10.0}, 1, 1, np.random.default_rng(8))
     empty = LoadPoint(load=1, run_id="r", arms=point(1, requests).arms, requests=requests.iloc[:0])
-    (arm,) = crossover_record([empty])["arms"]
-    assert arm["points"][0]["num_blocks"] == 0 and arm["crossing"] == {"tpot": None, "tps": None, "ideal": None}
-    assert crossover_record([])["arms"] == []
+    (arm,) = crossover_record([empty]).arms
+    assert arm.points[0].num_blocks == 0 and arm.crossing == {"tpot": None, "tps": None, "ideal": None}
+    assert crossover_record([]).arms == ()
 
 
 @pytest.mark.timed
@@ -241,4 +249,4 @@ def test_a_large_sweep_takes_less_than_five_seconds():
     points = [point(2**n, requests_of(arms, 5, 64, rng)) for n in range(8)]
     begun = time.process_time()
     record = crossover_record(points)
-    assert time.process_time() - begun < 5 and len(record["arms"]) == 7
+    assert time.process_time() - begun < 5 and len(record.arms) == 7

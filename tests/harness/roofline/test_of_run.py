@@ -9,9 +9,11 @@ import pytest
 from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, forwards, ideal_arms, roofline_run, rounds
 from run_samples import begun, phase
 
-from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, IdealArm, ideal_arms_of
+from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, ideal_arms_of
 from specbench.harness.spec.arm import ArmSetup
+from specbench.harness.store.files import to_object
 from specbench.harness.store.inputs_record import SamplingRecord
+from specbench.harness.store.roofline_record import IdealArm
 from specbench.harness.store.run_directory import RunDirectory
 
 # Logits of a row: 1,000 of 2 bytes, written and read once.
@@ -72,7 +74,7 @@ def test_an_arm_that_failed_stays_and_says_so(arms):
     assert list(arms) == [BASE, CHAIN, FAILED]
     assert failed.measured is None and failed.ideal_round_ms is None and failed.efficiency is None
     assert failed.ideal_speedup is None and "no decode round" in failed.unknown
-    record = arms[CHAIN].to_dict()
+    record = to_object(arms[CHAIN])
     assert record["efficiency"] == arms[CHAIN].efficiency and record["measured"]["batch"] == 2
 
 

@@ -53,11 +53,11 @@ def test_a_sweep_is_read_and_not_derived_again(runs, monkeypatch):
     (plot,) = section.charts
     (sweep,), problems = stored_sweeps(runs)
     assert problems == () and section.title.startswith("Sweep: ") and "--label" in section.commands[0].text
-    cells = {arm["label"]: arm["points"] for arm in sweep.record["arms"]}
+    cells = {arm.label: arm.points for arm in sweep.record.arms}
     solid = plot.frame[~plot.frame["dashed"] & (plot.frame["series"] == NAME)]
     assert list(solid["x"]) == list(LOADS)
     for column, key in (("y", "ratio"), ("low", "low"), ("high", "high")):
-        assert list(solid[column]) == [cell["tpot"][key] for cell in cells[EAGLE]]
+        assert list(solid[column]) == [getattr(cell.tpot, key) for cell in cells[EAGLE]]
     dashed = plot.frame[plot.frame["dashed"] & (plot.frame["series"] == f"{NAME}, ideal")]
     assert list(dashed["y"]) == pytest.approx([3 / math.sqrt(load) for load in LOADS])
     assert plot.styles[NAME] == plot.styles[f"{NAME}, ideal"] and "Dashed: the ideal" in plot.description

@@ -1,0 +1,88 @@
+"""A crossover as `crossover.json` holds it: every arm at every load, its break-even, and which arm is best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from specbench.harness.spec.table_records import SweepArm
+from specbench.harness.stats.crossover import BreakEven, Ratio
+from specbench.harness.store.inputs_record import WorkloadRecord
+from specbench.harness.store.roofline_record import IdealArm, Machine
+
+SCHEMA, RECORD_FILE = "specbench.crossover/1", "crossover.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadCell:
+    """What an arm did at one load, in the run with the id `run`: medians over blocks, speed-ups against no-spec (None
+    for itself), and what the roofline would allow."""
+
+    load: int
+    run: str
+    status: str
+    error: str
+    num_blocks: int
+    tps_median: float | None
+    tpot_ms: float | None
+    tpot: Ratio | None
+    tps: Ratio | None
+    ideal: IdealArm | None
+
+    def speedup(self, figure: str) -> Ratio | None:
+        return {"tpot": self.tpot, "tps": self.tps}[figure]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossoverArm:
+    """Arms of a family differ in their number of drafts. `crossing`: by figure, and `ideal`; None: no curve."""
+
+    label: str
+    family: str
+    num_drafts: int | None
+    notes: tuple[str, ...]
+    points: tuple[LoadCell, ...]
+    crossing: Mapping[str, BreakEven | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BestArm:
+    """The fastest of a family's `num_arms` at a load by one figure. `share`: of the resamples in which it is."""
+
+    family: str
+    figure: str
+    load: int
+    label: str
+    num_drafts: int | None
+    num_arms: int
+    ratio: float
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DescribedMachine(Machine):
+    described: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crossover:
+    """`num_blocks`: by the id of a run. `method`: how the intervals were made. From `sweep_id` on: of a sweep alone."""
+
+    schema: str = SCHEMA
+    baseline: str
+    loads: tuple[int, ...]
+    num_blocks: Mapping[str, int]
+    num_prompts: int
+    method: str
+    arms: tuple[CrossoverArm, ...]
+    best: tuple[BestArm, ...]
+    sweep_id: str
+    status: str
+    command: str
+    asked_loads: tuple[int, ...] = ()
+    refused: tuple[SweepArm, ...] = ()
+    notes: tuple[str, ...] = ()
+    machine: DescribedMachine | None = None
+    hardware: str = ""
+    workload: WorkloadRecord | None = None
+    model: str | None = None
