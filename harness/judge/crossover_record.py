@@ -38,8 +38,8 @@ _Curve = dict[int, tuple[float, Array]]  # by load: ln of the speed-up, and of i
 def crossover_record(
     points: Sequence[LoadPoint], families: Mapping[str, tuple[str, int | None]] | None = None
 ) -> Crossover:
-    """`points`: where two have the same load and arm, the first counts. `families`: by arm label, its
-    family and its number of drafts: what arms of one family differ in."""
+    """`points`: where two have the same load and arm, the first counts. `families`: by arm label, its family and its
+    number of drafts: what arms of one family differ in."""
     prompts = sorted({prompt for point in points for prompt in measured(point.requests)["prompt_id"]})
     blocks = [point_blocks(point, prompts) for point in points]
     num_blocks = {own.point.run_id: own.num_blocks for own in blocks if own.num_blocks}
@@ -56,9 +56,7 @@ def crossover_record(
                 label=label,
                 family=family,
                 num_drafts=num_drafts,
-                notes=tuple(
-                    dict.fromkeys(n for p in points for arm in p.arms if arm.label == label for n in arm.notes)
-                ),
+                notes=tuple(dict.fromkeys(n for p in points for a in p.arms if a.label == label for n in a.notes)),
                 points=tuple(cells),
                 crossing={**crossing, "ideal": _ideal_crossing(cells)},
             )

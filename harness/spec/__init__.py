@@ -1,4 +1,4 @@
 """User input: options, arms, legal combinations, recipes.
 
-Imported by: harness, reports/run.
+Imported by: harness, reports/experiments, reports/run.
 """

@@ -106,7 +106,11 @@ def with_text_low(record):
     record["arms"][1]["points"][0]["tpot"]["high"] = "high"
 
 
-@pytest.mark.parametrize("damage", [with_text_machine, with_text_load, with_text_low])
+def without_status(record):
+    del record["status"]
+
+
+@pytest.mark.parametrize("damage", [with_text_machine, with_text_load, with_text_low, without_status])
 def test_a_sweep_of_which_a_part_cannot_be_shown_is_named(tmp_path, damage):
     file = stored_sweep(tmp_path).path / "crossover.json"
     record = json.loads(file.read_text())
