@@ -64,6 +64,7 @@ def copied(run: Path, folder: Path, number: int, **changes: Any) -> Path:
     raw.update(run_id=target.name, started_utc=changes["started"], git={**raw["git"], "sha": changes["sha"]})
     for block in raw["results"]["blocks"]:
         _scale(block["figures"]["values"], changes.get("scale", 1.0))
+    raw["results_sha256"] = None
     file.write_text(json.dumps(raw), encoding="utf-8")
     return target
 
@@ -158,7 +159,7 @@ def broken_runs(folder: Path, good: Path) -> Mapping[str, Path]:
         elif name == "half a table":
             (path / "steps.parquet").write_bytes((good / "steps.parquet").read_bytes()[:500])
         else:
-            raw["results"]["arms"] = [{"label": "no-spec"}]
+            raw["results"]["arms"], raw["results_sha256"] = [{"label": "no-spec"}], None
             manifest_file.write_text(json.dumps(raw), encoding="utf-8")
     return found
 

@@ -82,6 +82,7 @@ def test_other_loads_other_arms_and_experiments_are_no_predecessors(first, tmp_p
     for arm in (*raw["arms"], *raw["results"]["arms"], *raw["results"]["blocks"]):
         key = "label" if "label" in arm else "arm"
         arm[key] = f"{arm[key]},x=1"
+    raw["results_sha256"] = None
     (other_arms / "run.json").write_text(json.dumps(raw))
     runs = read_site_runs([first, other_load, other_arms, experiment_run(tmp_path)])[0]
     assert all(follows.before is None for follows in followers(runs).values())
