@@ -16,7 +16,7 @@ def test_a_run_derives_its_figures_once_and_reads_its_tables_once(cli, toy, only
     result = cli(*toy, "-s", "no-spec", "-s", "ngram:k=2", "--num-repeats", 2)
     assert result.exit_code == 0, result.output
     assert len(derived) == 1, "closed, reported and printed"
-    assert len(read) == len(set(read)) == 4 * 3, "the parts of four blocks"
+    assert len(read) == len(set(read)) == 4 * 4, "the parts of four blocks"
 
 
 def test_what_is_shown_later_is_what_was_stored(cli, toy, only_run, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 
 from specbench.harness.spec.arm import ENGINE_KEYS, GRAPH_PART_KEYS, Switches, with_own_keys
 from specbench.harness.spec.legality import ALLOWED, PART_MODES
+from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plans import PARTS, PLANS
 
 WITHOUT_OPTION = {"status_lag"}  # a key of an arm only
@@ -34,8 +35,9 @@ def test_parts_of_a_plan_are_options(cli, toy, only_run):
 
 def test_help_has_every_switch_with_its_words(cli):
     text = " ".join(cli("run", "--help").stdout.replace("│", " ").split())
+    options = RunOptions.schema()
     for key in set(ENGINE_KEYS) - WITHOUT_OPTION:
-        assert f"--{key.replace('_', '-')} " in text
+        assert f"{options[key].flag} " in text
     for values in (*ALLOWED.values(), *PART_MODES.values()):
         assert f": {', '.join(values)}." in text
 

@@ -11,6 +11,8 @@ import pytest
 
 from specbench.harness.registry import STRATEGIES
 
+# Another engine's own words for our strategies: a translation has to name what it translates.
+TRANSLATIONS = tuple(f"engines/{name}/" for name in ("llama_cpp", "sglang", "vllm"))
 HARNESS = Path(__file__).resolve().parents[3] / "harness"
 _ARGUMENT = re.compile(rf"({'|'.join(STRATEGIES)})(:[\w=,./-]*)?")
 
@@ -36,7 +38,11 @@ def test_the_search_itself(source, found):
     assert bool(list(_names(source))) is found
 
 
+def _translates(path: Path) -> bool:
+    return path.relative_to(HARNESS).as_posix().startswith(TRANSLATIONS)
+
+
 def test_no_strategy_is_named_in_harness():
-    files = sorted(HARNESS.rglob("*.py"))
+    files = [path for path in sorted(HARNESS.rglob("*.py")) if not _translates(path)]
     assert len(files) > 100
     assert not [f"{path}:{line} {text!r}" for path in files for line, text in _names(path.read_text())]
