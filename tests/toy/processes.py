@@ -28,6 +28,12 @@ elif kind == "threads":
         if os.fork() == 0:
             os.setpgid(0, 0)
             break
+elif kind == "chain":
+    print("ready", flush=True)
+    end = time.monotonic() + 20
+    while time.monotonic() < end and os.fork() == 0:
+        time.sleep(0.01)
+    os._exit(0)
 print("ready", flush=True)
 time.sleep(300)
 """
@@ -35,7 +41,8 @@ time.sleep(300)
 
 def stubborn(kind: str) -> tuple[list[str], str]:
     """A command and the mark of all its processes. `double-fork`: a descendant whose parents are gone, in a session of
-    its own; `threads`: children in groups of their own; `leaves`: the command ends with 3, its descendant stays."""
+    its own; `threads`: children in groups of their own; `leaves`: the command ends with 3, its descendant stays;
+    `chain`: each process starts the next and ends after 10 ms, for 20 s."""
     mark = f"mark-{uuid.uuid4().hex}"
     return [sys.executable, "-S", "-c", _STUBBORN, kind, mark], mark
 

@@ -78,30 +78,33 @@ class Supervisor:
         """Ends all descendants; those that could not be."""
         kill_at = time.monotonic() + grace_s
         told: set[int] = set()
-        # A process with threads is a zombie before the last of them is gone, and only then has a status.
-        while (left := self._left()) or self.status is None:
+        while True:
+            # A look through /proc can miss what is forked during it. That no child is left cannot be missed: whatever
+            # loses its parent becomes one of ours. So the look comes first and says whom to end, not when to stop.
+            left = self._left()
+            if not self._reap() and not left:
+                return []
             now = time.monotonic()
             if self.kill:
                 kill_at = min(kill_at, now)
             if now > kill_at + GIVE_UP_S:
-                return left
+                return left or [self.pid]
             number = signal.SIGKILL if now >= kill_at else signal.SIGTERM
             for pid in left:
                 if number == signal.SIGKILL or pid not in told:
                     _send(pid, number)
             told.update(left)
             self.wait(POLL_S)
-        self._reap()
-        return []
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Whether children are left. One with threads ends, and has a status, with the last of them."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if pid == self.pid:
                 self.status = os.waitstatus_to_exitcode(status)
                 self.tell(status=self.status)

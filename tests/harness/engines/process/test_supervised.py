@@ -69,6 +69,14 @@ def test_a_command_that_ends_takes_its_descendants_along(log):
     assert telling_line(log) == "Error: out of words"
 
 
+def test_what_is_forked_during_a_look_through_proc_is_not_missed(log):
+    for _ in range(10):
+        command, mark = stubborn("chain")
+        with Supervised(command, log=log, grace_s=0.1):
+            pass
+        assert marked(mark) == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_survives_its_owner(log, kind, number):
