@@ -74,7 +74,7 @@ class Slots:
     @property
     def args(self) -> SlotArgs:
         tokens_SL, drafts_SK, table_SP = self.tokens_SL, self.drafts_SK, self.block_table_SP
-        assert tokens_SL.is_contiguous() and drafts_SK.is_contiguous() and table_SP.is_contiguous(), "rows are dense"
+        assert all(t.is_contiguous() for t in (tokens_SL, drafts_SK, table_SP, self.stop_SE)), "rows must be dense"
         widths = (tokens_SL.shape[1], drafts_SK.shape[1], table_SP.shape[1])
         return SlotArgs(self.n_S, tokens_SL, self.limit_S, self.stop_SE, self.done_S, drafts_SK, table_SP, *widths)
 

@@ -45,6 +45,7 @@ def prepare_rows_triton(rows: Rows, slots: Slots) -> None:
         return
     num_pages = slots.block_table_SP.shape[1]
     assert rows.block_table_BP.is_contiguous(), "tables must be dense"
+    assert rows.block_table_BP.shape[1] == num_pages, "tables must be as wide as the slots'"
     row_programs = triton.cdiv(num_rows, ROWS_PER_PROGRAM)
     _prepare_rows_kernel[(row_programs + num_requests,)](
         rows.slot_B,
