@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from specbench.reports.document import Cell, Document, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
+_MENTION = re.compile(r"@(?=\w)")
 
 
 def markdown_document(document: Document, level: int = 1) -> str:
@@ -41,9 +42,10 @@ def markdown_pictures(paths: Sequence[str]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """`text` escaped so that GitHub shows it literally, also inside a table: no markup, no HTML, no new line."""
+    """`text` escaped so that GitHub shows it literally, also inside a table: no markup, no HTML, no new line. A space
+    of no width follows each @: GitHub looks for names in what is shown, where other ways to write an @ are gone."""
     safe = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _SPECIAL.sub(r"\\\1", safe)
+    return _MENTION.sub("@&#8203;", _SPECIAL.sub(r"\\\1", safe))
 
 
 def fenced(text: str, language: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import typer
 from specbench.harness.cli.main import app
 from specbench.harness.experiments.ab_sides import parse_side, side_config
 from specbench.harness.judge.policy import read_policy
+from specbench.reports.experiments.gate_report import marker
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "reports" / "templates"
 yaml = pytest.importorskip("yaml")
@@ -59,7 +62,8 @@ def test_it_is_a_workflow_of_two_jobs(workflow):
     assert set(workflow[True]) == {"pull_request", "workflow_dispatch"}
     assert set(workflow["jobs"]) == {"gate", "comment"}
     for job in workflow["jobs"].values():
-        assert set(job) <= {"runs-on", "timeout-minutes", "steps", "needs", "if", "permissions"} and job["runs-on"]
+        allowed = {"name", "runs-on", "timeout-minutes", "steps", "needs", "if", "permissions"}
+        assert set(job) <= allowed and job["runs-on"]
         for step in job["steps"]:
             assert ("run" in step) != ("uses" in step) and set(step) <= {
                 "name",
@@ -70,12 +74,31 @@ def test_it_is_a_workflow_of_two_jobs(workflow):
                 "uses",
                 "with",
             }
-            assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step.get("uses", "actions/x@v1"))
     assert set(workflow["jobs"]["comment"].get("needs").split()) <= set(workflow["jobs"])
 
 
+def test_actions_are_pinned_to_commits_whose_version_is_said(text):
+    """A tag can be moved to other code."""
+    used = re.findall(r"uses: (.*)", text)
+    assert len(used) == 5 and all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line) for line in used)
+
+
+CHECKS = {
+    "zizmor": ["--offline", "--no-config", "--persona", "pedantic"],
+    "check-jsonschema": ["--builtin-schema", "vendor.github-workflows"],
+}
+
+
+@pytest.mark.parametrize("program", CHECKS)
+def test_other_peoples_checks_find_nothing(program):
+    """`pip install -e '.[dev]'` brings both."""
+    words = [str(Path(sys.executable).with_name(program)), *CHECKS[program], str(TEMPLATES / "specbench.yml")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_only_the_job_without_code_of_the_pull_request_may_write(workflow):
-    assert workflow["permissions"] == {"contents": "read"} and "permissions" not in workflow["jobs"]["gate"]
+    assert workflow["permissions"] == {} and workflow["jobs"]["gate"]["permissions"] == {"contents": "read"}
     assert workflow["jobs"]["comment"]["permissions"] == {"pull-requests": "write"}
     assert not any("checkout" in step.get("uses", "") or "run" in step for step in workflow["jobs"]["comment"]["steps"])
 
@@ -117,6 +140,17 @@ def test_its_policies_can_be_read(workflow):
     run, ab = (read_policy(TEMPLATES / gate.params["policy"].name) for gate in gates)
     assert not run.timed and {name for name, _ in ab.timed} == {"step_ms", "tpot_ms", "tokens_per_step"}
     assert run.suite != ab.suite, "each comment is found again by its suite"
+
+
+def test_a_comment_without_a_marker_is_not_posted(workflow):
+    """An empty first line begins every comment: it would overwrite another one."""
+    script = workflow["jobs"]["comment"]["steps"][-1]["with"]["script"]
+    assert "startsWith" not in script and "github-actions[bot]" in script
+    (pattern,) = re.findall(r"!/(.*)/\.test\(marker\)", script)
+    assert script.index(pattern) < script.index("comments.find") < script.index("updateComment")
+    suites = ("cpu-small", "a b/c", "--> @x", "\u00fc")
+    assert all(re.search(pattern, marker(suite)) for suite in suites)
+    assert not any(re.search(pattern, line) for line in ("", "## Results", "<!-- other:x -->", "<!-- specbench: -->"))
 
 
 def test_comments_that_are_written_are_posted(workflow, text):

@@ -83,6 +83,16 @@ def test_comments_show_text_literally():
     assert "\\|" in outside and "::error::" not in text.splitlines()
 
 
+def test_comments_call_nobody():
+    """Names in code are not looked for."""
+    who = "@octocat, @org/team"
+    text = comment(
+        report(counted(FAILED, arm=who, reason=who), suite=who, notes=(who,), run_id=who, commands={who: who})
+    )
+    outside = re.sub(r"```.*?```", "", text, flags=re.S)
+    assert "octocat" in outside and not re.search(r"@\w", outside)
+
+
 def test_commands_cannot_end_their_fence():
     text = comment(report(counted(FAILED), commands={"run": "x\n```\n<img src=x>"}))
     assert "````sh" in text and text.rstrip().count("````") == 2

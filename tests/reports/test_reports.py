@@ -58,6 +58,8 @@ def test_markdown_shows_hostile_labels_literally(run):
         ("two\nlines", "two lines"),
         ("&amp;", "&amp;amp;"),
         ("back\\slash", r"back\\slash"),
+        ("@everyone (@org/team)", "@&#8203;everyone (@&#8203;org/team)"),
+        ("at @ 3 GHz", "at @ 3 GHz"),
     ],
 )
 def test_escape_markdown(text, shown):
