@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import specbench
 
-OPTIONS = {"dataset_name": "sharegpt", "num_prompts": 20, "blocks": 10, "in_process": True}
+OPTIONS = {"dataset_name": "sharegpt-held-out", "num_prompts": 20, "blocks": 10, "in_process": True}
 
 
 def main(**options: object) -> specbench.AbResult:

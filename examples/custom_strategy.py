@@ -16,7 +16,7 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase, Strategy
 from specbench.harness.engines.native.models.features import Features
 
-OPTIONS = {"dataset_name": "sharegpt", "num_prompts": 20}
+OPTIONS = {"dataset_name": "sharegpt-held-out", "num_prompts": 20}
 
 
 class RepeatDrafter:

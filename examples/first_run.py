@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import specbench
 
-OPTIONS = {"dataset_name": "sharegpt", "num_prompts": 20}
+OPTIONS = {"dataset_name": "sharegpt-held-out", "num_prompts": 20}
 
 
 def main(**options: object) -> specbench.Run:

@@ -2,7 +2,7 @@
 
     import specbench
 
-    run = specbench.run(strategy=["no-spec", "ngram:k=4"], dataset_name="sharegpt", num_prompts=20)
+    run = specbench.run(strategy=["no-spec", "ngram:k=4"], dataset_name="sharegpt-held-out", num_prompts=20)
     print(run.table()[["tps", "speedup", "acceptance_length"]])
     steps = specbench.open_run("runs/20260101T000000Z-run-1a2b3c4d").steps
 

@@ -24,7 +24,7 @@ def run(options: RunOptions | None = None, *, progress: Progress | None = None, 
     `dataset_name`, `num_prompts`, `max_concurrency`, `output_dir`, ... `resume` continues a stored run.
     `progress` receives status messages.
 
-        run = specbench.run(strategy=["no-spec", "eagle:k=4"], dataset_name="sharegpt", num_prompts=20)
+        run = specbench.run(strategy=["no-spec", "eagle:k=4"], dataset_name="sharegpt-held-out", num_prompts=20)
         run.table()[["tps", "speedup"]]
 
     An arm that fails is a row that says so. Raises ValueError naming the option, its value and what is allowed.

@@ -33,6 +33,16 @@ from .sweep import sweep
 from .train_head import train_head
 
 
+_FIRST = """Start with:
+
+specbench run -s no-spec -s ngram -s eagle:k=4 --num-prompts 8      (which is fastest here?)
+
+specbench list      (strategies and switches, and what works on this machine)
+
+specbench show runs/RUN      (the tables of a stored run again)
+"""
+
+
 class _Root(TyperGroup):
     """Bad input ends in one line that says what is allowed, and exit code 2."""
 
@@ -63,6 +73,7 @@ app = typer.Typer(
     name="specbench",
     cls=_Root,
     help="Benchmarks speculative-decoding strategies: TPS, TPOT and acceptance length on the same prompts, with proof.",
+    epilog=_FIRST,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

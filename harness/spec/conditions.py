@@ -49,7 +49,8 @@ class Conditions(Options):
         "OPENAI_API_KEY", "openai: environment variable with the server's bearer token, which is never stored."
     )
     dataset_name: str = _prompts(
-        "sharegpt", "sharegpt, sharegpt-held-out (never trained on), gsm8k, mt-bench, humaneval, jsonl, hf, random, ..."
+        "sharegpt-held-out",
+        "sharegpt-held-out (the shipped heads never saw it), sharegpt, gsm8k, mt-bench, humaneval, jsonl, hf, random, ...",
     )
     dataset_path: str | None = _prompts(
         None, "File in the format of --dataset-name (own prompts: jsonl); hf: ORG/NAME, a file or a directory."
