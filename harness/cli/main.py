@@ -32,7 +32,6 @@ from .show import show
 from .sweep import sweep
 from .train_head import train_head
 
-
 _FIRST = """Start with:
 
 specbench run -s no-spec -s ngram -s eagle:k=4 --num-prompts 8      (which is fastest here?)

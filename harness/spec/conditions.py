@@ -50,7 +50,7 @@ class Conditions(Options):
     )
     dataset_name: str = _prompts(
         "sharegpt-held-out",
-        "sharegpt-held-out (the shipped heads never saw it), sharegpt, gsm8k, mt-bench, humaneval, jsonl, hf, random, ...",
+        "sharegpt-held-out (shipped heads never saw it), sharegpt, gsm8k, mt-bench, humaneval, jsonl, hf, random, ...",
     )
     dataset_path: str | None = _prompts(
         None, "File in the format of --dataset-name (own prompts: jsonl); hf: ORG/NAME, a file or a directory."
