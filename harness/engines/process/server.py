@@ -32,11 +32,12 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that has answered. `root`: its address without a path."""
+    """A server that has answered. `root`: its address without a path. `health`: paths of which one answers 200."""
 
     name: str
     root: str
     process: Supervised
+    health: tuple[str, ...]
 
     @property
     def base_url(self) -> str:
@@ -47,8 +48,10 @@ class RunningServer:
         return self.process.log
 
     def check_alive(self) -> None:
-        """RuntimeError of one line where it has ended."""
-        self._raise_for(self.process.poll())
+        """RuntimeError of one line where it has ended. The supervisor may be late to say so on a busy machine, so one
+        that does not answer is waited for."""
+        answers = _health(_port(self.root), self.health) == ""
+        self._raise_for(self.process.wait(0 if answers else _DEATH_S))
 
     def explained(self, error: Exception) -> Exception:
         """A failure of a client as what it came from: that of `check_alive` where the server has ended."""
@@ -92,7 +95,7 @@ def running(
             environment=foreign_environment(command.environment),
             grace_s=patience.grace_s,
         ) as process:
-            server = RunningServer(command.name, f"http://{HOST}:{port}", process)
+            server = RunningServer(command.name, f"http://{HOST}:{port}", process, command.health)
             say(f"{label}: starting {command.name} at {server.root} (log: {log})")
             if _is_ready(server, command, label, say, patience.startup_s, may_retry=left > 0 and fixed is None):
                 yield server
@@ -110,7 +113,7 @@ def _is_ready(
 ) -> bool:
     """Waits. False where the server has ended because another program has taken its port."""
     start = said = time.monotonic()
-    port = int(server.root.rpartition(":")[2])
+    port = _port(server.root)
     while True:
         answer = _health(port, command.health)
         status = server.process.wait(_LOOK_S)
@@ -129,6 +132,10 @@ def _is_ready(
         if now - said >= _SAY_S:
             said = now
             say(f"{label}: waiting for {command.name}, {now - start:.0f} s: {telling_line(server.log) or answer}")
+
+
+def _port(root: str) -> int:
+    return int(root.rpartition(":")[2])
 
 
 def _health(port: int, paths: tuple[str, ...]) -> str:

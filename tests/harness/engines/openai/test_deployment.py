@@ -60,7 +60,8 @@ def test_rows_of_vllm(serve):
     assert counted["engine.spec_decode_num_drafts"] == counted["engine.answers_num_drafts"] == 16
     assert counted["engine.spec_decode_num_accepted_tokens"] == counted["engine.answers_num_accepted_tokens"] == 20
     assert 0 < sink.counters["client.delay_p50_ns"] <= sink.counters["client.delay_p99_ns"]
-    assert 0 < sink.counters["client.delay_limit_ns"] <= 10_000_000
+    # A fifth of the median gap: nought where the machine was so busy that a stream arrived in one piece.
+    assert 0 <= sink.counters["client.delay_limit_ns"] <= 10_000_000
 
 
 @pytest.mark.parametrize(
