@@ -2,8 +2,8 @@
 # llama-server and the converter of draft heads, built from the sources that llama-cpp-python carries:
 # .ci/engines/llama.cpp.sh DIR. About 15 minutes on two cores; needs a C++ compiler. Everything is pinned in llama.cpp.txt.
 set -euo pipefail
-folder="${1:?the directory that is made}"
 python="${ENGINE_PYTHON:-python3}"
+folder="$("$python" -c 'import os, sys; print(os.path.abspath(sys.argv[1]))' "${1:?the directory that is made}")"
 pins="$(cd "$(dirname "$0")" && pwd)/llama.cpp.txt"
 cmp -s "$pins" "$folder/.installed" && exit 0
 
@@ -11,7 +11,7 @@ command -v c++ >/dev/null || { echo "engines: llama.cpp needs a C++ compiler (c+
 rm -rf "$folder"
 "$python" -m venv "$folder"
 pip() { "$folder/bin/python" -m pip "$@" --quiet --disable-pip-version-check; }
-pip install cmake ninja
+pip install cmake ninja scikit-build-core  # the last one names the package that is downloaded
 pip download --no-deps --no-binary :all: --no-build-isolation --require-hashes -r "$pins" --dest "$folder/sources"
 tar -xzf "$folder"/sources/llama_cpp_python-*.tar.gz -C "$folder/sources" --strip-components=1
 # The converter runs in the Python of specbench, and asks for this beside what is there.
