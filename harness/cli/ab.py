@@ -40,6 +40,8 @@ def ab(options: AbOptions, words: list[str]) -> None:
       specbench ab -A "--state-update torch" -B "--state-update fused" -s eagle:k=4 --in-process --blocks 20
 
       specbench ab -A ref:main -B ref:my-branch -s eagle:k=4 --blocks 10 --strict
+
+      specbench ab -A "--engine-ref main" -B "--engine-ref my-branch" -s vllm/eagle:k=4 --engine-python VENV
     """
     from specbench.harness.experiments.ab import RESUME, experiment
     from specbench.harness.experiments.session import INTERRUPTED

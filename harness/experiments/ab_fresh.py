@@ -20,6 +20,7 @@ from specbench.harness.experiments.ab_watch import GpuProbe, Watch
 from specbench.harness.judge.comparable import differences
 from specbench.harness.store.ab_blocks import add_record, missing_blocks
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 
@@ -127,6 +128,7 @@ class FreshBlocks:
                 f"{side.label}: its first block ran the code of {before or 'an installed copy'}, this one that of "
                 f"{sha or 'an installed copy'}; {_ADVICE}"
             )
+        self._check_engine(side, record.arms[0])
         self._check_edits(side, state)
         for label, other in self._first.items():
             found = differences(other, record)
@@ -134,6 +136,18 @@ class FreshBlocks:
                 raise NotComparableError(f"{label} and {side.label} differ in {'; '.join(found)}")
         if first is None:
             self._introduce(side, record, state)
+
+    def _check_engine(self, side: Side, arm: ArmRecord) -> None:
+        """A branch of the engine's checkout may move, and the checkout too."""
+        now, before = (
+            [each.engine.config.get(key) for key in ("source.commit", "source.dirty")] if each.engine else None
+            for each in (arm, self.directory.record.arm(side.label))
+        )
+        if None not in (now, before) and now != before:
+            raise ValueError(
+                f"{side.label}: the engine's checkout has changed since its first block; start a new experiment, and "
+                "name commits with --engine-ref"
+            )
 
     def _check_edits(self, side: Side, state: str | None) -> None:
         """The files of the checkout, before and after a block, are those of every block before it. Sides that both run
@@ -170,7 +184,15 @@ class FreshBlocks:
         self.directory.put(replace(joined, ab=replace(stored, sides=sides, names=names)))
         own = self.directory.record.arm(side.label)
         self.directory.put_arm(
-            replace(own, strategy=arm.strategy, config=arm.config, warmup=arm.warmup, notes=(name, *arm.notes))
+            replace(
+                own,
+                strategy=arm.strategy,
+                config=arm.config,
+                warmup=arm.warmup,
+                notes=(name, *arm.notes),
+                engine=arm.engine,
+                unknown=arm.unknown,
+            )
         )
 
     def _take(self, label: str, block: int, child: RunDirectory) -> None:

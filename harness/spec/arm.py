@@ -15,9 +15,9 @@ from .spellings import canonical
 
 # Keys of a strategy argument that belong to the engine; all others are the strategy's own.
 GRAPH_PART_KEYS = tuple(f"graph_{part}" for part in PARTS)
-# Which program serves an arm of another engine: its interpreter or virtual environment, the command of its server, the
-# address of one that runs already.
-PROGRAM_KEYS = ("python", "command", "url")
+# Which program serves an arm of another engine: its interpreter or virtual environment, a revision of the checkout that
+# is installed there, the command of its server, the address of one that runs already.
+PROGRAM_KEYS = ("python", "ref", "command", "url")
 ENGINE_KEYS = (*ALLOWED, *GRAPH_PART_KEYS, "status_lag", "acceptance", *PROGRAM_KEYS)
 _OWN_CONFIG = "engine."  # what follows is a key of the engine's own configuration
 # Options of strategies that can be given for all arms whose strategy has them.

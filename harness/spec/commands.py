@@ -105,7 +105,7 @@ class CertifyOptions(RunOptions):
 
     NOT_ASKED: ClassVar[frozenset[str]] = all_but(
         RunOptions,
-        "strategy model engine tokenizer api_key_env python command url load_format head dataset_name dataset_path "
+        "strategy model engine tokenizer api_key_env python ref command url load_format head dataset_name dataset_path "
         "num_prompts output_len max_model_len max_concurrency seed dtype device attention output_dir label format "
         "quiet",
     )
@@ -150,6 +150,7 @@ class AccuracyOptions(OutputOptions, Conditions):
         RunOptions, "strategy", help=f"{_ARM}. Default: no-spec and ngram; of a running server what it serves."
     )
     python: str | None = changed(RunOptions, "python")
+    ref: str | None = changed(RunOptions, "ref")
     command: str | None = changed(RunOptions, "command")
     url: str | None = changed(RunOptions, "url")
     tasks: str = option("gsm8k", "lm-eval task names, separated by commas; NAME:LIMIT sets a limit for one task.")

@@ -105,6 +105,12 @@ class RunOptions(OutputOptions, Conditions):
         flags="--engine-python",
         metavar="VENV",
     )
+    ref: str | None = _switch(
+        "Arms of vLLM and SGLang: git revision of the engine's editable checkout that differs from it in nothing "
+        "compiled.",
+        flags="--engine-ref",
+        metavar="REF",
+    )
     command: str | None = _switch(
         "Arms of other engines: command that starts their server; {model}, {host} and {port} are filled in.",
         flags="--engine-command",

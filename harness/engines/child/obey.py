@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from origin import check_findable, check_imported
 from wire import Serving
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _obey(
 ) -> None:
     do = command["do"]
     if do == "open":
-        send({"opened": dict(handler.open(command["engine"]))})
+        send({"opened": _opened(handler, command)})
     elif do == "serve":
         serving = Serving(command["requests"], command["max_concurrency"], send, cancelled)
         counters = dict(handler.serve(serving))
@@ -94,6 +95,16 @@ def _obey(
         send({"scored": {"log_probs": log_probs, "best_log_probs": best}})
     else:
         raise ValueError(f"do: {do!r} is not allowed; allowed: open, serve, cancel, reset, score, close")
+
+
+def _opened(handler: Handler, command: Command) -> dict[str, object]:
+    package = command.get("package")
+    if package is not None:
+        check_findable(package)
+    facts = handler.open(command["engine"])
+    if package is not None:
+        check_imported(package)
+    return dict(facts)
 
 
 def _take_line() -> tuple[int, int]:

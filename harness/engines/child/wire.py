@@ -33,10 +33,13 @@ class Request(TypedDict):
 
 
 class Command(TypedDict, total=False):
-    """`do` is always there; `engine` with open, `requests` and `max_concurrency` with serve, the rest with score."""
+    """`do` is always there; `engine` with open, `requests` and `max_concurrency` with serve, the rest with score.
+
+    `package`, with open: the folder that the engine must be imported from, where that is not as it is installed."""
 
     do: str
     engine: Mapping[str, object]
+    package: str
     requests: list[Request]
     max_concurrency: int
     ids: list[int]

@@ -24,6 +24,7 @@ _REFUSED = {
     "sync": "when llama.cpp waits for the device is its own affair",
     "state_update": "llama.cpp's kernels between two rounds are its own",
     "status_lag": "llama.cpp reads every step's outcome at once",
+    "ref": "its server is compiled; build each revision and name it with --engine-python",
     "url": "it is started here; use engine openai for an address",
     **dict.fromkeys(GRAPH_PART_KEYS, "llama.cpp has no switch for CUDA graphs"),
 }

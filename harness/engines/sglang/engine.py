@@ -19,6 +19,8 @@ from specbench.harness.engines.openai.dialects import SGLANG
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.engines.served.model import ServedModel, open_model
+from specbench.harness.engines.source.checkout import Revision, Revisions
+from specbench.harness.engines.source.laid_out import laid_out
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig
@@ -40,13 +42,14 @@ _VARIES = "SGLang does not tell how many drafts a step had where that varies"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SglangArm:
-    """`python`: the interpreter; `version`: of SGLang there."""
+    """`python`: the interpreter; `version`: of SGLang there; `revision`: of its checkout, None: as it is installed."""
 
     config: ArmConfig
     mapped: Mapped
     python: Path
     version: str
     notes: tuple[str, ...]
+    revision: Revision | None = None
     graph_parts: None = None
     footprint: int = 0
 
@@ -84,6 +87,7 @@ class SglangEngine(EngineKind):
     _served: ServedModel | None = field(default=None, init=False)
     _progress: OpenProgress | None = field(default=None, init=False)
     _found: dict[str, tuple[Path, str]] = field(default_factory=dict, init=False)
+    _revisions: Revisions = field(default_factory=lambda: Revisions("sglang"), init=False)
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> SglangArm | UsersArm:
         if "url" in arm.engine:
@@ -98,7 +102,9 @@ class SglangEngine(EngineKind):
             return of_user
         found = mapped(arm, conditions)
         python, version = self._find(arm)
-        resolved = SglangArm(config=arm, mapped=found, python=python, version=version, notes=found.notes)
+        revision = self._revisions.of(arm, python)
+        notes = (*found.notes, *([revision.note] if revision else []))
+        resolved = SglangArm(config=arm, mapped=found, python=python, version=version, notes=notes, revision=revision)
         if resolved.is_server and conditions.load_format == "dummy":
             raise ValueError(f"engine.{SERVER}: 'yes' is not allowed with --load-format dummy; it needs a tokenizer")
         return resolved
@@ -126,9 +132,14 @@ class SglangEngine(EngineKind):
             with managed(command, arm.config, asked, path=path, model=model, say=progress.say, log=log) as deployment:
                 yield deployment
             return
-        with ChildProcess([str(arm.python), str(_CHILD)], arm.mapped.environment, log) as child:
-            opened = Opened.of(child.ask({"do": "open", "engine": arguments}, "opened"))
-            opened = replace(opened, notes=(*opened.notes, *contradictions(arguments, opened.config)))
+        with (
+            laid_out(arm.revision) as code,
+            ChildProcess([str(arm.python), str(_CHILD)], {**arm.mapped.environment, **code.environment}, log) as child,
+        ):
+            opened = Opened.of(child.ask(code.opening(arguments), "opened"))
+            told = contradictions(arguments, opened.config)
+            source = self._revisions.facts(arm.revision, arm.python)
+            opened = replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *told))
             if not ignores_eos:
                 _check_ends(opened, model, config)
             yield ChildDeployment(

@@ -10,6 +10,7 @@ from typing import Any
 from specbench.harness.engines.base import Capabilities
 from specbench.harness.engines.openai.dialects import VLLM
 from specbench.harness.engines.process.users_server import facts_of_server
+from specbench.harness.engines.source.checkout import Revision
 from specbench.harness.engines.vllm import switches
 from specbench.harness.engines.vllm.installed import Installed
 from specbench.harness.engines.vllm.speculation import speculation
@@ -29,13 +30,14 @@ UNKNOWN = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VllmArm:
-    """`speculative`: vLLM's configuration of it, its head or drafter as the arm names it. `found`: what else a reader
-    of its row must know."""
+    """`revision`: of vLLM's checkout; None: as it is installed. `speculative`: vLLM's configuration of it, its head or
+    drafter as the arm names it. `found`: what else a reader of its row must know."""
 
     config: ArmConfig
     installed: Installed
     speculative: Mapping[str, Any] | None
     switches: Mapping[str, Any]
+    revision: Revision | None = None
     found: tuple[str, ...] = ()
     graph_parts: None = None
     footprint: int = 0
@@ -43,7 +45,9 @@ class VllmArm:
     @property
     def notes(self) -> tuple[str, ...]:
         forced = self._acceptance.partition(":")[2]
-        return (*([f"synthetic acceptance ({forced})"] if forced else []), *self.installed.notes, *self.found)
+        own = [f"synthetic acceptance ({forced})"] if forced else []
+        code = [self.revision.note] if self.revision else []
+        return (*own, *code, *self.installed.notes, *self.found)
 
     @property
     def _acceptance(self) -> str:
@@ -85,7 +89,7 @@ class VllmArm:
         )
 
 
-def resolve(arm: ArmConfig, installed: Installed) -> VllmArm:
+def resolve(arm: ArmConfig, installed: Installed, revision: Revision | None = None) -> VllmArm:
     """ValueError for what this vLLM cannot do, with the reason."""
     switches.refuse(arm)
     if (server := arm.own_config.get(SERVER, "no")) not in ("yes", "no"):
@@ -96,6 +100,7 @@ def resolve(arm: ArmConfig, installed: Installed) -> VllmArm:
     return VllmArm(
         config=arm,
         installed=installed,
+        revision=revision,
         speculative=None if speculative is None else {**speculative, **of_drafter},
         switches=switches.engine_args(arm),
     )

@@ -18,10 +18,12 @@ from specbench.harness.engines.openai.dialects import VLLM
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.users_server import UsersArm, users_arm
 from specbench.harness.engines.served.model import RANDOM_HEAD, ServedModel, open_model, random_head
+from specbench.harness.engines.source.checkout import Revisions
+from specbench.harness.engines.source.laid_out import laid_out
 from specbench.harness.engines.vllm import arm as arms
 from specbench.harness.engines.vllm import switches
 from specbench.harness.engines.vllm.arm import VllmArm
-from specbench.harness.engines.vllm.installed import Installed, find, minor_of
+from specbench.harness.engines.vllm.installed import METHODS_FILE, Installed, find, methods, minor_of
 from specbench.harness.engines.vllm.server import SERVER_ENVIRONMENT, server_command
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig
@@ -50,6 +52,7 @@ class VllmEngine(EngineKind):
     takes_program = True
     name: str = field(default="vllm", init=False)
     _installed: dict[str, Installed] = field(default_factory=dict, init=False)
+    _revisions: Revisions = field(default_factory=lambda: Revisions("vllm"), init=False)
     _served: ServedModel | None = field(default=None, init=False)
     _progress: OpenProgress | None = field(default=None, init=False)
 
@@ -60,7 +63,11 @@ class VllmEngine(EngineKind):
         if conditions.device != "auto" and installed.is_for_cpu != (conditions.device == "cpu"):
             built = "a CPU" if installed.is_for_cpu else "a GPU"
             raise ValueError(f"device: {conditions.device!r} is not allowed; vLLM {installed.version} is for {built}")
-        resolved = arms.resolve(arm, installed)
+        revision = self._revisions.of(arm, installed.python)
+        if revision is not None:
+            own = methods(installed.python, revision.ref, revision.text(METHODS_FILE))
+            installed = replace(installed, methods=own)
+        resolved = arms.resolve(arm, installed, revision)
         if installed.is_for_cpu and "rejection_sample_method" in (resolved.speculative or {}):
             raise ValueError(f"acceptance: {arm.engine['acceptance']!r} is not allowed; vLLM for a CPU cannot force it")
         return replace(resolved, found=("synthetic weights",)) if conditions.load_format == "dummy" else resolved
@@ -96,13 +103,17 @@ class VllmEngine(EngineKind):
             with managed(command, arm.config, config, path=path, model=served.model, say=say, log=log) as deployment:
                 yield deployment
             return
-        environment = {**_ENVIRONMENT, **of_cpu}
-        with ChildProcess([str(arm.installed.python), str(CHILD)], environment, log) as child:
-            opened = Opened.of(child.ask({"do": "open", "engine": args}, "opened"))
+        python = arm.installed.python
+        with (
+            laid_out(arm.revision) as code,
+            ChildProcess([str(python), str(CHILD)], {**_ENVIRONMENT, **of_cpu, **code.environment}, log) as child,
+        ):
+            opened = Opened.of(child.ask(code.opening(args), "opened"))
             told = switches.contradictions(args, opened.config, opened.backend)
+            source = self._revisions.facts(arm.revision, python)
             yield ChildDeployment(
                 child,
-                replace(opened, notes=(*opened.notes, *told)),
+                replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *told)),
                 capabilities=Capabilities(arms.UNKNOWN),
                 model=served.model,
                 batch_size=config.max_concurrency,

@@ -12,12 +12,14 @@ from specbench.harness.engines.child.interpreter import installed
 
 OLDEST, NEWEST = (0, 26), (0, 33)  # minor versions whose names were read
 _ASK_S = 60
-# Every text in the types that config/speculative.py names its methods by.
+METHODS_FILE = "config/speculative.py"  # of the package
+# Every text in the types that this file names its methods by: the installed one, or that on standard input.
 _METHODS = """
-import ast, importlib.util, json, pathlib
+import ast, importlib.util, json, pathlib, sys
 root = pathlib.Path(importlib.util.find_spec("vllm").origin).parent
+text = sys.stdin.read() or (root / "config" / "speculative.py").read_text()
 names = set()
-for node in ast.parse((root / "config" / "speculative.py").read_text()).body:
+for node in ast.parse(text).body:
     targets = [t.id for t in getattr(node, "targets", []) if isinstance(t, ast.Name)]
     if any(t.endswith(("ModelTypes", "GPUTypes", "SpeculativeMethod")) for t in targets):
         names |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
@@ -49,10 +51,16 @@ def find(python: Path) -> Installed:
     version = installed(python, ["vllm"])
     if minor_of(version) < OLDEST:
         raise ValueError(f"python: vLLM {version} of {python} is too old; allowed: 0.{OLDEST[1]} or newer")
-    asked = subprocess.run([str(python), "-I", "-c", _METHODS], capture_output=True, text=True, timeout=_ASK_S)
+    return Installed(python=python, version=version, methods=methods(python, version))
+
+
+def methods(python: Path, version: str, text: str = "") -> tuple[str, ...]:
+    """Of the installed version, or of another one's `text` of METHODS_FILE. ValueError where they cannot be read."""
+    command = [str(python), "-I", "-c", _METHODS]
+    asked = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_ASK_S)
     if asked.returncode:
         raise ValueError(f"python: vLLM {version} of {python} does not tell its methods: {asked.stderr.strip()[-200:]}")
-    return Installed(python=python, version=version, methods=tuple(json.loads(asked.stdout)))
+    return tuple(json.loads(asked.stdout))
 
 
 def minor_of(version: str) -> tuple[int, int]:

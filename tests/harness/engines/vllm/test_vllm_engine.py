@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toy.engine_checkout import commit, git, make_venv
 
 from specbench.harness.engines.vllm import engine as module
 from specbench.harness.engines.vllm.engine import PYTHON_VARIABLE, VllmEngine, _share, eagle_method
 from specbench.harness.engines.vllm.installed import Installed, find
+from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import Conditions, RunConfig
 
@@ -75,6 +77,29 @@ def test_methods_are_read_without_importing_vllm(tmp_path, monkeypatch):
     python.chmod(0o755)
     monkeypatch.setattr("specbench.harness.engines.vllm.installed.installed", lambda python, names: "0.33.0")
     assert find(python).methods == ("a_mtp", "mtp", "ngram", "ngram_gpu")
+
+
+def test_a_revision_has_its_own_methods_and_its_own_code(tmp_path, monkeypatch):
+    root, speculative = tmp_path / "engine", "vllm/config/speculative.py"
+    (root / "vllm" / "config").mkdir(parents=True)
+    git(tmp_path, "init", "-q", str(root))
+    for tag in ("old", "new"):
+        said = f"def LLM(**asked):\n    raise RuntimeError('this is {tag}')\n"
+        (root / "vllm" / "__init__.py").write_text(said)
+        (root / speculative).write_text(f'SpeculativeMethod = Literal["{tag}_method"]\n')
+        commit(root, tag)
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("specbench.harness.engines.vllm.installed.installed", lambda python, names: "0.33.0+cpu")
+    monkeypatch.setenv(PYTHON_VARIABLE, str(make_venv(tmp_path / "venv", str(root))))
+    arms = tuple(map(parse_arm, ("old-method:ref=old", "new-method:ref=new", "new-method")))
+    config = RunConfig(arms=arms, engine="vllm", model="smollm2-135m", load_format="dummy", device="cpu")
+    engine = VllmEngine()
+    _, found = engine.open(config, NullProgress())
+    for arm, tag in zip(found, ("old", "new", "new"), strict=True):
+        with pytest.raises(RuntimeError, match=f"this is {tag}"), engine.deploy(arm, config, tmp_path / "log"):
+            pass
+    with pytest.raises(ValueError, match="strategy: 'new-method' is not a method"):
+        engine.resolve(parse_arm("new-method:ref=old"), config)
 
 
 def test_the_method_of_a_head_is_read_from_its_config(tmp_path):

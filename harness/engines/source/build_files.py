@@ -1,0 +1,45 @@
+"""Which files decide what a compiler or an installation makes of a checkout; all others can differ between revisions
+that run the same compiled parts. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from specbench.harness.text import tomllib
+
+PYPROJECT = "pyproject.toml"  # judged by its content
+_SUFFIXES = frozenset(
+    (
+        *(".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".inc", ".inl", ".cu", ".cuh", ".hip", ".m", ".mm"),
+        *(".metal", ".s", ".rs", ".pyx", ".pxd", ".pxi", ".proto", ".cmake", ".so", ".pyd", ".dylib"),
+    )
+)
+_FOLDERS = ("csrc", "cmake", "requirements")
+_NAMES = (
+    *("CMakeLists.txt", "meson.build", "setup*.py", "setup.cfg", "MANIFEST.in", "requirements*.txt"),
+    *("Cargo.toml", "Cargo.lock", ".gitmodules"),
+)
+_BUILD_TOOLS = ("setuptools*", "scikit-build*", "maturin", "hatch", "poetry", "pdm")
+
+
+def is_of_build(path: str) -> bool:
+    """`path`: below the root of a repository, with slashes."""
+    file = PurePosixPath(path)
+    return (
+        file.suffix.lower() in _SUFFIXES
+        or any(folder in _FOLDERS for folder in file.parts[:-1])
+        or any(fnmatch.fnmatchcase(file.name, name) for name in _NAMES)
+    )
+
+
+def build_part(pyproject: str) -> Mapping[str, object]:
+    """Of the text of a pyproject.toml: all but the tools that build and install nothing. ValueError for broken TOML."""
+    whole = tomllib.loads(pyproject)
+    tools = {
+        name: value
+        for name, value in whole.get("tool", {}).items()
+        if any(fnmatch.fnmatchcase(name, tool) for tool in _BUILD_TOOLS)
+    }
+    return {**whole, "tool": tools}

@@ -1,0 +1,109 @@
+"""A revision's files in a folder of their own, with the compiled parts of the checkout, while an engine runs them.
+
+A revision has the same path in every run, since engines keep what they compile by path. Each user holds a lock on its
+folder; what a killed process left behind is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specbench.harness.engines.child.wire import Command
+from specbench.harness.engines.source.checkout import Revision
+from specbench.workloads.assets.cache import cache_root
+
+FOLDER = "engine-revisions"  # of the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What a child is told of the code it is to run. `package`: the folder that the engine must come from; None: as it
+    is installed."""
+
+    package: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def opening(self, engine: Mapping[str, object]) -> Command:
+        """The child's first command. `engine`: arguments of the engine."""
+        asked: Command = {"do": "open", "engine": engine}
+        return asked if self.package is None else {**asked, "package": str(self.package)}
+
+
+@contextmanager
+def laid_out(revision: Revision | None) -> Iterator[Code]:
+    """The revision's code for as long as it is needed; None: the installed one. ValueError where git cannot give it."""
+    if revision is None:
+        yield Code()
+        return
+    parent = cache_root().resolve() / FOLDER
+    parent.mkdir(parents=True, exist_ok=True)
+    _remove_left_behind(parent)
+    with _own_folder(parent, revision.commit[:12]) as folder:
+        _write(revision, folder)
+        package = folder / revision.checkout.package
+        # An editable installation is found behind everything on this path.
+        path = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        yield Code(package, {"PYTHONPATH": os.pathsep.join(path)})
+
+
+@contextmanager
+def _own_folder(parent: Path, name: str) -> Iterator[Path]:
+    """An empty one that nobody else has."""
+    for number in itertools.count():
+        folder = parent / f"{name}-{number}"
+        lock = _locked(_lock_of(folder))
+        if lock is None:
+            continue
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+            os.close(lock)
+        return
+
+
+def _remove_left_behind(parent: Path) -> None:
+    for folder in parent.iterdir():
+        if folder.is_dir() and (lock := _locked(_lock_of(folder))) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _locked(path: Path) -> int | None:
+    """The system lets go of it when this process ends, however it ends. None while another holds it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file
+
+
+def _write(revision: Revision, folder: Path) -> None:
+    """All files of the commit, by an index of its own; and links to what git ignores of the package: compiled parts and
+    generated files, which the revision shares with the checkout."""
+    checkout, index = revision.checkout, {"GIT_INDEX_FILE": str(folder / ".index")}
+    checkout.git("read-tree", revision.commit, environment=index)
+    checkout.git("checkout-index", "--all", f"--prefix={folder}/", environment=index)
+    (folder / ".index").unlink()
+    words = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--", checkout.package)
+    for name in filter(None, checkout.git(*words).split("\0")):
+        link = folder / name
+        if "__pycache__" in link.parts or link.suffix == ".pyc" or link.exists():
+            continue
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(checkout.root / name)
