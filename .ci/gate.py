@@ -26,7 +26,7 @@ COUNTS = (
     f"run -s no-spec -s ngram -s eagle:k=4 -s eagle:k=4,drafter=unpadded {LOAD} "
     "--num-prompts 4 --output-len 24 --num-repeats 1 --warmup-max-s 1 --label gate"
 )
-TIMES = f"{LOAD} --num-prompts 2 --output-len 24 --warmup-max-s 1 --blocks 6 --min-effect 10% --label gate-times"
+TIMES = f"{LOAD} --num-prompts 2 --output-len 24 --warmup-max-s 1 --blocks 7 --min-effect 10% --label gate-times"
 PARENT = "-A ref:HEAD~1 -B ref:HEAD -s eagle:k=4"
 LOCAL = "-A ref:HEAD -s eagle:k=4"
 SAME = "-A eagle:k=4 -B eagle:k=4"

@@ -6,21 +6,40 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from specbench.harness.metrics import figures
+from specbench.harness.metrics.doubts import DISTURBED, IMPOSSIBLE
+from specbench.harness.store.block_records import MachineSeen
 from specbench.harness.store.files import Json
 from specbench.harness.store.results import Acceptance, ArmSummary
 
 NOTHING = "-"
 NOT_LOSSLESS = "NOT LOSSLESS"  # how the mark of an arm whose certificate failed begins
 VOID = "GRAPH CLAIM VOID"  # and of one whose trace contradicts its graph plan
+WIDEST = 2.0
+TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
+_OF_ARM, _OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
 
 
 def row_name(arm: ArmSummary) -> str:
-    """The label, with what no figure of its row may hide: forced acceptance, a failed certificate."""
+    """The label, with what no figure of its row may hide: forced acceptance, a failed certificate, a doubt."""
     return marked_name(arm.label, arm.marks)
 
 
+def arm_name(arm: ArmSummary) -> str:
+    """The same without what belongs to one measurement: it joins rows of several runs."""
+    return _named(arm.label, arm.marks, _OF_ARM)
+
+
 def marked_name(label: str, marks: Sequence[str]) -> str:
-    kept = [word for word in ("synthetic", NOT_LOSSLESS, VOID) if any(mark.startswith(word) for mark in marks)]
+    return _named(label, marks, (*_OF_ARM, *_OF_RUN))
+
+
+def doubt_words(marks: Sequence[str]) -> str:
+    """` (IMPOSSIBLE)`, to stand behind a figure of a run whose name its row does not have."""
+    return _named("", marks, _OF_RUN)
+
+
+def _named(label: str, marks: Sequence[str], words: Sequence[str]) -> str:
+    kept = [word for word in words if any(mark.startswith(word) for mark in marks)]
     return label + "".join(f" ({word})" for word in kept)
 
 
@@ -51,6 +70,11 @@ def percent(value: float | None) -> str:
     return NOTHING if value is None else f"{value:+.1%}"
 
 
+def share(value: float | None) -> str:
+    """`80%`; never 100% where it is not all."""
+    return NOTHING if value is None else f"{min(value, 0.999):.1%}" if 0.99 < value < 1 else f"{value:.0%}"
+
+
 def change_text(change: float | None, max_decimals: int = 3) -> str:
     """A fraction as a signed percentage with three significant digits: +12.4%, -2.53%, -0.312%; above 1000% only that,
     and an infinite one as `from 0`."""
@@ -68,6 +92,27 @@ def change_text(change: float | None, max_decimals: int = 3) -> str:
 def size_text(change: float | None, max_decimals: int = 3) -> str:
     """The same without the sign, for a minimum detectable effect."""
     return change_text(change, max_decimals).replace("+", "")
+
+
+def machine_notes(seen: Sequence[MachineSeen]) -> list[str]:
+    """What blocks met on their machine, as far as it was told."""
+    shares = {
+        "time of other guests (steal)": [one.steal for one in seen if one.steal is not None],
+        "waiting for memory": [one.memory_stall for one in seen if one.memory_stall is not None],
+    }
+    notes = [f"{name}: at most {max(known):.1%} of a block" for name, known in shares.items() if known]
+    limits = sorted({limit for one in seen for limit in one.power_limits_w or ()})
+    capped = [one for one in seen if one.is_power_capped]
+    if limits:
+        watts = " to ".join(f"{limit:.0f} W" for limit in dict.fromkeys((limits[0], limits[-1])))
+        notes.append(f"power limit: {watts}, reached in {len(capped)} of {len(seen)} blocks")
+    return notes
+
+
+def is_no_figure(low: float | None, high: float | None) -> bool:
+    """Whether an interval, ends of a ratio, says that nothing is known: no change lies within, and its ends are more
+    than WIDEST apart."""
+    return low is not None and high is not None and low <= 1 <= high and high > WIDEST * low
 
 
 def rates(values: Sequence[float | None]) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 from run_samples import begun, chain_block
 
 from specbench.harness.spec.arm import ArmSetup
-from specbench.harness.store.ab_blocks import BlockRecord, add_record
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.block_records import BlockRecord, add_record
 from specbench.harness.store.run_directory import RunDirectory
 
 ACCEPTED = (4, 0, 2, 1, 3, 0, 2, 2)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,9 @@ if not torch.cuda.is_available():
 
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
 
+from specbench.harness.metrics import doubts
+from specbench.harness.run import machine_state
+
 torch.set_num_threads(1)
 # A script's background jobs start with Ctrl-C ignored, which specbench respects; tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -22,6 +27,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadline for examples: the machine may be busy.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session")
+def quiet_proc(tmp_path_factory) -> Path:
+    """A /proc of a machine that does nothing else."""
+    folder = tmp_path_factory.mktemp("proc")
+    (folder / "loadavg").write_text("0.50 0.50 0.50 1/100 1\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_other_work(quiet_proc, monkeypatch):
+    """Whatever the machine does beside the tests: blocks that they measure in this process count, and no toy's rounds
+    of a few microseconds are called impossible."""
+    monkeypatch.setattr(machine_state, "PROC", quiet_proc)
+    monkeypatch.setattr(doubts, "MOST_GAIN", math.inf)
 
 
 @pytest.fixture(autouse=True)

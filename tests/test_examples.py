@@ -58,7 +58,7 @@ def test_first_run_and_its_raw_rows(load, toy, capsys):
 
 
 def test_ab(load, toy, capsys):
-    result = load("ab").main(**{**toy, "blocks": 1})
+    result = load("ab").main(**{**toy, "blocks": 1, "no_verdict": True})
     assert result.verdict == "exploratory" and "k=4 against k=2: exploratory" in capsys.readouterr().out
 
 

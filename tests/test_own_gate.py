@@ -201,6 +201,6 @@ def test_the_command_line_knows_every_option(sides_):
     commands = typer.main.get_command(app).commands
     commands["run"].make_context("run", shlex.split(own.COUNTS)[1:])
     context = commands["ab"].make_context("ab", shlex.split(f"{getattr(own, sides_)} {own.TIMES}"))
-    assert context.params["blocks"] == 6
+    assert context.params["blocks"] == 7
     arms = [] if "-s" in context.args else shlex.split(context.params["a"])
     assert side_config(parse_side("A", shlex.join(arms), None, context.args)).dtype == "float32"

@@ -29,7 +29,7 @@ def ab(options: AbOptions, words: list[str]) -> None:
     something is significant inflates false positives.
 
     Exit code: 0 improved or equivalent (also inconclusive, unless --strict), 1 regressed (mixed: by TPOT alone), 2 bad
-    input, 3 inconclusive with --strict, 4 no valid verdict (fewer than 6 blocks, more than 20% rejected, a change
+    input, 3 inconclusive with --strict, 4 no valid verdict (fewer than 6 blocks count, more than 20% rejected, a change
     between identical sides, mixed without a TPOT), 5 the sides are not comparable, 6 outputs differ too often
     (--min-same-output), 130 interrupted.
 

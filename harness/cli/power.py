@@ -30,8 +30,8 @@ def power(options: PowerOptions, words: list[str]) -> None:
 
       specbench power
     """
-    from specbench.harness.experiments.ab import RESUME, experiment
-    from specbench.harness.experiments.power import check_is_aa, learn_floor, stored_floor
+    from specbench.harness.experiments.ab import experiment
+    from specbench.harness.experiments.power import RESUME, check_is_aa, learn_floor, stored_floor
     from specbench.harness.experiments.session import INTERRUPTED
 
     from .progress import RunProgress
@@ -44,7 +44,7 @@ def power(options: PowerOptions, words: list[str]) -> None:
     elif options.aa < 2:
         raise ValueError(f"aa: {options.aa} is not allowed; must be >= 2 (10 or more tell well)")
     with RunProgress(options.quiet) as progress:
-        directory = experiment(options, words, options.aa or 0, typed_command(), progress)
+        directory = experiment(options, words, options.aa or 0, typed_command(), progress, RESUME)
     record = judge_and_write(directory)
     say_if_interrupted(directory.record.status, directory.path, RESUME)
     if directory.record.status == INTERRUPTED:

@@ -11,10 +11,10 @@ from specbench.harness.experiments.ab_code import code_identity, find_checkout, 
 from specbench.harness.experiments.ab_fresh import FreshBlocks
 from specbench.harness.experiments.ab_in_process import measure_in_process
 from specbench.harness.experiments.ab_sides import Configs, configs_of, parse_side, side_options
-from specbench.harness.experiments.ab_watch import GpuProbe, find_probe
 from specbench.harness.judge.comparable import check_same_load, differences, joined_config, same_arm
 from specbench.harness.judge.noise import outlook, read_floors
 from specbench.harness.run import runner
+from specbench.harness.run.machine_watch import Watcher, find_probe
 from specbench.harness.run.prepare import PreparedRun, arm_check, initial_record, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import AbOptions
@@ -28,20 +28,26 @@ from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import parse_percent
 
-from .session import Destination, Session, check_writable, resume_by
+from .session import Destination, Resume, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench ab --resume")
 
 
 def experiment(
-    options: AbOptions, common: Sequence[str], num_blocks: int, argv: Sequence[str], progress: Progress
+    options: AbOptions,
+    common: Sequence[str],
+    num_blocks: int,
+    argv: Sequence[str],
+    progress: Progress,
+    resume: Resume = RESUME,
 ) -> RunDirectory:
-    """Measures a new experiment, or what a stored one has not yet. `common`: options of a run for both sides."""
+    """Measures a new experiment, or what a stored one has not yet. `common`: options of a run for both sides. `resume`:
+    the command that goes on with it."""
     if options.resume is not None:
         options.check_alone("an experiment", common)
-        return resume_experiment(options.resume, argv, progress)
+        return resume_experiment(options.resume, argv, progress, resume)
     plan = plan_experiment(options, common, num_blocks)
-    return new_experiment(plan, configs_of(plan), Destination.of(options, argv), progress)
+    return new_experiment(plan, configs_of(plan), Destination.of(options, argv), progress, resume)
 
 
 def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) -> AbPlan:
@@ -49,6 +55,10 @@ def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) 
 
     Raises ValueError for words that cannot be one.
     """
+    if options.blocks < MIN_PAIRS and not options.no_verdict:
+        raise ValueError(
+            f"blocks: {options.blocks} is not allowed; a verdict takes {MIN_PAIRS} or more, --no-verdict measures fewer"
+        )
     texts = ((options.a, options.ref_a), (options.b, options.ref_b))
     sides = [parse_side(label, text, ref, common) for label, (text, ref) in zip(LABELS, texts, strict=True)]
     has_refs = any(side.ref is not None for side in sides)
@@ -70,7 +80,9 @@ def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) 
     )
 
 
-def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Progress) -> RunDirectory:
+def new_experiment(
+    plan: AbPlan, configs: Configs, to: Destination, progress: Progress, resume: Resume = RESUME
+) -> RunDirectory:
     """Measures a plan from its first block; the directory is closed, complete or interrupted.
 
     Raises ValueError for bad input and NotComparableError for sides that do not match; nothing is left behind then.
@@ -82,7 +94,7 @@ def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Pr
             _check_arm(config)
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
-    with _session(plan, progress) as held:
+    with _session(plan, progress, resume) as held:
         # Of a fresh process, it tells the workload, the model and what its arm resolves to.
         run, begun = None, RunRecord(argv=to.argv, arms=tuple(ArmRecord(label=label) for label in LABELS))
         names: dict[str, str] = {}
@@ -93,23 +105,23 @@ def new_experiment(plan: AbPlan, configs: Configs, to: Destination, progress: Pr
             begun = initial_record(run, to.argv)
             arms = tuple(replace(arm, notes=(names[arm.label], *arm.notes)) for arm in begun.arms)
             begun = replace(begun, arms=arms)
-        probe, unchecked = find_probe(_device(plan), os.environ)
+        watcher, unchecked = _watcher(plan)
         begun = replace(begun, ab=AbRecord(plan=plan, unchecked=tuple(unchecked), names=names))
         directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         floors = [f for f in read_floors(directory.record.environment) if f.in_process == plan.in_process]
         if floors and plan.num_blocks >= MIN_PAIRS:
             progress.say(outlook(floors[0], plan.num_blocks))
-        _measure(held, run, plan, directory, probe, progress)
+        _measure(held, run, plan, directory, watcher, progress)
     return directory
 
 
-def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:
+def resume_experiment(path: Path, argv: Sequence[str], progress: Progress, resume: Resume = RESUME) -> RunDirectory:
     """Measures the missing blocks of a stored experiment, with its own plan. ValueError for what is not one."""
     directory = RunDirectory.open(path)
     if directory.record.ab is None:
         raise ValueError(f"resume: {directory.path} is not an A/B run; resume with: specbench run --resume")
     plan = directory.record.ab.plan
-    with _session(plan, progress) as held:
+    with _session(plan, progress, resume) as held:
         held.reopen(directory)
         if missing_blocks(plan, directory):
             runner.check_same_machine(directory)
@@ -117,9 +129,9 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> Ru
             if plan.in_process:
                 run = held.hold(prepare(directory.config_to_go_on(), progress))
                 runner.check_same_inputs(directory, run)
-            probe, _ = find_probe(_device(plan), os.environ)
+            watcher, _ = _watcher(plan)
             held.go_on(argv)
-            _measure(held, run, plan, directory, probe, progress)
+            _measure(held, run, plan, directory, watcher, progress)
         else:
             progress.say(f"nothing to do: all {plan.num_blocks} blocks of {directory.path} are measured")
             if directory.record.status != "complete":
@@ -127,7 +139,7 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress) -> Ru
     return directory
 
 
-def _session(plan: AbPlan, progress: Progress) -> Session[RunDirectory]:
+def _session(plan: AbPlan, progress: Progress, resume: Resume) -> Session[RunDirectory]:
     def has_a_pair(directory: RunDirectory) -> bool:
         return len(missing_blocks(plan, directory)) < plan.num_blocks
 
@@ -136,7 +148,7 @@ def _session(plan: AbPlan, progress: Progress) -> Session[RunDirectory]:
         _settle(plan, directory)
         runner.close(directory, status)
 
-    return Session(progress, RESUME, close, is_worth_keeping=has_a_pair)
+    return Session(progress, resume, close, is_worth_keeping=has_a_pair)
 
 
 def _check_arm(config: RunConfig) -> None:
@@ -145,6 +157,13 @@ def _check_arm(config: RunConfig) -> None:
         arm_check(config)(arm)
     except ValueError as error:
         raise ValueError(f"{arm.label}: {error}") from error
+
+
+def _watcher(plan: AbPlan) -> tuple[Watcher, list[str]]:
+    """Of the blocks, and what it cannot see."""
+    device = _device(plan)
+    probe, unchecked = find_probe(device, os.environ)
+    return Watcher(device, probe), unchecked
 
 
 def _device(plan: AbPlan) -> str:
@@ -164,19 +183,19 @@ def _measure(
     run: PreparedRun | None,
     plan: AbPlan,
     directory: RunDirectory,
-    probe: GpuProbe | None,
+    watcher: Watcher,
     progress: Progress,
 ) -> None:
     """`run`: the prepared engines of blocks in this process; None for fresh processes, each side with a revision in a
     worktree of its own."""
     if run is not None:
-        measure_in_process(run, plan, directory, progress, probe)
+        measure_in_process(run, plan, directory, progress, watcher)
         return
     roots: dict[str, Path | None] = {side.label: None for side in plan.sides}
     for side in plan.sides:
         if side.sha is not None:
             roots[side.label] = held.hold(worktree(find_checkout(plan.checkout), side.sha))
-    FreshBlocks(plan, directory, roots, probe, progress.say).measure()
+    FreshBlocks(plan, directory, roots, watcher, progress.say).measure()
 
 
 def _settle(plan: AbPlan, directory: RunDirectory) -> None:

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
-from specbench.harness.experiments.ab_watch import GpuProbe, Watch
 from specbench.harness.judge.comparable import differences
-from specbench.harness.store.ab_blocks import add_record, missing_blocks
+from specbench.harness.run.machine_watch import Watcher
+from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.block_records import add_record
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 
@@ -35,7 +36,7 @@ class FreshBlocks:
     plan: AbPlan
     directory: RunDirectory
     roots: Mapping[str, Path | None]
-    probe: GpuProbe | None
+    watcher: Watcher
     say: Callable[[str], None]
 
     @property
@@ -66,7 +67,7 @@ class FreshBlocks:
         log = self.directory.path / _LOGS / f"{side.label}-{block}.txt"
         log.parent.mkdir(exist_ok=True)
         started, state = time.monotonic(), self._state(side)
-        with Watch(self.probe) as watch:
+        with self.watcher.watch() as watch:
             code = self._run(side, folder, log)
         unchecked = ("local edits of the code between blocks (no git checkout)",) * (side.sha is None and state is None)
         seen = replace(

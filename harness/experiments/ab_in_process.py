@@ -10,17 +10,17 @@ from dataclasses import replace
 
 from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.experiments.ab_code import code_state, own_checkout
-from specbench.harness.experiments.ab_watch import GpuProbe, Watch
+from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import Arms
-from specbench.harness.store.ab_blocks import add_record, missing_blocks
+from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import AbPlan
 from specbench.harness.store.run_directory import RunDirectory
 
 
 def measure_in_process(
-    run: PreparedRun, plan: AbPlan, directory: RunDirectory, progress: Progress, probe: GpuProbe | None
+    run: PreparedRun, plan: AbPlan, directory: RunDirectory, progress: Progress, watcher: Watcher
 ) -> None:
     """Measures what the directory misses. A block that fails is stored as failed, and the others go on.
 
@@ -28,16 +28,19 @@ def measure_in_process(
     experiment would go on with other code than it began with.
     """
     _check_code(directory)
-    arms = Arms(run, directory, progress, lambda label, block: f"block {block + 1} of {plan.num_blocks}: {label}")
+    sides = plan.order()
+
+    def name_of(label: str, block: int) -> str:
+        return f"block {block + 1} of {plan.num_blocks}: {label}"
+
+    arms = Arms(run, directory, progress, name_of, lambda label, block: sides[block].index(label), watcher)
     by_label = {arm.config.label: arm for arm in run.arms}
     missing = missing_blocks(plan, directory)
     for arm in run.arms if missing else ():
         _warm(arms, arm, progress)
     for block, order in missing:
-        for position, label in enumerate(order):
-            with Watch(probe) as watch:
-                rows = arms.try_block(by_label[label], block)
-            add_record(directory.path, watch.record(label, block, position))
+        for label in order:
+            rows = arms.try_block(by_label[label], block)
             if rows is not None:
                 arms.store(by_label[label], block, rows)
 

@@ -12,7 +12,10 @@ from specbench.harness.store.files import write_json
 from specbench.harness.store.noise_record import NoiseFloor
 from specbench.harness.store.run_directory import RunDirectory
 
+from .session import resume_by
+
 FLOOR_FILE = "noise.json"
+RESUME = resume_by("specbench power --resume")
 
 
 def stored_floor(words: Sequence[str]) -> NoiseFloor:

@@ -25,7 +25,6 @@ from specbench.harness.stats.verdict import (
     Pairs,
     compare,
 )
-from specbench.harness.store.ab_blocks import BlockRecord, read_records
 from specbench.harness.store.ab_judgement import (
     INVALID,
     MIXED,
@@ -37,6 +36,7 @@ from specbench.harness.store.ab_judgement import (
 )
 from specbench.harness.store.ab_record import AbRecord
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.block_records import BlockRecord, read_records
 from specbench.harness.store.run_directory import RunDirectory
 
 

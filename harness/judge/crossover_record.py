@@ -50,7 +50,7 @@ def crossover_record(
     for label in dict.fromkeys(arm.label for point in points for arm in point.arms):
         cells, curves[label] = _arm(label, blocks, loads, draws)
         family, num_drafts = (families or {}).get(label, (label, None))
-        crossing = {name: _crossing(curve, len(prompts)) for name, curve in curves[label].items()}
+        crossing = {name: _crossing(curve, _have_intervals(cells, name)) for name, curve in curves[label].items()}
         arms.append(
             CrossoverArm(
                 label=label,
@@ -88,11 +88,11 @@ def _arm(
         ratios: dict[str, Ratio] = {}
         pairs = _pairs(label, own)
         if pairs is not None and draws is not None:
-            num_prompts = draws.prompts_RP.shape[1]
+            is_resampled = draws.prompts_RP.shape[1] > 1 and np.isfinite(pairs.log_tps_B).sum() > 1
             for name, (value, found) in _figures(pairs, draws, draws.blocks_RB[own.point.run_id]).items():
                 if np.isfinite(value):
                     curves[name][load] = (value, found)
-                    ratios[name] = ratio_of(value, found if num_prompts > 1 else None)
+                    ratios[name] = ratio_of(value, found if is_resampled else None)
         cells.append(_cell(label, own, ratios))
     return cells, curves
 
@@ -134,6 +134,7 @@ def _cell(label: str, blocks: PointBlocks, ratios: Mapping[str, Ratio]) -> LoadC
         tpot=ratios.get("tpot"),
         tps=ratios.get("tps"),
         ideal=blocks.point.ideal.get(label),
+        doubts=blocks.point.doubts.get(label, ()),
     )
 
 
@@ -142,13 +143,18 @@ def _median(values_B: Array) -> float | None:
     return float(np.median(known)) if len(known) else None
 
 
-def _crossing(curve: _Curve, num_prompts: int) -> BreakEven | None:
-    """None below two loads, which make no curve. One prompt has no interval, as in the cells."""
+def _crossing(curve: _Curve, has_interval: bool) -> BreakEven | None:
+    """None below two loads, which make no curve. One prompt or one block has no interval, as in the cells."""
     if len(curve) < 2:
         return None
     log_L = np.array([own for own, _ in curve.values()])
     log_RL = np.stack([resampled for _, resampled in curve.values()], axis=1)
-    return crossing_of(log_L, list(curve), log_RL if num_prompts > 1 else None)
+    return crossing_of(log_L, list(curve), log_RL if has_interval else None)
+
+
+def _have_intervals(cells: Sequence[LoadCell], figure: str) -> bool:
+    """Whether every speed-up among them was resampled."""
+    return all(found.low is not None for cell in cells if (found := cell.speedup(figure)))
 
 
 def _ideal_crossing(cells: Sequence[LoadCell]) -> BreakEven | None:
@@ -173,6 +179,7 @@ def _best(
                 if not have:
                     continue
                 labels = list(have)
+                cells = [cell for label in have for cell in own[label].points if cell.load == load]
                 shares = shares_best(np.stack([resampled for _, resampled in have.values()], axis=1))
                 n = int(np.argmax([value for value, _ in have.values()]))
                 yield BestArm(
@@ -183,7 +190,7 @@ def _best(
                     num_drafts=own[labels[n]].num_drafts,
                     num_arms=len(have),
                     ratio=float(np.exp(have[labels[n]][0])),
-                    share=float(shares[n]),
+                    share=float(shares[n]) if _have_intervals(cells, figure) else None,
                 )
 
 
@@ -192,6 +199,8 @@ def _method(counts: Sequence[int], num_prompts: int) -> str:
     blocks = " or ".join(map(str, counts)) or "0"
     text = f"95% percentile bootstrap, blocks={blocks}, {num_prompts} prompts, {NUM_RESAMPLES} resamples"
     text += "; blocks, then prompts within them, the same for an arm and no-spec"
-    if counts and counts[0] < FEW_BLOCKS:
+    if counts and counts[0] == 1:
+        text += "; one block has no interval: nothing shows how blocks differ"
+    elif counts and counts[0] < FEW_BLOCKS:
         text += f"; below {FEW_BLOCKS} blocks an interval holds little of the drift between them"
     return text

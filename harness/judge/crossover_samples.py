@@ -22,13 +22,14 @@ from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LoadPoint:
     """A run at one load. `arms`: as the run record describes them; `requests`: its raw rows. `ideal`: figures of the
-    roofline by arm label, empty if not requested."""
+    roofline by arm label, empty if not requested. `doubts`: marks by arm label (`metrics.doubts`)."""
 
     load: int
     run_id: str
     arms: Sequence[ArmRecord]
     requests: pd.DataFrame
     ideal: Mapping[str, IdealArm] = field(default_factory=dict)
+    doubts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specbench.harness.stats.verdict import MIN_PAIRS
-from specbench.harness.store.ab_blocks import BlockRecord, read_records
 from specbench.harness.store.ab_judgement import MAX_REJECTED, ExperimentBlock
 from specbench.harness.store.ab_record import LABELS, AbPlan, SideRecord
 from specbench.harness.store.arm_record import driven_otherwise
+from specbench.harness.store.block_records import BlockRecord, MachineSeen, read_records
 from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -87,9 +87,11 @@ def _block(
 ) -> ExperimentBlock:
     reasons: list[str] = []
     load: dict[str, tuple[float | None, ...] | None] = {}
+    machine: dict[str, MachineSeen] = {}
     for label in LABELS:
         record = records.get((label, block))
         load[label] = record.load_average if record else None
+        machine[label] = record.machine if record else MachineSeen()
         reasons += [f"{label}: {reason}" for reason in record.reasons] if record else []
         if (label, block) in failed:
             reasons.append(f"{label}: failed: {failed[label, block]}")
@@ -101,4 +103,5 @@ def _block(
         measured=all((label, block) in figures for label in LABELS),
         reasons=tuple(reasons),
         load_average=load,
+        machine=machine,
     )

@@ -17,6 +17,8 @@ from specbench.harness.metrics.accounting import step_table
 from specbench.harness.metrics.figures import STEP_MS, TOKENS_PER_STEP, TPOT_MS, TTFT_MS, Figure
 from specbench.harness.metrics.latency import served, tpot_by_request_ms
 from specbench.harness.metrics.same_requests import count_same_outputs
+from specbench.harness.metrics.speedup import NO_INTERVAL
+from specbench.harness.stats.paired import Shared
 from specbench.harness.stats.verdict import MIN_PAIRS, Pairs
 from specbench.harness.store.ab_record import LABELS
 from specbench.harness.store.arm_record import ArmRecord, driven_otherwise
@@ -113,7 +115,8 @@ def pair(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
 
     Both sides of an A/B run: as `specbench ab` pairs them. Otherwise by repeat where both sides have MIN_PAIRS of
     them (repeats of one run were interleaved; those of two runs are independent, and any matching of them is valid); by
-    prompt where fewer and the prompts are the same. What two runs differ in besides comes from `floors`.
+    prompt where fewer and the prompts are the same. What all pairs share comes from the blocks of one run, and from
+    `floors` for two.
     """
     found = _paired(figure, a, b, floors)
     return replace(found, no_verdict=found.no_verdict or driven_otherwise(a.record, b.record))
@@ -127,7 +130,8 @@ def _paired(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
             pairs = pairs_of(figure, a.run.frames, a.run.figures, experiment.kept)
             values = pairs.values if a.arm == LABELS[0] else [(y, x) for x, y in pairs.values]
             return replace(_positive(pairs, values), no_verdict=experiment.no_verdict())
-        return _pairs(figure, a, b, [(of_a[n], of_b[n]) for n in of_a if n in of_b])
+        repeats = [(of_a[n], of_b[n]) for n in of_a if n in of_b]
+        return _over_blocks(figure, _pairs(figure, a, b, repeats), repeats)
     pairs = _pairs(figure, a, b, list(zip(of_a.values(), of_b.values(), strict=False)))
     if figure in OF_PROMPTS:
         other = "" if pairs.metric.pairs == PROMPTS else f"{figure.name}: the prompts are not the same"
@@ -136,6 +140,16 @@ def _paired(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
     if noise.shared is None:
         return replace(pairs, no_verdict=f"times of two runs: {noise.note}; {ADVICE}")
     return replace(pairs, shared=noise.shared, note=noise.note)
+
+
+def _over_blocks(figure: Figure, pairs: Pairs, repeats: Sequence[tuple[float, float]]) -> Pairs:
+    """Times paired by prompt, with what a block's prompts share: how blocks differ. One block cannot show that."""
+    if figure in OF_PROMPTS or pairs.metric.pairs == REPEATS:
+        return pairs
+    logs = np.log([y / x for x, y in repeats if x > 0 and y > 0])
+    if len(logs) < 2:
+        return replace(pairs, no_verdict=f"times: {NO_INTERVAL}")
+    return replace(pairs, shared=Shared(variance=float(logs.var(ddof=1)) / len(logs), freedom=len(logs) - 1))
 
 
 def _pairs(figure: Figure, a: Side, b: Side, repeats: Sequence[tuple[float, float]]) -> Pairs:

@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
+from specbench.harness.metrics.doubts import is_doubt
+from specbench.harness.metrics.metrics import results_of
 from specbench.harness.roofline.of_run import ideal_arms_of
 from specbench.harness.store.crossover_file import Crossover, DescribedMachine
 from specbench.harness.store.environment import Environment
@@ -45,4 +47,5 @@ def _point(load: int, run: RunDirectory, machine: Machine | None) -> LoadPoint:
         arms=run.record.arms,
         requests=frames.requests,
         ideal={arm.label: arm for arm in ideal},
+        doubts={arm.label: tuple(filter(is_doubt, arm.marks)) for arm in results_of(run).arms},
     )

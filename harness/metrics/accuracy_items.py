@@ -9,21 +9,18 @@ import pandas as pd
 
 from specbench.harness.metrics.acceptance import acceptance_metrics
 from specbench.harness.metrics.latency import tpot_by_request_ms
-from specbench.harness.stats.spread import mean_interval
 from specbench.harness.store.results import Acceptance
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemFigures:
-    """An arm over the items of one task. `tpot_ratio`: exp of the mean over items of log(baseline TPOT / arm TPOT),
-    with its interval; above 1 the arm is faster. None where nothing pairs."""
+    """An arm over the items of one task. `tpot_ratio`: exp of the mean over items of log(baseline TPOT / arm TPOT);
+    above 1 the arm is faster. None where nothing pairs. It has no interval: an item is generated once."""
 
     acceptance_length: float | None
     tpot_ms: float | None
     tpot_ratio: float | None
-    tpot_ratio_low: float | None
-    tpot_ratio_high: float | None
     num_pairs: int
 
 
@@ -62,12 +59,9 @@ def _figures(acceptance: Acceptance, tpot_ms: pd.Series, baseline_ms: pd.Series 
     both = pd.concat([base_ms, tpot_ms], axis=1, join="inner", keys=["base", "arm"])
     both = both[(both > 0).all(axis=1)]
     logs = np.log(both["base"] / both["arm"])
-    interval = mean_interval(logs)
     return ItemFigures(
         acceptance_length=acceptance.acceptance_length,
         tpot_ms=None if tpot_ms.empty else float(tpot_ms.mean()),
         tpot_ratio=float(np.exp(logs.mean())) if len(logs) else None,
-        tpot_ratio_low=float(np.exp(interval.low)) if interval else None,
-        tpot_ratio_high=float(np.exp(interval.high)) if interval else None,
         num_pairs=len(logs),
     )

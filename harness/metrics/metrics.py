@@ -20,6 +20,7 @@ from specbench.harness.metrics.accounting import (
     step_table,
 )
 from specbench.harness.metrics.counters import counter_marks, without_void
+from specbench.harness.metrics.doubts import doubts
 from specbench.harness.metrics.figures import OWN
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.registered import foreign_figures
@@ -41,6 +42,9 @@ from specbench.harness.store.results import (
 )
 from specbench.harness.store.run_directory import DERIVE_AGAIN, RunDirectory
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames
+
+RULES = 1
+"""Of intervals and marks; raised when rows that are stored get others than before."""
 
 Block = tuple[str, int]
 _Parts = AcceptanceInterval | PeerAcceptance | VllmAcceptance | SglangAcceptance
@@ -92,6 +96,7 @@ def results(frames: Frames) -> Results:
     """What `run.json` stores: the summaries of the arms, and the figures of each block."""
     blocks = measure_blocks(frames)
     return Results(
+        rules=RULES,
         arms=summarise(blocks, frames),
         blocks=tuple(StoredBlock(arm=arm, repeat=n, figures=figures) for (arm, n), figures in blocks.items()),
     )
@@ -99,18 +104,30 @@ def results(frames: Frames) -> Results:
 
 def results_of(directory: RunDirectory) -> Results:
     """The results that a closed run stored, if its tables still have the hashes stored with them; otherwise derived
-    again. A run that was resumed and killed holds newer blocks than its results do."""
+    again. A run that was resumed and killed holds newer blocks than its results do. Summaries of arms that were made
+    by other rules for intervals and marks are made anew, of the figures that are stored."""
+    found = _stored_results(directory)
+    if found is None:
+        return results(directory.frames())
+    if found.rules == RULES:
+        return found
+    return replace(found, rules=RULES, arms=summarise(found.by_block(), directory.frames()))
+
+
+def _stored_results(directory: RunDirectory) -> Results | None:
+    """None where the tables are not those that they were derived from."""
     stored, files = directory.record.results, directory.record.files
     if stored is None or not files or directory.record.status == "running":
-        return results(directory.frames())
+        return None
     tables = {directory.path / name: digest for name, digest in files.items() if name.endswith(".parquet")}
     is_same = all(path.is_file() and sha256_file(path) == digest for path, digest in tables.items())
-    return stored if is_same else results(directory.frames())
+    return stored if is_same else None
 
 
 def block_values(directory: RunDirectory) -> dict[Block, Figures]:
     """The figures of every block that did not fail, by arm and repeat. ValueError for a stored block that lacks one."""
-    blocks = {block: figures.values for block, figures in results_of(directory).by_block().items()}
+    found = _stored_results(directory) or results(directory.frames())
+    blocks = {block: figures.values for block, figures in found.by_block().items()}
     for (arm, repeat), figures in blocks.items():
         # Percentiles of nothing are left out: a block without rounds has no median round.
         needed = {own.block for own in OWN if own.block and not own.block.endswith(".p50")}
@@ -176,7 +193,10 @@ def _summarise_arm(
         speedup=speedup(label, baseline.label, blocks, frames.requests) if is_compared and baseline else None,
         marks=(*arm.notes, *_driven_otherwise(arm, baseline), *_interrupted(label, whole_failures, frames)),
     )
-    return replace(summary, marks=(*summary.marks, *_marks(summary, len(whole_failures), len(arm.notes))))
+    steps = frames.steps[frames.steps["arm"] == label]
+    seen = [frames.seen[block] for block in blocks if block[0] == label and block in frames.seen]
+    doubted = doubts(arm, summary.speedup, summary.acceptance, requests, steps, seen) if mine else ()
+    return replace(summary, marks=(*summary.marks, *_marks(summary, len(whole_failures), len(arm.notes)), *doubted))
 
 
 def _driven_otherwise(arm: ArmRecord, baseline: ArmRecord | None) -> list[str]:

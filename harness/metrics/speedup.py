@@ -11,9 +11,11 @@ import pandas as pd
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.same_requests import pair_requests, same_output
 from specbench.harness.registry import BASELINE
-from specbench.harness.stats.spread import mean_interval
+from specbench.harness.stats.spread import Interval, crossed_interval
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import Figures, Speedup
+
+NO_INTERVAL = "one repeat has no interval: nothing shows how blocks differ"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +44,8 @@ def speedup(
     tps = block_ratio("tps", label, baseline, blocks)
     pairs = tpot_pairs(label, baseline, requests)
     by_prompt = pairs.groupby("prompt_id")["log_ratio"].mean()
-    interval = mean_interval(by_prompt)
+    by_block = pairs.pivot_table(index="repeat", columns="prompt_id", values="log_ratio", aggfunc="mean")
+    interval = crossed_interval(by_block.to_numpy(dtype=float))
     return Speedup(
         baseline=baseline,
         tps_ratio=tps.ratio if tps else None,
@@ -54,9 +57,14 @@ def speedup(
         num_prompts=len(by_prompt),
         num_pairs=len(pairs),
         same_output_rate=float(pairs["same_output"].mean()) if len(pairs) else None,
-        method="geometric mean of paired TPOT ratios; "
-        + (interval.describe("prompts") if interval else "too few prompts for an interval"),
+        method="geometric mean of paired TPOT ratios; " + _method(interval, len(by_block)),
     )
+
+
+def _method(interval: Interval | None, num_blocks: int) -> str:
+    if interval is not None:
+        return interval.describe(f"prompts and {num_blocks} blocks")
+    return NO_INTERVAL if num_blocks < 2 else "no interval: it takes two prompts, and two blocks of each"
 
 
 def block_ratio(name: str, label: str, baseline: str, blocks: Mapping[tuple[str, int], Figures]) -> Ratio | None:

@@ -12,8 +12,10 @@ from specbench.harness.metrics.metrics import results
 from specbench.harness.roofline.of_engine import forwards_of
 from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
+from specbench.harness.store.block_records import add_record
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.inputs_record import ModelRecord, WorkloadRecord
 from specbench.harness.store.journal import OpenBlock
@@ -54,10 +56,18 @@ class Arms:
     recorded and dropped."""
 
     def __init__(
-        self, run: PreparedRun, directory: RunDirectory, progress: Progress, name_of: Callable[[str, int], str]
+        self,
+        run: PreparedRun,
+        directory: RunDirectory,
+        progress: Progress,
+        name_of: Callable[[str, int], str],
+        place_of: Callable[[str, int], int],
+        watcher: Watcher,
     ):
-        """`name_of`: what a block is called while it is measured, from its arm and number."""
+        """`name_of`: what a block is called while it is measured, from its arm and number; `place_of`: its place among
+        the arms of that number."""
         self._run, self._directory, self._progress, self._name_of = run, directory, progress, name_of
+        self._place_of, self._watcher = place_of, watcher
         self._warm: dict[str, Deployment] = {}
         run.deployments.logs.keep_in(directory.path)
 
@@ -115,13 +125,15 @@ class Arms:
             deployment = self.warm(arm)
             self._progress.start_block(self._name_of(label, repeat), len(self._run.load))
             deployment.reset()
-            deployment.measure(self._run.load, BlockSink(block, self._progress))
+            with self._watcher.watch() as watch:
+                deployment.measure(self._run.load, BlockSink(block, self._progress))
         except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
             self._run.deployments.logs.explain(label, error)
             record_failure(self._directory, label, repeat, error, f"repeat {repeat + 1}")
             log = self._directory.path / ERROR_LOG
             self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
             return False
+        add_record(self._directory.path, watch.record(label, repeat, self._place_of(label, repeat)))
         return True
 
 
@@ -137,7 +149,10 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     def name_of(label: str, repeat: int) -> str:
         return f"{label}, arm {labels.index(label) + 1} of {len(labels)}: repeat {repeat + 1} of {num_repeats}"
 
-    arms = Arms(run, directory, progress, name_of)
+    def place_of(label: str, repeat: int) -> int:
+        return (labels.index(label) - repeat) % len(labels)
+
+    arms = Arms(run, directory, progress, name_of, place_of, Watcher.of(run))
     for repeat in range(num_repeats):
         shift = repeat % len(run.arms)
         for arm in run.arms[shift:] + run.arms[:shift]:

@@ -55,7 +55,8 @@ class AbOptions(OutputOptions):
     ref_a: str | None = option(None, "Run A from this git revision of the checkout.")
     ref_b: str | None = option(None, "Run B from this git revision.")
     checkout: str | None = option(None, "Checkout that holds the revisions; default: the one this command runs from.")
-    blocks: int = option(10, "Pairs of runs, one of each side; fewer than 6 give no verdict.")
+    blocks: int = option(10, "Pairs of runs, one of each side; a verdict takes 6.")
+    no_verdict: bool = option(False, "Allow fewer blocks than a verdict takes.")
     min_effect: str = option("1%", "The smallest change that matters.")
     in_process: bool = option(
         False, "Alternate in one process, where start-up is slow, instead of one process per block."
@@ -72,7 +73,7 @@ class PowerOptions(AbOptions):
     """Of `specbench power`: an A/B whose sides are the same."""
 
     NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
-        "a b ref_a ref_b checkout blocks min_effect min_same_output allow_mismatch strict".split()
+        "a b ref_a ref_b checkout blocks no_verdict min_effect min_same_output allow_mismatch strict".split()
     )
 
     aa: int | None = option(None, "Number of A/A blocks to measure; 10 or more give a good estimate.")

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.harness.stats.spread import NUM_RESAMPLES
+from specbench.harness.stats.spread import NUM_RESAMPLES, crossed_mean
 
 Array = NDArray[np.float64]
 Order = NDArray[np.int64]
@@ -115,12 +115,7 @@ def once(num_blocks: int, num_prompts: int) -> tuple[Array, Array]:
 def log_tpot(pairs: PairedBlocks, blocks_RB: Array, prompts_RP: Array) -> Array:
     """ln of the speed-up of TPOT [R]: the mean over prompts of a prompt's mean over blocks, as `speedup.Speedup` has
     it; nan for a resample without any pair."""
-    known_BP = np.isfinite(pairs.log_tpot_BP)
-    num_RP = blocks_RB @ known_BP
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean_RP = np.where(num_RP > 0, (blocks_RB @ np.where(known_BP, pairs.log_tpot_BP, 0.0)) / num_RP, 0.0)
-        weight_RP = prompts_RP * (num_RP > 0)
-        return (weight_RP * mean_RP).sum(axis=1) / weight_RP.sum(axis=1)
+    return crossed_mean(pairs.log_tpot_BP, blocks_RB, prompts_RP)
 
 
 def log_tps(pairs: PairedBlocks, blocks_RB: Array, order_RN: Order | None = None) -> Array:

@@ -1,4 +1,4 @@
-"""Statistics for reports: spread over repeats, and bootstrap intervals over clusters (requests, prompts)."""
+"""Statistics for reports: spread over repeats; bootstrap intervals over clusters (prompts), or blocks and prompts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 NUM_RESAMPLES = 2000
 _SEED = 20_078  # fixed: the same raw tables always give the same report
@@ -87,7 +87,34 @@ def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval |
     return Interval(low=float(low), high=float(high), num_clusters=len(top))
 
 
-def mean_interval(values: ArrayLike) -> Interval | None:
-    """95 % interval of the mean of one value a cluster; None below two clusters."""
-    array = np.asarray(values, dtype=float)
-    return ratio_interval(array, np.ones(len(array)))
+def crossed_interval(values_BP: NDArray[np.float64]) -> Interval | None:
+    """95 % interval of the mean over prompts P of a prompt's mean over blocks B, both resampled; nan: no value.
+
+    None where no prompt has values in two blocks: what one block shares (the machine's minute) is then in no spread.
+    None for a single prompt. Each draw takes n - 1 of n, as in `crossover.py`. The clusters are the prompts.
+    """
+    known_BP = np.isfinite(values_BP)
+    num_blocks, num_prompts = values_BP.shape
+    if num_prompts < 2 or known_BP.sum(axis=0).max(initial=0) < 2:
+        return None
+    rng = np.random.default_rng(_SEED)
+
+    def counts(n: int) -> NDArray[np.float64]:
+        return rng.multinomial(n - 1, np.full(n, 1 / n), size=100).astype(float)
+
+    slices = [crossed_mean(values_BP, counts(num_blocks), counts(num_prompts)) for _ in range(NUM_RESAMPLES // 100)]
+    means = np.concatenate(slices)
+    low, high = np.quantile(means[np.isfinite(means)], [0.025, 0.975])
+    return Interval(low=float(low), high=float(high), num_clusters=num_prompts)
+
+
+def crossed_mean(
+    values_BP: NDArray[np.float64], blocks_RB: NDArray[np.float64], prompts_RP: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The mean over prompts of a prompt's mean over blocks [R], each as often as resample R has it; nan without any."""
+    known_BP = np.isfinite(values_BP)
+    num_RP = blocks_RB @ known_BP
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_RP = np.where(num_RP > 0, (blocks_RB @ np.where(known_BP, values_BP, 0.0)) / num_RP, 0.0)
+        weight_RP = prompts_RP * (num_RP > 0)
+        return np.asarray((weight_RP * mean_RP).sum(axis=1) / weight_RP.sum(axis=1))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from specbench.harness.stats.verdict import Comparison
 from specbench.harness.store.ab_record import AbPlan
+from specbench.harness.store.block_records import MachineSeen
 
 AB_FILE, AB_SCHEMA = "ab.json", "specbench.ab/1"
 
@@ -21,13 +22,14 @@ MAX_REJECTED = 0.2
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentBlock:
     """`order`: of its sides, as AB. `measured`: on both. `reasons`: to reject it. `load_average`: beside each side,
-    before and after."""
+    before and after; `machine`: what else was seen there."""
 
     block: int
     order: str
     measured: bool
     reasons: tuple[str, ...]
     load_average: Mapping[str, tuple[float | None, ...] | None]
+    machine: Mapping[str, MachineSeen] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

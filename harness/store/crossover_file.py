@@ -16,7 +16,7 @@ SCHEMA, RECORD_FILE = "specbench.crossover/1", "crossover.json"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadCell:
     """What an arm did at one load, in the run with the id `run`: medians over blocks, speed-ups against no-spec (None
-    for itself), and what the roofline would allow."""
+    for itself), and what the roofline would allow. `doubts`: marks of its row in that run."""
 
     load: int
     run: str
@@ -28,6 +28,7 @@ class LoadCell:
     tpot: Ratio | None
     tps: Ratio | None
     ideal: IdealArm | None
+    doubts: tuple[str, ...] = ()
 
     def speedup(self, figure: str) -> Ratio | None:
         return {"tpot": self.tpot, "tps": self.tps}[figure]
@@ -47,7 +48,8 @@ class CrossoverArm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BestArm:
-    """The fastest of a family's `num_arms` at a load by one figure. `share`: of the resamples in which it is."""
+    """The fastest of a family's `num_arms` at a load by one figure. `share`: of the resamples in which it is; None
+    where an arm has no interval."""
 
     family: str
     figure: str
@@ -56,7 +58,7 @@ class BestArm:
     num_drafts: int | None
     num_arms: int
     ratio: float
-    share: float
+    share: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -86,7 +86,8 @@ class Speedup:
 
     tps_ratio is the ratio of the medians of TPS over repeats, with the extremes of the ratio within a repeat.
     tpot_ratio is exp of the mean over prompts of log(baseline TPOT / arm TPOT), paired by repeat and prompt and
-    averaged over the repeats of a prompt, with its interval; above 1 the arm is faster. None where nothing pairs.
+    averaged over the repeats of a prompt, with its interval over blocks and prompts; above 1 the arm is faster. None
+    where nothing pairs; one repeat has no interval.
     same_output_rate: share of the pairs whose tokens are identical.
     """
 
@@ -187,8 +188,10 @@ class AccuracyFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """Derived once, when a run is closed. `accuracy`: of a run whose arms were scored."""
+    """Derived once, when a run is closed. `accuracy`: of a run whose arms were scored. `rules`: for the intervals and
+    marks of `arms`; 0 of before there were several."""
 
+    rules: int = 0
     arms: tuple[ArmSummary, ...] = ()
     blocks: tuple[StoredBlock, ...] = ()
     accuracy: AccuracyFigures | None = None

@@ -23,6 +23,7 @@ from typing import ClassVar
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts, Fact
+from specbench.harness.store.block_records import read_records
 from specbench.harness.store.block_store import Block, BlockStore
 from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object, to_document
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
@@ -193,7 +194,8 @@ class RunDirectory(RecordDirectory[RunRecord]):
     def frames(self) -> Frames:
         """All rows so far, from parts and consolidated tables alike."""
         frames = {name: table.to_pandas() for name, table in self._store.tables().items()}
-        return Frames(**frames, arms=self._record.arms, partial=tuple(self._store.partial_blocks()))
+        partial = tuple(self._store.partial_blocks())
+        return Frames(**frames, arms=self._record.arms, partial=partial, seen=read_records(self.path))
 
     def columns(self) -> dict[str, Mapping[str, Sequence[Value]]]:
         """All rows so far by table and column, for `append` to another directory; None where a value is not known."""

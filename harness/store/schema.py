@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from specbench.harness.store.arm_record import ArmRecord, Fact
+from specbench.harness.store.block_records import BlockRecord
 from specbench.harness.store.journal import PartialBlock
 from specbench.harness.store.rows import Row
 
@@ -230,8 +231,8 @@ def _array(table: str, column: Column, values: Sequence[Value]) -> pa.Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frames:
-    """The raw tables of a run as pandas frames, its arms as the record describes them, and what is left of blocks
-    without an end, which the tables do not hold."""
+    """The raw tables of a run as pandas frames, its arms as the record describes them, what is left of blocks without
+    an end, which the tables do not hold, and what was seen of the machine around each block."""
 
     requests: pd.DataFrame
     steps: pd.DataFrame
@@ -239,3 +240,4 @@ class Frames:
     counters: pd.DataFrame = field(default_factory=lambda: arrow_schema("counters").empty_table().to_pandas())
     arms: tuple[ArmRecord, ...] = ()
     partial: tuple[PartialBlock, ...] = ()
+    seen: Mapping[tuple[str, int], BlockRecord] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import json_text, to_object
-from specbench.reports.cells import NOTHING, change_text, number, size_text
+from specbench.reports.cells import NOTHING, TOO_WIDE, change_text, is_no_figure, number, size_text
 from specbench.reports.document import Table
 
 COMPARE_SCHEMA = "specbench.compare/1"
@@ -75,7 +75,11 @@ def change_cell(comparison: Comparison | None) -> str:
         return NOTHING
     sign = f"{_SIGNS[comparison.verdict]} " if comparison.verdict in _SIGNS else ""
     text = sign + change_text(comparison.change)
-    return text if comparison.low is None else f"{text} [{change_text(comparison.low)}, {change_text(comparison.high)}]"
+    if comparison.low is None or comparison.high is None:
+        return text
+    if is_no_figure(1 + comparison.low, 1 + comparison.high):
+        return TOO_WIDE
+    return f"{text} [{change_text(comparison.low)}, {change_text(comparison.high)}]"
 
 
 def verdict_cell(comparison: Comparison) -> str:

@@ -9,7 +9,7 @@ from specbench.harness.spec.table_records import SweepArm
 from specbench.harness.stats.crossover import BreakEven, Ratio, Side
 from specbench.harness.store.crossover_file import BestArm, Crossover, CrossoverArm, LoadCell
 from specbench.harness.store.roofline_record import IdealArm
-from specbench.reports.cells import NOTHING, marked_name, milliseconds, number
+from specbench.reports.cells import NOTHING, TOO_WIDE, is_no_figure, marked_name, milliseconds, number
 from specbench.reports.document import Table
 
 FIGURE_NAMES = {word: figure.name for word, figure in FIGURES.items()}
@@ -43,7 +43,12 @@ def crossover_tables(record: Crossover, names: Mapping[str, str] | None = None) 
 
 def display_names(record: Crossover) -> dict[str, str]:
     """Labels, with the marks that must show beside every figure of an arm."""
-    return {arm.label: marked_name(arm.label, arm.notes) for arm in record.arms}
+    return {arm.label: marked_name(arm.label, [*arm.notes, *(mark for _, mark in _doubts(arm))]) for arm in record.arms}
+
+
+def _doubts(arm: CrossoverArm) -> list[tuple[int, str]]:
+    """Marks of its rows by load."""
+    return [(cell.load, mark) for cell in arm.points for mark in cell.doubts]
 
 
 def crossing_text(crossing: BreakEven | None) -> str:
@@ -70,6 +75,8 @@ def ratio_text(ratio: Ratio | None) -> str:
     """`1.43x [1.40, 1.46]`."""
     if ratio is None:
         return NOTHING
+    if is_no_figure(ratio.low, ratio.high):
+        return TOO_WIDE
     ends = "" if ratio.low is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"
     return f"{ratio.ratio:.2f}x{ends}"
 
@@ -101,6 +108,7 @@ def _figure_table(record: Crossover, figure: str, names: Mapping[str, str]) -> T
     notes = [_FIGURE_NOTES[figure], HOW_CROSSED, f"Intervals: {record.method}.", *troubles]
     notes += _dips(record, figure, names)
     if figure == "tpot":
+        notes += [f"{names[a.label]}, concurrency {load}: {mark}" for a in record.arms for load, mark in _doubts(a)]
         notes += [*_missing(record), *record.notes]
     return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
@@ -192,7 +200,8 @@ def _or_no_speedup(text: str, ratio: float) -> str:
 def _best_cell(best: BestArm | None) -> str:
     if best is None:
         return NOTHING
-    return _or_no_speedup(f"k={best.num_drafts}: {best.ratio:.2f}x ({best.share:.0%})", best.ratio)
+    share = "" if best.share is None else f" ({best.share:.0%})"
+    return _or_no_speedup(f"k={best.num_drafts}: {best.ratio:.2f}x{share}", best.ratio)
 
 
 def _ideal_table(record: Crossover, names: Mapping[str, str]) -> Table:

@@ -7,7 +7,16 @@ from collections.abc import Callable
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, MIN_PAIRS, NO_DATA
 from specbench.harness.store.ab_judgement import INVALID, MAX_REJECTED, MIXED, UNFINISHED, JudgedMetric, Judgement
 from specbench.harness.store.ab_record import Side
-from specbench.reports.cells import NOTHING, change_text, milliseconds, number, size_text
+from specbench.reports.cells import (
+    NOTHING,
+    TOO_WIDE,
+    change_text,
+    is_no_figure,
+    machine_notes,
+    milliseconds,
+    number,
+    size_text,
+)
 from specbench.reports.document import Table, table_of
 
 NO_VERDICT = (INVALID, UNFINISHED)  # of a whole experiment: then no metric has one either
@@ -71,7 +80,9 @@ def _change(c: JudgedMetric, whole: str) -> str:
         return NOTHING
     mark = "" if whole in NO_VERDICT else _MARKS.get(c.verdict, "")
     text = mark + change_text(c.change, max_decimals=2)
-    return text if c.low is None or c.high is None else f"{text} {interval(c.low, c.high)}"
+    if c.low is None or c.high is None:
+        return text
+    return TOO_WIDE if is_no_figure(1 + c.low, 1 + c.high) else f"{text} {interval(c.low, c.high)}"
 
 
 def _verdict(c: JudgedMetric, whole: str) -> str:
@@ -147,6 +158,7 @@ def _blocks(record: Judgement) -> list[str]:
     loads = [v for b in record.blocks for pair in b.load_average.values() for v in pair or () if v is not None]
     if loads:
         notes.append(f"load average around the blocks: {min(loads):.2f} to {max(loads):.2f}")
+    notes += machine_notes([machine for b in record.blocks for machine in b.machine.values()])
     return [*notes, *(f"not checked: {what}" for what in record.unchecked)]
 
 

@@ -29,8 +29,8 @@ def ablation_table(views: Sequence[RunView]) -> Table | None:
     rows = [_row(view, row, first) for row in first.rows for view in _views(views, row)]
     notes = [
         f"base {first.base}: {first.summary}. Every other row changes one switch of it and nothing else.",
-        "TPOT change: against the base at the same batch size, paired by prompt and repeat; bootstrap over prompts. "
-        "round change, speed-up: ratio of medians (least to most within a repeat).",
+        "TPOT change: against the base at the same batch size, paired by prompt and repeat; bootstrap over blocks and "
+        "prompts. round change, speed-up: ratio of medians (least to most within a repeat).",
     ]
     notes += first.notes
     acceptance = views[0].record.purpose.acceptance

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from specbench.harness.metrics.accuracy_items import ItemFigures
+from specbench.harness.metrics.doubts import is_doubt
 from specbench.harness.store.results import ItemPairs, Score, ScorePair
 from specbench.reports.cells import NOTHING, milliseconds, rates, row_name
 from specbench.reports.document import Table, table_of
@@ -40,7 +41,8 @@ def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> 
     missing = [
         f"{a.label}: not scored{_reason(accuracy.errors.get(a.label))}" for a in view.arms if a.label not in scored
     ]
-    notes = (f"lm-eval {accuracy.record.lm_eval}; stderr as lm-eval's", *accuracy.record.notes, *missing)
+    doubted = [f"{names[a.label]}: {mark}" for a in view.arms for mark in a.marks if is_doubt(mark)]
+    notes = (f"lm-eval {accuracy.record.lm_eval}; stderr as lm-eval's", *accuracy.record.notes, *missing, *doubted)
     return table_of(f"Accuracy ({view.record.run_id})", columns, accuracy.scores, notes)
 
 
@@ -68,7 +70,8 @@ def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
         "difference in points over the same items, interval of Agresti and Min 2005; McNemar exact; detectable: the "
         "minimum detectable difference at 80% power and 5% error, given how many items differ.",
         "same output: items answered with the same text; AL and TPOT: of these items, generated after a warm-up, one "
-        "arm after the other; (x) over items that both answered [95% CI], above 1 is faster.",
+        "arm after the other; (x) over items that both answered, above 1 is faster. It has no interval: each item was "
+        "generated once, and nothing shows how one hour differs from the next.",
     ]
     notes += [
         f"{accuracy.baseline}: TPOT {milliseconds(items[accuracy.baseline].tpot_ms)} ms on the items of {task}."
@@ -86,10 +89,7 @@ def _tpot(items: ItemFigures | None) -> str:
     if items is None:
         return NOTHING
     text = milliseconds(items.tpot_ms)
-    if items.tpot_ratio is None:
-        return text
-    ends = "" if items.tpot_ratio_low is None else f" [{items.tpot_ratio_low:.2f}, {items.tpot_ratio_high:.2f}]"
-    return f"{text} ({items.tpot_ratio:.2f}x{ends})"
+    return text if items.tpot_ratio is None else f"{text} ({items.tpot_ratio:.2f}x)"
 
 
 def _difference(pairs: ItemPairs) -> str:

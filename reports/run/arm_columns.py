@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, SAME_OUTPUT, STEP_MS, SYNCS_PER_ROUND, TPOT_MS, TPS
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import ArmSummary, Speedup
-from specbench.reports.cells import NOTHING, acceptance_length, milliseconds, number, tps_spread
+from specbench.reports.cells import NOTHING, acceptance_length, milliseconds, number, share, tps_spread
 from specbench.reports.run.ratios import against, change, ratio, speedup_text, tpot_change
 from specbench.reports.run.view import RunView
 
@@ -76,8 +76,7 @@ def _round_change(row: Row) -> str:
 
 def _same_output(row: Row) -> str:
     compared = row.compared
-    rate = compared.same_output_rate if compared else None
-    return NOTHING if rate is None else f"{rate:.0%}"
+    return share(compared.same_output_rate if compared else None)
 
 
 COLUMNS: dict[str, tuple[str, Cell]] = {

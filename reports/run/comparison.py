@@ -7,7 +7,7 @@ from collections.abc import Callable
 from specbench.harness.metrics import figures
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, number, rates, tps_spread
+from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, number, rates, share, tps_spread
 from specbench.reports.document import Table, table_of
 from specbench.reports.run.accuracy_columns import accuracy_columns
 from specbench.reports.run.graph_columns import graph_columns
@@ -59,5 +59,6 @@ _COLUMNS: dict[str, Callable[[ArmSummary], str]] = {
     ),
     "accepted by position": lambda arm: rates(arm.acceptance.marginal if arm.acceptance else ()),
     figures.SYNCS_PER_ROUND.heading: median(figures.SYNCS_PER_ROUND.block),
+    figures.SAME_OUTPUT.heading: lambda arm: share(arm.speedup.same_output_rate if arm.speedup else None),
 }
 HEADERS = (*_COLUMNS, "marks")

@@ -7,7 +7,19 @@ from typing import TypeAlias
 
 from specbench.harness.metrics.figures import ITL_MS, SYNCS_PER_ROUND, TPOT_MS, TPS, TTFT_MS, Figure
 from specbench.harness.store.results import Acceptance, ArmSummary
-from specbench.reports.cells import NOTHING, median, median_ms, milliseconds, number, percent, rates, row_name
+from specbench.reports.cells import (
+    NOTHING,
+    TOO_WIDE,
+    is_no_figure,
+    median,
+    median_ms,
+    milliseconds,
+    number,
+    percent,
+    rates,
+    row_name,
+    share,
+)
 from specbench.reports.document import Document, Section, Table, table_of
 from specbench.reports.markdown import markdown_document, markdown_pictures
 from specbench.reports.run.ablation_table import ablation_table
@@ -87,6 +99,8 @@ def _tpot_ratio(arm: ArmSummary) -> str:
     speedup = arm.speedup
     if speedup is None or speedup.tpot_ratio is None:
         return NOTHING
+    if is_no_figure(speedup.tpot_ratio_low, speedup.tpot_ratio_high):
+        return TOO_WIDE
     ends = "" if speedup.tpot_ratio_low is None else f" [{speedup.tpot_ratio_low:.3f}, {speedup.tpot_ratio_high:.3f}]"
     return f"{speedup.tpot_ratio:.3f}{ends}"
 
@@ -122,10 +136,10 @@ _SPEEDUP: Cells = {
     "TPS ratio (min to max)": _tps_ratio,
     "prompts": lambda arm: str(arm.speedup.num_prompts) if arm.speedup else NOTHING,
     "pairs": lambda arm: str(arm.speedup.num_pairs) if arm.speedup else NOTHING,
-    "same output": lambda arm: percent(arm.speedup.same_output_rate).lstrip("+") if arm.speedup else NOTHING,
+    "same output": lambda arm: share(arm.speedup.same_output_rate if arm.speedup else None),
 }
 _SPEEDUP_NOTE = (
-    "TPOT ratio: baseline / arm, paired by prompt and repeat, geometric mean; bootstrap over prompts. "
+    "TPOT ratio: baseline / arm, paired by prompt and repeat, geometric mean; bootstrap over blocks and prompts. "
     "Above 1 the arm is faster."
 )
 _LATENCY: Cells = {

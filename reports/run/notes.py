@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from specbench.harness.metrics.speedup import NO_INTERVAL
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.inputs_record import WorkloadRecord
-from specbench.reports.cells import compact
+from specbench.reports.cells import compact, machine_notes
 from specbench.reports.run.accuracy_columns import accuracy_conventions
 from specbench.reports.run.graph_columns import graph_conventions
 from specbench.reports.run.view import RunView
@@ -40,13 +41,51 @@ def conventions(view: RunView) -> list[str]:
     baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
     if baselines:
         lines.append(f"(x): TPS against {baselines[0]!r} of this run, on the same prompts.")
+    if any(arm.speedup and arm.speedup.method.endswith(NO_INTERVAL) for arm in view.arms):
+        lines.append(f"{NO_INTERVAL} (--num-repeats 3 measures three).")
+    lines += _other_outputs(view)
     intervals = [arm.acceptance.acceptance_length_interval for arm in view.arms if arm.acceptance]
     methods = [interval.method for interval in intervals if interval]
     if methods:
         lines.append(f"AL: tokens per verification with the bonus token, all repeats pooled [{methods[0]}].")
         if view.record.sampling is not None and view.record.sampling.ignore_eos:
             lines.append("ignore_eos: outputs continue past their end and repeat themselves, which inflates AL.")
-    return lines + _unknown(view) + graph_conventions(view.graphs) + accuracy_conventions(view.accuracy)
+    return (
+        lines + _machine(view) + _unknown(view) + graph_conventions(view.graphs) + accuracy_conventions(view.accuracy)
+    )
+
+
+def _other_outputs(view: RunView) -> list[str]:
+    """Why outputs differ from the baseline's, where some do."""
+    arms = [
+        arm for arm in view.arms if arm.speedup and (arm.speedup.same_output_rate or 0) < 1 and arm.speedup.num_pairs
+    ]
+    if not arms:
+        return []
+    if all(any(mark.startswith("synthetic acceptance") for mark in arm.marks) for arm in arms):
+        reason = "forced acceptance keeps drafts that the model would not say"
+    elif view.record.model is not None and view.record.model.dtype in ("bfloat16", "float16"):
+        reason = (
+            f"in {view.record.model.dtype} the two best tokens are now and then exactly tied, and a forward of several "
+            "rows rounds otherwise than one of a single row"
+        )
+    else:
+        reason = "a forward of several rows rounds otherwise than one of a single row, which decides near-ties"
+    baseline = arms[0].speedup.baseline if arms[0].speedup else ""
+    tell = "specbench certify tells ties from errors"
+    return [f"same output: share of requests with the tokens of {baseline!r}; below 100%: {reason}; {tell}."]
+
+
+def _machine(view: RunView) -> list[str]:
+    """What the blocks met; of an A/B its verdict says it."""
+    if view.record.ab is not None or not view.seen:
+        return []
+    loads = [load for record in view.seen for load in record.load_average or () if load is not None]
+    found = [f"load average: {min(loads):.2f} to {max(loads):.2f}"] if loads else []
+    found += machine_notes([record.machine for record in view.seen])
+    unchecked = dict.fromkeys(what for record in view.seen for what in record.unchecked)
+    found += [f"not seen: {what}" for what in unchecked]
+    return [f"around the blocks: {'; '.join(found)}."] if found else []
 
 
 def _unknown(view: RunView) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from specbench.harness.metrics.speedup import Ratio, block_ratio, speedup
 from specbench.harness.store.results import ArmSummary, Speedup
-from specbench.reports.cells import NOTHING, percent
+from specbench.reports.cells import NOTHING, TOO_WIDE, is_no_figure, percent
 from specbench.reports.run.view import RunView
 
 
@@ -29,6 +29,8 @@ def tpot_change(compared: Speedup | None) -> str:
     text = percent(1 / compared.tpot_ratio - 1)
     if compared.tpot_ratio_low is None or compared.tpot_ratio_high is None:
         return text
+    if is_no_figure(compared.tpot_ratio_low, compared.tpot_ratio_high):
+        return TOO_WIDE
     return f"{text} [{percent(1 / compared.tpot_ratio_high - 1)}, {percent(1 / compared.tpot_ratio_low - 1)}]"
 
 

@@ -77,7 +77,7 @@ def _notes(view: RunView, recipe: RecipeRecord, names: Sequence[str]) -> list[st
     if "factor" in names or "factor_requests" in names:
         notes.append("speed-up: against the nearest baseline above, ratio of medians (least to most within a repeat).")
     if "tpot_delta" in names:
-        notes.append("TPOT change: paired by prompt and repeat, geometric mean; bootstrap over prompts.")
+        notes.append("TPOT change: paired by prompt and repeat, geometric mean; bootstrap over blocks and prompts.")
     if view.record.purpose.acceptance:
         notes.append(view.record.purpose.acceptance)
     return [*notes, *recipe.notes, *recipe.report.notes]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from specbench.harness.metrics.metrics import results_of
+from specbench.harness.store.block_records import BlockRecord, read_records
 from specbench.harness.store.results import ArmSummary, BlockFigures, Figures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
@@ -20,7 +21,7 @@ from specbench.reports.run.graph_columns import GraphsView, graph_marks, view_gr
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:
     """The run record, the arms' summaries, the figures of every block, the requests' raw rows, and the scores
-    and traces where the arms were evaluated and traced."""
+    and traces where the arms were evaluated and traced. `seen`: of the machine, block by block."""
 
     record: RunRecord
     arms: tuple[ArmSummary, ...]
@@ -28,6 +29,7 @@ class RunView:
     requests: pd.DataFrame
     accuracy: AccuracyView | None = None
     graphs: GraphsView | None = None
+    seen: tuple[BlockRecord, ...] = ()
 
     @property
     def values(self) -> dict[tuple[str, int], Figures]:
@@ -42,7 +44,10 @@ def stored_view(directory: RunDirectory, results: Results) -> RunView:
     marks = (failed_marks(directory.path), graph_marks(graphs))
     arms = [replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in results.arms]
     blocks = results.by_block()
-    return RunView(record=directory.record, arms=tuple(arms), blocks=blocks, requests=pd.DataFrame(), graphs=graphs)
+    seen = tuple(record for block, record in read_records(directory.path).items() if block in blocks)
+    return RunView(
+        record=directory.record, arms=tuple(arms), blocks=blocks, requests=pd.DataFrame(), graphs=graphs, seen=seen
+    )
 
 
 def view_run(run: RunDirectory | str | os.PathLike[str]) -> RunView:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, row_name
+from specbench.reports.cells import NOTHING, arm_name, doubt_words
 from specbench.reports.document import Command, Section, Table
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.run.comparison import comparison_table, tps_cell
@@ -50,7 +50,7 @@ def matrix_table(group: Group) -> Table:
     for run in group.runs:
         newest.setdefault(_load(run), run)
     loads = sorted(newest, key=lambda name: (newest[name].concurrency or 0, name))
-    arms = {load: {row_name(arm): arm for arm in newest[load].arms} for load in loads}
+    arms = {load: {arm_name(arm): arm for arm in newest[load].arms} for load in loads}
     names = list(dict.fromkeys(name for load in loads for name in arms[load]))
     rows = tuple((name, *(_cell(arms[load].get(name)) for load in loads)) for name in names)
     return Table(
@@ -94,4 +94,4 @@ def _load(run: SiteRun) -> str:
 def _cell(arm: ArmSummary | None) -> str:
     if arm is None:
         return NOTHING
-    return arm.status if arm.median("tps") is None else tps_cell(arm)
+    return arm.status if arm.median("tps") is None else tps_cell(arm) + doubt_words(arm.marks)

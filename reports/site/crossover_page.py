@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.harness.stats.crossover import Ratio
-from specbench.harness.store.results import Speedup
-from specbench.reports.cells import row_name
+from specbench.harness.store.results import ArmSummary, Speedup
+from specbench.reports.cells import arm_name, row_name
 from specbench.reports.charts.chart import Styles
 from specbench.reports.document import Command, Section, Table
 from specbench.reports.experiments.crossover_chart import crossover_chart
@@ -72,15 +72,15 @@ def _of_runs(group: Group, n: int, styles: Styles) -> Section:
 
 def _one_load(groups: Sequence[Group]) -> Section:
     """Speed-ups that make no curve: from the newest run that has the arm, with its stored interval."""
-    newest: dict[tuple[str, str], tuple[SiteRun, Speedup]] = {}
+    newest: dict[tuple[str, str], tuple[SiteRun, ArmSummary, Speedup]] = {}
     for group in groups:
         for run in group.runs:
             for arm in run.arms if run.concurrency else ():
                 if arm.speedup and arm.speedup.tpot_ratio:
-                    newest.setdefault((group.title, row_name(arm)), (run, arm.speedup))
-    rows = [(name, _ratio(found), str(run.concurrency), title) for (title, name), (run, found) in newest.items()]
+                    newest.setdefault((group.title, arm_name(arm)), (run, arm, arm.speedup))
+    rows = [(row_name(a), _ratio(s), str(run.concurrency), title) for (title, _), (run, a, s) in newest.items()]
     headers = ("strategy", "speed-up of TPOT [95% CI]", "concurrency", "workload")
-    note = "Interval: bootstrap over the prompts of the run."
+    note = "Interval: bootstrap over the blocks and prompts of the run; none with one repeat."
     table = Table(title="Speed-up at one load", headers=headers, rows=tuple(rows), notes=(note,))
     more = "specbench sweep measures the same at several loads and gives the break-even concurrency."
     return Section(title="Measured at one load only", sentences=(more,), tables=(table,))

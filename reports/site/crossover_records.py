@@ -8,12 +8,13 @@ from pathlib import Path
 
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
+from specbench.harness.metrics.doubts import is_doubt
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.codec import read_document
 from specbench.harness.store.crossover_file import RECORD_FILE, SCHEMA, Crossover
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.safe_paths import refuse_link
-from specbench.reports.cells import marked_name, row_name
+from specbench.reports.cells import arm_name, marked_name
 from specbench.reports.charts.chart import Styles
 from specbench.reports.charts.vega import specification
 from specbench.reports.experiments.crossover_chart import crossover_chart, crossover_frame
@@ -71,13 +72,13 @@ def group_record(group: Group) -> Crossover:
 
 
 def _compared(run: SiteRun) -> list[str]:
-    return [row_name(arm) for arm in run.arms if arm.speedup is not None and arm.speedup.tpot_ratio is not None]
+    return [arm_name(arm) for arm in run.arms if arm.speedup is not None and arm.speedup.tpot_ratio is not None]
 
 
 def _point(run: SiteRun) -> LoadPoint:
     """Arms have their names on the site: one with forced acceptance differs from one without."""
     assert run.concurrency is not None
-    names = {arm.label: row_name(arm) for arm in run.arms}
+    names = {arm.label: arm_name(arm) for arm in run.arms}
     requests = RunDirectory.open(run.path).frames().requests
     arms = [
         ArmRecord(label=names[arm.label], strategy=arm.strategy, status=arm.status, error=arm.error) for arm in run.arms
@@ -87,6 +88,7 @@ def _point(run: SiteRun) -> LoadPoint:
         run_id=run.page,  # two runs with the same id still have a page each
         arms=arms,
         requests=requests.assign(arm=requests["arm"].map(names)),
+        doubts={arm_name(arm): tuple(filter(is_doubt, arm.marks)) for arm in run.arms},
     )
 
 

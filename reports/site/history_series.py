@@ -21,7 +21,7 @@ from specbench.harness.judge.history.steps import (
 )
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.store.schema import Frames
-from specbench.reports.cells import row_name
+from specbench.reports.cells import arm_name
 from specbench.reports.experiments.history_table import short_commit
 
 from .runs import SiteRun
@@ -52,7 +52,7 @@ def points(runs: Iterable[SiteRun]) -> list[Point]:
     for run in runs:
         if run.is_experiment or not run.blocks:
             continue
-        names = {arm.label: row_name(arm) for arm in run.arms}
+        names = {arm.label: arm_name(arm) for arm in run.arms}
         found += [replace(point, arm=names.get(point.arm, point.arm)) for point in points_of(_stored(run))]
     return found
 

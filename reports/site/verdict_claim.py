@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
-from specbench.reports.cells import change_text, milliseconds, number, size_text
+from specbench.reports.cells import TOO_WIDE, change_text, is_no_figure, milliseconds, number, size_text
 from specbench.reports.document import Fact
 from specbench.reports.experiments.verdict_table import FORCED, NO_VERDICT, RANDOM_WEIGHTS, arm_marks, interval
 
@@ -46,6 +46,8 @@ def claim_words(record: Judgement) -> str:
     if c is None or c.change is None or record.verdict in NO_VERDICT:
         return ""
     forced = " (forced acceptance)" if arm_marks(record, FORCED) else ""
+    if _is_open(c):
+        return f"{_PRODUCT} {TOO_WIDE}"
     return f"{_PRODUCT} {change_text(c.change, max_decimals=2)}{_ends(c, ' {}')}{forced}"
 
 
@@ -93,7 +95,12 @@ def _change(c: JudgedMetric) -> Fact:
     notes = [_ends(c, "95% {}"), f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
     if c.least_effect is not None:
         notes.append(f"MDE {size_text(c.least_effect, max_decimals=2)} with {c.num_pairs} {metric.pairs}")
-    return Fact(name=metric.name, value=change_text(c.change, max_decimals=2), note="; ".join(filter(None, notes)))
+    value = TOO_WIDE if _is_open(c) else change_text(c.change, max_decimals=2)
+    return Fact(name=metric.name, value=value, note="; ".join(filter(None, notes)))
+
+
+def _is_open(c: JudgedMetric) -> bool:
+    return c.low is not None and c.high is not None and is_no_figure(1 + c.low, 1 + c.high)
 
 
 def _ends(c: JudgedMetric, form: str) -> str:

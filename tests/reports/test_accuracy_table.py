@@ -28,13 +28,13 @@ def _score(arm, value, stderr, **changes):
 
 def _items(**figures):
     whole = dict(acceptance_length=None, tpot_ms=12.5, tpot_ratio=None, num_pairs=0)
-    return ItemFigures(**whole | dict(tpot_ratio_low=None, tpot_ratio_high=None) | figures)
+    return ItemFigures(**whole | figures)
 
 
 def _view(pairs, scores=None):
     items = {
         "no-spec": _items(tpot_ms=20.0),
-        "ngram": _items(acceptance_length=2.345, tpot_ratio=1.6, tpot_ratio_low=1.5, tpot_ratio_high=1.7, num_pairs=3),
+        "ngram": _items(acceptance_length=2.345, tpot_ratio=1.6, num_pairs=3),
     }
     known = (_score("no-spec", 0.774, 0.0187), _score("ngram", 1, None))
     record = EvaluationRecord(
@@ -79,7 +79,7 @@ def test_pairs_say_difference_interval_and_power():
             "1.6",
             "90.0%",
             "2.35",
-            "12.50 (1.60x [1.50, 1.70])",
+            "12.50 (1.60x)",
         ),
     )
     assert markdown_result(table).count("|") > 30 and "no-spec: TPOT 20.00 ms on the items of gsm8k." in table.notes

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.judge.ab_verdict import judge
-from specbench.reports.cells import change_text
+from specbench.harness.stats.verdict import Metric, Pairs, compare
+from specbench.reports.cells import change_text, is_no_figure
+from specbench.reports.experiments.compare_table import change_cell
 from specbench.reports.experiments.verdict_table import interval, verdict_table
 from specbench.reports.markdown import markdown_result
 from specbench.reports.terminal import plain_result
@@ -96,3 +100,17 @@ def test_changes_on_a_card(value, text):
 def test_ends_of_an_interval_that_differ_read_so():
     assert interval(-0.2451, -0.1987) == "[-24.5%, -19.9%]" and interval(0.0, 0.0) == "[+0.00%, +0.00%]"
     assert interval(-0.11234, -0.11187) == "[-11.23%, -11.19%]" and interval(11.0, 12.0) == "[>+1000%, >+1000%]"
+
+
+def test_an_interval_that_says_nothing_leaves_no_figure():
+    """Two prompts: +15.5 % [-81 %, +618 %]. A wide interval on one side of no change is a figure."""
+    pairs = Pairs(metric=Metric(name="TPOT", better="lower", pairs="blocks"), values=[(1.0, 1.4), (1.0, 0.95)])
+    (found,) = compare([pairs])
+    assert found.low < -0.5 and found.high > 4
+    assert change_cell(found) == "inconclusive: interval wider than a factor of 2"
+    sure = compare([replace(pairs, values=[(1.0, 3.0), (1.0, 3.0), (1.0, 4.0), (1.0, 4.5)])])[0]
+    assert sure.low > 0 and (1 + sure.high) / (1 + sure.low) > 1.5 and change_cell(sure).startswith("+257%")
+    narrow = compare([replace(pairs, values=[(1.0, 1.1), (1.0, 0.9), (1.0, 1.05), (1.0, 0.97)])])[0]
+    assert narrow.low < 0 < narrow.high and change_cell(narrow).endswith("]")
+    assert is_no_figure(0.7, 1.5) and not is_no_figure(0.8, 1.5) and not is_no_figure(1.01, 9.0)
+    assert not is_no_figure(None, None)

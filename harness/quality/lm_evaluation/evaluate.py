@@ -26,11 +26,13 @@ from specbench.harness.quality.lm_evaluation.tasks import open_tasks
 from specbench.harness.registry import BASELINE
 from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.interrupts import deferred_interrupt
+from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import Served, first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.runner import ERROR_LOG, record_failure
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.store.block_records import add_record
 from specbench.harness.store.evaluation_record import EvaluationRecord
 from specbench.harness.store.files import sha256_file
 from specbench.harness.store.results import Results
@@ -139,14 +141,16 @@ class Evaluation:
             say(f"{label}: {len(texts)} outputs are there already")
         if missing:
             self.progress.start_block(label, len(missing))
-        size = _BLOCK_ROUNDS * deployment.batch_size
+        size, watcher = _BLOCK_ROUNDS * deployment.batch_size, Watcher.of(self.served)
         for start in range(0, len(missing), size):
             batch = missing[start : start + size]
-            block = store.begin(len(batch))
+            block, number = store.begin(len(batch)), store.number
             try:
-                texts |= generate_texts(deployment, batch, BlockSink(block, self.progress))
+                with watcher.watch() as watch:
+                    texts |= generate_texts(deployment, batch, BlockSink(block, self.progress))
             finally:
                 store.put(block)
+            add_record(self.items.path, watch.record(label, number, 0))
         return texts
 
 

@@ -28,7 +28,7 @@ FAILURE = 1_000_000  # block of a failed arm, apart from those that hold outputs
 
 
 class ItemStore:
-    """Outputs of one arm in a run directory: a stored block is a batch of items."""
+    """Outputs of one arm in a run directory: a stored block is a batch of items. `number`: of the next."""
 
     def __init__(self, directory: RunDirectory, label: str):
         self._directory, self._label = directory, label
@@ -37,7 +37,7 @@ class ItemStore:
         stored = rows[[name for name in RequestRow._fields if name in rows]].to_dict("records")
         self._known = {str(values["prompt_id"]): RequestRow(**values) for values in stored}
         # Past every earlier block, of other tasks too: a block appended under the same number would replace it.
-        self._next = int(rows["repeat"].max()) + 1 if len(rows) else 0
+        self.number = int(rows["repeat"].max()) + 1 if len(rows) else 0
 
     def texts(self, requests: Sequence[PromptRequest], tokenizer: ChatTokenizer | None) -> dict[str, str]:
         """Of the requests that are stored, by key."""
@@ -58,7 +58,7 @@ class ItemStore:
         return {(task, int(item)): self._known[key].num_output_tokens for key, (task, item, _) in places.items()}
 
     def begin(self, num_requests: int) -> OpenBlock:
-        return self._directory.begin_block(self._label, self._next, num_requests)
+        return self._directory.begin_block(self._label, self.number, num_requests)
 
     def put(self, block: OpenBlock) -> None:
         """Items are independent: a batch that was cut short is stored as far as it came."""
@@ -66,8 +66,8 @@ class ItemStore:
             block.keep()
             return
         with deferred_interrupt():
-            self._directory.finish_block(self._label, self._next, block)
-        self._next += 1
+            self._directory.finish_block(self._label, self.number, block)
+        self.number += 1
         self._known |= {row.prompt_id: row for row in block.requests}
 
 

@@ -49,7 +49,7 @@ def test_a_run_and_its_tables(toy):
 
 
 def test_a_sweep(toy):
-    sweep = specbench.sweep(strategy="ngram:k=1", max_concurrency=[1, 2], num_repeats=1, **toy)
+    sweep = specbench.sweep(strategy="ngram:k=1", max_concurrency=[1, 2], num_repeats=2, **toy)
     assert sweep.status == "complete" and list(sweep.runs) == [1, 2]
     table = specbench.open_sweep(sweep.path).table()
     assert table[["arm", "max_concurrency"]].values.tolist() == [
@@ -60,12 +60,12 @@ def test_a_sweep(toy):
 
 
 def test_an_ab(toy):
-    result = specbench.ab("no-spec", {"strategy": "ngram:k=2"}, blocks=2, in_process=True, **toy)
+    result = specbench.ab("no-spec", {"strategy": "ngram:k=2"}, blocks=2, no_verdict=True, in_process=True, **toy)
     assert result.verdict == "exploratory" and result.table().loc["tokens per step", "num_pairs"] > 0
     assert specbench.open_ab(result.path).record == result.record
     assert result.run.record.command.startswith("specbench ab --a no-spec --b '--strategy ngram:k=2'")
     with pytest.raises(ValueError, match="not comparable|A and B differ in"):
-        specbench.ab("no-spec", {"strategy": "no-spec", "num_prompts": 2}, blocks=1, in_process=True, **toy)
+        specbench.ab("no-spec", {"strategy": "no-spec", "num_prompts": 2}, blocks=6, in_process=True, **toy)
 
 
 @pytest.mark.parametrize(

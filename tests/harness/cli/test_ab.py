@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from specbench.harness.cli.main import app
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.experiments.ab_fresh import FreshBlocks
 from specbench.harness.experiments.ab_sides import parse_side, side_config
+from specbench.harness.run import machine_state
 from specbench.harness.run.runner import Arms
 from specbench.harness.store.ab_record import AbPlan
 from specbench.harness.store.run_directory import RunDirectory
@@ -149,8 +151,23 @@ def test_equal_sides(cli, small, only_run, clock, inline):
     assert by_name(record)["tokens per step"]["change"] == 0
 
 
+@pytest.mark.parametrize("where", ["in-process", "fresh"])
+def test_blocks_beside_other_work_are_rejected(cli, small, only_run, clock, monkeypatch, tmp_path, where, request):
+    """More than a fifth of them: the whole is invalid, and says why."""
+    if where == "fresh":
+        request.getfixturevalue("inline")
+    (tmp_path / "loadavg").write_text("9999.00 9999.00 9999.00 5/100 1\n")
+    monkeypatch.setattr(machine_state, "PROC", tmp_path)
+    more = ["--in-process"] if where == "in-process" else []
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 6, *more, *small)
+    assert result.exit_code == 4 and "invalid" in result.stdout
+    record = record_of(only_run())
+    assert record["num_rejected"] == 6 and record["verdict"] == "invalid"
+    assert f"A: load 9999.0 on {os.cpu_count()} cores" in record["blocks"][0]["reasons"]
+
+
 def test_the_order_is_the_plan_s_and_is_recorded(cli, small, only_run, inline):
-    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, "--order-seed", 5, *small)
+    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, "--no-verdict", "--order-seed", 5, *small)
     plan = only_run().record.ab.plan
     assert list(inline) == [label for pair in plan.order() for label in pair] and plan.order_seed == 5
     lines = [json.loads(line) for line in (only_run().path / "blocks.jsonl").read_text().splitlines()]
@@ -159,7 +176,7 @@ def test_the_order_is_the_plan_s_and_is_recorded(cli, small, only_run, inline):
 
 
 def test_few_blocks_are_exploratory_and_other_reports_read_the_run(cli, small, only_run, inline):
-    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, *small)
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--no-verdict", *small)
     assert result.exit_code == 4 and "B against A: exploratory" in result.stdout
     run = only_run()
     assert run.done_blocks() == {(label, n) for label in "AB" for n in range(2)}
@@ -175,7 +192,7 @@ def test_few_blocks_are_exploratory_and_other_reports_read_the_run(cli, small, o
 @pytest.mark.parametrize("in_process", [True, False])
 def test_ctrl_c_and_resume(cli, small, only_run, inline, monkeypatch, in_process):
     """Interrupted in the second side of block 2: that block is measured anew, both sides of it."""
-    words = ["-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, *small]
+    words = ["-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, "--no-verdict", *small]
     if in_process:
         ran = interrupted_blocks(monkeypatch, 4)
         words.append("--in-process")
@@ -216,7 +233,7 @@ def interrupted_blocks(monkeypatch, at: int) -> list[str]:
 
 def test_a_process_that_dies_fails_its_block_only(cli, small, only_run, inline):
     inline.fail[3] = -9
-    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, *small)
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 3, "--no-verdict", *small)
     run = only_run()
     assert result.exit_code == 4 and len(inline) == 6
     ((label, block),) = run.failed_blocks()
@@ -246,6 +263,7 @@ REFUSED = {
     "a revision in this process": (["-A", "ref:HEAD ngram", "-B", "ngram", "--in-process"], 2, "--in-process"),
     "two revisions of one side": (["-A", "ref:HEAD ngram", "-B", "ngram", "--ref-a", "HEAD"], 2, "given twice"),
     "an empty revision": (["-A", "ref: ngram", "-B", "ngram"], 2, "needs a revision"),
+    "too few blocks": (["-A", "ngram", "-B", "no-spec", "--blocks", "2"], 2, "a verdict takes 6 or more, --no-verdict"),
 }
 
 
@@ -264,7 +282,7 @@ def test_refused_in_one_process(cli, small, runs):
 
 
 def test_a_mismatch_that_was_asked_for_is_said(cli, small, only_run, inline):
-    words = ["-A", "no-spec", "-B", "no-spec --max-concurrency 2", "--blocks", 1, "--allow-mismatch"]
+    words = ["-A", "no-spec", "-B", "no-spec --max-concurrency 2", "--blocks", 1, "--no-verdict", "--allow-mismatch"]
     result = cli("ab", *small, *words)
     assert "NOT THE SAME on both sides (--allow-mismatch): workload: max concurrency: 1 and 2" in result.stdout
     assert record_of(only_run())["mismatches"] == ["workload: max concurrency: 1 and 2"]
@@ -272,7 +290,7 @@ def test_a_mismatch_that_was_asked_for_is_said(cli, small, only_run, inline):
 
 def test_an_experiment_does_not_go_on_with_other_code(cli, small, only_run, inline):
     inline.fail[3] = KeyboardInterrupt()
-    assert cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, *small).exit_code == 130
+    assert cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--no-verdict", *small).exit_code == 130
     run = only_run()
     record = run.record
     sides = {label: replace(side, git=replace(side.git, sha="0" * 40)) for label, side in record.ab.sides.items()}
@@ -331,7 +349,7 @@ def test_what_is_no_percentage(text):
 
 
 def test_an_experiment_in_one_process_does_not_go_on_with_other_code(cli, small, only_run):
-    words = ["-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, "--in-process"]
+    words = ["-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, "--no-verdict", "--in-process"]
     assert cli("ab", *words, *small).exit_code == 4
     run = only_run()
     ab = run.record.ab
@@ -353,11 +371,11 @@ def test_local_edits_end_an_experiment(cli, small, inline, monkeypatch, states, 
     asked = iter(states)
     monkeypatch.setattr("specbench.harness.experiments.ab_fresh.code_state", lambda root: next(asked))
     monkeypatch.setattr(AbPlan, "order", lambda plan: [("A", "B")] * plan.num_blocks)
-    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, *small)
+    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--no-verdict", *small)
     assert result.exit_code == 2 and message in " ".join(result.stderr.split()), result.stderr
 
 
 def test_a_checkout_that_cannot_be_watched_is_said(cli, small, only_run, inline, monkeypatch):
     monkeypatch.setattr("specbench.harness.experiments.ab_fresh.code_state", lambda root: None)
-    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, *small)
+    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, "--no-verdict", *small)
     assert "local edits of the code between blocks (no git checkout)" in record_of(only_run())["unchecked"]

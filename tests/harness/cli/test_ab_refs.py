@@ -76,7 +76,7 @@ def words(toy, checkout) -> list[str]:
 
 
 def test_each_side_runs_its_own_revision(cli, words, checkout, only_run):
-    result = cli(*words, "-A", "ref:first", "--ref-b", "other", "--blocks", 1)
+    result = cli(*words, "-A", "ref:first", "--ref-b", "other", "--blocks", 1, "--no-verdict")
     assert result.exit_code == 4, result.output
     run = only_run()
     record = json.loads((run.path / "ab.json").read_text())
@@ -104,7 +104,7 @@ def wait_until_at_work(process: subprocess.Popen[str], runs: Path) -> None:
 def test_ctrl_c_ends_the_process_at_work(words, checkout, only_run, runs):
     """Only the parent is signalled; its child must not live on."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "specbench", *words, "--ref-a", "stuck", "--ref-b", "stuck", "--blocks", "2"],
+        [sys.executable, "-m", "specbench", *words, "--ref-a", "stuck", "--ref-b", "stuck", "--blocks", "6"],
         env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -193,7 +193,7 @@ def test_what_git_says_of_a_worktree_it_cannot_make(checkout):
 
 def test_options_that_the_revision_refuses(cli, words, runs):
     """Only that revision knows its options; what it says is passed on, and nothing is left behind."""
-    result = cli(*words, "-A", "ref:first --colour red", "--ref-b", "other", "--blocks", 1)
+    result = cli(*words, "-A", "ref:first --colour red", "--ref-b", "other", "--blocks", 1, "--no-verdict")
     assert result.exit_code == 2 and "A: No such option: --colour" in result.stderr and not list(runs.iterdir())
 
 

@@ -44,7 +44,7 @@ def words(request, toy, toy_sweep, chat_model, runs, tmp_path, no_pictures) -> l
     by_name = {
         "run": [*toy, "-s", "no-spec"],
         "sweep": [*toy_sweep, "-s", "ngram:k=1", "--max-concurrency", "1,2"],
-        "ab": ["ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", "1", "--in-process", *options],
+        "ab": ["ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", "1", "--no-verdict", "--in-process", *options],
         "power": ["power", "--aa", "2", "-s", "no-spec", "--in-process", *options],
         "certify": "certify -s ngram:k=2 --load-format dummy --model toy --dtype float32 --dataset-name random "
         f"--num-prompts 2 --output-len 4 --max-model-len 1100 --num-seeds 0 --output-dir {runs}".split(),

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from specbench.harness.run.runner import Arms
+
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
@@ -56,7 +58,7 @@ def test_refused(cli, small, runs, words, message):
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["finished", "stopped before both sides were known"])
 def test_an_experiment_of_two_sides_is_refused_before_it_is_measured(cli, small, runs, monkeypatch, is_told):
-    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--in-process", *small)
+    cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--no-verdict", "--in-process", *small)
     (run,) = runs.iterdir()
     raw = json.loads((run / "run.json").read_text())
     raw["ab"]["plan"]["num_blocks"] = 4  # two are missing
@@ -78,6 +80,23 @@ def test_an_interrupted_floor_goes_on(cli, small, runs):
     (run / "run.json").write_text(json.dumps(raw))
     assert cli("power", "--resume", run).exit_code == 0
     assert json.loads((run / "noise.json").read_text())["num_blocks"] == 3
+
+
+def test_an_interrupted_floor_names_its_own_command(cli, small, runs, monkeypatch):
+    measure, ran = Arms.try_block, []
+
+    def block(arms, arm, repeat):
+        ran.append(arm.config.label)
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        return measure(arms, arm, repeat)
+
+    monkeypatch.setattr(Arms, "try_block", block)
+    result = cli("power", "--aa", 2, "--in-process", "-s", "ngram:k=2", *small)
+    (run,) = runs.iterdir()
+    assert result.exit_code == 130 and result.stderr.splitlines()[-1].endswith(f"specbench power --resume {run}")
+    assert "specbench ab" not in result.stderr
+    assert cli("power", "--resume", run).exit_code == 0 and (run / "noise.json").exists()
 
 
 def test_a_run_of_arms_is_no_floor(cli, toy, runs):

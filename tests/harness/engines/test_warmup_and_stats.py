@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from specbench.harness.engines.warmup import WarmUp
-from specbench.harness.stats.spread import mean_interval, percentiles, ratio_interval, spread
+from specbench.harness.stats.spread import crossed_interval, percentiles, ratio_interval, spread
 
 
 def feed(warm_up, durations):
@@ -53,13 +53,24 @@ def test_spread_and_percentiles():
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    """Blocks that differ as much as prompts do: what prompts alone would show is far too narrow."""
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(60):
-        interval = mean_interval(rng.normal(5.0, 1.0, size=40))
+        values_BP = 5.0 + rng.normal(0, 1, size=(12, 1)) + rng.normal(0, 1, size=40) + rng.normal(0, 1, size=(12, 40))
+        interval = crossed_interval(values_BP)
         assert interval is not None
         hits += interval.low <= 5.0 <= interval.high
     assert 51 <= hits  # nominal 57 of 60
+
+
+def test_an_interval_takes_two_blocks_and_two_prompts():
+    values_BP = np.array([[1.0, 2.0, np.nan], [1.5, 2.5, 3.0]])
+    found = crossed_interval(values_BP)
+    assert found is not None and found.num_clusters == 3 and 1 <= found.low < found.high <= 3
+    assert crossed_interval(values_BP[:1]) is None and crossed_interval(values_BP[:, :1]) is None
+    assert crossed_interval(np.array([[1.0, np.nan], [np.nan, 2.0]])) is None, "no prompt ran in two blocks"
+    assert crossed_interval(np.empty((0, 0))) is None
 
 
 def test_ratio_interval_weighs_clusters_by_their_denominators():

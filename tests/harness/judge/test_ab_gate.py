@@ -14,8 +14,8 @@ from specbench.harness.judge.gate import run_gates
 from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED
 from specbench.harness.judge.policy import parse_policy
 from specbench.harness.judge.stored import read_run
-from specbench.harness.store.ab_blocks import BlockRecord, add_record, read_records
 from specbench.harness.store.ab_record import SideRecord
+from specbench.harness.store.block_records import BlockRecord, add_record, read_records
 from specbench.harness.store.inputs_record import WorkloadRecord
 
 GATES = {"step_ms": {}, "tokens_per_step": {}, "tpot_ms": {}}

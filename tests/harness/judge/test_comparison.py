@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pyarrow as pa
@@ -69,6 +70,27 @@ def test_one_run_is_compared_with_its_own_baseline(pair):
     assert found[runs[0].name, "eagle:k=4"].comparisons["tpot_ms"].verdict == "improved"
     other = rows(compare_runs(runs, baseline="eagle:k=4"))
     assert other[runs[0].name, "no-spec"].comparisons["tpot_ms"].verdict == "regressed"
+
+
+def test_one_repeat_has_no_interval_and_no_verdict_of_times(tmp_path):
+    runs, _ = read_runs([make_run(tmp_path, Machine(noise_seed=1, num_repeats=1))])
+    compared = compare_runs(runs)
+    found = rows(compared)[runs[0].name, "eagle:k=4"].comparisons
+    for key in ("tpot_ms", "step_ms", "ttft_ms"):
+        assert (found[key].verdict, found[key].low) == ("exploratory", None) and found[key].change is not None
+    assert found["tokens_per_step"].verdict == "improved", "a property of the prompts"
+    assert any("one repeat has no interval" in note for note in compared.notes)
+
+
+def test_few_repeats_are_paired_by_prompt_and_show_how_blocks_differ(pair):
+    """Two blocks drift apart; 24 prompts that drift together must not narrow it."""
+    runs, _ = read_runs(pair[:1])
+    steady = rows(compare_runs(runs))[runs[0].name, "eagle:k=4"].comparisons["tpot_ms"]
+    figures = {key: dict(values) for key, values in runs[0].figures.items()}
+    figures["eagle:k=4", 0]["tpot_ms.mean"] *= 1.5
+    drifted = rows(compare_runs([replace(runs[0], figures=figures)]))[runs[0].name, "eagle:k=4"].comparisons["tpot_ms"]
+    assert steady.metric.pairs == "prompts" and steady.num_pairs == 24
+    assert drifted.high - drifted.low > 3 * (steady.high - steady.low)
 
 
 def test_arms_that_are_driven_differently_have_no_verdict(tmp_path):

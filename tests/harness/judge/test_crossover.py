@@ -221,6 +221,17 @@ def test_one_prompt_has_no_interval_anywhere():
     assert 1 < arm.crossing["tpot"].value < 4
 
 
+def test_one_block_has_no_interval_anywhere():
+    rng = np.random.default_rng(10)
+    points = [point(load, requests_of({"no-spec": 10.0, "a": 5.0 * load}, 1, 12, rng)) for load in (1, 4)]
+    record = crossover_record(points)
+    (_, arm) = record.arms
+    assert [cell.tpot.low for cell in arm.points] == [None, None] == [cell.tps.low for cell in arm.points]
+    assert arm.crossing["tpot"].low_side is None and 1 < arm.crossing["tpot"].value < 4
+    assert {best.share for best in record.best if best.family == "a"} == {None}
+    assert "one block has no interval" in record.method
+
+
 def test_an_arm_that_failed_at_a_load_has_the_others():
     rng = np.random.default_rng(7)
     points = [point(load, requests_of({"no-spec": 10.0, "a": 5.0 * load}, 2, 5, rng)) for load in (1, 2, 4)]

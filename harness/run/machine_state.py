@@ -1,0 +1,76 @@
+"""What the machine does beside a measurement, as Linux tells it: load, time that another guest had, memory stalls."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench.harness.store.block_records import MachineSeen
+
+PROC = Path("/proc")
+LEAST_S = 1.0
+"""Below it the kernel's ticks of 10 ms are too coarse for a share."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineState:
+    """At one moment. load: average of 1 minute. ticks, stolen_ticks: of all CPUs since boot, the second while another
+    guest had them. stalled_us: since boot, while a task waited for memory. None: not told here."""
+
+    at_s: float
+    load: float | None
+    ticks: int | None
+    stolen_ticks: int | None
+    stalled_us: int | None
+
+
+def read_state() -> MachineState:
+    """Of this machine, now."""
+    ticks = [int(word) for word in _found(r"^cpu +([\d ]+)", PROC / "stat").split()][:8]
+    stalled = _found(r"^some .*total=(\d+)", PROC / "pressure" / "memory")
+    return MachineState(
+        at_s=time.monotonic(),
+        load=_load(),
+        ticks=sum(ticks) if ticks else None,
+        stolen_ticks=ticks[7] if len(ticks) == 8 else None,
+        stalled_us=int(stalled) if stalled else None,
+    )
+
+
+def seen_between(before: MachineState, after: MachineState, *, device: str) -> MachineSeen:
+    """`device`: what is measured, cpu or cuda. The load of the host is compared with its cores for a CPU only."""
+    is_long = after.at_s - before.at_s >= LEAST_S
+    elapsed_us = 1e6 * (after.at_s - before.at_s)
+    ticks = _difference(before.ticks, after.ticks)
+    return MachineSeen(
+        cores=os.cpu_count() if device == "cpu" else None,
+        steal=_share(_difference(before.stolen_ticks, after.stolen_ticks), ticks) if is_long else None,
+        memory_stall=_share(_difference(before.stalled_us, after.stalled_us), elapsed_us) if is_long else None,
+    )
+
+
+def _load() -> float | None:
+    told = _found(r"^([\d.]+)", PROC / "loadavg")
+    if told:
+        return float(told)
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def _found(pattern: str, file: Path) -> str:
+    """The first group where the file has such a line; empty where it has none, or cannot be read."""
+    try:
+        match = re.search(pattern, file.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:  # another system, or a kernel without pressure information
+        return ""
+    return match[1] if match else ""
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+def _share(part: int | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else max(0.0, part / whole)

@@ -1,0 +1,100 @@
+"""What the machine did around each block, `blocks.jsonl`: one line a block, beside the raw tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench.harness.store.codec import from_document, to_document
+
+_FILE = "blocks.jsonl"
+MAX_STEAL = MAX_MEMORY_STALL = 0.05
+"""Of a block's time, beyond which it does not count."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineSeen:
+    """During one block. cores: logical, of a CPU that was measured; None for a GPU. steal: share of CPU time that
+    another guest had. memory_stall: share of time in which a task waited for memory. power_limits_w: enforced, before
+    and after. is_power_capped: the GPU reached its limit. None: not told, or the block was too short to tell."""
+
+    cores: int | None = None
+    steal: float | None = None
+    memory_stall: float | None = None
+    power_limits_w: tuple[float, float] | None = None
+    is_power_capped: bool | None = None
+
+    def reasons(self) -> Iterator[str]:
+        """Why the block does not count. A power limit that is reached is no reason: it belongs to the GPU under this
+        load."""
+        if self.steal is not None and self.steal > MAX_STEAL:
+            yield f"another guest had {self.steal:.0%} of the CPU time (steal)"
+        if self.memory_stall is not None and self.memory_stall > MAX_MEMORY_STALL:
+            yield f"waited for memory in {self.memory_stall:.0%} of the time"
+        if self.power_limits_w is not None and self.power_limits_w[0] != self.power_limits_w[1]:
+            yield "power limit changed from {:.0f} W to {:.0f} W".format(*self.power_limits_w)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockRecord:
+    """What was seen around one block of one arm (a side, in an A/B): load average (1 minute) before and after,
+    `reasons` to reject it, what could not be checked; of a process of its own its exit code, duration, run, and the
+    files that it ran."""
+
+    arm: str
+    block: int
+    position: int
+    load_average: tuple[float | None, ...] | None = None
+    machine: MachineSeen = MachineSeen()
+    reasons: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    exit_code: int | None = None
+    wall_s: float | None = None
+    code_state: str | None = None
+    run_id: str | None = None
+
+    @property
+    def disturbances(self) -> tuple[str, ...]:
+        """The reasons, and a load above the cores on one end of the block. That alone does not reject a block: the
+        average trails by a minute."""
+        loads = [load for load in self.load_average or () if load is not None]
+        if any(reason.startswith("load ") for reason in self.reasons) or not loads:
+            return self.reasons
+        return (*overload(max(loads), self.machine.cores), *self.reasons)
+
+
+def overload(load: float, cores: int | None) -> tuple[str, ...]:
+    return (f"load {load:.1f} on {cores} cores",) if cores is not None and load > cores else ()
+
+
+def add_record(directory: Path, record: BlockRecord) -> None:
+    """Appends the record of a block; a later line of the same block replaces it. A line that was cut off (a kill, a
+    full disk) is ended first: it must not swallow this one."""
+    line = json.dumps(to_document(record), allow_nan=False)
+    with (directory / _FILE).open("a", encoding="utf-8") as stream:
+        stream.write("" if _ends_whole(directory / _FILE) else "\n")
+        stream.write(line + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _ends_whole(path: Path) -> bool:
+    content = path.read_bytes()
+    return not content or content.endswith(b"\n")
+
+
+def read_records(directory: Path) -> dict[tuple[str, int], BlockRecord]:
+    """The last record of each block. A line cut off by a kill is skipped: its block was measured again."""
+    path = directory / _FILE
+    records: dict[tuple[str, int], BlockRecord] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            raw = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        record = from_document(BlockRecord, raw, str(path))
+        records[record.arm, record.block] = record
+    return records
