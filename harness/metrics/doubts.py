@@ -35,7 +35,8 @@ def doubts(
     steps: pd.DataFrame,
     seen: Sequence[BlockRecord],
 ) -> Iterator[str]:
-    """Of one arm. `requests`, `steps`: its rows, all repeats. `seen`: of the machine, around its blocks."""
+    """Of one arm. `speedup`: None where something else than speculation makes it. `requests`, `steps`: its rows, all
+    repeats. `seen`: of the machine, around its blocks."""
     if speedup is not None and acceptance is not None and _is_one_at_a_time(requests):
         yield from _impossible(speedup, acceptance.tokens_per_forward, requests, steps)
     if disturbed := [record.disturbances for record in seen if record.disturbances]:
@@ -57,7 +58,7 @@ def _impossible(
         if ratio is not None and ratio > MOST_GAIN * most:
             yield (
                 f"{IMPOSSIBLE}: {name} {ratio:.2f}x with {most:.2f} tokens per forward, one request at a time: "
-                f"{speedup.baseline} was measured on a slower machine than this row"
+                f"more than speculation gives; {speedup.baseline} ran on a slower machine or with other switches"
             )
             return
 

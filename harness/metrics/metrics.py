@@ -195,7 +195,8 @@ def _summarise_arm(
     )
     steps = frames.steps[frames.steps["arm"] == label]
     seen = [frames.seen[block] for block in blocks if block[0] == label and block in frames.seen]
-    doubted = doubts(arm, summary.speedup, summary.acceptance, requests, steps, seen) if mine else ()
+    speculated = summary.speedup if baseline is not None and _speculates_beside(arm, baseline) else None
+    doubted = doubts(arm, speculated, summary.acceptance, requests, steps, seen) if mine else ()
     return replace(summary, marks=(*summary.marks, *_marks(summary, len(whole_failures), len(arm.notes)), *doubted))
 
 
@@ -204,6 +205,11 @@ def _driven_otherwise(arm: ArmRecord, baseline: ArmRecord | None) -> list[str]:
     if baseline is None or arm.config.driven == baseline.config.driven:
         return []
     return [f"driven {arm.config.driven}, {baseline.label} {baseline.config.driven}: the speed-up is not a verdict"]
+
+
+def _speculates_beside(arm: ArmRecord, baseline: ArmRecord) -> bool:
+    """Whether speculation is what the two differ in: not an engine, and not the switches of two plain arms."""
+    return arm.strategy != baseline.strategy and arm.config.engine == baseline.config.engine
 
 
 def _interrupted(label: str, whole_failures: pd.DataFrame, frames: Frames) -> list[str]:

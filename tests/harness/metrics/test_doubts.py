@@ -12,6 +12,7 @@ from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.sweep_figures import _point
 from specbench.harness.metrics import doubts
 from specbench.harness.metrics.metrics import results, results_of
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.block_records import BlockRecord, MachineSeen, add_record, overload
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.cells import arm_name, row_name
@@ -53,7 +54,7 @@ def test_the_table_has_the_mark_no_interval_and_says_why(tmp_path):
     _, arm = results_of(run).arms
     assert arm.speedup.tps_ratio > 8 and arm.acceptance.tokens_per_forward == pytest.approx(2.52, abs=0.01)
     (mark,) = arm.marks
-    assert mark.startswith("IMPOSSIBLE: TPS 8.") and "with 2.5" in mark and "no-spec was measured on a slower" in mark
+    assert mark.startswith("IMPOSSIBLE: TPS 8.") and "with 2.5" in mark and "no-spec ran on a slower machine" in mark
     table = comparison_table(view_run(run))
     row = dict(zip(table.headers, table.rows[1], strict=True))
     assert row["TPS (x)"].endswith(f"({arm.speedup.tps_ratio:.2f}x)") and row["marks"] == mark
@@ -81,6 +82,15 @@ def test_the_limit_is_1_05_of_what_a_forward_gives(tmp_path):
         run.append(ARM, 0, **chain_block([1] * 100, round_ms=10.0, **same))
         _, arm = results(run.frames()).arms
         assert any(mark.startswith("IMPOSSIBLE: TPOT") for mark in arm.marks) == is_marked, base_ms
+
+
+def test_what_other_switches_or_engines_win_is_not_judged(tmp_path):
+    run = RunDirectory.create(tmp_path, "run", begun("no-spec", "no-spec:graph=full", "vllm/eagle"))
+    run.append("no-spec", 0, **chain_block([0] * 12, k=0, round_ms=45.0))
+    run.append("no-spec:graph=full", 0, **chain_block([0] * 12, k=0, round_ms=10.0))
+    run.append("vllm/eagle", 0, **chain_block([4, 0, 2], round_ms=10.0))
+    run.describe_arm("vllm/eagle", config=ArmSetup(engine="vllm"))
+    assert [arm.marks for arm in results(run.frames()).arms] == [()] * 3
 
 
 def test_requests_beside_each_other_share_forwards_and_are_not_judged(tmp_path):
