@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[ModuleType | type, str, str]] = {
     "run": (NativeDeployment, "measure", "specbench run --resume"),
     "sweep": (NativeDeployment, "measure", "specbench sweep --resume"),
     "ab": (NativeDeployment, "measure", "specbench ab --resume"),
-    "power": (NativeDeployment, "measure", "specbench ab --resume"),
+    "power": (NativeDeployment, "measure", "specbench power --resume"),
     "certify": (certify_session, "generate", "specbench certify --run"),
     "accuracy": (evaluation.ItemStore, "put", "specbench accuracy --resume"),
     "profile": (profile_experiment, "profile_arm", "specbench profile run"),
