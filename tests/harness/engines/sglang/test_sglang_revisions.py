@@ -23,7 +23,9 @@ def ab(cli, venv: Path, runs: Path, *words: str):  # noqa: F811
 
 def test_each_side_runs_its_own_revision(cli, inline, venv, checkout, laid, runs, only_run):  # noqa: F811
     before = state(checkout)
-    result = ab(cli, venv, runs, "-A", "no-spec --engine-ref first", "-B", "no-spec:ref=second", "--blocks", "1")
+    result = ab(
+        cli, venv, runs, "-A", "no-spec --engine-ref first", "-B", "no-spec:ref=second", "--blocks", "1", "--no-verdict"
+    )
     assert result.exit_code == 4, result.output
     run = only_run()
     arms = {arm.label: arm for arm in run.record.arms}
@@ -39,7 +41,7 @@ def test_each_side_runs_its_own_revision(cli, inline, venv, checkout, laid, runs
 
 def test_the_checkout_as_it_stands_beside_a_revision(cli, inline, venv, checkout, laid, runs, only_run):  # noqa: F811
     edit(checkout, "python/sglang/__init__.py", ".second", ".edited")
-    result = ab(cli, venv, runs, "-A", "no-spec --engine-ref second", "-B", "no-spec", "--blocks", "1")
+    result = ab(cli, venv, runs, "-A", "no-spec --engine-ref second", "-B", "no-spec", "--blocks", "1", "--no-verdict")
     assert result.exit_code == 4, result.output
     facts = {arm.label: arm.engine for arm in only_run().record.arms}
     assert {label: one.version for label, one in facts.items()} == {
@@ -59,7 +61,18 @@ def test_a_branch_that_moves_between_blocks(cli, inline, venv, checkout, runs, l
 
     monkeypatch.setattr(FreshBlocks, "_run", moving)
     result = ab(
-        cli, venv, runs, "-s", "no-spec", "-A", "--engine-ref main", "-B", "--engine-ref first", "--blocks", "2"
+        cli,
+        venv,
+        runs,
+        "-s",
+        "no-spec",
+        "-A",
+        "--engine-ref main",
+        "-B",
+        "--engine-ref first",
+        "--blocks",
+        "2",
+        "--no-verdict",
     )
     assert result.exit_code == 2 and "A: the engine's checkout has changed since its first block" in result.stderr
 
