@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test gate install engines clean
+.PHONY: demo test gate fuzz crash install engines clean
 
 install: $(VENV)/.installed
 
@@ -32,6 +32,21 @@ test: $(VENV)/.installed-dev
 # tests that need a quiet machine.
 gate: $(VENV)/.installed-dev
 	$(BIN)/python .ci/gate.py
+
+# Hostile input for every reader and for the command line: the same in every run, then guided by coverage for SECONDS.
+# Inputs that break something stay in fuzz-found/. Targets by name: make fuzz TARGETS='kineto gguf'.
+SECONDS ?= 60
+TARGETS ?=
+fuzz: $(VENV)/.installed-dev
+	$(PIP) -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python -m pytest -q tests/fuzz/readers.py $(if $(TARGETS),-k '$(subst $() $(), or ,$(TARGETS))')
+	PYTHONPATH=.ns:tests:tests/harness $(BIN)/python -m fuzz $(SECONDS) $(TARGETS)
+
+# kill -9 at KILLS random moments of five commands on the toy model, each of which must go on to its end.
+KILLS ?= 20
+SEED ?= 1
+crash: $(VENV)/.installed-dev
+	PYTHONPATH=.ns:tests $(BIN)/python -m crash --kills $(KILLS) --seed $(SEED) $(if $(OUT),--out $(OUT))
 
 # Another engine in an environment of its own, to be compared with: vLLM for a CPU with AVX-512 (3.4 GB, 5 to 8 minutes),
 # or llama.cpp, which is compiled (15 minutes) and wants specbench's own Python in ENGINE_PYTHON.

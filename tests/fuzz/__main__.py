@@ -1,0 +1,114 @@
+"""Coverage-guided fuzzing of all targets in one process: `make fuzz SECONDS=60`.
+
+An input is the number of a target and what it reads. Findings do not end the search: each kind is printed once, its
+input kept in FOUND; exit code 1 if there were any. What is mended moves to corpus/TARGET/, where the tests read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import atheris
+
+with atheris.instrument_imports(include=["specbench"]):
+    from fuzz.contained import Hang, Watch
+    from fuzz.targets import Trial, all_targets, temporary
+
+import torch
+
+CORPUS, FOUND = Path(__file__).with_name("corpus"), Path("fuzz-found")
+
+
+class Search:
+    """What has been tried and found."""
+
+    def __init__(self, folder: Path, names: list[str], seconds: float):
+        targets, watch = all_targets(), Watch()
+        self.trials: dict[str, Trial] = {}
+        for name in names or targets:
+            (folder / name).mkdir()
+            self.trials[name] = Trial(targets[name], folder / name, watch)
+        self.names = list(self.trials)
+        self.tries, self.accepted = Counter[str](), Counter[str]()
+        self.found: dict[tuple[str, ...], Path] = {}
+        self._end = time.monotonic() + seconds
+
+    def inputs(self, folder: Path) -> None:
+        """Writes the first inputs: seeds, and what was found before."""
+        for number, (name, trial) in enumerate(self.trials.items()):
+            old = (file.read_bytes() for file in (CORPUS / name).glob("*"))
+            for data in (*trial.seeds, *old):
+                whole = bytes([number]) + data
+                (folder / hashlib.sha1(whole).hexdigest()).write_bytes(whole)
+
+    def mutate(self, data: bytes, max_size: int, seed: int) -> bytes:
+        """By the target's own form, or as libFuzzer does. Each target has its turn, whatever else covers more."""
+        random = Random(seed)
+        if random.randrange(4) == 0 and data:
+            return data[:1] + atheris.Mutate(data[1:], max_size - 1)
+        number = random.randrange(len(self.names))
+        if not data or data[0] % len(self.names) != number:
+            data = bytes([number]) + random.choice(self.trials[self.names[number]].seeds)
+        trial = self.trials[self.names[number]]
+        return data[:1] + trial.target.mutate(data[1:], random)[: max_size - 1]
+
+    def one(self, data: bytes) -> None:
+        if time.monotonic() > self._end:
+            self.end()
+        name = self.names[data[0] % len(self.names)] if data else self.names[0]
+        self.tries[name] += 1
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                self.accepted[name] += self.trials[name](data[1:])
+        except (Exception, Hang) as error:
+            self._note(name, data[1:], error)
+
+    def _note(self, name: str, data: bytes, error: BaseException) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if "/specbench/" in f.filename] or frames
+        kind = (name, type(error).__name__, f"{Path(own[-1].filename).name}:{own[-1].lineno}")
+        if kind in self.found:
+            return
+        FOUND.mkdir(exist_ok=True)
+        self.found[kind] = FOUND / f"{name}-{hashlib.sha1(data).hexdigest()[:10]}"
+        self.found[kind].write_bytes(data)
+        print(f"\nFOUND {' '.join(kind)}: {str(error)[:300]}\n  input: {self.found[kind]}", flush=True)
+
+    def end(self) -> None:
+        for name in self.names:
+            print(f"{name:20} {self.tries[name]:7} tries, {self.accepted[name]} accepted")
+        print(f"{sum(self.tries.values())} tries, {len(self.found)} kinds of faults", flush=True)
+        os._exit(1 if self.found else 0)  # libFuzzer has no end that is not its own
+
+
+def main() -> None:
+    seconds, *names = sys.argv[1:]
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    with temporary() as work, temporary() as inputs:
+        search = Search(Path(work), names, float(seconds))
+        search.inputs(Path(inputs))
+        # libFuzzer's own clock would take the signal that ends a hang.
+        options = [
+            "-seed=1",
+            "-max_len=400000",
+            "-timeout=0",
+            "-rss_limit_mb=0",
+            "-verbosity=0",
+            "-report_slow_units=100",
+        ]
+        atheris.Setup(["fuzz", *options, inputs], search.one, custom_mutator=search.mutate)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
