@@ -169,6 +169,12 @@ class Deployment(Protocol):
         ...
 
 
+class NotReadyError(RuntimeError):
+    """A program that was not ready in the time it had. Whoever waited so long does not wait again."""
+
+    SAID = "is not ready after"
+
+
 class OpenProgress(Protocol):
     def say(self, text: str) -> None: ...
 
@@ -198,8 +204,8 @@ class Engine(Protocol):
 
     def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> AbstractContextManager[Deployment]:
         """A process, a server, an object, an address; gone for certain when the context ends. A program that is started
-        adds what it prints to `log`. ValueError for what the user can mend, RuntimeError for memory that does not
-        suffice and everything else."""
+        adds what it prints to `log`. ValueError for what the user can mend, NotReadyError for a program that takes
+        longer than `engine_startup_timeout`, RuntimeError for memory that does not suffice and everything else."""
         ...
 
 

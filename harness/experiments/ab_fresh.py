@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from specbench.harness.engines.base import NotReadyError
 from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
 from specbench.harness.judge.comparable import differences
@@ -38,6 +39,7 @@ class FreshBlocks:
     roots: Mapping[str, Path | None]
     watcher: Watcher
     say: Callable[[str], None]
+    _never_ready: dict[str, str] = field(default_factory=dict, init=False)  # by side: nobody waits for it again
 
     @property
     def _stored(self) -> AbRecord:
@@ -57,6 +59,9 @@ class FreshBlocks:
         num_blocks = self.plan.num_blocks
         for block, order in missing_blocks(self.plan, self.directory):
             for position, label in enumerate(order):
+                if label in self._never_ready:
+                    self._failed(label, block, self._never_ready[label])
+                    continue
                 self.say(f"block {block + 1} of {num_blocks}: {label}, {self.plan.side(label).text or 'as given'}")
                 self._block(self.plan.side(label), block, position)
         shutil.rmtree(self.directory.path / _CHILDREN, ignore_errors=True)
@@ -199,6 +204,8 @@ class FreshBlocks:
     def _take(self, label: str, block: int, child: RunDirectory) -> None:
         failures = list(child.failed_blocks().values())
         if failures:
+            if NotReadyError.SAID in failures[0]:
+                self._never_ready[label] = failures[0]
             self._failed(label, block, failures[0])
             return
         self.directory.append(label, block, **child.columns())

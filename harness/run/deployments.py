@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import AbstractContextManager, ExitStack
 
-from specbench.harness.engines.base import Deployment, ResolvedArm
+from specbench.harness.engines.base import Deployment, NotReadyError, ResolvedArm
 from specbench.harness.engines.several import Engines
 from specbench.harness.run.logs import Logs
 from specbench.harness.spec.conditions import RunConfig
@@ -17,6 +17,7 @@ class Deployments:
         self.logs = Logs([arm.label for arm in config.arms])
         self._open: dict[str, tuple[AbstractContextManager[Deployment], Deployment]] = {}
         self._programs: set[str] = set()  # those that end when another of their kind starts
+        self._never_ready: dict[str, str] = {}  # what those said that were waited for in vain
 
     def __contains__(self, label: str) -> bool:
         return label in self._open
@@ -30,15 +31,26 @@ class Deployments:
         return self._config.deploy == "alternate" and self._engine.takes_program(arm.config)
 
     def of(self, arm: ResolvedArm) -> Deployment:
-        """Raises what `Engine.deploy` raises. What may not stay up beside it is ended."""
+        """Raises what `Engine.deploy` raises. What may not stay up beside it is ended. NotReadyError is raised again at
+        once: nobody waits twice for a program that does not become ready."""
         label = arm.config.label
+        if label in self._never_ready:
+            raise NotReadyError(self._never_ready[label])
         if label not in self._open:
             if self.starts_at_its_turn(arm):
                 self._end_programs()
-            context = self._engine.deploy(arm, self._config, self.logs.path(label))
-            self._open[label] = context, context.__enter__()
-            self._programs |= {label} if self.starts_at_its_turn(arm) else set()
+            try:
+                self._start(arm)
+            except NotReadyError as error:
+                self._never_ready[label] = str(error)
+                raise
         return self._open[label][1]
+
+    def _start(self, arm: ResolvedArm) -> None:
+        label = arm.config.label
+        context = self._engine.deploy(arm, self._config, self.logs.path(label))
+        self._open[label] = context, context.__enter__()
+        self._programs |= {label} if self.starts_at_its_turn(arm) else set()
 
     def _end_programs(self) -> None:
         for label in self._programs:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from specbench.harness.engines.base import Model, ResolvedArm, with_arm
+from specbench.harness.engines.base import Model, NotReadyError, ResolvedArm, with_arm
 from specbench.harness.engines.load import Load
 from specbench.harness.engines.several import Engines
 from specbench.harness.registry import WORKLOADS, lookup
@@ -143,6 +143,8 @@ def _deploy(run: PreparedRun, labels: Collection[str], progress: Progress, keep_
                 raise ValueError(with_arm(arm.config, str(error))) from error
             progress.say(f"{label}: refused: {first_line(error)}")
             run.refused[label] = first_line(error)
+        except NotReadyError as error:  # its blocks say so too, at once
+            progress.say(f"{label}: {first_line(error)}")
         except RuntimeError as error:  # memory; the block itself will say so in its row
             progress.say(f"{label}: not ready: {first_line(error)}; trying again at its turn")
             run.deployments.drop(label)

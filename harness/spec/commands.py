@@ -106,9 +106,9 @@ class CertifyOptions(RunOptions):
 
     NOT_ASKED: ClassVar[frozenset[str]] = all_but(
         RunOptions,
-        "strategy model engine tokenizer api_key_env python ref command url load_format head dataset_name dataset_path "
-        "num_prompts output_len max_model_len max_concurrency seed dtype device attention output_dir label format "
-        "quiet",
+        "strategy model engine tokenizer api_key_env python ref command url engine_startup_timeout load_format head "
+        "dataset_name dataset_path num_prompts output_len max_model_len max_concurrency seed dtype device attention "
+        "output_dir label format quiet",
     )
 
     strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; no-spec is always added.")
@@ -144,7 +144,9 @@ class AccuracyOptions(OutputOptions, Conditions):
     """Of `specbench accuracy`. Spellings with underscores are lm-eval's."""
 
     NOT_ASKED: ClassVar[frozenset[str]] = all_but(
-        Conditions, "model engine tokenizer api_key_env dtype device max_concurrency max_model_len seed warmup_max_s"
+        Conditions,
+        "model engine tokenizer api_key_env dtype device max_concurrency max_model_len seed warmup_max_s "
+        "engine_startup_timeout",
     )
 
     strategy: tuple[str, ...] = changed(

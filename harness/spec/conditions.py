@@ -87,6 +87,9 @@ class Conditions(Options):
     warmup_max_s: float = _measurement(
         8.0, "Longest warm-up of an arm after every shape has run; it ends earlier once stable.", unit="seconds"
     )
+    engine_startup_timeout: float = _measurement(
+        600.0, "Longest start of another engine, as a child or a server, until it is ready.", unit="seconds"
+    )
     deploy: str = _measurement(
         "side-by-side",
         "side-by-side: every arm stays up; alternate: an arm of another engine is started for each of its blocks.",
@@ -116,7 +119,7 @@ class Conditions(Options):
         assert self.workload  # refuses what no workload can be
         if not self.request_rate > 0:
             raise ValueError(f"request_rate: {self.request_rate} is not allowed; must be > 0 (inf: no limit)")
-        for name in ("burstiness", "warmup_max_s"):
+        for name in ("burstiness", "warmup_max_s", "engine_startup_timeout"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be > 0 and finite")
         if not math.isfinite(self.temperature):

@@ -24,6 +24,7 @@ SYNONYMS: Mapping[str, str] = {
     "random_seed": "seed",
     "input_len": "random_input_len",
     "stop_token_id": "stop_token_ids",
+    "ready_check_timeout_sec": "engine_startup_timeout",
 }
 
 # What an option was called, and how it is written now.

@@ -24,6 +24,8 @@ class FakeChild:
     def open(self, engine: Mapping[str, Any]) -> Mapping[str, Any]:
         if engine.get("fails"):
             raise ValueError("no such\n   switch")
+        if engine.get("hangs"):
+            time.sleep(1000)
         print("loading weights")  # into the log, not into the line
         self._step = 0
         facts = {"version": "1.2", "graph_mode": "none", "backend": "fingers", "hardware": "cpu"}

@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import select
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.child.wire import Command
 from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.supervised import Supervised, foreign_environment
@@ -48,9 +50,21 @@ class ChildProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, command: Command, answer: str) -> Any:
+    def open(self, command: Command, limit_s: float) -> Any:
+        """What the engine says of itself once it is up. Raises as `asking` does; NotReadyError after `limit_s`."""
+        give_up_at = time.monotonic() + limit_s
+
+        def has_time() -> bool:
+            if time.monotonic() < give_up_at:
+                return False
+            self._process.stop()
+            raise NotReadyError(self._with_log(f"the engine {NotReadyError.SAID} {limit_s:g} s: {self._last_words()}"))
+
+        return self.ask(command, "opened", has_time)
+
+    def ask(self, command: Command, answer: str, is_cancelled: Callable[[], bool] = never) -> Any:
         """The one answer to a command. Raises as `asking` does."""
-        return [message[answer] for message in self.asking(command, answer) if answer in message][-1]
+        return [message[answer] for message in self.asking(command, answer, is_cancelled) if answer in message][-1]
 
     def asking(self, command: Command, last: str, is_cancelled: Callable[[], bool] = never) -> Iterator[Message]:
         """What the child says until it says `last`, that included. When `is_cancelled`, it is told to cut short.
@@ -117,5 +131,7 @@ class ChildProcess:
 
     def _death(self) -> RuntimeError:
         status = self._process.stop()
-        line = telling_line(self.log) or "nothing in its log"
-        return RuntimeError(self._with_log(f"the engine's process ended with status {status}: {line}"))
+        return RuntimeError(self._with_log(f"the engine's process ended with status {status}: {self._last_words()}"))
+
+    def _last_words(self) -> str:
+        return telling_line(self.log) or "nothing in its log"

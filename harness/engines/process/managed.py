@@ -32,12 +32,12 @@ def managed(
     model: Model,
     say: Callable[[str], None],
     log: Path,
-    patience: Patience | None = None,
 ) -> Iterator[Deployment]:
     """`path`: what {model} in the command stands for. Prompts go as token ids where the server takes them.
 
     ValueError and RuntimeError as `running` raises them; ValueError for a server that does not do what the arm says.
     """
+    patience = Patience(startup_s=conditions.engine_startup_timeout)
     with running(command, model=path, label=arm.label, say=say, log=log, patience=patience) as server:
         told = identify(Endpoint.parse(server.base_url, ApiKey("")))
         told.check_label(arm.strategy)

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.server_command import HOST, ServerCommand, free_port, is_free
 from specbench.harness.engines.process.supervised import GRACE_S, Supervised, foreign_environment
 
-STARTUP_S = 600.0
 _PORTS = 3  # tries, where another program takes our port before the server does
 _LOOK_S = 0.2  # between two looks at the server
 _SAY_S = 10.0  # between two lines of progress
@@ -26,7 +26,7 @@ _DEATH_S = 3.0  # for an end to be noticed after a connection has broken
 class Patience:
     """Seconds: for a server to answer, and between SIGTERM and SIGKILL."""
 
-    startup_s: float = STARTUP_S
+    startup_s: float
     grace_s: float = GRACE_S
 
 
@@ -74,14 +74,13 @@ def running(
     label: str,
     say: Callable[[str], None],
     log: Path,
-    patience: Patience | None = None,
+    patience: Patience,
 ) -> Iterator[RunningServer]:
     """The server while it is needed. What it prints is added to `log`.
 
     ValueError for a port of the user's that is taken. RuntimeError, of one line with the last line of the log and its
-    path, for a server that cannot be started, ends, or does not answer in time.
+    path, for a server that cannot be started, ends, or (NotReadyError) does not answer in time.
     """
-    patience = patience or Patience()
     fixed = command.fixed_port
     if fixed is not None and not is_free(fixed):
         raise ValueError(
@@ -126,8 +125,8 @@ def _is_ready(
             return True
         now = time.monotonic()
         if now - start >= startup_s:
-            raise RuntimeError(
-                f"{command.name}: the server is not ready after {startup_s:g} s ({answer}): {log_words(server.log)}"
+            raise NotReadyError(
+                f"{command.name}: the server {NotReadyError.SAID} {startup_s:g} s ({answer}): {log_words(server.log)}"
             )
         if now - said >= _SAY_S:
             said = now

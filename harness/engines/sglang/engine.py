@@ -136,7 +136,7 @@ class SglangEngine(EngineKind):
             laid_out(arm.revision) as code,
             ChildProcess([str(arm.python), str(_CHILD)], {**arm.mapped.environment, **code.environment}, log) as child,
         ):
-            opened = Opened.of(child.ask(code.opening(arguments), "opened"))
+            opened = Opened.of(child.open(code.opening(arguments), config.engine_startup_timeout))
             told = contradictions(arguments, opened.config)
             source = self._revisions.facts(arm.revision, arm.python)
             opened = replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *told))

@@ -108,7 +108,7 @@ class VllmEngine(EngineKind):
             laid_out(arm.revision) as code,
             ChildProcess([str(python), str(CHILD)], {**_ENVIRONMENT, **of_cpu, **code.environment}, log) as child,
         ):
-            opened = Opened.of(child.ask(code.opening(args), "opened"))
+            opened = Opened.of(child.open(code.opening(args), config.engine_startup_timeout))
             told = switches.contradictions(args, opened.config, opened.backend)
             source = self._revisions.facts(arm.revision, python)
             yield ChildDeployment(

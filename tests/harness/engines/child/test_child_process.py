@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from toy import fake_child
 
+from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.child.interpreter import installed, interpreter
 from specbench.harness.engines.child.process import ChildProcess
 
@@ -113,6 +114,17 @@ def test_a_command_after_its_death_says_how_it_died(child):
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="ended with status -9: loading weights"):
         child.ask({"do": "reset"}, "reset")
+
+
+def test_an_engine_that_is_never_ready_is_ended(tmp_path):
+    with ChildProcess(COMMAND, {}, tmp_path / "log") as child:
+        with pytest.raises(
+            NotReadyError, match=r"^the engine is not ready after 0.5 s: nothing in its log \(log: .*\)$"
+        ):
+            child.open({"do": "open", "engine": {"hangs": 1}}, 0.5)
+        assert not is_running(child.pid)
+    with ChildProcess(COMMAND, {}, tmp_path / "log") as child:
+        assert child.open({"do": "open", "engine": {}}, 600)["version"] == "1.2"
 
 
 def test_a_program_that_is_not_there(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import site
 import sys
 from collections.abc import Iterator
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import _wide_and_colourless, chat_model, cli, only_run, runs  # noqa: F401
+from cli.test_ab import inline  # noqa: F401
 from engines.sglang.conftest import venv  # noqa: F401
 from toy.checkpoints import eagle3_config
 from toy.processes import eventually, marked
 
-from specbench.harness.engines.process import server as servers
+from specbench.harness.engines.process import managed
 from specbench.harness.engines.process.server import Patience
 from specbench.harness.engines.process.users_server import UsersArm
 from specbench.harness.engines.sglang.engine import SglangEngine
@@ -33,7 +35,7 @@ ENGINES = {"vllm": VllmEngine, "sglang": SglangEngine}
 def no_process_is_left(tmp_path, monkeypatch) -> Iterator[None]:
     monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(servers, "Patience", lambda: Patience(startup_s=60, grace_s=0.3))
+    monkeypatch.setattr(managed, "Patience", lambda startup_s: Patience(startup_s=startup_s, grace_s=0.3))
     yield
     assert eventually(lambda: marked(f"--mark {tmp_path}".replace(" ", "\0")) == [], within_s=10)
 
@@ -70,24 +72,34 @@ def test_a_server_of_the_users_command_beside_our_own_engine(cli, run, only_run,
     ("kind", "said"),
     [
         ("dies", "the server ended by SIGKILL: GGML_ASSERT failed: error in ggml (log: "),
-        ("mute", "the server is not ready after 3 s"),
+        ("mute", "the server is not ready after 4 s"),
         ("exits", "the server ended with exit status 1 before it answered: error: unknown model architecture (log: "),
     ],
 )
-def test_a_server_that_fails_is_a_row_and_the_others_go_on(cli, run, only_run, tmp_path, monkeypatch, kind, said):  # noqa: F811
-    if kind == "mute":
-        monkeypatch.setattr(servers, "Patience", lambda: Patience(startup_s=3, grace_s=0.3))
-    result = cli(*run, "-s", "no-spec", *arm(kind, tmp_path))
+def test_a_server_that_fails_is_a_row_and_the_others_go_on(cli, run, only_run, tmp_path, kind, said):  # noqa: F811
+    limit = ["--engine-startup-timeout", "4", "--num-repeats", "2"] if kind == "mute" else []
+    result = cli(*run, "-s", "no-spec", *arm(kind, tmp_path), *limit)
     assert result.exit_code == 1 and "Traceback" not in result.output, result.output
     errors = {one.label: one.error for one in only_run().record.arms}
     (failed,) = [text for label, text in errors.items() if "llama.cpp" in label]
     log = Path(failed.rpartition("(log: ")[2].removesuffix(")"))
     assert log == only_run().path / "logs" / log.name and "started as" in log.read_text()
     assert said in failed and "\n" not in failed and errors["no-spec"] == ""
-    assert [label for label, _ in only_run().done_blocks()] == ["no-spec"]
+    assert {label for label, _ in only_run().done_blocks()} == {"no-spec"}
+    if kind == "mute":
+        assert log.read_text().count("started as") == 1, "it is waited for once, whatever there is left to do"
     if kind == "dies":
         (partial,) = only_run().partial_blocks()
         assert len([row for row in partial.requests if not row.error]) == 2, "what had ended is kept"
+
+
+def test_an_experiment_waits_once_for_a_side_that_is_never_ready(cli, run, only_run, inline, tmp_path):  # noqa: F811
+    words = [word for word in run[1:] if word not in ("--num-repeats", "1")]
+    sides = ["-A", "no-spec", "-B", shlex.join(arm("mute", tmp_path)), "--engine-startup-timeout", "4"]
+    assert cli("ab", *sides, *words, "--blocks", 2).exit_code == 4
+    assert sorted(inline) == ["A", "A", "B"]
+    failed = only_run().failed_blocks()
+    assert set(failed) == {("B", 0), ("B", 1)} and all("is not ready after 4 s" in text for text in failed.values())
 
 
 def test_answers_of_500_are_in_the_rows(cli, run, only_run, tmp_path):  # noqa: F811

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from toy.processes import eventually, marked
 
+from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.process import server as servers
 from specbench.harness.engines.process.server import Patience, RunningServer, running
 from specbench.harness.engines.process.server_command import HOST, built_command, free_port, users_command
@@ -90,7 +91,7 @@ def test_an_engine_that_is_not_there(said, mark):
 
 def test_a_server_that_is_never_ready(said, mark, monkeypatch):
     monkeypatch.setattr(servers, "_SAY_S", 0.2)
-    with pytest.raises(RuntimeError) as found, fake("never", mark, said, Patience(startup_s=3, grace_s=0.2)):
+    with pytest.raises(NotReadyError) as found, fake("never", mark, said, Patience(startup_s=3, grace_s=0.2)):
         pass
     assert str(found.value).startswith("fake: the server is not ready after 3 s (/health answers 503): serving (log: ")
     assert any(line.startswith("arm: waiting for fake, ") and line.endswith(": serving") for line in said)
