@@ -54,13 +54,13 @@ class ChildProcess:
         """What the engine says of itself once it is up. Raises as `asking` does; NotReadyError after `limit_s`."""
         give_up_at = time.monotonic() + limit_s
 
-        def has_time() -> bool:
+        def gives_up() -> bool:
             if time.monotonic() < give_up_at:
                 return False
             self._process.stop()
             raise NotReadyError(self._with_log(f"the engine {NotReadyError.SAID} {limit_s:g} s: {self._last_words()}"))
 
-        return self.ask(command, "opened", has_time)
+        return self.ask(command, "opened", gives_up)
 
     def ask(self, command: Command, answer: str, is_cancelled: Callable[[], bool] = never) -> Any:
         """The one answer to a command. Raises as `asking` does."""

@@ -56,7 +56,9 @@ class Supervisor:
             libc = ctypes.CDLL(None)
             libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             before_exec = lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # noqa: E731
-        self.pid = subprocess.Popen(command, start_new_session=True, preexec_fn=before_exec).pid
+        # Kept: a Popen that is thrown away waits for its process, and takes the status of one that has ended by then.
+        self._command = subprocess.Popen(command, start_new_session=True, preexec_fn=before_exec)
+        self.pid = self._command.pid
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)

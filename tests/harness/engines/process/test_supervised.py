@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -67,6 +68,30 @@ def test_a_command_that_ends_takes_its_descendants_along(log):
         assert process.stop() == 3
         assert marked(mark) == []
     assert telling_line(log) == "Error: out of words"
+
+
+def test_a_command_that_ends_at_once_has_a_status(log):
+    """It is over before the supervisor, which is slow here, has done anything else."""
+    slow = f"""
+import subprocess, sys, time; sys.path[:0] = {sys.path!r}
+from specbench.harness.engines.process import supervisor
+class Slow(subprocess.Popen):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        while open(f"/proc/{{self.pid}}/stat").read().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+subprocess.Popen = Slow
+supervisor.main(sys.argv[1:])
+"""
+    report, write = os.pipe()
+    hold, kept = os.pipe()
+    words = [str(os.getpid()), str(hold), str(write), "1", sys.executable, "-S", "-c", "raise SystemExit(7)"]
+    subprocess.run([sys.executable, "-c", slow, *words], pass_fds=(hold, write), check=True)
+    os.close(write)
+    with os.fdopen(report) as told:
+        assert [json.loads(line) for line in told][1:] == [{"status": 7}, {"left": []}]
+    os.close(hold)
+    os.close(kept)
 
 
 def test_what_is_forked_during_a_look_through_proc_is_not_missed(log):
