@@ -1,4 +1,4 @@
-"""``specbench import``: results of other benchmarks as run directories."""
+"""``specbench import``: result files of other benchmarks as the arms of one run."""
 
 from __future__ import annotations
 
@@ -8,35 +8,60 @@ from typing import Annotated
 import typer
 
 from .derived import typed_command
+from .output import format_option
+from .run import print_view
 
 
 def import_run(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Files of `vllm bench serve --save-result --save-detailed`.", metavar="FILES..."),
+        typer.Argument(
+            help="Result files of `vllm bench serve`, `sglang.bench_serving`, aiperf or guidellm, told by their "
+            "contents.",
+            metavar="FILES...",
+        ),
     ],
-    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Parent of the run directories.")] = Path(
-        "runs"
-    ),
-    label: Annotated[str, typer.Option(help="Name of the arm. Default: the file's label or backend.")] = "",
+    output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Parent of the run directory.")] = Path("runs"),
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of an arm; once a file, in their order. Default: the file's own label, else its name."),
+    ] = None,
+    baseline: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|LABEL",
+            help="What factors are against. Default: the first arm with strategy no-spec, else the first.",
+        ),
+    ] = "",
+    meta: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="What the files do not say, of all or, as FILE:KEY=VALUE or LABEL:KEY=VALUE, of one: model, hardware, "
+            "engine, engine_version, strategy, num_speculative_tokens, dataset, temperature, max_concurrency, "
+            "request_rate, command.",
+        ),
+    ] = None,
+    format: Annotated[str, format_option("table", "json")] = "table",
 ) -> None:
-    """Turn result files of `vllm bench serve` into run directories. TTFT, TPOT, ITL and throughput are recomputed with
-    our definitions; figures that the file cannot give are listed as missing.
+    """Turn result files of other benchmarks into one run: an arm each, with factors against one of them.
+
+    TTFT, TPOT, ITL, TPS and acceptance are derived from the raw values by our definitions. The factor of TPOT has an
+    interval over requests: paired where both files hold the same prompts in the same order, as far as they tell; the
+    marks say how. What a file does not tell is a dash.
 
     Examples:
 
-      specbench import openai-infqps-concurrency1-llama-20260102-030405.json -o runs/
-    """
-    from specbench.harness.experiments.import_serve import import_result, read_results
+      specbench import vllm-plain.json vllm-eagle3.json --baseline vllm-plain.json --meta "hardware=NVIDIA H200"
 
-    errors = 0
-    for file in files:
-        try:
-            for found in read_results(file):
-                typer.echo(str(import_result(found, file, output_dir, typed_command(), label)))
-        except (ValueError, OSError) as error:
-            errors += 1
-            reason = f"{file}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
-            typer.echo(f"specbench: not imported: {reason}", err=True)
-    if errors:
-        raise ValueError(f"{errors} of {len(files)} files were not imported")
+      specbench import plain.jsonl eagle.jsonl --label no-spec --label eagle --meta eagle:num_speculative_tokens=3
+    """
+    from specbench.harness.experiments.imports.write import import_files
+    from specbench.reports.run.report import write_reports
+    from specbench.reports.run.view import view_run
+
+    path = import_files(files, output_dir, typed_command(), label or (), baseline, meta or ())
+    write_reports(path)
+    print_view(view_run(path), format)
+    if format == "table":
+        typer.echo(f"run directory: {path}")

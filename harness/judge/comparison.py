@@ -125,7 +125,9 @@ def counterpart(side: Side, base: StoredRun) -> Side | None:
 def _default_arm(run: StoredRun) -> str:
     if run.experiment is not None:
         return LABELS[0] if LABELS[0] in run.arms else run.arms[0]
-    return next((label for label in run.arms if run.record.arm(label).strategy == BASELINE), run.arms[0])
+    asked = (arm.imported.baseline or "" for arm in run.record.arms if arm.imported)
+    plain = (label for label in run.arms if run.record.arm(label).strategy == BASELINE)
+    return next((label for label in (*asked, *plain) if label in run.arms), run.arms[0])
 
 
 def _row(

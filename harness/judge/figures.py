@@ -25,6 +25,7 @@ from specbench.harness.store.arm_record import ArmRecord, driven_otherwise
 
 _NS_PER_MS = 1e6
 REPEATS, PROMPTS = "repeats", "prompts"
+TOGETHER = "give their files to one specbench import, which pairs them by request"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,7 @@ def _ttft_by_prompt(side: Side) -> pd.Series:
 
 def _tokens_per_step_by_prompt(side: Side) -> pd.Series:
     rows = _with_prompts(side)
-    rows = rows[~rows["is_prefill"].astype(bool)]
+    rows = rows[~rows["is_prefill"].astype(bool) & rows["num_accepted"].notna()]  # not chunks that a client saw
     sums = rows.groupby("prompt_id")["num_emitted"].agg(["sum", "count"])
     return sums["sum"] / sums["count"]
 
@@ -131,14 +132,19 @@ def _paired(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
             values = pairs.values if a.arm == LABELS[0] else [(y, x) for x, y in pairs.values]
             return replace(_positive(pairs, values), no_verdict=experiment.no_verdict())
         repeats = [(of_a[n], of_b[n]) for n in of_a if n in of_b]
-        return _over_blocks(figure, _pairs(figure, a, b, repeats), repeats)
+        found = _pairs(figure, a, b, repeats)
+        if a.run.record.is_imported:
+            # An interval over requests without a verdict: the files were not measured in turns.
+            return replace(found, metric=replace(found.metric, gated=False))
+        return _over_blocks(figure, found, repeats)
     pairs = _pairs(figure, a, b, list(zip(of_a.values(), of_b.values(), strict=False)))
     if figure in OF_PROMPTS:
         other = "" if pairs.metric.pairs == PROMPTS else f"{figure.name}: the prompts are not the same"
         return replace(pairs, no_verdict=other)
     noise = floors.between(a.run, b.run, b.arm, figure.name)
     if noise.shared is None:
-        return replace(pairs, no_verdict=f"times of two runs: {noise.note}; {ADVICE}")
+        is_imported = a.run.record.is_imported or b.run.record.is_imported
+        return replace(pairs, no_verdict=f"times of two runs: {noise.note}; {TOGETHER if is_imported else ADVICE}")
     return replace(pairs, shared=noise.shared, note=noise.note)
 
 
@@ -153,7 +159,9 @@ def _over_blocks(figure: Figure, pairs: Pairs, repeats: Sequence[tuple[float, fl
 
 
 def _pairs(figure: Figure, a: Side, b: Side, repeats: Sequence[tuple[float, float]]) -> Pairs:
-    by_prompt = _BY_PROMPT.get(figure) if same_prompts(a.run.record, b.run.record) else None
+    # The ids of imported requests are the same where the requests are.
+    is_same = (a.run is b.run and a.run.record.is_imported) or same_prompts(a.run.record, b.run.record)
+    by_prompt = _BY_PROMPT.get(figure) if is_same else None
     if by_prompt is not None and (figure in OF_PROMPTS or len(repeats) < MIN_PAIRS):
         both = pd.concat([by_prompt(a), by_prompt(b)], axis=1, join="inner").to_numpy()
         values = [(float(x), float(y)) for x, y in both]
@@ -169,7 +177,7 @@ def _positive(pairs: Pairs, values: Sequence[tuple[float, float]]) -> Pairs:
 def same_outputs(a: Side, b: Side) -> tuple[int, int] | None:
     """(requests with identical tokens, requests paired): by repeat, prompt and n-th run of the prompt. None where the
     prompts differ, nothing pairs, or the tokens are not known."""
-    if not same_prompts(a.run.record, b.run.record) or any(side.run.record.imported for side in (a, b)):
+    if not same_prompts(a.run.record, b.run.record) or any(side.run.record.is_imported for side in (a, b)):
         return None
     num_same, num_pairs = count_same_outputs(*(side.run.rows("requests", side.arm) for side in (a, b)))
     return (num_same, num_pairs) if num_pairs else None

@@ -125,6 +125,8 @@ def _without_failed(frames: Frames) -> Frames:
 def _warnings(record: RunRecord, failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:
     if record.status != "complete":
         yield f"the run is not complete (status {record.status}): figures are of what it holds"
+    if record.is_imported:
+        yield "imported: arms were measured one after another; intervals cover requests, not drift between them"
     if experiment is None:
         yield from (f"{arm}, repeat {n + 1}: failed: {error}" for (arm, n), error in failed.items())
         return

@@ -19,9 +19,11 @@ from specbench.harness.metrics.accounting import (
     round_metrics,
     step_table,
 )
+from specbench.harness.metrics.counted_acceptance import with_counted
 from specbench.harness.metrics.counters import counter_marks, without_void
 from specbench.harness.metrics.doubts import doubts
 from specbench.harness.metrics.figures import OWN
+from specbench.harness.metrics.imported_speedup import over_requests
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.metrics.speedup import baseline_of, speedup
@@ -37,6 +39,7 @@ from specbench.harness.store.results import (
     PeerAcceptance,
     Results,
     SglangAcceptance,
+    Speedup,
     StoredBlock,
     VllmAcceptance,
 )
@@ -58,7 +61,7 @@ def block_metrics(
     latency = latency_metrics(requests, steps)
     failed = requests["finish_reason"].isin(["error", "abort"])
     accounting, source = accounting_identity(requests, steps, phases, table, latency["tpot_ms.weighted"])
-    acceptance = acceptance_metrics(requests, steps)
+    acceptance = with_counted(acceptance_metrics(requests, steps), counters or {})
     return BlockFigures(
         values={
             "num_requests": len(requests),
@@ -141,7 +144,8 @@ def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:
     """`block_metrics` of every block that did not fail."""
     by_block = {name: _split(getattr(frames, name)) for name in TABLES}
     blocks = {}
-    for block, requests in by_block["requests"].items():
+    for block in {**by_block["requests"], **by_block["counters"]}:  # of a file of totals there are counters alone
+        requests = by_block["requests"].get(block, frames.requests.iloc[:0])
         if (requests["request_id"] == FAILED_ARM_REQUEST_ID).any():
             continue
         steps = by_block["steps"].get(block, frames.steps.iloc[:0])
@@ -189,8 +193,8 @@ def _summarise_arm(
         num_requests=len(requests),
         num_failed_requests=int(requests["finish_reason"].isin(["error", "abort"]).sum()),
         spreads=_spreads(mine),
-        acceptance=_pooled_acceptance(label, requests, frames.steps) if mine else None,
-        speedup=speedup(label, baseline.label, blocks, frames.requests) if is_compared and baseline else None,
+        acceptance=_pooled_acceptance(label, requests, frames) if mine else None,
+        speedup=_speedup(arm, baseline, blocks, frames.requests) if is_compared and baseline else None,
         marks=(*arm.notes, *_driven_otherwise(arm, baseline), *_interrupted(label, whole_failures, frames)),
     )
     steps = frames.steps[frames.steps["arm"] == label]
@@ -198,6 +202,13 @@ def _summarise_arm(
     speculated = summary.speedup if baseline is not None and _speculates_beside(arm, baseline) else None
     doubted = doubts(arm, speculated, summary.acceptance, requests, steps, seen) if mine else ()
     return replace(summary, marks=(*summary.marks, *_marks(summary, len(whole_failures), len(arm.notes)), *doubted))
+
+
+def _speedup(
+    arm: ArmRecord, baseline: ArmRecord, blocks: Mapping[Block, Figures], requests: pd.DataFrame
+) -> Speedup | None:
+    found = speedup(arm.label, baseline.label, blocks, requests)
+    return over_requests(arm.label, found, requests) if found and arm.imported else found
 
 
 def _driven_otherwise(arm: ArmRecord, baseline: ArmRecord | None) -> list[str]:
@@ -245,10 +256,11 @@ def _numbers(value: Acceptance | _Parts) -> Figures:
     return found
 
 
-def _pooled_acceptance(label: str, requests: pd.DataFrame, steps: pd.DataFrame) -> Acceptance:
+def _pooled_acceptance(label: str, requests: pd.DataFrame, frames: Frames) -> Acceptance:
     prompts = requests[["repeat", "request_id", "prompt_id"]]
-    mine = steps[steps["arm"] == label].merge(prompts, on=["repeat", "request_id"], how="inner")
-    return acceptance_metrics(requests, mine, cluster="prompt_id")
+    mine = frames.steps[frames.steps["arm"] == label].merge(prompts, on=["repeat", "request_id"], how="inner")
+    counted = frames.counters[frames.counters["arm"] == label].groupby("name")["value"].sum()
+    return with_counted(acceptance_metrics(requests, mine, cluster="prompt_id"), counted.to_dict())
 
 
 def _marks(summary: ArmSummary, num_failed_blocks: int, num_notes: int) -> Iterator[str]:

@@ -29,7 +29,10 @@ class Ratio:
 
 
 def baseline_of(arm: ArmRecord, arms: Sequence[ArmRecord]) -> ArmRecord | None:
-    """The arm without speculation that `arm` is compared with: the first of its own engine, else the first of all."""
+    """What `arm` is compared with: the arm without speculation, the first of its own engine, else the first of all; of
+    an imported arm what was asked for."""
+    if arm.imported is not None:
+        return next((one for one in arms if one.label == arm.imported.baseline), None)
     plain = [one for one in arms if one.strategy == BASELINE]
     same = [one for one in plain if one.config.engine == arm.config.engine]
     return next(iter((*same, *plain)), None)
@@ -46,6 +49,7 @@ def speedup(
     by_prompt = pairs.groupby("prompt_id")["log_ratio"].mean()
     by_block = pairs.pivot_table(index="repeat", columns="prompt_id", values="log_ratio", aggfunc="mean")
     interval = crossed_interval(by_block.to_numpy(dtype=float))
+    known = pairs.dropna(subset=["output_sha256_a", "output_sha256_b"])
     return Speedup(
         baseline=baseline,
         tps_ratio=tps.ratio if tps else None,
@@ -56,7 +60,7 @@ def speedup(
         tpot_ratio_high=float(np.exp(interval.high)) if interval else None,
         num_prompts=len(by_prompt),
         num_pairs=len(pairs),
-        same_output_rate=float(pairs["same_output"].mean()) if len(pairs) else None,
+        same_output_rate=float(known["same_output"].mean()) if len(known) else None,
         method="geometric mean of paired TPOT ratios; " + _method(interval, len(by_block)),
     )
 

@@ -38,9 +38,22 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ImportRecord:
+    """The result file of another benchmark. `source`: which. `baseline`: label of the arm that its factor is against;
+    None: it has none. `reported`: the file's own totals."""
+
+    source: str
+    file: str
+    sha256: str
+    baseline: str | None = None
+    reported: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ArmRecord:
     """`status`: pending, ok, partial (some blocks failed) or failed; `error`: of the last block that failed. `warmup`:
-    how it went. `engine`: what it said of itself; `unknown`: what it cannot know, each with the reason."""
+    how it went. `engine`: what it said of itself; `unknown`: what it cannot know, each with the reason. `imported`: of
+    figures that were not measured here."""
 
     label: str
     strategy: str = ""
@@ -52,6 +65,7 @@ class ArmRecord:
     warmup: str | None = None
     engine: EngineFacts | None = None
     unknown: Mapping[Fact, str] = field(default_factory=dict)
+    imported: ImportRecord | None = None
 
 
 def driven_otherwise(a: ArmRecord, b: ArmRecord) -> str:

@@ -29,6 +29,15 @@ def migrated_run(old: _Table, schema: str) -> _Table:
     return new
 
 
+def with_imported_arms(record: _Table) -> _Table:
+    """An import was of one file, and stood beside its arm."""
+    told = _table(record.get("imported"))
+    if not told:
+        return record
+    file: _Table = {name: told[name] for name in ("source", "file", "sha256") if name in told}
+    return {**record, "arms": [{**arm, "imported": file} for arm in _tables(record.get("arms"))]}
+
+
 def migrated_sweep(old: _Table, schema: str) -> _Table:
     """The `sweep.json` of OLD_SWEEP_SCHEMA as one of `schema`."""
     return {**old, "schema": schema, "config": _config(_table(old.get("config"))), "purpose": old.get("record") or {}}

@@ -87,7 +87,7 @@ class Speedup:
     tps_ratio is the ratio of the medians of TPS over repeats, with the extremes of the ratio within a repeat.
     tpot_ratio is exp of the mean over prompts of log(baseline TPOT / arm TPOT), paired by repeat and prompt and
     averaged over the repeats of a prompt, with its interval over blocks and prompts; above 1 the arm is faster. None
-    where nothing pairs; one repeat has no interval.
+    where nothing pairs; one repeat has no interval. Of imported arms: see `imported_speedup.over_requests`.
     same_output_rate: share of the pairs whose tokens are identical.
     """
 

@@ -30,7 +30,7 @@ from specbench.harness.store.directories import RecordDirectory, directory_name,
 from specbench.harness.store.environment import Environment, collect_environment, git_state
 from specbench.harness.store.files import Json, sha256_file, sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
-from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run
+from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run, with_imported_arms
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_record import RUN_SCHEMA, STATUSES, RunRecord
 from specbench.harness.store.safe_paths import check_name, path_inside
@@ -60,7 +60,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         if len(set(labels)) < len(labels):
             raise ValueError(f"arms: every arm needs a label of its own, got {labels}")
         now = datetime.now(timezone.utc)
-        is_new = begun.environment == Environment() and begun.imported is None
+        is_new = begun.environment == Environment() and not begun.is_imported
         run_id = directory_name(label, now)
         path = Path(output_dir).expanduser() / run_id
         path.mkdir(parents=True)
@@ -244,6 +244,7 @@ def read_run_record(file: Path) -> RunRecord:
 def _stored(file: Path) -> dict[str, Json]:
     raw = read_object(file)
     raw = migrated_run(raw, RUN_SCHEMA) if raw.get("schema") == OLD_RUN_SCHEMA else raw
+    raw = with_imported_arms(raw)
     return checked_schema(raw, RUN_SCHEMA, file)
 
 

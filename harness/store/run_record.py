@@ -34,18 +34,6 @@ class ProfileRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImportRecord:
-    """The result file of another benchmark. `absent`: what it does not know. `reported`: its own totals."""
-
-    source: str
-    file: str
-    sha256: str
-    date: str | None = None
-    absent: tuple[str, ...] = ()
-    reported: Mapping[str, str | int | float | bool | None | tuple[float, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
     """`config`: as asked for; None for what another program ran, and for an experiment before its first block.
     `forwards`: the passes of each arm's round, by label. `results`: None until the run is closed. `results_sha256`: of
@@ -70,7 +58,6 @@ class RunRecord:
     purpose: Purpose = Purpose()
     ab: AbRecord | None = None
     profile: ProfileRecord | None = None
-    imported: ImportRecord | None = None
     forwards: Mapping[str, Forwards] = field(default_factory=dict)
     resumes: tuple[Resume, ...] = ()
     results: Results | None = None
@@ -84,6 +71,11 @@ class RunRecord:
             labels = [arm.label for arm in self.arms]
             raise ValueError(f"arm: {label!r} is not an arm of this run; allowed: {labels}")
         return found
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether its figures are of files of another benchmark."""
+        return any(arm.imported is not None for arm in self.arms)
 
     @property
     def measured_config(self) -> RunConfig:

@@ -23,7 +23,7 @@ def run_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[
 
 def tps_chart(arms: Sequence[ArmSummary]) -> Chart:
     """Medians of TPS with the extremes over repeats, and the speed-up against the baseline beside them."""
-    measured = [arm for arm in arms if arm.num_repeats]
+    measured = [arm for arm in arms if "tps" in arm.spreads]
     frame = pd.DataFrame([_tps_row(arm) for arm in measured], columns=["y", "part", "x", "low", "high", "TPS (x)"])
     repeats = " or ".join(map(str, sorted({arm.num_repeats for arm in measured})))
     return Chart(

@@ -12,12 +12,13 @@ from specbench.reports.document import Table, table_of
 from specbench.reports.run.accuracy_columns import accuracy_columns
 from specbench.reports.run.graph_columns import graph_columns
 from specbench.reports.run.notes import conventions, footnotes
+from specbench.reports.run.ratios import tpot_factor
 from specbench.reports.run.view import RunView
 
 
 def comparison_table(view: RunView) -> Table:
     """Its notes say how to read the columns, what was run and how to repeat it."""
-    more = graph_columns(view.graphs) | accuracy_columns(view.accuracy) | _foreign_columns(view)
+    more = _factors(view) | graph_columns(view.graphs) | accuracy_columns(view.accuracy) | _foreign_columns(view)
     columns = {**_COLUMNS, **{header: _of_arm(cells) for header, cells in more.items()}, "marks": _marks}
     about = [f"{name}: {value}" for name, value in footnotes(view)]
     return table_of("", columns, view.arms, (*conventions(view), *about))
@@ -25,6 +26,13 @@ def comparison_table(view: RunView) -> Table:
 
 def _of_arm(cells: dict[str, str]) -> Callable[[ArmSummary], str]:
     return lambda arm: cells.get(arm.label, NOTHING)
+
+
+def _factors(view: RunView) -> dict[str, dict[str, str]]:
+    """Of imported files: without repeats, the interval over requests is all that says how sure a factor is."""
+    if not view.record.is_imported:
+        return {}
+    return {"TPOT (x) [95% CI]": {arm.label: tpot_factor(arm.speedup) for arm in view.arms}}
 
 
 def _foreign_columns(view: RunView) -> dict[str, dict[str, str]]:

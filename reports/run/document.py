@@ -49,7 +49,7 @@ def run_document(view: RunView) -> Document:
     predicted = [arm for arm in measured if arm.median("accounting.predicted_tpot_ms") is not None]
     tables = [
         *main_tables(view),
-        _table("Speed-up against no speculation", _SPEEDUP, compared, _SPEEDUP_NOTE),
+        _table(_speedup_title(view), _SPEEDUP, compared, _SPEEDUP_NOTE),
         _table("Latency and throughput", _LATENCY, measured, _LATENCY_NOTE),
         _table("Acceptance", _ACCEPTANCE, drafted, _ACCEPTANCE_NOTE),
         _table("Acceptance as peers would print it", _PEERS, measured, _PEERS_NOTE),
@@ -61,6 +61,10 @@ def run_document(view: RunView) -> Document:
     sections = [Section(title="", tables=tuple(table for table in tables if table.rows))]
     sections += [Section(title="Failures", sentences=failures)] if failures else []
     return Document(title=view.record.label or "specbench", sections=tuple(sections))
+
+
+def _speedup_title(view: RunView) -> str:
+    return "Factors against the baseline" if view.record.is_imported else "Speed-up against no speculation"
 
 
 def requested_tables(view: RunView) -> list[Table]:

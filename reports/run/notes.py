@@ -39,7 +39,9 @@ def conventions(view: RunView) -> list[str]:
     noun = "repeat" if repeats == "1" else "repeats"
     lines = [f"TPS, TPOT and TTFT: medians over {repeats} {noun}; spread: half of max - min of TPS."]
     baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
-    if baselines:
+    if baselines and view.record.is_imported:
+        lines += _of_imports(baselines[0])
+    elif baselines:
         lines.append(f"(x): TPS against {baselines[0]!r} of this run, on the same prompts.")
     if any(arm.speedup and arm.speedup.method.endswith(NO_INTERVAL) for arm in view.arms):
         lines.append(f"{NO_INTERVAL} (--num-repeats 3 measures three).")
@@ -86,6 +88,14 @@ def _machine(view: RunView) -> list[str]:
     unchecked = dict.fromkeys(what for record in view.seen for what in record.unchecked)
     found += [f"not seen: {what}" for what in unchecked]
     return [f"around the blocks: {'; '.join(found)}."] if found else []
+
+
+def _of_imports(baseline: str) -> list[str]:
+    return [
+        f"TPS (x): against {baseline!r}, of one run each and without an interval. TPOT (x): geometric mean of ratios "
+        "over requests; the marks say how they are paired.",
+        "The interval covers the requests, not what the machine drifted from one run to the other.",
+    ]
 
 
 def _unknown(view: RunView) -> list[str]:

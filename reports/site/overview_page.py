@@ -16,8 +16,8 @@ from .verdict_claim import claim_sides, claim_words
 
 PATH = "index.html"
 _NOTE = (
-    "best speed-up: TPS against no-spec in the same run; arms with forced acceptance or a failed certificate do not "
-    "count. change: that of an A/B experiment, with its 95% interval. A dash: not measured, or no verdict."
+    "best speed-up: TPS against the baseline of the same run; arms with forced acceptance or a failed certificate do "
+    "not count. change: that of an A/B experiment, with its 95% interval. A dash: not measured, or no verdict."
 )
 
 

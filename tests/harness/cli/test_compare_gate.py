@@ -168,12 +168,15 @@ def test_import_then_show(tmp_path):
     file.write_text(json.dumps(raw))
     done = call("import", file, "-o", tmp_path / "runs")
     assert done.exit_code == 0
-    shown = call("show", done.stdout.strip())
+    (path,) = (tmp_path / "runs").iterdir()
+    assert done.stdout.endswith(f"run directory: {path}\n")
+    shown = call("show", path)
     assert shown.exit_code == 0 and "imported: vllm" in shown.stdout and "100.0" in shown.stdout
     broken = tmp_path / "b.json"
     broken.write_text("{}")
-    partly = call("import", broken, file, "-o", tmp_path / "runs")
-    assert partly.exit_code == 2 and len(list((tmp_path / "runs").iterdir())) == 2
+    partly = call("import", broken, file, "-o", tmp_path / "runs")  # one run of all files, or none
+    assert partly.exit_code == 2 and "b.json: of no known benchmark" in partly.stderr
+    assert list((tmp_path / "runs").iterdir()) == [path]
 
 
 def in_a_process(made, command: str) -> float:

@@ -1,0 +1,177 @@
+"""aiperf: `profile_export.jsonl`, an object a request, and `profile_export_aiperf.json`, the totals.
+
+A record has `metadata` (wall clock in ns: `credit_issued_ns`, when it was to be sent, and `request_start_ns`),
+`metrics` with value and unit each (`time_to_first_token`, `request_latency` up to the last chunk with output,
+`inter_chunk_latency`, `output_sequence_length`, `input_sequence_length`), `error`, and `spec_decode_acceptance` with
+the acceptance of the request where the server told it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from specbench.harness.engines.openai.answers import SpecDecoding
+from specbench.workloads.json_values import JsonObject
+
+from .meta import Meta
+from .result import Request, Result, chunks, converted, named, totals
+from .values import Count, Seconds
+
+TOOL = "aiperf"
+RECORDS, TOTALS = "metadata.request_start_ns and metrics", "aiperf_version and input_config"
+ADVICE = "give profile_export.jsonl of --export-level records"
+_OWN = ("output_token_throughput", "request_throughput", "time_to_first_token", "inter_token_latency")
+_MS_PER_S, _NS_PER_S = 1e3, 1e9
+
+
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    session_num: int
+    request_start_ns: int
+    credit_issued_ns: int | None = None
+    conversation_id: str | None = None
+    turn_index: int | None = None
+    benchmark_phase: str = "profiling"
+    was_cancelled: bool = False
+
+
+class _Number(msgspec.Struct, frozen=True, kw_only=True):
+    value: Seconds
+    unit: str
+
+
+class _Gaps(msgspec.Struct, frozen=True, kw_only=True):
+    value: tuple[Seconds, ...]
+    unit: str
+
+
+_Metric = TypeVar("_Metric", _Number, _Gaps)
+
+
+class _Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    time_to_first_token: _Number | None = None
+    request_latency: _Number | None = None
+    inter_chunk_latency: _Gaps | None = None
+    input_sequence_length: _Number | None = None
+    output_sequence_length: _Number | None = None
+
+
+class _Acceptance(msgspec.Struct, frozen=True, kw_only=True):
+    acceptance_histogram: dict[str, Count]  # accepted drafts of a verification: how often
+    num_accepted_draft_tokens: Count
+    num_draft_tokens: Count
+    num_spec_steps: Count
+    per_step_accepted: tuple[Count, ...] | None = None
+    per_step_drafted: tuple[Count, ...] | None = None
+
+
+class _Error(msgspec.Struct, frozen=True, kw_only=True):
+    message: str
+    type: str | None = None
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: _Metadata
+    metrics: _Metrics
+    spec_decode_acceptance: _Acceptance | None = None
+    error: _Error | None = None
+
+
+def is_record(raw: JsonObject) -> bool:
+    metadata = raw.get("metadata")
+    return "metrics" in raw and isinstance(metadata, Mapping) and "request_start_ns" in metadata
+
+
+def is_totals(raw: JsonObject) -> bool:
+    return {"aiperf_version", "input_config"} <= raw.keys()
+
+
+def read_records(objects: Sequence[JsonObject], where: str) -> list[Result]:
+    advice = "not a record of aiperf 0.13"
+    records = [converted(raw, _Record, f"{where}:{n}", advice) for n, raw in enumerate(objects, 1)]
+    measured = [(n, one) for n, one in enumerate(records, 1) if one.metadata.benchmark_phase == "profiling"]
+    if not measured:
+        raise ValueError(f"{where}: every record is of the warm-up")
+    measured.sort(key=lambda pair: pair[1].metadata.session_num)
+    notes = [f"{len(records) - len(measured)} records of the warm-up left out"] if len(measured) < len(records) else []
+    requests = [_request(one, f"{where}:{n}") for n, one in measured]
+    return [Result(tool=TOOL, requests=requests, told=Meta(), notes=notes)]
+
+
+def read_totals(objects: Sequence[JsonObject], where: str) -> list[Result]:
+    return [_total(raw) for raw in objects]
+
+
+def _total(raw: JsonObject) -> Result:
+    metrics = {name: value for name, value in raw.items() if isinstance(value, Mapping) and "unit" in value}
+    own = totals({f"{name} ({metric['unit']})": metric.get("avg") for name, metric in metrics.items()})
+    note = f"totals only ({ADVICE}): {named(own, [name for name in own if name.split()[0] in _OWN])}"
+    return Result(tool=TOOL, requests=(), told=Meta(), own={**totals(raw), **own}, notes=(note,))
+
+
+def _request(record: _Record, where: str) -> Request:
+    metadata, metrics = record.metadata, record.metrics
+    num_tokens = _tokens(metrics.output_sequence_length, where)
+    error = record.error.message if record.error else "" if num_tokens else "no output"
+    start_s, queued_ns = metadata.request_start_ns / _NS_PER_S, metadata.credit_issued_ns
+    sent: dict[str, Any] = {
+        "prompt": _prompt(metadata),
+        "num_prompt_tokens": _tokens(metrics.input_sequence_length, where),
+        "start_s": start_s or None,
+        "queue_s": max(metadata.request_start_ns - queued_ns, 0) / _NS_PER_S if queued_ns and start_s else None,
+    }
+    if error:
+        return Request(**sent, num_output_tokens=0, finish="abort" if metadata.was_cancelled else "error", error=error)
+    ttft = _in("ms", metrics.time_to_first_token, where)
+    e2e = _in("ms", metrics.request_latency, where)
+    if e2e is None:
+        raise ValueError(f"{where}: metrics: request_latency is missing of a request without error")
+    if ttft is None:
+        raise ValueError(f"{where}: metrics: time_to_first_token is missing; make the file with --streaming")
+    gaps = _in("ms", metrics.inter_chunk_latency, where)
+    gaps_s = [gap / _MS_PER_S for gap in gaps.value] if gaps is not None else []
+    return Request(
+        **sent,
+        num_output_tokens=num_tokens,
+        ttft_s=ttft.value / _MS_PER_S,
+        e2e_s=e2e.value / _MS_PER_S,
+        chunks=chunks(ttft.value / _MS_PER_S, gaps_s) if gaps_s else (),
+        speculation=_speculation(record.spec_decode_acceptance),
+    )
+
+
+def _prompt(metadata: _Metadata) -> str:
+    turn = f"/{metadata.turn_index}" if metadata.turn_index else ""
+    return f"{metadata.conversation_id}{turn}" if metadata.conversation_id else ""
+
+
+def _in(unit: str, metric: _Metric | None, where: str) -> _Metric | None:
+    """The metric itself, of this unit."""
+    if metric is not None and metric.unit != unit:
+        raise ValueError(f"{where}: metrics: {metric.value!r} {metric.unit!r}; allowed: in {unit!r}")
+    return metric
+
+
+def _tokens(metric: _Number | None, where: str) -> int:
+    found = _in("tokens", metric, where)
+    return 0 if found is None else int(found.value)
+
+
+def _speculation(told: _Acceptance | None) -> SpecDecoding | None:
+    if told is None:
+        return None
+    counts = {int(n): times for n, times in told.acceptance_histogram.items()}
+    return SpecDecoding(
+        num_spec_steps=told.num_spec_steps,
+        num_draft_tokens=told.num_draft_tokens,
+        num_accepted_draft_tokens=told.num_accepted_draft_tokens,
+        acceptance_histogram=[counts.get(n, 0) for n in range(max(counts, default=-1) + 1)],
+        per_step_drafted=_listed(told.per_step_drafted),
+        per_step_accepted=_listed(told.per_step_accepted),
+    )
+
+
+def _listed(values: Sequence[int] | None) -> list[int] | None:
+    return None if values is None else list(values)

@@ -1,0 +1,66 @@
+"""The formats that are read, each told by what its objects hold, never by a file's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench.workloads.json_values import JsonObject
+
+from . import aiperf, guidellm, sglang_bench, vllm_bench
+from .result import Result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """`looked_for`: what `is_it` finds in every object of such a file. `read`: all objects of one file."""
+
+    name: str
+    looked_for: str
+    is_it: Callable[[JsonObject], bool]
+    read: Callable[[Sequence[JsonObject], str], list[Result]]
+
+
+FORMATS = (
+    Format(
+        name=sglang_bench.TOOL, looked_for=sglang_bench.LOOKED_FOR, is_it=sglang_bench.is_it, read=sglang_bench.read
+    ),
+    Format(name=vllm_bench.TOOL, looked_for=vllm_bench.LOOKED_FOR, is_it=vllm_bench.is_it, read=vllm_bench.read),
+    Format(name=f"{aiperf.TOOL} records", looked_for=aiperf.RECORDS, is_it=aiperf.is_record, read=aiperf.read_records),
+    Format(name=f"{aiperf.TOOL} totals", looked_for=aiperf.TOTALS, is_it=aiperf.is_totals, read=aiperf.read_totals),
+    Format(name=guidellm.TOOL, looked_for=guidellm.LOOKED_FOR, is_it=guidellm.is_it, read=guidellm.read),
+)
+
+
+def read_results(path: Path) -> list[Result]:
+    """ValueError naming the file, and the field or what was looked for, for one that cannot be read."""
+    objects = _objects(path)
+    for form in FORMATS:
+        if all(form.is_it(raw) for raw in objects):
+            return form.read(objects, str(path))
+    known = "; ".join(f"{form.name} ({form.looked_for})" for form in FORMATS)
+    found = ", ".join(sorted(objects[0])[:8]) or "nothing"
+    raise ValueError(f"{path}: of no known benchmark; looked for {known}; its objects hold {found}")
+
+
+def _objects(path: Path) -> list[JsonObject]:
+    """Of a file of one object, or of one object a line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: no text file: {error}") from error
+    try:
+        values = [json.loads(text)]
+    except json.JSONDecodeError as whole:
+        try:
+            values = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except json.JSONDecodeError:
+            raise ValueError(f"{path}: no JSON: {whole}") from whole
+    if not values:
+        raise ValueError(f"{path}: the file is empty")
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{path}: value {number}: expected a JSON object, found {type(value).__name__}")
+    return values

@@ -1,0 +1,171 @@
+"""guidellm: `benchmarks.json`, a report with a benchmark for each load.
+
+A benchmark has `requests` by status (successful, incomplete, errored). A request has `info.timings` (Unix time, s:
+`targeted_start`, `request_start`, `first_token_iteration`, `last_token_iteration`), `input_metrics` and
+`output_metrics` with `text_tokens`, `request_args` (what was sent, as JSON: the prompt), and `response_metrics`, where
+vLLM tells the acceptance of the request. When single chunks came is not told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from specbench.harness.engines.openai.answers import SpecDecoding
+from specbench.workloads.json_values import Json, JsonObject
+
+from .meta import Meta
+from .result import Request, Result, converted
+from .values import Count, Seconds
+
+TOOL = "guidellm"
+LOOKED_FOR = "metadata.guidellm_version and benchmarks"
+_PROMPTS = ("messages", "prompt", "input")  # of a request's body
+_NOT_ASAP = ("constant", "poisson", "trace")  # strategies whose targeted_start is an arrival
+
+
+class _Timings(msgspec.Struct, frozen=True, kw_only=True):
+    targeted_start: Seconds | None = None
+    request_start: Seconds | None = None
+    first_token_iteration: Seconds | None = None
+    last_token_iteration: Seconds | None = None
+
+
+class _Info(msgspec.Struct, frozen=True, kw_only=True):
+    timings: _Timings
+    error: str | None = None
+
+
+class _Usage(msgspec.Struct, frozen=True, kw_only=True):
+    text_tokens: Count | None = None
+
+
+class _ResponseMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    speculative_decoding: SpecDecoding | None = None
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    info: _Info
+    input_metrics: _Usage
+    output_metrics: _Usage
+    request_args: str | None = None
+    output: str | None = None
+    response_metrics: _ResponseMetrics | None = None
+
+
+class _Requests(msgspec.Struct, frozen=True, kw_only=True):
+    successful: tuple[_Request, ...] = ()
+    incomplete: tuple[_Request, ...] = ()
+    errored: tuple[_Request, ...] = ()
+
+
+class _Strategy(msgspec.Struct, frozen=True, kw_only=True):
+    type_: str
+    streams: Count | None = None
+    rate: Seconds | None = None
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True):
+    strategy: _Strategy
+
+
+class _Totals(msgspec.Struct, frozen=True, kw_only=True):
+    successful: Count
+    total: Count
+
+
+class _Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    request_totals: _Totals
+
+
+class _Benchmark(msgspec.Struct, frozen=True, kw_only=True):
+    config: _Config
+    requests: _Requests
+    metrics: _Metrics
+
+
+def is_it(raw: JsonObject) -> bool:
+    metadata = raw.get("metadata")
+    return "benchmarks" in raw and isinstance(metadata, Mapping) and "guidellm_version" in metadata
+
+
+def read(objects: Sequence[JsonObject], where: str) -> list[Result]:
+    results: list[Result] = []
+    for raw in objects:
+        found = raw["benchmarks"]
+        if not isinstance(found, list) or not found:
+            raise ValueError(f"{where}: benchmarks: {type(found).__name__} of nothing; allowed: a list of benchmarks")
+        results += [_result(one, f"{where}, benchmark {n}") for n, one in enumerate(found, 1)]
+    return results
+
+
+def _result(raw: Json, where: str) -> Result:
+    benchmark = converted(raw, _Benchmark, where, "not a benchmark of guidellm 0.8 (report version 2)")
+    strategy, by_status = benchmark.config.strategy, benchmark.requests
+    statuses = {"stop": by_status.successful, "abort": by_status.incomplete, "error": by_status.errored}
+    listed = [(one, finish) for finish, requests in statuses.items() for one in requests]
+    num_run = benchmark.metrics.request_totals.total
+    notes: list[str] = []
+    if not listed:
+        notes.append("totals only (keep the requests: sample_size was 0)")
+    elif len(by_status.successful) < benchmark.metrics.request_totals.successful:
+        raise ValueError(f"{where}: has {len(listed)} of {num_run} requests; make it without sample_size")
+    requests = [_request(one, finish, strategy.type_ in _NOT_ASAP, where) for one, finish in listed]
+    model = next((name for one, _ in listed if isinstance(name := _body(one).get("model"), str)), None)
+    return Result(
+        tool=TOOL,
+        requests=sorted(requests, key=lambda one: one.start_s or 0.0),
+        told=Meta(
+            model=model or None,
+            max_concurrency=1 if strategy.type_ == "synchronous" else strategy.streams,
+            request_rate=strategy.rate,
+        ),
+        notes=notes,
+    )
+
+
+def _request(told: _Request, finish: str, has_arrival: bool, where: str) -> Request:
+    at, num_tokens = told.info.timings, told.output_metrics.text_tokens
+    times = (at.request_start, at.first_token_iteration, at.last_token_iteration)
+    start_s = at.request_start or None
+    is_whole = None not in times and bool(num_tokens)
+    if finish == "stop" and not is_whole:
+        raise ValueError(
+            f"{where}: a successful request lacks request_start, first_token_iteration, last_token_iteration or "
+            "output text_tokens; make it with a streaming backend"
+        )
+    begin, first, last = (value or 0.0 for value in times)
+    queue_s = begin - at.targeted_start if has_arrival and start_s and at.targeted_start is not None else None
+    told_of = told.response_metrics.speculative_decoding if told.response_metrics else None
+    return Request(
+        prompt=_prompt(told),
+        num_prompt_tokens=told.input_metrics.text_tokens or 0,
+        num_output_tokens=(num_tokens or 0) if is_whole else 0,
+        start_s=start_s,
+        ttft_s=first - begin if is_whole else 0.0,
+        e2e_s=last - begin if is_whole else 0.0,
+        queue_s=None if queue_s is None else max(queue_s, 0.0),
+        text=told.output,
+        finish=finish,
+        error="" if finish == "stop" else told.info.error or "not finished when the benchmark ended",
+        speculation=told_of if finish == "stop" else None,
+    )
+
+
+def _body(told: _Request) -> JsonObject:
+    """What was sent; empty where the file does not hold it."""
+    try:
+        sent = json.loads(told.request_args or "{}")
+    except ValueError:
+        return {}
+    body = sent.get("body") if isinstance(sent, dict) else None
+    return body if isinstance(body, dict) else {}
+
+
+def _prompt(told: _Request) -> str:
+    """A hash of the prompt that was sent; empty where the file does not hold it."""
+    prompt = [body[name] for body in (_body(told),) for name in _PROMPTS if name in body]
+    return hashlib.sha256(json.dumps(prompt).encode()).hexdigest()[:16] if prompt else ""

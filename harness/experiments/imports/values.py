@@ -1,0 +1,12 @@
+"""Values of foreign files that are checked as they are read."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import msgspec
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -1,0 +1,137 @@
+"""`vllm bench serve --save-result`, or `--append-result`: an object a run.
+
+With --save-detailed it has lists with a value a request: `input_lens`, `output_lens`, `ttfts`, `itls` (gaps between
+chunks), `errors`, `generated_texts`; newer ones `start_times` (client's clock, 0 of a request that was never sent),
+`latencies` and `queue_times` (before the client sent it). Failed requests have 0 output tokens.
+`spec_decode_*` are differences of the server's counters over the run; positions are divided by all verifications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from specbench.harness.store.directories import utc
+from specbench.harness.text import is_number
+from specbench.workloads.json_values import Json, JsonObject
+
+from .meta import Meta
+from .result import Drafts, Request, Result, check_lengths, chunks, converted, named, places, totals
+from .values import Count, Rate, Seconds
+
+TOOL = "vllm bench serve"
+LOOKED_FOR = "completed, duration and model_id"
+ADVICE = "make it with --save-result --save-detailed"
+_DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
+_OWN = ("output_throughput", "request_throughput", "mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms")
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    duration: Seconds
+    input_lens: tuple[Count, ...]
+    output_lens: tuple[Count, ...]
+    ttfts: tuple[Seconds, ...]
+    itls: tuple[tuple[Seconds, ...] | None, ...]
+    errors: tuple[str | None, ...] | None = None
+    start_times: tuple[Seconds, ...] | None = None
+    latencies: tuple[Seconds, ...] | None = None
+    queue_times: tuple[Seconds, ...] | None = None
+    generated_texts: tuple[str, ...] | None = None
+
+
+class _Drafts(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: f"spec_decode_{name}"):
+    num_drafts: Count
+    draft_tokens: Count
+    accepted_tokens: Count
+    per_position_acceptance_rates: tuple[Rate, ...] = ()
+
+
+def is_it(raw: JsonObject) -> bool:
+    return {"completed", "duration", "model_id"} <= raw.keys()
+
+
+def read(objects: Sequence[JsonObject], where: str) -> list[Result]:
+    return [_result(raw, place) for raw, place in zip(objects, places(where, len(objects)), strict=True)]
+
+
+def _result(raw: JsonObject, where: str) -> Result:
+    own, rate = totals(raw), raw.get("request_rate")
+    has_detail = any(isinstance(raw.get(name), list) for name in _DETAILED)
+    notes = [] if has_detail else [f"totals only ({ADVICE}): {named(own, _OWN)}"]
+    file = converted(raw, _File, where, ADVICE) if has_detail else None
+    if file is not None and file.latencies is None:
+        notes.append("end of a request: ttft + sum of itls, no latencies")
+    told: dict[str, Json] = {
+        "model": _text(raw.get("model_id")),
+        "max_concurrency": raw.get("max_concurrency"),
+        "request_rate": rate if is_number(rate) else None,
+    }
+    return Result(
+        tool=TOOL,
+        label=_text(raw.get("label")) or "",
+        requests=_requests(file, where) if file is not None else (),
+        told=converted(told, Meta, where, ADVICE),
+        duration_s=file.duration if file is not None else 0.0,
+        drafts=_drafts(raw, where),
+        own=own,
+        notes=notes,
+        started_utc=_started(raw),
+    )
+
+
+def _requests(file: _File, where: str) -> list[Request]:
+    lists = {name: getattr(file, name) for name in file.__struct_fields__ if name != "duration"}
+    check_lengths(where, lists)
+    rows = [{name: values[n] for name, values in lists.items() if values is not None} for n in range(len(file.ttfts))]
+    return [_request(row) for row in rows]
+
+
+def _request(row: Mapping[str, Any]) -> Request:
+    ttft_s, gaps_s, num_tokens = row["ttfts"], row["itls"] or (), row["output_lens"]
+    error = row.get("errors") or ("" if num_tokens else "no output")
+    if error:
+        return Request(
+            num_prompt_tokens=row["input_lens"],
+            num_output_tokens=0,
+            start_s=row.get("start_times") or None,  # 0: it was never sent
+            queue_s=row.get("queue_times"),
+            finish="error",
+            error=error,
+        )
+    return Request(
+        num_prompt_tokens=row["input_lens"],
+        num_output_tokens=num_tokens,
+        start_s=row.get("start_times"),
+        ttft_s=ttft_s,
+        e2e_s=max(row.get("latencies", ttft_s + sum(gaps_s)), ttft_s),
+        chunks=chunks(ttft_s, gaps_s),
+        queue_s=row.get("queue_times"),
+        text=row.get("generated_texts"),
+    )
+
+
+def _drafts(raw: JsonObject, where: str) -> Drafts | None:
+    if raw.get("spec_decode_num_drafts") is None:
+        return None
+    told = converted(raw, _Drafts, where, "its spec_decode fields are not those of vLLM's counters")
+    return Drafts(
+        num_rounds=told.num_drafts,
+        num_tokens=told.draft_tokens,
+        num_accepted=told.accepted_tokens,
+        by_position=told.per_position_acceptance_rates,
+    )
+
+
+def _started(raw: JsonObject) -> str:
+    """When the client began, by its own clock without a zone; empty (the time of the import) where it does not say."""
+    try:
+        return utc(datetime.strptime(str(raw.get("date")), "%Y%m%d-%H%M%S"))
+    except ValueError:
+        return ""
+
+
+def _text(value: Json) -> str | None:
+    return str(value) if value else None

@@ -1,0 +1,289 @@
+"""Several files in one run: formats, labels, --meta, --baseline, pairing; and the run in compare and on the site."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import tool_files
+from tool_files import AIPERF_TOTALS, aiperf_records, guidellm_report, served, sglang_bench, vllm_bench, without_detail
+from typer.testing import CliRunner
+
+from specbench.harness.cli.main import app
+from specbench.harness.experiments.imports.formats import FORMATS, read_results
+from specbench.harness.experiments.imports.write import import_files
+from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.stored import read_run
+from specbench.harness.metrics.metrics import results
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.reports.site.build import build_site
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Of vLLM: without and with speculation, on the same prompts."""
+    plain = tool_files.write(tmp_path / "plain.json", vllm_bench(served(num_drafts=0)))
+    eagle = tool_files.write(tmp_path / "eagle.json", vllm_bench(served()))
+    return [plain, eagle]
+
+
+def imported(files, tmp_path, **options):
+    return read_run(import_files(files, tmp_path / "runs", ["specbench", "import"], **options))
+
+
+def summaries(run):
+    return {arm.label: arm for arm in results(run.frames).arms}
+
+
+@pytest.mark.parametrize(
+    ("objects", "tool"),
+    [
+        ([vllm_bench(served())], "vllm bench serve"),
+        ([without_detail(vllm_bench(served()))], "vllm bench serve"),
+        ([sglang_bench(served())], "sglang.bench_serving"),
+        ([sglang_bench(served(), has_details=False)], "sglang.bench_serving"),
+        ([sglang_bench(served()), sglang_bench(served())], "sglang.bench_serving"),
+        (aiperf_records(served()), "aiperf"),
+        ([AIPERF_TOTALS], "aiperf"),
+        ([guidellm_report(served())], "guidellm"),
+    ],
+)
+def test_a_format_is_told_by_contents_not_by_name(tmp_path, objects, tool):
+    found = read_results(tool_files.write(tmp_path / "whatever.txt", *objects))
+    assert {result.tool for result in found} == {tool}
+    assert len(found) == (1 if tool == "aiperf" else len(objects))
+    assert [form.is_it(objects[0]) for form in FORMATS].count(True) == 1
+
+
+def test_another_format_is_refused_with_what_was_looked_for(tmp_path):
+    file = tool_files.write(tmp_path / "x.json", {"a": 1, "b": 2})
+    with pytest.raises(ValueError, match=r"x.json: of no known benchmark; looked for .*its objects hold a, b") as found:
+        read_results(file)
+    assert all(form.name in str(found.value) and form.looked_for in str(found.value) for form in FORMATS)
+
+
+@pytest.mark.parametrize("text", ["", "{", "not json\n{}", "[]", "{}\n3", "7"])
+def test_no_objects(tmp_path, text):
+    file = tmp_path / "bad.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="bad.json"):
+        read_results(file)
+
+
+def test_of_two_tools_in_one_file_nothing_is_guessed(tmp_path):
+    file = tool_files.write(tmp_path / "x.json", vllm_bench(served()), sglang_bench(served()))
+    with pytest.raises(ValueError, match="of no known benchmark"):
+        read_results(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw["metrics"].pop("request_latency"), "a.jsonl:1: metrics: request_latency is missing"),
+        (lambda raw: raw["metrics"].pop("time_to_first_token"), "make the file with --streaming"),
+        (lambda raw: raw["metrics"]["request_latency"].update(unit="s"), "'s'; allowed: in 'ms'"),
+        (lambda raw: raw["metadata"].update(request_start_ns="now"), r"a.jsonl:1: .*\$.metadata.request_start_ns"),
+        (lambda raw: raw["metadata"].update(benchmark_phase="warmup"), "every record is of the warm-up"),
+    ],
+)
+def test_bad_records_of_aiperf_are_named(tmp_path, change, message):
+    record = aiperf_records(served())[0]
+    change(record)
+    with pytest.raises(ValueError, match=message):
+        read_results(tool_files.write(tmp_path / "a.jsonl", record))
+
+
+def test_the_warm_up_of_aiperf_is_left_out(tmp_path):
+    records = aiperf_records(served())
+    records[0]["metadata"]["benchmark_phase"] = "warmup"
+    (result,) = read_results(tool_files.write(tmp_path / "a.jsonl", *records))
+    assert len(result.requests) == 11 and result.notes == ["1 records of the warm-up left out"]
+
+
+def test_bad_reports_of_guidellm_are_named(tmp_path):
+    raw = guidellm_report(served())
+    raw["benchmarks"][0]["requests"]["successful"].pop()
+    with pytest.raises(ValueError, match="has 11 of 12 requests; make it without sample_size"):
+        read_results(tool_files.write(tmp_path / "g.json", raw))
+    raw = guidellm_report(served())
+    raw["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]["first_token_iteration"] = None
+    with pytest.raises(ValueError, match="g.json, benchmark 1: a successful request lacks"):
+        read_results(tool_files.write(tmp_path / "g.json", raw))
+
+
+def test_waiting_for_a_free_stream_is_no_queue_of_guidellm(tmp_path):
+    raw = guidellm_report(served(), strategy={"type_": "concurrent", "streams": 4})
+    (result,) = read_results(tool_files.write(tmp_path / "g.json", raw))
+    assert result.told.max_concurrency == 4 and result.told.model == "org/model"
+    assert {one.queue_s for one in result.requests} == {None}
+
+
+def test_what_sglang_says_of_its_server_is_kept(tmp_path):
+    run = imported([tool_files.write(tmp_path / "s.jsonl", sglang_bench(served(), tag="mine"))], tmp_path)
+    arm = run.record.arm("mine")
+    assert (arm.strategy, arm.config.num_drafts, arm.config.engine) == ("eagle3", 3, "sglang")
+    assert arm.engine.version == "0.5.23" and run.record.model.name == "org/model"
+    assert run.record.workload.name == "sharegpt" and run.record.sampling.max_concurrency == 1
+
+
+def test_labels(files, tmp_path):
+    run = imported([*files, files[0]], tmp_path)
+    assert [arm.label for arm in run.record.arms] == ["plain", "eagle", "plain (2)"]
+    run = imported(files, tmp_path, labels=["a", "b"], baseline="b")
+    assert run.record.arm("a").imported.baseline == "b" and run.record.arm("b").imported.baseline is None
+    with pytest.raises(ValueError, match="label: 1 for 2 files"):
+        imported(files, tmp_path, labels=["a"])
+
+
+def test_the_baseline_is_a_file_or_a_label(files, tmp_path):
+    for name in (str(files[1]), "eagle.json", "eagle"):
+        assert set(baselines(imported(files, tmp_path, baseline=name))) == {"eagle", None}
+    assert baselines(imported(files, tmp_path)) == [None, "plain"]
+    assert baselines(imported(files, tmp_path, meta=["eagle:strategy=no-spec"])) == ["eagle", None]
+    with pytest.raises(
+        ValueError, match=r"baseline: 'eagel' is none of these \(did you mean 'eagle'\?\); allowed: plain"
+    ):
+        imported(files, tmp_path, baseline="eagel")
+    with pytest.raises(ValueError, match="is several of these"):
+        twice = tool_files.write(tmp_path / "twice.json", *[vllm_bench(served())] * 2)
+        imported([twice], tmp_path, baseline="twice.json")
+
+
+def baselines(run):
+    return [arm.imported.baseline for arm in run.record.arms]
+
+
+def test_meta_says_what_the_files_do_not(files, tmp_path):
+    given = ["hardware=NVIDIA H200", "temperature=0", "dataset=sharegpt", "engine_version=0.32.0"]
+    own = ["eagle.json:num_speculative_tokens=3", "eagle:strategy=eagle3", "plain:strategy=no-spec"]
+    own.append("eagle:command=vllm serve M --speculative-config {}")
+    run = imported(files, tmp_path, meta=[*given, *own])
+    assert run.record.environment.describe_hardware() == "1x NVIDIA H200"
+    assert run.record.sampling.temperature == 0 and run.record.workload.name == "sharegpt"
+    plain, eagle = run.record.arms
+    assert (eagle.strategy, eagle.config.num_drafts, plain.config.num_drafts) == ("eagle3", 3, None)
+    assert eagle.engine.version == "0.32.0" and eagle.engine.config == {
+        "command": "vllm serve M --speculative-config {}"
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model", "meta: 'model' is not KEY=VALUE"),
+        ("hardware=", "is not KEY=VALUE"),
+        ("modle=x", r"meta: 'modle' is not known \(did you mean 'model'\?\); allowed: model, hardware"),
+        ("other:hardware=x", "meta: 'other:hardware' is not known"),
+        ("num_speculative_tokens=three", "num_speculative_tokens='three' is not allowed; allowed: a int of at least 0"),
+        ("max_concurrency=0", "allowed: a int of at least 1"),
+        ("temperature=nan", "temperature='nan' is not allowed"),
+        ("model=another", "meta: model=another: plain has 'org/model' already"),
+    ],
+)
+def test_meta_is_checked(files, tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        imported(files, tmp_path, meta=[text])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_requests_of_other_lengths_are_not_paired(files, tmp_path):
+    other = vllm_bench(served())
+    other["input_lens"][2] += 1
+    files.append(tool_files.write(tmp_path / "other.json", other))
+    run = imported(files, tmp_path)
+    arms = summaries(run)
+    found = arms["other"].speedup
+    assert found.num_pairs == 0 and arms["eagle"].speedup.num_pairs == 12
+    assert any("not paired: 1 prompts have other lengths, the first is request 3" in m for m in arms["other"].marks)
+    assert found.method.startswith("ratio of geometric means of TPOT over requests that are not paired; Welch")
+    # Welch's interval by hand, over the logarithms of both samples.
+    a, b = (logs(run, label) for label in ("plain", "other"))
+    means = [sum(x) / len(x) for x in (a, b)]
+    variances = [sum((x - m) ** 2 for x in xs) / (len(xs) - 1) / len(xs) for xs, m in zip((a, b), means, strict=True)]
+    freedom = sum(variances) ** 2 / sum(v**2 / 11 for v in variances)
+    assert 11 < freedom < 12  # t of 11 and 12 degrees of freedom: 2.201 and 2.179
+    assert found.tpot_ratio == pytest.approx(math.exp(means[0] - means[1]))
+    half = math.log(found.tpot_ratio_high / found.tpot_ratio_low) / 2
+    assert 2.179 <= half / math.sqrt(sum(variances)) <= 2.201
+
+
+def logs(run, label):
+    rows = run.frames.requests[run.frames.requests["arm"] == label]
+    return [math.log((r.t_last_ns - r.t_first_ns) / (r.num_output_tokens - 1)) for r in rows.itertuples()]
+
+
+def test_another_number_of_requests_is_not_paired(files, tmp_path):
+    files.append(tool_files.write(tmp_path / "few.json", vllm_bench(served(num=5))))
+    marks = summaries(imported(files, tmp_path))["few"].marks
+    assert "requests not paired: 5 and 12" in marks
+
+
+def test_another_load_has_no_factor(files, tmp_path):
+    files.append(tool_files.write(tmp_path / "load.json", vllm_bench(served(), max_concurrency=8)))
+    arm = summaries(imported(files, tmp_path))["load"]
+    assert arm.speedup is None and "no factor against plain: max_concurrency: 1 and 8" in arm.marks
+
+
+def test_prompts_that_are_told_pair_in_any_order(tmp_path):
+    plain, eagle = guidellm_report(served(num_drafts=0)), guidellm_report(served())
+    for n, one in enumerate(eagle["benchmarks"][0]["requests"]["successful"]):
+        one["info"]["timings"] = {k: v and v + 1000 * (n % 2) for k, v in one["info"]["timings"].items()}
+    files = [tool_files.write(tmp_path / f"{n}.json", raw) for n, raw in enumerate((plain, eagle))]
+    run = imported(files, tmp_path)
+    assert any("12 of 12 requests paired by prompt" in mark for mark in summaries(run)["1"].marks)
+    assert summaries(run)["1"].speedup.num_pairs == 12
+
+
+def test_compare_gives_an_interval_and_no_verdict(files, tmp_path):
+    run = imported(files, tmp_path, baseline="eagle")
+    rows = {row.arm: row for row in compare_runs([run]).rows}
+    tpot = rows["plain"].comparisons["tpot_ms"]
+    assert rows["plain"].baseline == "eagle" and tpot.num_pairs == 12 and tpot.verdict == "exploratory"
+    assert tpot.low is not None and tpot.low < tpot.change < tpot.high
+    # Chunks that a client saw are no steps of an engine.
+    assert rows["plain"].comparisons["tokens_per_step"].num_pairs == 0
+    assert any("not drift between them" in note for note in compare_runs([run]).notes)
+
+
+def test_two_imports_are_told_to_go_together(files, tmp_path):
+    runs = [imported([file], tmp_path) for file in files]
+    assert any("to one specbench import" in note for note in compare_runs(runs).notes)
+
+
+def test_every_file_is_a_row_on_the_site(files, tmp_path):
+    totals = tool_files.write(tmp_path / "totals.json", without_detail(vllm_bench(served())))
+    run = imported([*files, totals], tmp_path)
+    build_site([run.path], tmp_path / "site")
+    for page in ("compare.html", f"runs/{run.path.name}.html"):
+        text = (tmp_path / "site" / page).read_text()
+        assert all(f">{label}<" in text for label in ("plain", "eagle", "totals")), page
+
+
+def test_an_import_of_before_is_still_one(files, tmp_path):
+    """It stood beside its one arm."""
+    path = imported(files[:1], tmp_path).path
+    raw = json.loads((path / "run.json").read_text())
+    told = raw["arms"][0].pop("imported")
+    raw["imported"] = {**told, "date": None, "absent": ["hardware"], "reported": {"rates": [0.5]}}
+    (path / "run.json").write_text(json.dumps(raw))
+    record = RunDirectory.open(path).record
+    assert record.is_imported and record.arms[0].imported.file == "plain.json"
+
+
+def test_the_command(files, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")
+    done = CliRunner().invoke(
+        app, ["import", *map(str, files), "-o", str(tmp_path / "runs"), "--baseline", "plain.json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "TPOT (x) [95% CI]" in done.output and "paired by place" in done.output
+    assert "not what the machine drifted" in done.output and "run directory: " in done.output
+    shown = CliRunner().invoke(app, ["show", str(next((tmp_path / "runs").iterdir())), "--format", "json"])
+    assert [arm["label"] for arm in json.loads(shown.stdout)["arms"]] == ["plain", "eagle"]
+
+
+def test_a_file_that_cannot_be_read_leaves_no_run(files, tmp_path):
+    bad = tool_files.write(tmp_path / "bad.json", {"a": 1})
+    done = CliRunner().invoke(app, ["import", *map(str, files), str(bad), "-o", str(tmp_path / "runs")])
+    assert done.exit_code != 0 and not (tmp_path / "runs").exists()
