@@ -13,7 +13,7 @@ from scipy import stats
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.speedup import tpot_pairs
-from specbench.harness.stats.spread import mean_interval
+from specbench.harness.stats.spread import ratio_interval
 from specbench.harness.store.results import Speedup
 
 
@@ -22,7 +22,7 @@ def over_requests(label: str, found: Speedup, requests: pd.DataFrame) -> Speedup
     if not found.num_pairs:
         return _of_two_samples(label, found, requests)
     by_prompt = tpot_pairs(label, found.baseline, requests).groupby("prompt_id")["log_ratio"].mean()
-    interval = mean_interval(by_prompt)
+    interval = ratio_interval(by_prompt, np.ones(len(by_prompt)))
     how = interval.describe("requests of one run each") if interval else "too few requests for an interval"
     return replace(
         found,

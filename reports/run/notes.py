@@ -62,7 +62,7 @@ def _other_outputs(view: RunView) -> list[str]:
     arms = [
         arm for arm in view.arms if arm.speedup and (arm.speedup.same_output_rate or 0) < 1 and arm.speedup.num_pairs
     ]
-    if not arms:
+    if not arms or view.record.is_imported:
         return []
     if all(any(mark.startswith("synthetic acceptance") for mark in arm.marks) for arm in arms):
         reason = "forced acceptance keeps drafts that the model would not say"
