@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from hypothesis import HealthCheck, settings
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+from toy.interrupts import QUIET_PROC
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
 
 from specbench.harness.metrics import doubts
@@ -29,19 +29,11 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
-@pytest.fixture(scope="session")
-def quiet_proc(tmp_path_factory) -> Path:
-    """A /proc of a machine that does nothing else."""
-    folder = tmp_path_factory.mktemp("proc")
-    (folder / "loadavg").write_text("0.50 0.50 0.50 1/100 1\n")
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def no_other_work(quiet_proc, monkeypatch):
+def no_other_work(monkeypatch):
     """Whatever the machine does beside the tests: blocks that they measure in this process count, and no toy's rounds
     of a few microseconds are called impossible."""
-    monkeypatch.setattr(machine_state, "PROC", quiet_proc)
+    monkeypatch.setattr(machine_state, "PROC", QUIET_PROC)
     monkeypatch.setattr(doubts, "MOST_GAIN", math.inf)
 
 
