@@ -188,7 +188,7 @@ def test_a_real_interrupt_and_a_resume_give_the_same_table(cli, words, runs, tmp
 
 def _without_times(text: str) -> list[list[str]]:
     """Words of the two tables but those of the last column, TPOT; no line that names the run or gives a time."""
-    lines = [line for line in text.splitlines() if not re.search(r"Accuracy \(|run directory|^-|TPOT", line)]
+    lines = [line for line in text.splitlines() if not re.search(r"Accuracy \(|run directory|^-|TPOT|warm-up", line)]
     return [re.sub(r"[\d.]+ \([\d.]+x.*$", "", line).split() for line in lines]
 
 
