@@ -7,7 +7,7 @@ from typing import Any
 
 from specbench.harness.judge.history.points import Series
 from specbench.harness.judge.history.rerun import rerun_command
-from specbench.harness.judge.history.steps import MACHINE, DatedStep, Segment, Suspect
+from specbench.harness.judge.history.steps import DRIVEN, MACHINE, DatedStep, Segment, Suspect
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.files import json_text
 from specbench.reports.cells import change_text, number
@@ -29,6 +29,8 @@ def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[Da
             event = ""
             if n == segment.start and segment.begins == MACHINE:
                 event = f"machine changed: from {series.commits[n - 1].fingerprint_text} to {commit.fingerprint_text}"
+            elif n == segment.start and segment.begins == DRIVEN:
+                event = f"driven otherwise: from now on {commit.driven}"
             elif (step := by_commit.get(id(commit))) is not None:
                 accepted = ", accepted" if step.accepted else ""
                 event = f"{step.verdict} {change_text(step.change)} since {step.before.commit[:12]}{accepted}"

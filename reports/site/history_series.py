@@ -11,7 +11,7 @@ import pandas as pd
 from specbench.harness.judge.history.accepted import Accepted, accepted_commits
 from specbench.harness.judge.history.points import METRICS, Commit, Point, Series, build_series, points_of
 from specbench.harness.judge.history.steps import (
-    MACHINE,
+    INCOMPARABLE,
     DatedStep,
     Segment,
     Suspect,
@@ -101,22 +101,22 @@ def commit_places(shown: Sequence[Story]) -> Mapping[tuple[str, str], int]:
 
 
 def event_marks(shown: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:
-    """The position and label of each vertical line: changes of the machine, then the largest steps."""
+    """The position and label of each vertical line: where points cannot be compared, then the largest steps."""
     places = commit_places(shown)
-    machines, steps = {}, []
+    cuts, steps = {}, []
     for story in shown:
         commits = story.series.commits
         for segment in story.segments:
-            if segment.begins == MACHINE:
+            if segment.begins in INCOMPARABLE:
                 first = commits[segment.start]
-                machines[places[first.commit, first.fingerprint]] = "machine changed"
+                cuts[places[first.commit, first.fingerprint]] = segment.begins
         for step in story.steps:
             at = places[step.after.commit, step.after.fingerprint]
             steps.append((abs(step.change), at, f"{step.change:+.1%}" if step.change < math.inf else "from 0"))
     found: dict[float, str] = {}
     for _, at, text in sorted(steps, reverse=True):
         found.setdefault(at, text)
-    return tuple(list((machines | found).items())[:most])
+    return tuple(list((cuts | found).items())[:most])
 
 
 def _stored(run: SiteRun) -> StoredRun:

@@ -66,7 +66,7 @@ def _own_folder(parent: Path, name: str) -> Iterator[Path]:
             folder.mkdir()
             yield folder
         finally:
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # what does not go, goes before the next one
             os.close(lock)
         return
 

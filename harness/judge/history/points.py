@@ -27,7 +27,8 @@ class Point:
     """One metric of one arm in one run. `value`: median over the repeats. case: hash of model, workload and sampling.
     arm, full_arm: its label, and all that was asked for, whether the label tells it or not. fingerprint: hash of
     the hardware, with its text beside it. commit: as in git, `+` for local changes; the run id where the code
-    came from no checkout. options: of the run's command, what a paired rerun needs too."""
+    came from no checkout. driven: how its engine was, in process or HTTP; None where the run does not say. options: of
+    the run's command, what a paired rerun needs too."""
 
     run_id: str
     path: str
@@ -41,12 +42,14 @@ class Point:
     full_arm: str
     metric: str
     value: float
+    driven: str | None = None
     options: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commit:
-    """All runs of one commit on one kind of machine, one after another: `value` is the median over them."""
+    """All runs of one commit on one kind of machine, driven alike, one after another: `value` is the median over
+    them."""
 
     commit: str
     utc: str
@@ -55,6 +58,7 @@ class Commit:
     fingerprint: str
     fingerprint_text: str
     run_ids: tuple[str, ...]
+    driven: str | None = None
     options: str = ""
 
 
@@ -102,6 +106,7 @@ def points_of(run: StoredRun) -> list[Point]:
                     full_arm=full_names.get(arm, arm),
                     metric=metric,
                     value=value,
+                    driven=run.record.arm(arm).config.driven,
                     options=options,
                 )
             )
@@ -146,9 +151,9 @@ def _by_machine(points: list[Point]) -> dict[str, list[Point]]:
 
 
 def _commits(points: list[Point]) -> list[Commit]:
-    by_commit: dict[tuple[str, str], list[Point]] = {}
+    by_commit: dict[tuple[str, str, str | None], list[Point]] = {}
     for point in points:
-        by_commit.setdefault((point.commit, point.fingerprint), []).append(point)
+        by_commit.setdefault((point.commit, point.fingerprint, point.driven), []).append(point)
     return [
         Commit(
             commit=commit,
@@ -158,9 +163,10 @@ def _commits(points: list[Point]) -> list[Commit]:
             fingerprint=fingerprint,
             fingerprint_text=own[0].fingerprint_text,
             run_ids=tuple(p.run_id for p in own),
+            driven=driven,
             options=own[-1].options,
         )
-        for (commit, fingerprint), own in by_commit.items()
+        for (commit, fingerprint, driven), own in by_commit.items()
     ]
 
 

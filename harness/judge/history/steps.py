@@ -23,13 +23,14 @@ LEVEL = 0.99  # of the prediction interval
 _LEAST_NOISE = 2e-4  # of log values: counts that never change have none of their own
 _MAD_TO_SD = 1.4826
 
-STEP, MACHINE, ACCEPTED = "step", "machine changed", "accepted"
+STEP, MACHINE, DRIVEN, ACCEPTED = "step", "machine changed", "driven otherwise", "accepted"
+INCOMPARABLE = (MACHINE, DRIVEN)  # what lies before says nothing of what comes after
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """Points [start, end) of a series between two boundaries. `begins`: why it starts: step, machine changed, accepted,
-    or empty for the first."""
+    """Points [start, end) of a series between two boundaries. `begins`: why it starts: step, machine changed, driven
+    otherwise, accepted, or empty for the first."""
 
     start: int
     end: int
@@ -64,13 +65,9 @@ class Suspect:
 
 
 def find_segments(series: Series, accepted: Collection[str] = (), min_effect: float = MIN_EFFECT) -> list[Segment]:
-    """The series cut at changes of the machine, at accepted commits, and at steps of `min_effect` or more."""
+    """The series cut where its points cannot be compared, at accepted commits, and at steps of `min_effect` or more."""
     commits = series.commits
-    forced = {
-        n: MACHINE if commits[n].fingerprint != commits[n - 1].fingerprint else ACCEPTED
-        for n in range(1, len(commits))
-        if commits[n].fingerprint != commits[n - 1].fingerprint or is_named(commits[n].commit, accepted)
-    }
+    forced = _boundaries(commits, accepted)
     edges = [0, *sorted(forced), len(commits)]
     begins = {0: "", **forced}
     for start, end in zip(edges, edges[1:], strict=False):
@@ -84,10 +81,10 @@ def find_segments(series: Series, accepted: Collection[str] = (), min_effect: fl
 
 
 def dated_steps(series: Series, segments: Sequence[Segment]) -> list[DatedStep]:
-    """Changes between neighbouring segments of one machine, known or found."""
+    """Changes between neighbouring segments that can be compared, known or found."""
     found = []
     for before, after in zip(segments, segments[1:], strict=False):
-        if after.begins == MACHINE:
+        if after.begins in INCOMPARABLE:
             continue
         change = _change(before.median, after.median)
         found.append(
@@ -136,6 +133,22 @@ def find_suspects(series: Series, accepted: Collection[str] = (), min_effect: fl
 def is_named(commit: str, accepted: Collection[str]) -> bool:
     """Whether one of `accepted` is this commit, in full or by its first characters."""
     return any(commit.startswith(name) for name in accepted)
+
+
+def _boundaries(commits: Sequence[Commit], accepted: Collection[str]) -> dict[int, str]:
+    """Why a segment starts at these positions, whatever the values. Runs that do not say how they were driven, those of
+    older versions, go with the others."""
+    found, driven = {}, commits[0].driven
+    for n in range(1, len(commits)):
+        before, now = driven, commits[n].driven
+        driven = now or before
+        if commits[n].fingerprint != commits[n - 1].fingerprint:
+            found[n] = MACHINE
+        elif now != before and None not in (now, before):
+            found[n] = DRIVEN
+        elif is_named(commits[n].commit, accepted):
+            found[n] = ACCEPTED
+    return found
 
 
 def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:

@@ -6,13 +6,23 @@ import numpy as np
 import pytest
 
 from specbench.harness.judge.history.points import Commit, Series
-from specbench.harness.judge.history.steps import ACCEPTED, MACHINE, STEP, dated_steps, find_segments, find_suspects
+from specbench.harness.judge.history.steps import (
+    ACCEPTED,
+    DRIVEN,
+    MACHINE,
+    STEP,
+    dated_steps,
+    find_segments,
+    find_suspects,
+)
+from specbench.reports.experiments.history_table import series_table
 
 CV = 0.003
 
 
-def series(values, machines=None, metric="step_ms"):
+def series(values, machines=None, metric="step_ms", driven=None):
     machines = machines or ["m1"] * len(values)
+    driven = driven or [None] * len(values)
     commits = tuple(
         Commit(
             commit=f"{n:040x}",
@@ -22,6 +32,7 @@ def series(values, machines=None, metric="step_ms"):
             fingerprint=machines[n],
             fingerprint_text=f"machine {machines[n]}",
             run_ids=(f"r{n}",),
+            driven=driven[n],
         )
         for n, value in enumerate(values)
     )
@@ -113,3 +124,22 @@ def test_an_accepted_commit_is_no_suspect():
     found = series(noisy(step_at=60))
     (step,) = dated_steps(found, find_segments(found, [f"{60:040x}"]))
     assert step.accepted and find_segments(found, [f"{60:040x}"])[1].begins == ACCEPTED
+
+
+def test_another_way_of_being_driven_starts_a_segment_and_is_no_regression():
+    """HTTP makes it 30 % slower; a real step later is found. Runs that do not say how they were driven go with both."""
+    values = noisy(spikes=0)
+    values[40:] *= 1.3
+    told = [*["in process"] * 20, *[None] * 20, *["HTTP"] * 60]
+    found = series(values, driven=told)
+    segments = find_segments(found)
+    assert [(segment.start, segment.begins) for segment in segments] == [(0, ""), (40, DRIVEN)]
+    assert dated_steps(found, segments) == []
+    newest = series(values[:41], driven=told[:41])
+    assert find_suspects(newest) == [] and find_suspects(series(values[:41])) != []
+    table = series_table(newest, find_segments(newest), [], 2)
+    assert table.rows[-1][-1] == "driven otherwise: from now on HTTP"
+    (step,) = dated_steps(series(values), find_segments(series(values)))
+    assert step.verdict == "regressed", "nobody said that they were driven differently"
+    values[70:] *= 1.05
+    assert [segment.begins for segment in find_segments(series(values, driven=told))] == ["", DRIVEN, STEP]

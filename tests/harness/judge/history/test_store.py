@@ -15,8 +15,9 @@ from specbench.harness.judge.history.adding import ADDED, ALREADY, add_run
 from specbench.harness.judge.history.points import build_series, points_of
 from specbench.harness.judge.history.store import INDEX, read_history
 from specbench.harness.judge.stored import read_run
-from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.inputs_record import ModelRecord
 
@@ -223,3 +224,13 @@ def test_a_run_of_an_older_schema_is_of_the_same_machine(tmp_path):
     write_document(again / "run.json", read_run(stored).record)
     old, new = (points_of(read_run(path)) for path in (stored, again))
     assert old and [replace(point, path=str(stored)) for point in new] == old
+
+
+def test_runs_of_a_commit_that_were_driven_differently_are_not_one_value(tmp_path):
+    points = []
+    for n, how in enumerate(("in process", "HTTP", "HTTP")):
+        arm = ArmRecord(label="no-spec", strategy="no-spec", config=ArmSetup(driven=how))
+        machine = Machine(noise_seed=n, changes=(("arms", (arm,)),), **SMALL)
+        points += points_of(read_run(make_run(tmp_path, machine, arms=("no-spec",))))
+    (found,) = (one for one in build_series(points) if one.metric == "step_ms")
+    assert {commit.driven: commit.num_runs for commit in found.commits} == {"in process": 1, "HTTP": 2}
