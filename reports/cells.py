@@ -14,7 +14,7 @@ from specbench.harness.store.results import Acceptance, ArmSummary
 NOTHING = "-"
 NOT_LOSSLESS = "NOT LOSSLESS"  # how the mark of an arm whose certificate failed begins
 VOID = "GRAPH CLAIM VOID"  # and of one whose trace contradicts its graph plan
-WIDEST = 2.0
+WIDEST = 3.0
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
 _OF_ARM, _OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
 
