@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from specbench.harness.text import nearest, tomllib
+from specbench.harness.text import nearest
+from specbench.workloads.guarded import parse_toml
 
 T = TypeVar("T", bound="StrategyKind")
 
@@ -128,7 +129,7 @@ class EngineKind:
         return default_arms(has_head)
 
 
-_BUILT_IN = tomllib.loads(Path(__file__).with_name("built_in.toml").read_text(encoding="utf-8"))
+_BUILT_IN = parse_toml(Path(__file__).with_name("built_in.toml").read_text(encoding="utf-8"))
 ENGINES, STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS, FIGURES = TABLES = [
     Table(f"specbench.{kind}", _BUILT_IN[kind])
     for kind in ("engines", "strategies", "attention_backends", "state_updates", "workloads", "figures")

@@ -5,14 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import sys
 from collections.abc import Collection
 from typing import TypeGuard
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # noqa: F401  its users import it from here
 
 
 def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str:

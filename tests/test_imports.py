@@ -249,4 +249,4 @@ def test_toml_is_read_on_the_oldest_python_too(monkeypatch):
     tomli = ModuleType("tomli")
     monkeypatch.setitem(sys.modules, "tomli", tomli)
     monkeypatch.setattr(sys, "version_info", (3, 10))
-    assert runpy.run_path(str(ROOT / "harness" / "text.py"))["tomllib"] is tomli
+    assert runpy.run_path(str(ROOT / "workloads" / "guarded.py"))["tomllib"] is tomli

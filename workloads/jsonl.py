@@ -84,7 +84,10 @@ def read_text_and_ids(record: JsonObject, where: str, tokenizer: Tokenizer) -> t
     elif key == "messages":
         if not is_conversation(value):
             raise ValueError(f"{where}: 'messages' must be a non-empty list of {{'role': text, 'content': text}}")
-        text, token_ids = value[-1]["content"], tokenizer.apply_chat_template(value)
+        try:
+            text, token_ids = value[-1]["content"], tokenizer.apply_chat_template(value)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
     else:
         if not are_token_ids(value, tokenizer.vocab_size):
             raise ValueError(f"{where}: 'prompt_token_ids' must be a list of integers in [0, {tokenizer.vocab_size})")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
+from specbench.workloads.guarded import MAX_TRACE_BYTES, numbered_lines, parse_json, read_parquet, read_text
 from specbench.workloads.json_values import Json, JsonObject
 
 READABLE = ".jsonl, .jsonl.gz, .json, .parquet"
@@ -19,51 +18,33 @@ def read_records(path: Path) -> Iterator[tuple[int, JsonObject]]:
     Raises ValueError with the line number for malformed JSON, and for a file of another kind.
     """
     if path.suffix == ".parquet":
-        yield from read_parquet(path)
+        yield from enumerate(read_parquet(path).to_pylist(), start=1)
     elif path.suffix == ".json":
         yield from read_json_list(path)
-    elif path.name.endswith(".jsonl.gz"):
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            yield from read_lines(file, path)
-    elif path.suffix == ".jsonl":
-        with path.open(encoding="utf-8") as file:
-            yield from read_lines(file, path)
+    elif path.suffix == ".jsonl" or path.name.endswith(".jsonl.gz"):
+        for number, line in numbered_lines(path):
+            yield number, as_record(parse_at(line, path, number), f"{path}:{number}")
     else:
         raise ValueError(f"{path}: unknown kind of data file; allowed: {READABLE}")
 
 
-def read_lines(file: IO[str], path: Path) -> Iterator[tuple[int, JsonObject]]:
-    number = 0
+def parse_at(text: str, path: Path, line: int = 1) -> Json:
+    """JSON that begins at a line of a file, which the ValueError for anything else names."""
     try:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield number, as_record(json.loads(line), f"{path}:{number}")
+        return parse_json(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{number}: not valid JSON ({error.msg} at column {error.colno})") from error
-    except (EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}:{number + 1}: file is truncated or not UTF-8 text ({error})") from error
+        where = f"{path}:{line + error.lineno - 1}"
+        raise ValueError(f"{where}: not valid JSON ({error.msg} at column {error.colno})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}:{line}: {error}") from error
 
 
 def read_json_list(path: Path) -> Iterator[tuple[int, JsonObject]]:
-    try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno}: not valid JSON ({error.msg} at column {error.colno})") from error
+    records = parse_at(read_text(path, MAX_TRACE_BYTES), path)
     if not isinstance(records, list):
         raise ValueError(f"{path}: expected a JSON list of records, found {type(records).__name__}")
     for number, record in enumerate(records, start=1):
         yield number, as_record(record, f"{path} record {number}")
-
-
-def read_parquet(path: Path) -> Iterator[tuple[int, JsonObject]]:
-    import pyarrow as arrow
-    import pyarrow.parquet as parquet
-
-    try:
-        rows = parquet.read_table(path).to_pylist()
-    except arrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a readable parquet file ({error})") from error
-    yield from enumerate(rows, start=1)
 
 
 def as_record(value: Json, where: str) -> JsonObject:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.workloads.assets.cache import atomic_file, cache_root, require_free_disk
+from specbench.workloads.guarded import MAX_TRACE_BYTES, open_file, parse_json
 from specbench.workloads.json_values import JsonObject
-from specbench.workloads.records import objects_field, read_records
+from specbench.workloads.records import as_record, objects_field, read_records
 
 COMPACT_VERSION = 1
 HUMAN, MODEL = ("human", "user"), ("gpt", "chatgpt", "assistant")
@@ -63,14 +64,14 @@ def iter_conversations(path: Path) -> Iterator[JsonObject]:
 
 
 def is_indented_list(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_file(path, MAX_TRACE_BYTES) as file:
         return file.readline().strip() == b"[" and file.readline().rstrip() == b"  {"
 
 
 def iter_indented(path: Path) -> Iterator[JsonObject]:
     lines: list[bytes] = []
     count = 0
-    with path.open("rb") as file:
+    with open_file(path, MAX_TRACE_BYTES) as file:
         file.readline()
         for number, line in enumerate(file, start=2):
             end = line.rstrip()
@@ -78,10 +79,10 @@ def iter_indented(path: Path) -> Iterator[JsonObject]:
                 lines.append(line)
                 continue
             try:
-                record = json.loads(b"".join([*lines, b"}"]))
+                record = parse_json(b"".join([*lines, b"}"]).decode("utf-8"))
             except ValueError as error:
                 raise ValueError(f"{path}:{number}: record that ends here is not valid JSON ({error})") from error
-            yield record
+            yield as_record(record, f"{path}:{number}")
             count += 1
             lines = []
     if count == 0:

@@ -7,18 +7,13 @@ makes them. The lengths are in ``sharegpt_lengths.toml``, which says how they we
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.guarded import parse_toml
 from specbench.workloads.random_lengths import random_prompts
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 LENGTHS = Path(__file__).with_name("sharegpt_lengths.toml")
 
@@ -43,7 +38,7 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer | None = None) -> Worklo
 
 def measured_lengths() -> list[tuple[int, int]]:
     """(prompt, output) in tokens, in stored order."""
-    return [(prompt, output) for prompt, output in tomllib.loads(LENGTHS.read_text())["lengths"]]
+    return [(prompt, output) for prompt, output in parse_toml(LENGTHS.read_text())["lengths"]]
 
 
 def rule_words(request: WorkloadRequest, num_lengths: int) -> str:

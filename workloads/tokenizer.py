@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from specbench.workloads.guarded import read_json_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,14 +47,18 @@ class ModelTokenizer:
     def render_chat(self, messages: list[dict[str, str]]) -> str:
         """The chat template's text, up to and including the header of the assistant's turn.
 
-        Raises ValueError where the model has no template (a base model).
+        Raises ValueError where the model has no template (a base model), and where the template fails or refuses the
+        conversation.
         """
         if not self.has_chat_template:
             raise ValueError(
                 f"{self._source} has no chat template (a base model?); use an instruct model, "
                 "or a JSONL workload with 'prompt' or 'prompt_token_ids'"
             )
-        return str(self._inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        try:
+            return str(self._inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except Exception as error:  # the template is a program of the model's own: it may fail in any way
+            raise ValueError(f"the chat template of {self._source} failed: {_one_line(error)}") from error
 
     def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]:
         """Ids of a conversation, ready for the assistant's turn."""
@@ -69,9 +74,9 @@ def load_tokenizer(model_dir: str | Path) -> ModelTokenizer:
         raise ValueError(f"tokenizer directory {path} does not exist; allowed: a Hugging Face model directory")
     try:
         inner = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # broken files make the libraries raise anything, a bare Exception too
         code = "it is Python code of the model's own, which is never run"
-        reason = code if "trust_remote_code" in str(error) else str(error)
+        reason = code if "trust_remote_code" in str(error) else _one_line(error)
         raise ValueError(f"no usable tokenizer in {path} (expected tokenizer.json): {reason}") from error
     return ModelTokenizer(inner, read_eos_ids(path, inner.eos_token_id), path)
 
@@ -80,7 +85,16 @@ def read_eos_ids(model_dir: Path, tokenizer_eos_id: int | None) -> tuple[int, ..
     """Ids that end a generation: generation_config.json's, else config.json's, else the tokenizer's."""
     for file in ("generation_config.json", "config.json"):
         path = model_dir / file
-        value = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+        value = read_json_object(path).get("eos_token_id") if path.is_file() else None
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if wrong := [token for token in ids if type(token) is not int or token < 0]:
+            raise ValueError(f"{path}: eos_token_id holds {wrong[0]!r}; allowed: a token id, or a list of them")
         if value is not None:
-            return tuple(value) if isinstance(value, list) else (int(value),)
+            return tuple(ids)
     return () if tokenizer_eos_id is None else (int(tokenizer_eos_id),)
+
+
+def _one_line(error: Exception) -> str:
+    """With its type where the text alone would say little."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, (OSError, ValueError)) and text else f"{type(error).__name__}: {text}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -13,14 +12,12 @@ import pandas as pd
 from specbench.harness.judge import gate_result as g
 from specbench.harness.judge.gate_result import Checked, Gate, GateResult
 from specbench.harness.judge.limits import Share, percent
-from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, DIRECTION, TASK_KEYS, paired, with_direction
+from specbench.harness.metrics.accuracy import DIRECTION, TASK_KEYS, paired, read_accuracy
 from specbench.harness.metrics.figures import ACCURACY
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.paired import holm
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.store.results import ItemPairs
-
-_FILE = "accuracy.parquet"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +88,7 @@ class AccuracyGate(Gate):
 
 
 def _scores(checked: Checked) -> Iterator[_Scores]:
-    stored = _read_accuracy(checked.run.path)
+    stored = read_accuracy(checked.run.path)
     for arm in checked.arms:
         rows, other = stored[stored["arm"] == arm], _reference_rows(checked, arm, stored)
         if checked.run.record.arm(arm).strategy == BASELINE and other.empty:
@@ -119,18 +116,8 @@ def _sign(directions: pd.Series) -> int:
 def _reference_rows(checked: Checked, arm: str, stored: pd.DataFrame) -> pd.DataFrame:
     base = checked.base(arm)
     if base is not None and not (checked.is_inner and base.arm == arm):
-        rows = stored if checked.is_inner else _read_accuracy(base.run.path)
+        rows = stored if checked.is_inner else read_accuracy(base.run.path)
         if not (of_base := rows[rows["arm"] == base.arm]).empty:
             return of_base
     plain = [a.label for a in checked.run.record.arms if a.strategy == BASELINE and a.label != arm]
     return stored[stored["arm"].isin(plain[:1])]
-
-
-def _read_accuracy(directory: Path) -> pd.DataFrame:
-    path = directory / _FILE
-    if not path.is_file():
-        return pd.DataFrame(columns=ACCURACY_SCHEMA.names)
-    try:
-        return with_direction(pd.read_parquet(path))[ACCURACY_SCHEMA.names]
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{path}: damaged ({error}); remove it and evaluate again") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from specbench.harness.judge.limits import Number, Share, percent
 from specbench.harness.metrics.figures import FAILED_REQUESTS, SAME_OUTPUT
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.verdict import IMPROVED, REGRESSED
+from specbench.harness.store.codec import read_object
 
 _CERTIFICATE = "certificate.json"
 
@@ -151,9 +151,9 @@ def _certificates(directory: Path) -> list[dict[str, Any]]:
     path = directory / _CERTIFICATE
     if not path.is_file():
         return []
+    data: dict[str, Any] = read_object(path, mend="remove it and certify again")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
         rows = data["certificates"]
         return rows if data["status"] == "complete" or any(not row["ok"] for row in rows) else []
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: damaged ({error!r}); remove it and certify again") from error

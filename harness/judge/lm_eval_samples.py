@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from specbench.workloads.guarded import numbered_lines, parse_json, read_json
 from specbench.workloads.json_values import Json, JsonObject
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d:.-]+?)\.jsonl")
@@ -52,7 +53,7 @@ def read_samples(path: Path) -> SampleFile:
     name = _NAME.fullmatch(path.name)
     samples: dict[Place, Sample] = {}
     repeated: set[Place] = set()
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         place, sample = _sample(line, f"samples: {path}, line {number}")
         if place in samples:
             repeated.add(place)
@@ -68,17 +69,9 @@ def read_samples(path: Path) -> SampleFile:
     )
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"samples: cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-
-
 def _sample(line: str, where: str) -> tuple[Place, Sample]:
     try:
-        raw = json.loads(line)
+        raw = parse_json(line)
     except ValueError as error:
         raise ValueError(f"{where}: no JSON ({error})") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("doc_id"), (int, str)):
@@ -98,7 +91,7 @@ def _sample(line: str, where: str) -> tuple[Place, Sample]:
 def _directions(path: Path, task: str) -> dict[str, bool]:
     """Of metrics that are means of their items: of a perplexity, items say nothing of the kind."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
     except (OSError, ValueError):
         return {}  # not beside the samples: then no direction is recorded, which the table says
     config = _at(_at(raw, "configs"), task)

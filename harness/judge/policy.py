@@ -28,7 +28,7 @@ from specbench.harness.judge.gate_result import Gate
 from specbench.harness.judge.limits import Text, read_table, unknown
 from specbench.harness.judge.structural import AcceptanceGate, GraphShareGate, LaunchesGate, SyncsGate
 from specbench.harness.judge.timed import TIMED_GATES, TimedLimit
-from specbench.harness.text import tomllib
+from specbench.workloads.guarded import parse_toml, read_text
 
 COUNTED_GATES: Mapping[str, type[Gate]] = {
     kind.name: kind
@@ -71,11 +71,13 @@ class Policy:
 def read_policy(path: Path) -> Policy:
     """ValueError naming the file, the key and what is allowed if the file is not a valid policy."""
     try:
-        return parse_policy(tomllib.loads(path.read_text(encoding="utf-8")))
+        raw = parse_toml(read_text(path))
     except FileNotFoundError as error:
         raise ValueError(f"policy: {path} does not exist; give a TOML file with --policy") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ValueError(f"policy: {path} is not TOML: {error}") from error
+    try:
+        return parse_policy(raw)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

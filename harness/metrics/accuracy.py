@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -11,7 +12,9 @@ from scipy import stats
 
 from specbench.harness.stats.paired import paired as paired_t
 from specbench.harness.store.results import AccuracyFigures, ItemPairs, Score, ScorePair
+from specbench.workloads.guarded import read_parquet
 
+TABLE = "accuracy.parquet"
 DIRECTION = "higher_is_better"
 ACCURACY_SCHEMA = pa.schema(
     [
@@ -33,9 +36,19 @@ _Z_95 = 1.959964
 _Z_POWER_80 = 0.841621
 
 
-def with_direction(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `accuracy.parquet`; those written before the direction of a metric was recorded do not know it."""
-    return rows if DIRECTION in rows else rows.assign(**{DIRECTION: None})
+def read_accuracy(directory: Path) -> pd.DataFrame:
+    """The rows of a run directory's `accuracy.parquet`, none where there is no such file. Those written before the
+    direction of a metric was recorded do not know it. ValueError for a file that is damaged or has other columns."""
+    file = directory / TABLE
+    if not file.is_file():
+        return ACCURACY_SCHEMA.empty_table().to_pandas()
+    try:
+        rows = read_parquet(file)
+        if DIRECTION not in rows.column_names:
+            rows = rows.append_column(DIRECTION, pa.nulls(len(rows), pa.bool_()))
+        return rows.select(ACCURACY_SCHEMA.names).cast(ACCURACY_SCHEMA).to_pandas()
+    except (ValueError, KeyError, pa.ArrowException) as error:
+        raise ValueError(f"{file}: damaged ({error}); remove it and evaluate again") from error
 
 
 def accuracy_figures(rows: pd.DataFrame, baseline: str) -> AccuracyFigures:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TypedDict
 
 import msgspec
 
+from specbench.workloads.guarded import MAX_TRACE_BYTES, read_bytes
 from specbench.workloads.json_values import Json
 
 
@@ -70,11 +69,8 @@ class ChromeTrace:
 
 def _text_of(path: Path, file: str) -> str:
     try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        return data.decode("utf-8", errors="replace")
-    except (OSError, EOFError, zlib.error) as error:
+        return read_bytes(path, MAX_TRACE_BYTES).decode("utf-8", errors="replace")
+    except (OSError, ValueError) as error:
         raise ValueError(f"trace: {file} cannot be unpacked ({error}); it may be cut short: copy it again") from error
 
 

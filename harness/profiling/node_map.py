@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from specbench.harness.engines.traced import NodeMap
+from specbench.workloads.guarded import read_bytes
 
 FILE = "nodes.json"
 
@@ -23,6 +24,6 @@ def write_node_maps(maps: Sequence[NodeMap], path: Path) -> None:
 def read_node_maps(path: Path) -> tuple[NodeMap, ...]:
     """ValueError for a file that `write_node_maps` did not write."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=tuple[NodeMap, ...])
-    except (OSError, msgspec.DecodeError) as error:
+        return msgspec.json.decode(read_bytes(path), type=tuple[NodeMap, ...])
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"nodes: {path} cannot be read as node counts: {error}") from error

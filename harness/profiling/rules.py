@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from specbench.harness.text import tomllib
+from specbench.workloads.guarded import parse_toml, read_text
 
 from .record import PHASES
 
@@ -82,8 +82,8 @@ class Matcher:
 
 def _parse(path: Path) -> PhaseRules:
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), PhaseRules)
+        return msgspec.convert(parse_toml(read_text(path)), PhaseRules)
     except msgspec.ValidationError as error:
         raise ValueError(f"rules: {path}: {error}; {SHIPPED} explains the fields") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"rules: {path} cannot be read as TOML: {error}") from error

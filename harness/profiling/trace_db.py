@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from specbench.workloads.guarded import GZIP, MAX_TRACE_BYTES, open_file
+
 from .record import Source
 
 NSYS, KINETO = "nsys", "kineto"  # kinds of trace
@@ -115,11 +117,11 @@ class ProcessTrace:
 
 def trace_kind(path: Path) -> str | None:
     """By the file's first bytes: NSYS (sqlite) or KINETO (JSON, plain or gzipped); None for anything else."""
-    with path.open("rb") as stream:
+    with open_file(path, MAX_TRACE_BYTES) as stream:
         head = stream.read(256)
     if head.startswith(b"SQLite format 3\x00"):
         return NSYS
-    return KINETO if head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"[") else None
+    return KINETO if head.startswith(GZIP) or head.lstrip()[:1] in (b"{", b"[") else None
 
 
 def open_tables(path: Path | None) -> sqlite3.Connection:

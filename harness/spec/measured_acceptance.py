@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.harness.registry import strategy_class
-from specbench.harness.text import tomllib
+from specbench.workloads.guarded import parse_toml
 
 from .arm import ArmConfig
 
@@ -35,7 +35,7 @@ class MeasuredAcceptance:
 
 def measured_acceptances() -> dict[str, MeasuredAcceptance]:
     """All that are stored, by name."""
-    raw = tomllib.loads(MEASURED.read_text(encoding="utf-8"))
+    raw = parse_toml(MEASURED.read_text(encoding="utf-8"))
     return {n: MeasuredAcceptance(name=n, marginal=tuple(t["marginal"]), source=t["source"]) for n, t in raw.items()}
 
 

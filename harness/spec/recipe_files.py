@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.text import nearest, tomllib
+from specbench.harness.text import nearest
+from specbench.workloads.guarded import parse_toml, read_text
 
 from .arm import ArmConfig, arm_key, parse_arm, with_pairs
 from .fields import Option, Value, checked_table
@@ -132,9 +133,9 @@ def load_base(name: str, options: Mapping[str, Option]) -> Base:
 def read_toml(path: Path, field_name: str) -> tuple[str, dict[str, Any]]:
     """Text and content. ValueError naming a file that is not TOML."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = read_text(path)
+        return text, parse_toml(text)
+    except ValueError as error:
         raise ValueError(f"{field_name}: {path} is not valid TOML: {error}") from error
 
 

@@ -14,21 +14,22 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from specbench.harness.store.files import write_parquet
 from specbench.harness.store.journal import OpenBlock, PartialBlock, read_journal
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
 from specbench.harness.text import slug
+from specbench.workloads.guarded import read_parquet, read_parquet_schema
 
 Block = tuple[str, int]
-_Read = TypeVar("_Read")
 _REQUESTS_LAST = ("counters", "steps", "phases", "requests")
 
 
@@ -70,7 +71,7 @@ class BlockStore:
         blocks: dict[Block, str | None] = {}
         path = self._path / "requests.parquet"
         if path.exists():
-            table = self._read["requests"] if self._read else _guarded(pq.read_table, path)
+            table = self._read["requests"] if self._read else _as_now("requests", _table_of(path), path)
             table = table.select(["arm", "repeat", "request_id", "error"])
             for row in table.group_by(["arm", "repeat", "request_id"]).aggregate([("error", "max")]).to_pylist():
                 failed = row["request_id"] == FAILED_ARM_REQUEST_ID
@@ -106,17 +107,15 @@ class BlockStore:
     def _part_blocks(self) -> dict[Block, str | None]:
         blocks: dict[Block, str | None] = {}
         for path in sorted(self._parts.glob("requests-*.parquet")):
-            tag = json.loads(_guarded(pq.read_schema, path).metadata[b"specbench.block"])
-            if not isinstance(tag["repeat"], int):  # it becomes part of a path
-                raise ValueError(f"{path}: its repeat is {tag['repeat']!r}; allowed: a whole number")
-            blocks[tag["arm"], tag["repeat"]] = tag["error"]
+            tag = _tag(path)
+            blocks[tag.arm, tag.repeat] = tag.error
         return blocks
 
     def _table(self, name: str, parts: list[Block]) -> pa.Table:
         tables = [arrow_schema(name).empty_table()]
         path = self._path / f"{name}.parquet"
         if path.exists():
-            whole = _as_now(name, _guarded(pq.read_table, path), path)
+            whole = _as_now(name, _table_of(path), path)
             for arm, repeat in parts:
                 superseded = pc.and_(pc.equal(whole["arm"], arm), pc.equal(whole["repeat"], repeat))
                 whole = whole.filter(pc.invert(superseded))
@@ -124,7 +123,7 @@ class BlockStore:
         files = [self._part(name, arm, repeat) for arm, repeat in parts]
         for path in files:
             if name != "counters" or path.exists():  # blocks from before there were counters have none
-                tables.append(_as_now(name, _guarded(pq.read_table, path), path))
+                tables.append(_as_now(name, _table_of(path), path))
         return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
 
 
@@ -148,10 +147,30 @@ def _file_name(arm: str, repeat: int) -> str:
     return f"{slug(arm)}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}-{repeat}"
 
 
-def _guarded(read: Callable[[Path], _Read], path: Path) -> _Read:
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    """Which block a part is of, and why it failed. `repeat` becomes part of a path."""
+
+    arm: str
+    repeat: int
+    error: str | None
+
+
+def _tag(path: Path) -> _Tag:
+    raw = (read_parquet_schema(path).metadata or {}).get(b"specbench.block", b"")
     try:
-        return read(path)
+        tag = msgspec.json.decode(raw, type=dict[str, Any])
+        if not isinstance(tag.get("repeat"), int):
+            raise ValueError(f"{path}: its repeat is {tag.get('repeat')!r}; allowed: a whole number")
+        return msgspec.convert(tag, _Tag)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: does not say which block it is of ({error}); remove the file and resume") from error
+
+
+def _table_of(path: Path) -> pa.Table:
+    try:
+        return read_parquet(path)
     except FileNotFoundError as error:
         raise ValueError(f"{path}: missing; the block is incomplete: remove its requests part and resume") from error
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path}: damaged ({error}); remove the file and resume the run") from error
+    except ValueError as error:
+        raise ValueError(f"{error}: damaged; remove the file and resume the run") from error

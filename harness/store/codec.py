@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from specbench.harness.store.files import Json, to_plain, write_json
+from specbench.workloads.guarded import parse_json, read_text
 
 _Document = TypeVar("_Document")
 
@@ -80,12 +80,12 @@ def checked_schema(raw: dict[str, Json], schema: str, file: Path) -> dict[str, J
     return raw
 
 
-def read_object(file: Path) -> dict[str, Json]:
-    """The JSON object in an existing file; ValueError, with what to do, for one that is damaged."""
+def read_object(file: Path, mend: str = "restore it from a copy, or measure again") -> dict[str, Json]:
+    """The JSON object in an existing file; ValueError for one that is damaged, with `mend`: what to do."""
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: damaged ({error}); restore it from a copy, or measure again") from error
+        raw = parse_json(read_text(file))
+    except ValueError as error:
+        raise ValueError(f"{file}: damaged ({error}); {mend}") from error
     if not isinstance(raw, dict):
-        raise ValueError(f"{file}: not a JSON object; restore it from a copy, or measure again")
+        raise ValueError(f"{file}: not a JSON object; {mend}")
     return raw

@@ -15,8 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
+
+import msgspec
 
 from specbench.harness.store.rows import CounterRow, PhaseRow, RequestRow, Row, StepRow
+from specbench.workloads.guarded import numbered_lines, parse_json
 
 _KINDS: dict[str, type[RequestRow] | type[StepRow] | type[PhaseRow] | type[CounterRow]] = {
     "requests": RequestRow,
@@ -104,14 +108,14 @@ def read_journal(path: Path) -> PartialBlock | None:
     """None for one that was cut off before its first line ended. A line cut off by a kill is left out."""
     rows: dict[str, list[Row]] = {kind: [] for kind in _KINDS}
     block: dict[str, object] = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for _, text in numbered_lines(path):
         try:
-            line = json.loads(text)
+            line: Any = parse_json(text)
             if block:
                 for kind, values in line.items():
-                    rows[kind] += [_KINDS[kind](*row) for row in values]
+                    rows[kind] += [msgspec.convert(row, _KINDS[kind]) for row in values]
             else:
-                block = {key: line[key] for key in ("arm", "repeat", "num_requests")}
-        except (ValueError, KeyError, TypeError):
+                block = {"arm": str(line["arm"]), **{key: int(line[key]) for key in ("repeat", "num_requests")}}
+        except (ValueError, KeyError, TypeError, AttributeError):
             break
     return PartialBlock(**block, **{kind: tuple(of_kind) for kind, of_kind in rows.items()}) if block else None  # type: ignore[arg-type]

@@ -5,13 +5,14 @@ Rendered from `training.json` and `training_log.csv` of the training and `accept
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from specbench.harness.store.files import write_atomically
+from specbench.workloads.guarded import read_json, read_json_object
 
 TRAINING, ACCEPTANCE, LOG, CARD = "training.json", "acceptance.json", "training_log.csv", "README.md"
 _TEMPLATE = Path(__file__).with_name("model_card.md.j2")
@@ -23,7 +24,7 @@ def write_model_card(head_dir: Path) -> None:
     training, acceptance, log = (head_dir / name for name in (TRAINING, ACCEPTANCE, LOG))
     if not training.is_file():
         raise ValueError(f"{head_dir} has no {TRAINING}; only a head made by train-head has a card to write")
-    evaluations = json.loads(acceptance.read_text()) if acceptance.is_file() else []
+    evaluations: Any = read_json(acceptance) if acceptance.is_file() else []
     rules = {
         f"{e['workload']}, {e['all']['num_prompts']} prompts: {e['rule']} (sha256 {e['workload_sha256'][:16]})"
         for e in evaluations
@@ -33,7 +34,7 @@ def write_model_card(head_dir: Path) -> None:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        {"notes": [], **json.loads(training.read_text())},
+        {"notes": [], **read_json_object(training)},
         evaluations=evaluations,
         rules=sorted(rules),
         log=curve.to_dict("records"),

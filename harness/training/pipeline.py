@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import json
 import time
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +19,7 @@ from specbench.harness.engines.native.models.config import read_config
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.files import write_json
+from specbench.workloads.guarded import read_json_object
 from specbench.workloads.json_values import JsonObject
 
 from .batches import Batches
@@ -139,7 +139,7 @@ def _check_folders(options: TrainHeadOptions, generate: GenerateConfig) -> None:
 
 def _read_described(folder: Path) -> JsonObject:
     path = folder / "responses.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
+    return read_json_object(path) if path.is_file() else {}
 
 
 def _select(config: GenerateConfig, progress: TrainingProgress) -> tuple[list[DataSource], Selection]:

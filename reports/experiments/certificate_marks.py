@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.store.codec import read_object
 from specbench.reports.cells import NOT_LOSSLESS
 
 FILE = "certificate.json"
@@ -17,10 +17,7 @@ def read_certificate(directory: Path) -> dict[str, Any] | None:
     path = directory / FILE
     if not path.is_file():
         return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: damaged ({error}); remove it and certify again") from error
+    return read_object(path, mend="remove it and certify again")
 
 
 def failed_marks(directory: Path) -> dict[str, str]:

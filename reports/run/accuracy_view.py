@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pandas as pd
-
-from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, accuracy_figures
+from specbench.harness.metrics.accuracy import TABLE, accuracy_figures, read_accuracy
 from specbench.harness.metrics.accuracy_items import ItemFigures, item_figures
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.evaluation_record import EvaluationRecord
 from specbench.harness.store.results import Score, ScorePair
 from specbench.harness.store.run_directory import FILE, RunDirectory
 from specbench.harness.store.safe_paths import path_inside
-
-TABLE = "accuracy.parquet"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,13 +38,11 @@ def view_accuracy(directory: RunDirectory) -> AccuracyView | None:
         return None
     items = RunDirectory.open(folder)
     errors = {arm.label: arm.error for arm in items.record.arms if arm.error}
-    file = directory.path / TABLE
-    if not file.exists() and not errors:
+    if not (directory.path / TABLE).exists() and not errors:
         return None
-    rows = pd.read_parquet(file) if file.exists() else ACCURACY_SCHEMA.empty_table().to_pandas()
     arms = items.record.arms
     baseline = next((arm.label for arm in arms if arm.strategy == BASELINE), arms[0].label)
-    figures = accuracy_figures(rows, baseline)
+    figures = accuracy_figures(read_accuracy(directory.path), baseline)
     return AccuracyView(
         record=record,
         baseline=baseline,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specbench.harness.profiling.record import FAILURE, FILE, Profile, read_profile
+from specbench.harness.store.codec import read_object
 from specbench.reports.cells import VOID
 
 HEADERS = ("graph claim", "graph share", "graph launches/round", "launches/round", "syncs/round (trace)")
@@ -31,8 +31,8 @@ def view_graphs(directory: Path) -> GraphsView | None:
             if profile.subject is not None:
                 profiles[profile.subject.arm] = profile
         elif (folder / FAILURE).is_file():
-            record = json.loads((folder / FAILURE).read_text(encoding="utf-8"))
-            failures[record["arm"]] = record["error"]
+            record = read_object(folder / FAILURE)
+            failures[str(record.get("arm"))] = str(record.get("error"))
     return GraphsView(profiles=profiles, failures=failures) if profiles or failures else None
 
 

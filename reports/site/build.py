@@ -9,6 +9,7 @@ from pathlib import Path
 
 from specbench.harness.judge.history.accepted import Accepted, read_accepted
 from specbench.harness.judge.stored import Problem
+from specbench.harness.store.codec import read_object
 from specbench.harness.store.safe_paths import path_inside, refuse_links
 from specbench.reports.charts.chart import Chart, Styles
 from specbench.reports.html import html_page
@@ -148,9 +149,6 @@ def _remove_stale(output: Path, files: Iterable[Path]) -> None:
 
 
 def _earlier(output: Path) -> Iterator[Path]:
-    try:
-        names = json.loads((output / MARKER).read_text(encoding="utf-8"))["files"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{output / MARKER}: damaged ({error}); remove the directory and build again") from error
-    for name in names:
+    names = read_object(output / MARKER, mend="remove the directory and build again").get("files")
+    for name in names if isinstance(names, list) else ():
         yield path_inside(output, name, f"{output / MARKER}: files")

@@ -20,6 +20,7 @@ import numpy as np
 
 from specbench.workloads.assets.cache import require_free_disk
 from specbench.workloads.assets.gguf_tokenizer import write_tokenizer
+from specbench.workloads.guarded import read_json_object
 
 CONVERTER_VERSION = 1
 MARKER = "specbench-converted.json"  # written last: a directory without it is not a finished conversion
@@ -82,7 +83,7 @@ def convert_gguf(gguf_path: str | Path, out_dir: str | Path) -> Path:
 def is_converted(directory: Path) -> bool:
     """Whether ``directory`` is a finished conversion of this version of the converter."""
     marker = directory / MARKER
-    return marker.is_file() and json.loads(marker.read_text()).get("converter") == CONVERTER_VERSION
+    return marker.is_file() and read_json_object(marker).get("converter") == CONVERTER_VERSION
 
 
 def publish(work: Path, target: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import urllib.error
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from specbench.workloads.assets.cache import AssetError, require_free_disk
 from specbench.workloads.assets.table import HubSource
+from specbench.workloads.guarded import read_json_object
 
 PROBE_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 10.0  # of its API
@@ -113,7 +113,8 @@ def is_whole_model(directory: Path) -> bool:
         return False
     indexes = [path for path in directory.glob("*.index.json") if path.is_file()]
     for index in indexes:
-        shards = set(json.loads(index.read_text()).get("weight_map", {}).values())
+        named = read_json_object(index).get("weight_map")
+        shards = {str(shard) for shard in named.values()} if isinstance(named, dict) else set()
         if shards and all((directory / shard).is_file() for shard in shards):
             return True
     return not indexes and any(path.suffix in WEIGHT_SUFFIXES for path in directory.iterdir())

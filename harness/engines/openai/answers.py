@@ -135,7 +135,7 @@ def read_answer(exchange: Exchange) -> Answer:
                 reader.is_done = True
                 break
             reader.take(t_ns, data)
-    except msgspec.DecodeError as error:  # malformed JSON, or a field of another type
+    except (msgspec.DecodeError, RecursionError) as error:  # malformed JSON, or a field of another type
         answer.error = exchange.fault or f"malformed chunk: {error}"
     reader.end()
     answer.error = answer.error or exchange.fault or reader.what_is_missing()
@@ -208,7 +208,7 @@ def error_text(body: bytes) -> str:
     """The message in an error's body, on one line, whatever its form."""
     try:
         value = msgspec.json.decode(body.removeprefix(b"data:").strip())
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         value = body.decode(errors="replace")
     for key in ("error", "detail", "message"):
         if isinstance(value, Mapping) and key in value:

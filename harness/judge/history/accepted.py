@@ -22,7 +22,7 @@ from specbench.harness.judge.history.steps import is_named
 from specbench.harness.judge.limits import read_table, unknown
 from specbench.harness.store.files import write_atomically
 from specbench.harness.store.safe_paths import path_inside
-from specbench.harness.text import tomllib
+from specbench.workloads.guarded import parse_toml, read_text
 
 FILE = "history.toml"
 _TABLE = "accepted"
@@ -63,9 +63,9 @@ def read_accepted(history: Path) -> list[Accepted]:
     if not path.is_file():
         return []
     try:
-        file = read_table(_File, tomllib.loads(path.read_text(encoding="utf-8")), "history")
+        file = read_table(_File, parse_toml(read_text(path)), "history")
         return [read_table(Accepted, table, f"{_TABLE} {n + 1}") for n, table in enumerate(file.accepted)]
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 

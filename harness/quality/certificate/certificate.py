@@ -18,7 +18,7 @@ from specbench.harness.quality.certificate.certify import Certificate, Generated
 from specbench.harness.quality.certificate.distribution import check_num_seeds
 from specbench.harness.quality.certificate.tolerance import Tolerance
 from specbench.harness.spec.sampling import SamplingParams
-from specbench.harness.store.codec import read_document
+from specbench.harness.store.codec import read_document, read_object
 from specbench.harness.store.files import to_object, write_json
 
 SCHEMA = "specbench.certificate/2"
@@ -103,7 +103,7 @@ class CertificateFile:
         path = self._path(arm, temperature)
         if not path.is_file():
             return None
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw: dict[str, Any] = read_object(path, mend="remove it and certify again")
         return Generated(
             {int(number): tuple(ids) for number, ids in raw["outputs"].items()},
             {int(number): [Round(*r) for r in rounds] for number, rounds in raw["rounds"].items()},

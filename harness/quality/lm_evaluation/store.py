@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
 
 from specbench.harness.engines.load import PromptRequest, cut_at_stop
-from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, with_direction
+from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, TABLE, read_accuracy
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.store.files import write_parquet
 from specbench.harness.store.journal import OpenBlock
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from lm_eval.result_schema import EvalResults
 
 Row = dict[str, str | int | float | bool | None]
-TABLE = "accuracy.parquet"
 FAILURE = 1_000_000  # block of a failed arm, apart from those that hold outputs
 
 
@@ -107,12 +105,6 @@ def _direction(evaluated: EvalResults, task: str, metric: str) -> bool | None:
         is_mean = get_metric_aggregation(metric) in (None, get_aggregation("mean"))
     is_higher = evaluated["higher_is_better"].get(task, {}).get(metric)
     return bool(is_higher) if is_higher is not None and is_mean else None
-
-
-def read_accuracy(path: Path) -> pd.DataFrame:
-    """The rows of a run directory's `accuracy.parquet`, none where there is no such file."""
-    file = path / TABLE
-    return with_direction(pd.read_parquet(file)) if file.exists() else ACCURACY_SCHEMA.empty_table().to_pandas()
 
 
 def append_scores(path: Path, scored: list[Row]) -> None:
