@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.workloads.assets.cache import atomic_file, cache_root, require_free_disk
+from specbench.workloads.assets.seal import check_seals, write_seals
 from specbench.workloads.guarded import MAX_TRACE_BYTES, open_file, parse_json
 from specbench.workloads.json_values import JsonObject
 from specbench.workloads.records import as_record, objects_field, read_records
@@ -34,9 +35,14 @@ class Exchange:
 def first_exchanges(path: Path, sha256: str) -> list[Exchange]:
     """All records whose first two turns are a person's and the model's, in file order."""
     compact = cache_root() / "derived" / f"sharegpt-{sha256[:16]}-v{COMPACT_VERSION}.jsonl"
+    seal = compact.with_suffix(".seal.json")
     if not compact.is_file():
         require_free_disk(compact.parent, path.stat().st_size, compact.name)
         write_compact(path, compact)
+        seal.unlink(missing_ok=True)
+    if not seal.is_file():
+        write_seals(seal, {compact.name: compact})
+    check_seals(seal, compact.parent, f"delete {compact}, and it is made again")
     records = (record for _, record in read_records(compact))
     return [Exchange(**{key: str(record[key]) for key in ("id", "question", "answer")}) for record in records]
 

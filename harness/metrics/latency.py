@@ -106,9 +106,9 @@ def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]
     changes = np.repeat([1, -1], known.sum())
     order = np.lexsort((changes, times))  # at one moment, ends before starts
     in_flight = np.cumsum(changes[order])
-    if not in_flight.size:
+    at_max = np.flatnonzero(in_flight == in_flight.max(initial=0))
+    if not at_max.size or at_max[-1] + 1 == in_flight.size:  # no request lasted
         return {"steady_tps": None, "max_in_flight": None}
-    at_max = np.flatnonzero(in_flight == in_flight.max())
     first_ns, last_ns = times[order][at_max[0]], times[order][at_max[-1] + 1]
     visible = steps.loc[(steps["t_host_ns"] > first_ns) & (steps["t_host_ns"] <= last_ns), "num_emitted"].sum()
     duration_s = (last_ns - first_ns) / _NS_PER_S

@@ -32,6 +32,9 @@ _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
 _EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
+MOST_NS = 1 << 61  # 73 years: sums and differences of two are still int64
+
+
 class ChromeTrace:
     """A trace file: iterate for its events (dicts); `header` holds everything else of the file.
 
@@ -75,9 +78,17 @@ def _text_of(path: Path, file: str) -> str:
 
 
 def us_to_ns(value: int | str) -> int:
-    """Microseconds, as `ChromeTrace` gives them, to ns."""
-    if isinstance(value, int):
-        return value * 1000
-    if value[-4:-3] == "." and value[-3:].isdigit():  # as Kineto writes them
-        return int(value[:-4] + value[-3:])
-    return round(Decimal(value) * 1000)
+    """Microseconds, as `ChromeTrace` gives them, to ns. ValueError for what is no time."""
+    try:
+        if type(value) is int:
+            ns = value * 1000
+        elif isinstance(value, str) and value[-4:-3] == "." and value[-3:].isdigit():  # as Kineto writes them
+            ns = int(value[:-4] + value[-3:])
+        else:
+            us = Decimal(value)
+            ns = round(us * 1000) if abs(us) < MOST_NS else MOST_NS
+    except (ArithmeticError, TypeError, ValueError):  # text, NaN, a list
+        ns = MOST_NS
+    if abs(ns) >= MOST_NS:
+        raise ValueError(f"{value!r:.60} is no time in us")
+    return ns

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,26 +47,26 @@ def open_kineto(path: Path, given: Source) -> Trace:
 def _fill(connection: sqlite3.Connection, trace: ChromeTrace, file: str) -> None:
     """Inserts the events into the tables. A Kineto trace covers one process, which has the number 0 here."""
     names: dict[str, int] = {}
-    threads: dict[tuple[Json, Json], int] = {}
+    threads: dict[tuple[str, str], int] = {}
     call_pids = set()
     for event in trace:
         category = event.get("cat", "")
         if event.get("ph") != "X" or category not in (_RANGE, *_CALLS, *_OPS):
             continue
-        name, t0 = str(event["name"]), us_to_ns(event["ts"])
-        t1 = t0 + us_to_ns(event.get("dur", 0))
+        name, t0, t1 = _named_times(event, file)
         if category in _OPS:
-            args = event.get("args") or {}
+            args = _args(event)
             device, stream = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
-            numbers = (_number(device), _number(stream), _correlation(event), 0, args.get("graph node id") or None)
+            numbers = (_number(device), _number(stream), _correlation(event), 0, _positive(args.get("graph node id")))
             row = (_OPS[category], names.setdefault(name, len(names)), t0, t1, *numbers)
             connection.execute("INSERT INTO op VALUES (?,?,?,?,?,?,?,?,?)", row)
             continue
-        thread = threads.setdefault((event.get("pid"), event.get("tid")), len(threads))
+        pid = str(event.get("pid"))
+        thread = threads.setdefault((pid, str(event.get("tid"))), len(threads))
         if category == _RANGE:
             connection.execute("INSERT INTO rng VALUES (?,?,?,?,0)", (name, t0, t1, thread))
         else:
-            call_pids.add(event.get("pid"))
+            call_pids.add(pid)
             connection.execute("INSERT INTO api VALUES (?,?,?,?,0,?)", (name, t0, t1, thread, _correlation(event)))
     connection.executemany("INSERT INTO name VALUES (?, ?)", [(number, name) for name, number in names.items()])
     if len(call_pids) > 1:
@@ -74,17 +76,40 @@ def _fill(connection: sqlite3.Connection, trace: ChromeTrace, file: str) -> None
         )
 
 
-def _correlation(event: TraceEvent) -> int | None:
+def _named_times(event: TraceEvent, file: str) -> tuple[str, int, int]:
+    """Name, begin and end of an event; ValueError for one that says neither."""
+    name = event.get("name")
+    try:
+        t0, duration = us_to_ns(event["ts"]), us_to_ns(event.get("dur", 0))
+    except (KeyError, ValueError) as error:
+        reason = "it has no ts" if isinstance(error, KeyError) else str(error)
+        raise ValueError(
+            f"trace: {file} has an event {name!r:.60} without times ({reason}); export it again"
+        ) from error
+    if not isinstance(name, str):
+        raise ValueError(f"trace: {file} has an event whose name is {name!r:.60}; allowed: text; export it again")
+    return name, t0, t0 + duration
+
+
+def _args(event: TraceEvent) -> Mapping[str, Json]:
     args = event.get("args")
-    number = args.get("correlation") if isinstance(args, dict) else None
-    return number if isinstance(number, int) and number > 0 else None
+    return args if isinstance(args, dict) else {}
+
+
+def _correlation(event: TraceEvent) -> int | None:
+    return _positive(_args(event).get("correlation"))
+
+
+def _positive(value: Json) -> int | None:
+    """None for anything that sqlite cannot hold as a number above 0."""
+    return value if type(value) is int and 0 < value < 1 << 63 else None
 
 
 def _number(value: Json) -> int:
-    return int(str(value)) if str(value).lstrip("-").isdecimal() else 0
+    return int(str(value)) if re.fullmatch(r"-?[0-9]{1,18}", str(value)) else 0
 
 
 def _devices(connection: sqlite3.Connection, properties: Json) -> tuple[str, ...]:
     used = {dev for (dev,) in connection.execute("SELECT DISTINCT dev FROM op")}
     known = properties if isinstance(properties, list) else []
-    return tuple(str(p["name"]) for p in known if isinstance(p, dict) and "name" in p and p.get("id") in used)
+    return tuple(str(p["name"]) for p in known if isinstance(p, dict) and "name" in p and _number(p.get("id")) in used)

@@ -17,7 +17,8 @@ from contextlib import closing
 from pathlib import Path
 
 from specbench.harness.store.files import write_atomically
-from specbench.harness.store.masking import HOME, MASK, SECRET, masked
+from specbench.harness.store.masking import HOME, MASK, SECRET, is_secret_name, masked
+from specbench.workloads.json_values import Json
 
 from .chrome_json import ChromeTrace
 from .trace_db import KINETO, NSYS, trace_kind
@@ -29,7 +30,7 @@ _KEPT_TABLES = re.compile(
 )
 _STRING_ID = re.compile(r"(name|text)(id)?$", re.IGNORECASE)  # columns that hold numbers of StringIds
 _HOST_KEYS = re.compile(r"host_?name|host_computer|display_name", re.IGNORECASE)
-_ENVIRONMENT = re.compile(r"environment", re.IGNORECASE)
+_ENVIRONMENT = re.compile(r"environment|\benv\b", re.IGNORECASE)
 _IDENTITY = re.compile(rf"{_HOST_KEYS.pattern}|user_?name|login|address|\bmac\b|uuid|serial", re.IGNORECASE)
 _VARIABLE = re.compile(r"(\w+)=\"?([^\n\0\"]+)")
 _KINETO_KEPT = (
@@ -79,6 +80,9 @@ def _copy_nsys(path: Path, target: Path) -> None:
 
 
 def _clean(copy: sqlite3.Connection) -> None:
+    for kind in ("trigger", "view"):  # exports have none, and a trigger would run with the cleaning
+        for (name,) in copy.execute("SELECT name FROM sqlite_master WHERE type = ?", (kind,)).fetchall():
+            copy.execute('DROP {} "{}"'.format(kind, name.replace('"', '""')))
     names = copy.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
     columns = {t: [row[1] for row in copy.execute(f'PRAGMA table_info("{t}")')] for (t,) in names}
     hosts = _identities(copy, columns)
@@ -153,7 +157,16 @@ def _lines(trace: ChromeTrace, hosts: tuple[str, ...]) -> Iterator[str]:
     """Events as they are in the file, without what identifies."""
     for number, (event, text) in enumerate(trace.with_text()):
         args = event.get("args")
-        private = [k for k in args if _IDENTITY.search(k) or _ENVIRONMENT.search(k)] if isinstance(args, dict) else []
-        if private:
-            text = json.dumps({**event, "args": {**event["args"], **dict.fromkeys(private, MASK)}})
+        if isinstance(args, dict) and (shown := _without_private(args)) != args:
+            text = json.dumps({**event, "args": shown})
         yield (",\n" if number else "") + _anonymous(text, hosts)
+
+
+def _without_private(args: Mapping[str, Json]) -> dict[str, Json]:
+    """Values that identify, or that are called secret, masked; those of command lines as `masked` has them."""
+    shown: dict[str, Json] = {}
+    for key, value in args.items():
+        is_private = _IDENTITY.search(key) or _ENVIRONMENT.search(key) or is_secret_name(key)
+        text = " ".join(masked(tuple(value.split(" ")))) if isinstance(value, str) else value
+        shown[key] = MASK if is_private else text
+    return shown

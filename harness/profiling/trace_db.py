@@ -19,6 +19,7 @@ import pandas as pd
 
 from specbench.workloads.guarded import GZIP, MAX_TRACE_BYTES, open_file
 
+from .chrome_json import MOST_NS
 from .record import Source
 
 NSYS, KINETO = "nsys", "kineto"  # kinds of trace
@@ -144,6 +145,11 @@ def finish_tables(connection: sqlite3.Connection, file: str, missing: Mapping[st
     for table, advice in missing.items():
         if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
             raise ValueError(f"trace: {file} holds {advice}")
+    for table in ("op", "api", "rng"):
+        if connection.execute(
+            f"SELECT 1 FROM {table} WHERE MIN(t0, t1) <= {-MOST_NS} OR MAX(t0, t1) >= {MOST_NS} LIMIT 1"
+        ).fetchone():
+            raise ValueError(f"trace: {file} holds times beyond {MOST_NS} ns, which no clock says; export it again")
     connection.executescript(_sql("trace_joins.sql"))
     guessed = connection.execute(
         "UPDATE op SET cid = (SELECT g.cid FROM graph_call g WHERE g.pid = op.pid AND g.t0 <= op.t0"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from specbench.harness.store.codec import write_document
+from specbench.harness.store.masking import masked
 from specbench.harness.store.run_record import Resume, RunRecord, SweepRecord
 from specbench.harness.store.safe_paths import refuse_links
 from specbench.harness.text import slug
@@ -48,7 +49,7 @@ class RecordDirectory(Generic[AnyRecord]):
 
     def resume(self, argv: Iterable[str]) -> None:
         """Sets the status back to `running` and notes when and by which command it goes on."""
-        resumes = (*self._record.resumes, Resume(resumed_utc=utc(), argv=tuple(argv)))
+        resumes = (*self._record.resumes, Resume(resumed_utc=utc(), argv=masked(tuple(argv))))
         self.put(replace(self._record, resumes=resumes, status="running", ended_utc=None))
 
 

@@ -94,9 +94,9 @@ _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_
 _ENV_NAMES = (
     "CUDA_VISIBLE_DEVICES CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING OMP_NUM_THREADS "
     "MKL_NUM_THREADS OPENBLAS_NUM_THREADS KMP_AFFINITY PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF "
-    "TORCHINDUCTOR_MAX_AUTOTUNE NVIDIA_TF32_OVERRIDE"
+    "TORCHINDUCTOR_MAX_AUTOTUNE NVIDIA_TF32_OVERRIDE TRITON_INTERPRET TRITON_DEBUG TRITON_ALWAYS_COMPILE "
+    "TRITON_F32_DEFAULT TRITON_DEFAULT_FP_FUSION"
 ).split()
-_ENV_PREFIXES = ("TRITON_",)
 _GPU_QUERY = ("name", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
 
 
@@ -123,7 +123,7 @@ def collect_environment() -> Environment:
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that may be recorded."""
-    return {k: v for k, v in sorted(environ.items()) if k in _ENV_NAMES or k.startswith(_ENV_PREFIXES)}
+    return {k: v for k, v in sorted(environ.items()) if k in _ENV_NAMES}
 
 
 def git_state(directory: Path | None = None) -> GitState | None:

@@ -7,10 +7,11 @@ import re
 MASK = "[redacted]"
 
 HOME = re.compile(r"(/home/|/Users/)([^/\\\s\"':;,]+)")
-# No plain `token`: --num-tokens and the like are figures.
-SECRET = r"(?:api_?-?key|access_?-?key|auth|secret|passw|credential|(?<!num[-_])token(?!s|iz))"
+# No plain `token`: --num-tokens and --stop-token-id are figures; --api-key-env is the name of a variable.
+SECRET = r"(?:api_?-?key(?![-_]env)|access_?-?key|auth|secret|passw|credential|(?<!num[-_])token(?!s|iz|[-_]id))"
 _SECRET_OPTION = re.compile(rf"^--?[\w-]*{SECRET}[\w-]*$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(rf"(\b[\w-]*{SECRET}[\w-]*=)[^\s\"]+", re.IGNORECASE)
+_IN_ADDRESS = re.compile(r"(?<=/)([^/\s:@]+):[^/\s@]+@")  # user:password@host
 
 
 def masked(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -28,5 +29,5 @@ def is_secret_name(name: str) -> bool:
 
 
 def plain_text(text: str) -> str:
-    """Values behind names that look secret masked, home folders made anonymous."""
-    return HOME.sub(r"\1user", _SECRET_VALUE.sub(rf"\1{MASK}", text))
+    """Values behind names that look secret, and passwords in addresses, masked; home folders made anonymous."""
+    return HOME.sub(r"\1user", _IN_ADDRESS.sub(rf"\1:{MASK}@", _SECRET_VALUE.sub(rf"\1{MASK}", text)))

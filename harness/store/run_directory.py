@@ -30,6 +30,7 @@ from specbench.harness.store.directories import RecordDirectory, directory_name,
 from specbench.harness.store.environment import Environment, collect_environment, git_state
 from specbench.harness.store.files import Json, sha256_file, sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
+from specbench.harness.store.masking import masked, plain_text
 from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run, with_imported_arms
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_record import RUN_SCHEMA, STATUSES, RunRecord
@@ -54,12 +55,13 @@ class RunDirectory(RecordDirectory[RunRecord]):
         """Make `<output_dir>/<UTC>-<label>-<8 hex>/` with its first `run.json`.
 
         `begun`: what is known; its id, command, start and status are filled in, and the environment and the code's
-        commit where it has none. Raises ValueError for a repeated arm label.
+        commit where it has none. What looks secret is masked in command and label. Raises ValueError for a repeated arm
+        label.
         """
         labels = [arm.label for arm in begun.arms]
         if len(set(labels)) < len(labels):
             raise ValueError(f"arms: every arm needs a label of its own, got {labels}")
-        now = datetime.now(timezone.utc)
+        now, argv, label = datetime.now(timezone.utc), masked(begun.argv), plain_text(label)
         is_new = begun.environment == Environment() and not begun.is_imported
         run_id = directory_name(label, now)
         path = Path(output_dir).expanduser() / run_id
@@ -70,7 +72,8 @@ class RunDirectory(RecordDirectory[RunRecord]):
                 begun,
                 run_id=run_id,
                 label=label,
-                command=shlex.join(begun.argv),
+                argv=argv,
+                command=shlex.join(argv),
                 started_utc=begun.started_utc or utc(now),
                 environment=collect_environment() if is_new else begun.environment,
                 git=git_state() if is_new else begun.git,

@@ -21,6 +21,7 @@ from typing import ClassVar
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
+from specbench.harness.store.masking import masked, plain_text
 from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep
 from specbench.harness.store.purpose import Purpose, SweepPoint
 from specbench.harness.store.run_directory import RunDirectory
@@ -38,13 +39,13 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
     def create(cls, output_dir: Path, label: str, begun: SweepRecord) -> SweepDirectory:
         """Makes `<output_dir>/<UTC>-<label>-<8 hex>/` with its first `sweep.json`; id, command and start of `begun` are
         filled in."""
-        now = datetime.now(timezone.utc)
+        now, argv, label = datetime.now(timezone.utc), masked(begun.argv), plain_text(label)
         path = output_dir.expanduser() / directory_name(label, now)
         (path / RUNS).mkdir(parents=True)
         made = cls(path, begun)
         points = tuple(SweepLoad(max_concurrency=load) for load in begun.loads)
-        command = shlex.join(begun.argv)
-        made.put(replace(begun, sweep_id=path.name, label=label, command=command, started_utc=utc(now), points=points))
+        named = replace(begun, sweep_id=path.name, label=label, argv=argv, command=shlex.join(argv))
+        made.put(replace(named, started_utc=utc(now), points=points))
         return made
 
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import count, groupby
 
 from specbench.harness.profiling.record import PHASES, Bar, Profile
 from specbench.reports.cells import NOTHING
@@ -223,5 +223,5 @@ def _run_row(run: Sequence[Bar]) -> tuple[str, ...]:
 
 def _ticks(span_ns: float, at_most: int = 8) -> list[float]:
     """Round times, at most `at_most` + 1 of them, from 0."""
-    step = next(m * 10**e for e in range(15) for m in _TICK_STEPS if span_ns / (m * 10**e) <= at_most)
+    step = next(m * 10**e for e in count() for m in _TICK_STEPS if span_ns / (m * 10**e) <= at_most)
     return [i * step for i in range(int(span_ns / step) + 1)]

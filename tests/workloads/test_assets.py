@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import threading
 import zipfile
@@ -17,6 +18,7 @@ from specbench.workloads.assets import cache as asset_cache
 from specbench.workloads.assets import hub as asset_hub
 from specbench.workloads.assets import pypi as asset_pypi
 from specbench.workloads.assets import resolve as assets
+from specbench.workloads.assets import seal
 from specbench.workloads.assets.resolve import AssetError, resolve
 from specbench.workloads.assets.table import ASSETS, Asset, HubSource, PackageSource, find_asset
 
@@ -161,6 +163,57 @@ def test_half_a_payload_in_the_cache_is_not_trusted(carrier):
     path.write_bytes(WHOLE[:100])
     assert resolve("fake").path.read_bytes() == WHOLE
     assert len(carrier.calls) == 4
+
+
+def altered(path: Path) -> None:
+    """Other bytes of the same length."""
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(whole)
+    os.utime(path, ns=(1, 1))
+
+
+def test_an_altered_asset_is_named_and_not_used(carrier):
+    path = resolve("fake").path
+    altered(path)
+    with pytest.raises(
+        AssetError, match=rf"fake\.bin was altered: its sha256 is .*, it was {carrier.package.sha256}; del"
+    ):
+        resolve("fake")
+    assert len(carrier.calls) == 2
+
+
+def test_an_asset_is_hashed_once_and_again_where_its_time_changed(carrier, cache, monkeypatch):
+    first = resolve("fake")
+    reads: list[Path] = []
+    real = asset_cache.read_sha256
+    monkeypatch.setattr(seal, "read_sha256", lambda path: (reads.append(path), real(path))[1])
+    assert resolve("fake") == first and reads == []
+    os.utime(first.path, ns=(1, 1))  # as a copy of the cache has it
+    assert resolve("fake") == resolve("fake") == first and reads == [first.path]
+    manifest = cache / "assets" / "fake" / "asset.json"
+    raw = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({key: value for key, value in raw.items() if key != "mtime_ns"}))
+    assert resolve("fake") == first and len(reads) == 2, "a manifest of before there were seals"
+
+
+@pytest.mark.parametrize("changes", [{"file": "../../../../etc/passwd"}, {"name": "other"}, {"file": 5}, {"file": ""}])
+def test_a_manifest_that_leads_elsewhere_is_refused(carrier, cache, changes):
+    resolve("fake")
+    manifest = cache / "assets" / "fake" / "asset.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
+    with pytest.raises(AssetError, match=r"asset\.json.*; delete .* and fetch fake again"):
+        resolve("fake")
+
+
+def test_an_altered_file_of_the_hubs_cache_is_named(tmp_path):
+    blob = tmp_path / "blobs" / hashlib.sha256(b"one").hexdigest()
+    blob.parent.mkdir()
+    blob.write_bytes(b"one")
+    assert asset_cache.file_sha256(blob) == blob.name
+    blob.write_bytes(b"two")
+    with pytest.raises(AssetError, match=f"{blob.name} was altered: its sha256 is .*, it was {blob.name}; delete"):
+        asset_cache.file_sha256(blob)
 
 
 def test_damaged_manifest_says_what_to_delete(carrier, cache):

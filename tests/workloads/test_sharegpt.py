@@ -99,6 +99,17 @@ def test_a_cut_file_loses_its_last_record_only(tmp_path):
         assert list(iter_conversations(write_file(tmp_path / "cut.json", records, cut))) == records[:4]
 
 
+def test_the_compact_file_in_the_cache_is_sealed(many, cache):
+    expected = load(many, 5).sha256
+    (compact,) = (cache / "derived").glob("sharegpt-*.jsonl")
+    assert load(many, 5).sha256 == expected
+    compact.write_bytes(compact.read_bytes().replace(b"question", b"Question", 1))
+    with pytest.raises(ValueError, match=rf"{compact.name} was altered: .*; delete {compact}, and it is made again"):
+        load(many, 5)
+    compact.unlink()
+    assert load(many, 5).sha256 == expected
+
+
 def test_a_file_without_a_whole_record_or_with_a_broken_one_is_refused(tmp_path):
     records = [conversation(i, "question", "answer") for i in range(2)]
     with pytest.raises(ValueError, match="no whole ShareGPT record"):

@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import msgspec
-
 Progress = Callable[[str, int, int], None]  # (label, bytes done, bytes in all)
 
 CHUNK_BYTES = 1 << 20
 MEMO_FROM_BYTES = 64 << 20  # smaller files are hashed again each time
 SPARE_BYTES = 64 << 20  # left free on the disk beyond what a download needs
+
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class AssetError(ValueError):
@@ -63,19 +64,25 @@ def atomic_file(target: Path) -> Iterator[IO[bytes]]:
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 of a file's bytes, in hex. A large file is read once per (path, size, modification time)."""
+    """sha256 of a file's bytes, in hex. A large file is read once per (path, size, modification time). AssetError for
+    one of the hub's cache that does not hold what it held when it was downloaded."""
     real = path.resolve()
-    if real.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{64}", real.name):
-        return real.name  # the hub's cache names large files by their sha256
     status = real.stat()
     if status.st_size < MEMO_FROM_BYTES:
-        return read_sha256(real)
-    key = hashlib.sha256(f"{real}|{status.st_size}|{status.st_mtime_ns}".encode()).hexdigest()
-    memo = cache_root() / "hashes" / key
-    if not memo.is_file():
-        with atomic_file(memo) as file:
-            file.write(read_sha256(real).encode())
-    return memo.read_text()
+        found = read_sha256(real)
+    else:
+        key = hashlib.sha256(f"{real}|{status.st_size}|{status.st_mtime_ns}".encode()).hexdigest()
+        memo = cache_root() / "hashes" / key
+        if not (memo.is_file() and _SHA256.fullmatch(memo.read_text(errors="replace"))):
+            with atomic_file(memo) as file:
+                file.write(read_sha256(real).encode())
+        found = memo.read_text()
+    # The hub's cache names large files by their sha256.
+    if real.parent.name == "blobs" and _SHA256.fullmatch(real.name) and real.name != found:
+        raise AssetError(
+            f"{path} was altered: its sha256 is {found}, it was {real.name}; delete {real}, fetch it again"
+        )
+    return found
 
 
 def read_sha256(path: Path) -> str:
@@ -95,34 +102,5 @@ def directory_sha256(directory: Path) -> str:
     return digest.hexdigest()
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """``asset.json``, written last: an asset directory without it does not count."""
-
-    name: str
-    file: str
-    source: str
-    sha256: str
-    size_bytes: int
-
-
 def asset_dir(name: str) -> Path:
     return cache_root() / "assets" / name
-
-
-def read_manifest(name: str) -> Manifest | None:
-    """The manifest of a complete asset in the cache, or None."""
-    path = asset_dir(name) / "asset.json"
-    if not path.is_file():
-        return None
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except msgspec.DecodeError as error:
-        raise AssetError(f"{path} is damaged ({error}); delete {path.parent} and fetch {name} again") from error
-    payload = path.parent / manifest.file
-    whole = payload.is_file() and payload.stat().st_size == manifest.size_bytes
-    return manifest if whole else None
-
-
-def write_manifest(manifest: Manifest) -> None:
-    with atomic_file(asset_dir(manifest.name) / "asset.json") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")

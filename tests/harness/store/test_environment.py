@@ -25,7 +25,8 @@ def test_environment_is_plain_and_names_what_figures_depend_on():
 
 
 def test_only_listed_variables_are_recorded():
-    found = allowed_variables({"HF_TOKEN": "secret", "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "2", "HOME": "/x"})
+    others = {"HF_TOKEN": "secret", "HOME": "/x", "TRITON_CACHE_DIR": "/home/someone", "TRITON_API_TOKEN": "secret"}
+    found = allowed_variables({**others, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "2"})
     assert found == {"OMP_NUM_THREADS": "2", "TRITON_INTERPRET": "1"}
 
 

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 
 from specbench.harness.engines.native.models.loader import load_target
 from specbench.workloads.assets import gguf as converter
+from specbench.workloads.assets.cache import AssetError
 from specbench.workloads.assets.gguf import convert_gguf
 from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.tokenizer import load_tokenizer, read_eos_ids
@@ -234,6 +235,30 @@ def test_an_unfinished_directory_is_replaced(llama, tmp_path):
     (tmp_path / "out" / "model.safetensors").write_bytes(b"half")
     assert (convert_gguf(llama, tmp_path / "out") / "model.safetensors").stat().st_size > 4
     assert converter.is_converted(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_converted_file_that_was_altered_is_named(llama, tmp_path, name):
+    file = convert_gguf(llama, tmp_path / "out") / name
+    whole = bytearray(file.read_bytes())
+    whole[-20] ^= 1
+    file.write_bytes(whole)
+    with pytest.raises(AssetError, match=rf"{name} was altered: .*; delete {tmp_path}/out, and it is converted again"):
+        convert_gguf(llama, tmp_path / "out")
+    file.unlink()
+    with pytest.raises(AssetError, match=f"{name} is missing; delete"):
+        convert_gguf(llama, tmp_path / "out")
+
+
+def test_a_copy_without_seals_gets_them(llama, tmp_path):
+    seals = convert_gguf(llama, tmp_path / "out") / converter.SEALS
+    said = seals.read_bytes()
+    seals.unlink()
+    convert_gguf(llama, tmp_path / "out")
+    assert seals.read_bytes() == said
+    (tmp_path / "out" / "config.json").write_text("{}")
+    with pytest.raises(AssetError, match="config.json was altered"):
+        convert_gguf(llama, tmp_path / "out")
 
 
 def test_bad_files_are_refused_in_one_line(llama, tmp_path):
