@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from specbench.harness.judge.experiment import Experiment, read_experiment
 from specbench.harness.metrics.metrics import block_values
@@ -16,6 +17,8 @@ from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 Block = tuple[str, int]
+# What a record or a table of another shape makes of code that reads it, beside the ValueErrors that name the fault.
+WRONG_SHAPE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -65,6 +68,18 @@ class Problem:
     path: str
     reason: str
 
+    @classmethod
+    def of(cls, path: Path, error: Exception) -> Problem:
+        """What kept a run from being read: it is named, and the others go on."""
+        what = "" if isinstance(error, ValueError) else f"{path}: damaged, or of another version "
+        return cls(path=str(path), reason=what + described(error))
+
+
+def described(error: Exception) -> str:
+    """The error in one line, with its type where the text alone would say little."""
+    text = str(error) if isinstance(error, ValueError) else f"({type(error).__name__}: {error})"
+    return " ".join(text.split())
+
 
 def read_run(path: Path) -> StoredRun:
     """ValueError if `path` is not a run directory of this version, is damaged, or holds no measured block."""
@@ -97,8 +112,8 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[Problem]]:
     for path in paths:
         try:
             run = read_run(path)
-        except ValueError as error:
-            problems.append(Problem(path=str(path), reason=" ".join(str(error).split())))
+        except (ValueError, *WRONG_SHAPE) as error:
+            problems.append(Problem.of(path, error))
             continue
         first = next((r for r in runs if r.run_id == run.run_id), None)
         if first is None:

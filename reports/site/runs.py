@@ -8,10 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from specbench.harness.judge.keys import comparison_keys
-from specbench.harness.judge.stored import Problem
+from specbench.harness.judge.stored import WRONG_SHAPE, Problem, described
 from specbench.harness.metrics.metrics import results_of
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.ab_judgement import AB_FILE, AB_SCHEMA, Judgement
@@ -29,8 +27,6 @@ from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
 from specbench.reports.run.comparison import comparison_table
 from specbench.reports.run.notes import footnotes
 from specbench.reports.run.view import RunView, stored_view
-
-WRONG_SHAPE = (AssertionError, AttributeError, IndexError, KeyError, TypeError, pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,12 +118,6 @@ class SiteRun:
         return replace(self.figures, requests=RunDirectory.open(self.path).frames().requests)
 
 
-def described(error: Exception) -> str:
-    """The error in one line, with its type where the text alone would say little."""
-    text = str(error) if isinstance(error, ValueError) else f"({type(error).__name__}: {error})"
-    return " ".join(text.split())
-
-
 def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]:
     """The runs that can be read, the newest first, and those that cannot, with the reason."""
     runs: list[SiteRun] = []
@@ -137,8 +127,7 @@ def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]
         try:
             run = _read(path)
         except (ValueError, *WRONG_SHAPE) as error:
-            what = "" if isinstance(error, ValueError) else f"{path}: damaged, or of another version "
-            problems.append(Problem(path=str(path), reason=what + described(error)))
+            problems.append(Problem.of(path, error))
             continue
         if run.run_id in ids:
             reason = f"{path}: has the run id of {ids[run.run_id]}; both are shown"

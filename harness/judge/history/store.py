@@ -15,7 +15,7 @@ from pathlib import Path
 
 from specbench.harness.judge.history.adding import RUNS
 from specbench.harness.judge.history.points import Point, points_of
-from specbench.harness.judge.stored import Problem, read_run
+from specbench.harness.judge.stored import WRONG_SHAPE, Problem, read_run
 from specbench.harness.store.codec import read_document, write_document
 from specbench.harness.store.safe_paths import path_inside
 
@@ -61,8 +61,8 @@ def read_history(history: Path) -> History:
         if entry is None or entry.signature != signature:
             try:
                 entry = _Entry(signature=signature, points=tuple(points_of(read_run(directory))))
-            except ValueError as error:
-                problems.append(Problem(path=str(directory), reason=str(error)))
+            except (ValueError, *WRONG_SHAPE) as error:
+                problems.append(Problem.of(directory, error))
                 continue
         kept[name] = entry
         points += [replace(point, path=str(directory)) for point in entry.points]  # a history may be moved

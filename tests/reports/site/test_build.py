@@ -116,6 +116,19 @@ def test_broken_runs_are_named_with_their_reason_and_nothing_else_is_lost(made):
     assert built.num_runs == len(list(runs.iterdir())) - len(broken)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"arms": 5}', '{"schema": "specbench.run/2", "label": "\\udfff"}'],
+    ids=["deep", "arms", "half a pair"],
+)
+def test_a_hostile_run_does_not_take_the_site_with_it(run, tmp_path, text):
+    copy = copied(run, tmp_path / "runs", 1, started=BEGAN, sha="b" * 40)
+    (copy / "run.json").write_text(text)
+    built = build_site([run, copy], tmp_path / "site")
+    (problem,) = built.problems
+    assert built.num_runs == 1 and problem.path == str(copy) and "run.json" in problem.reason
+
+
 def test_damaged_scores_do_not_take_the_run_with_them(run, tmp_path):
     copy = copied(run, tmp_path, 1, started=BEGAN, sha="b" * 40)
     add_scores(copy)

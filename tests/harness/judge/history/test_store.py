@@ -10,11 +10,12 @@ import pytest
 from ab_samples import experiment
 from compare_samples import Machine, make_run
 
+from specbench.harness.judge.history import store
 from specbench.harness.judge.history.accepted import Accepted, accept, accepted_commits, read_accepted
 from specbench.harness.judge.history.adding import ADDED, ALREADY, add_run
 from specbench.harness.judge.history.points import build_series, points_of
 from specbench.harness.judge.history.store import INDEX, read_history
-from specbench.harness.judge.stored import read_run
+from specbench.harness.judge.stored import read_run, read_runs
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord
@@ -234,3 +235,42 @@ def test_runs_of_a_commit_that_were_driven_differently_are_not_one_value(tmp_pat
         points += points_of(read_run(make_run(tmp_path, machine, arms=("no-spec",))))
     (found,) = (one for one in build_series(points) if one.metric == "step_ms")
     assert {commit.driven: commit.num_runs for commit in found.commits} == {"in process": 1, "HTTP": 2}
+
+
+HOSTILE = {
+    "deep": lambda raw: "[" * 100_000,
+    "arms": lambda raw: json.dumps({**raw, "arms": 5}),
+    "no arms": lambda raw: json.dumps({**raw, "arms": []}),
+    "null arm": lambda raw: json.dumps({**raw, "arms": [None]}),
+    "no label": lambda raw: json.dumps({**raw, "arms": [{"strategy": "x"}]}),
+    "half a pair": lambda raw: json.dumps({**raw, "label": "\udfff", "command": "\udfff"}),
+    "workload": lambda raw: json.dumps({**raw, "workload": "x"}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_one_bad_run_is_named_and_the_others_are_read(tmp_path, case):
+    good, bad = runs(tmp_path / "h" / "runs", 2)
+    raw = json.loads((bad / "run.json").read_text())
+    (bad / "run.json").write_text(HOSTILE[case](raw))
+    found = read_history(tmp_path / "h")
+    assert {point.run_id for point in found.points} == {good.name}
+    (problem,) = found.problems
+    assert problem.path == str(bad) and bad.name in problem.reason and "\n" not in problem.reason
+    read, problems = read_runs([bad, good])
+    assert [run.path for run in read] == [good] and [one.path for one in problems] == [str(bad)]
+
+
+def test_an_error_that_nobody_foresaw_is_a_problem_too(tmp_path, monkeypatch):
+    good, bad = runs(tmp_path / "h" / "runs", 2)
+    real = store.points_of
+
+    def points_of_good(run):
+        if run.path == bad:
+            raise KeyError("tps")
+        return real(run)
+
+    monkeypatch.setattr(store, "points_of", points_of_good)
+    found = read_history(tmp_path / "h")
+    assert {point.run_id for point in found.points} == {good.name}
+    assert found.problems[0].reason == f"{bad}: damaged, or of another version (KeyError: 'tps')"
