@@ -50,6 +50,14 @@ class Run:
         return self._frames.requests
 
     @property
+    def prompts(self) -> pd.DataFrame:
+        """One row a prompt, in the order of submission: prompt_id as in `requests`, token_ids, max_tokens. Empty for
+        runs of before prompts were stored."""
+        from specbench.harness.store.prompts import read_prompts
+
+        return read_prompts(self.path).to_pandas()
+
+    @property
     def steps(self) -> pd.DataFrame:
         """One row a request and engine step: drafts proposed and accepted, tokens emitted, times."""
         return self._frames.steps

@@ -24,6 +24,7 @@ from specbench.harness.stats.verdict import MIN_PAIRS
 from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import LABELS, AbPlan, AbRecord
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.prompts import write_prompts
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import parse_percent
@@ -189,6 +190,7 @@ def _measure(
     """`run`: the prepared engines of blocks in this process; None for fresh processes, each side with a revision in a
     worktree of its own."""
     if run is not None:
+        write_prompts(directory.path, run.workload.prompts)
         measure_in_process(run, plan, directory, progress, watcher)
         return
     roots: dict[str, Path | None] = {side.label: None for side in plan.sides}

@@ -23,6 +23,7 @@ from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.block_records import add_record
+from specbench.harness.store.prompts import copy_prompts
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 
@@ -94,6 +95,7 @@ class FreshBlocks:
         child = RunDirectory.open(found[0].parent)
         add_record(self.directory.path, replace(seen, run_id=child.record.run_id))
         self._check(side, child.record, state)
+        copy_prompts(child.path, self.directory.path)
         self._take(side.label, block, child)
         shutil.rmtree(folder)
 

@@ -14,6 +14,7 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plan import RunPlan, plan_run
+from specbench.harness.store.prompts import write_prompts
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -115,6 +116,7 @@ def exit_code(directory: RunDirectory) -> ExitCode:
 
 
 def _measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
+    write_prompts(directory.path, run.workload.prompts)
     runner.measure(run, directory, progress)
     run_graphs.certify(run, directory, progress)
     run_accuracy.score(run, directory, progress)

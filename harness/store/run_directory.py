@@ -5,6 +5,7 @@
       parts/      the tables of measured blocks (one arm, one repeat each), until the run is finished
       journal/    the rows of a block that is being measured, or was interrupted
       requests.parquet steps.parquet phases.parquet counters.parquet   all blocks, once the run is finished
+      prompts.parquet   the token ids of every prompt
 
 How blocks are stored: block_store.py; how a kill keeps the requests that had ended: journal.py.
 """
@@ -32,6 +33,7 @@ from specbench.harness.store.files import Json, sha256_file, sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.masking import masked, plain_text
 from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run, with_imported_arms
+from specbench.harness.store.prompts import FILE as PROMPTS
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_record import RUN_SCHEMA, STATUSES, RunRecord
 from specbench.harness.store.safe_paths import check_name, path_inside
@@ -93,6 +95,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def resume(self, argv: Iterable[str] | None = None) -> None:
         """Set the status back to `running` and note when and by which command the run goes on."""
+        self._store.remove_leftovers()
         super().resume(sys.argv if argv is None else argv)
 
     def append(
@@ -215,7 +218,8 @@ class RunDirectory(RecordDirectory[RunRecord]):
         status = status or ("complete" if self.done_blocks() else "failed")
         if status not in STATUSES[1:]:
             raise ValueError(f"status: {status!r} not allowed; allowed: {list(STATUSES[1:])}")
-        files = {name: sha256_file(self.path / name) for name in self._store.consolidate()}
+        names = [*self._store.consolidate(), *([PROMPTS] if (self.path / PROMPTS).is_file() else [])]
+        files = {name: sha256_file(self.path / name) for name in names}
         self.put(replace(self._record, status=status, ended_utc=utc(), results=results, files=files))
         self._store.drop_parts()
 

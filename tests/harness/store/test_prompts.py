@@ -1,0 +1,54 @@
+"""The token ids of the prompts, once for a run; directories of before are read as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from run_samples import begun, chain_block
+
+from specbench.harness.store.files import sha256_file
+from specbench.harness.store.prompts import FILE, copy_prompts, read_prompts, write_prompts
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.workloads.base import Prompt
+
+ROOT = Path(__file__).resolve().parents[3]
+PROMPTS = [Prompt(id=f"p{n}", token_ids=(1, 2, n), max_tokens=4 + n, text="") for n in range(3)]
+
+
+def test_prompts_are_stored_once_and_hashed_at_the_end(tmp_path):
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec"))
+    write_prompts(run.path, PROMPTS)
+    write_prompts(run.path, PROMPTS[:1])
+    assert read_prompts(run.path).to_pylist() == [
+        {"prompt_id": f"p{n}", "token_ids": [1, 2, n], "max_tokens": 4 + n} for n in range(3)
+    ]
+    run.append("no-spec", 0, **chain_block([0, 0], k=0))
+    run.finish(None)
+    assert run.record.files[FILE] == sha256_file(run.path / FILE)
+
+
+def test_an_experiment_takes_the_prompts_of_its_first_block(tmp_path):
+    for name in ("child", "other", "whole"):
+        (tmp_path / name).mkdir()
+    copy_prompts(tmp_path / "child", tmp_path / "whole")
+    assert not (tmp_path / "whole" / FILE).exists()
+    write_prompts(tmp_path / "child", PROMPTS)
+    write_prompts(tmp_path / "other", PROMPTS[:1])
+    for name in ("child", "other"):
+        copy_prompts(tmp_path / name, tmp_path / "whole")
+    assert len(read_prompts(tmp_path / "whole")) == 3
+
+
+def test_a_table_of_other_columns_is_refused(tmp_path):
+    parquet.write_table(pa.table({"x": [1]}), tmp_path / FILE)
+    with pytest.raises(ValueError, match=r"prompts\.parquet: its columns are \['x'\]; allowed: \['prompt_id'"):
+        read_prompts(tmp_path)
+
+
+def test_stored_runs_of_before_have_none():
+    (path, *_) = sorted((ROOT / "benchmarks" / "runs" / "cpu").iterdir())
+    run = RunDirectory.open(path)
+    assert FILE not in run.record.files and len(read_prompts(run.path)) == 0
