@@ -104,7 +104,7 @@ def test_an_editable_install_finds_the_folders(tmp_path):
 def test_name_version_and_command(project):
     assert project["project"]["name"] == "specbench-harness"
     assert re.fullmatch(r"\d+\.\d+\.\d+", project["project"]["version"])
-    assert project["project"]["scripts"]["specbench"] == "specbench.harness.cli.main:main"
+    assert project["project"]["scripts"]["specbench"] == "specbench.__main__:main"
     from specbench.harness.cli.main import main
 
     assert callable(main)

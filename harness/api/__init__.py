@@ -9,7 +9,9 @@
 Importing it loads neither torch nor pandas; the first call that needs them does.
 """
 
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if __name__ != "specbench":
     raise ImportError("harness/api is installed as the package `specbench`; import that")
@@ -19,12 +21,21 @@ _links = Path(__file__).resolve().parents[2] / ".ns" / "specbench"
 if _links.is_dir() and str(_links) not in __path__:
     __path__.append(str(_links))
 
-from specbench.harness.run.progress import NullProgress, Progress  # noqa: E402
-from specbench.harness.spec.commands import SweepOptions  # noqa: E402
-from specbench.harness.spec.options import RunOptions  # noqa: E402
+_HOMES = {
+    **dict.fromkeys(("NullProgress", "Progress"), "specbench.harness.run.progress"),
+    "SweepOptions": "specbench.harness.spec.commands",
+    "RunOptions": "specbench.harness.spec.options",
+    **dict.fromkeys(("ab", "run", "sweep"), "specbench.measure"),
+    **dict.fromkeys(("AbResult", "Run", "Sweep", "open_ab", "open_run", "open_sweep"), "specbench.results"),
+}
 
-from .measure import ab, run, sweep  # noqa: E402
-from .results import AbResult, Run, Sweep, open_ab, open_run, open_sweep  # noqa: E402
+if TYPE_CHECKING:
+    from specbench.harness.run.progress import NullProgress, Progress
+    from specbench.harness.spec.commands import SweepOptions
+    from specbench.harness.spec.options import RunOptions
+
+    from .measure import ab, run, sweep
+    from .results import AbResult, Run, Sweep, open_ab, open_run, open_sweep
 
 __all__ = [
     "AbResult",
@@ -41,3 +52,10 @@ __all__ = [
     "run",
     "sweep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is first named: the command imports this package too, and Ctrl-C must find it ready by then."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -66,8 +66,8 @@ class Session(Generic[D]):
     """`with Session(...) as session`: prepare in it, then `create` or `reopen` a directory, then measure.
 
     However the block ends, what was measured is kept and `close(directory, status)` closes it: with None after the
-    last block; with `interrupted` on the first Ctrl-C or SIGTERM, which ends here and is not an error. A second one
-    raises StoppedAtOnce and closes nothing. A full disk is a ValueError that says how to go on. Other errors leave
+    last block; with `interrupted` on the first Ctrl-C, SIGTERM or SIGHUP, which ends here and is not an error. A second
+    one raises StoppedAtOnce and closes nothing. A full disk is a ValueError that says how to go on. Other errors leave
     the directory interrupted; one that was made here and in which nothing `is_worth_keeping` is removed.
     """
 
@@ -145,8 +145,9 @@ class Session(Generic[D]):
         if error is None:
             self._close(directory, None)
         elif isinstance(error, KeyboardInterrupt):
-            self._progress.say("interrupted")
             self.is_interrupted = True
+            with suppress(OSError):  # a terminal that has gone, which is what SIGHUP says
+                self._progress.say("interrupted")
             self._close(directory, INTERRUPTED)
         elif self._is_new and isinstance(error, ValueError) and not self._is_worth_keeping(directory):
             shutil.rmtree(directory.path)

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM: the first lets a measurement store its results, the second stops at once, the third kills."""
+"""Ctrl-C, SIGTERM, SIGHUP: the first lets a measurement store its results, the second stops at once, the third
+kills."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _Handler = Callable[[int, FrameType | None], object] | int
 
 

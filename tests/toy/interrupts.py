@@ -64,15 +64,20 @@ def interrupted(
         env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"},
         timeout=600,
         # A test run in the background may have SIGINT ignored, which children inherit.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=_as_in_a_terminal,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def _as_in_a_terminal() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @contextmanager
 def terminal_signals() -> Iterator[None]:
     """Handlers as in a terminal, whatever the tests run under; the same must stand there at the end."""
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     try:
         yield

@@ -44,7 +44,7 @@ def assert_as_uninterrupted(cli, toy, run: RunDirectory, uninterrupted: dict, tm
     assert outputs(run) == uninterrupted and len(uninterrupted) == 4 * 8
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_keeps_what_was_measured(cli, toy, only_run, uninterrupted, tmp_path, number):
     code, out, err = signalled([*toy, *LONG], number, block=3)
     assert code == 130 and "Traceback" not in err, err

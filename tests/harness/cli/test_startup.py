@@ -47,3 +47,34 @@ def test_a_reader_that_has_seen_enough_is_no_error():
         code, shell=True, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT / ".ns"), "PATH": "/usr/bin:/bin"}
     )
     assert done.stdout.startswith("device: ") and done.stderr == ""
+
+
+@pytest.mark.parametrize("module", ["typer", "specbench.harness.cli.run", "rich"])
+def test_ctrl_c_while_it_starts_is_no_traceback(tmp_path, module):
+    """The signal comes while `module` is imported, by a finder that sends it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    environment = {"PYTHONPATH": f"{tmp_path}:{ROOT / '.ns'}", "PATH": ""}
+    command = [sys.executable, "-m", "specbench", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 130 and done.stderr == "specbench: interrupted\n", done.stderr
+
+
+def test_importing_the_package_loads_nothing_of_it():
+    """So that the command can be interrupted from its first line on; names come when they are asked for."""
+    code = (
+        "import sys, specbench; assert not [m for m in sys.modules if m.startswith('specbench.')]; specbench.RunOptions"
+    )
+    assert (
+        python(
+            "-c", code + "; assert set(specbench.__all__) == {n for n in specbench.__all__ if getattr(specbench, n)}"
+        ).returncode
+        == 0
+    )
