@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -20,6 +21,7 @@ from specbench.harness.text import nearest
 from specbench.workloads.guarded import parse_toml
 
 T = TypeVar("T", bound="StrategyKind")
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")  # one spelling a number: 04 would be an arm beside 4
 
 
 class Table(MutableMapping[str, str]):
@@ -112,8 +114,9 @@ class StrategyKind:
             if key not in known:
                 raise ValueError(f"{cls.name}: unknown option {key!r}={text!r}; allowed: {', '.join(known) or 'none'}")
             is_number = isinstance(known[key].default, int)
-            if is_number and not text.removeprefix("-").isdecimal():
-                raise ValueError(f"{cls.name}: {key}={text!r} is not a whole number")
+            if is_number and not _WHOLE.fullmatch(text):
+                usual = " as numbers are written" if text.removeprefix("-").isdecimal() else ""
+                raise ValueError(f"{cls.name}: {key}={text!r:.40} is not a whole number{usual}")
             values[key] = int(text) if is_number else text
         return cls(**values)
 

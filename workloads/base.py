@@ -11,6 +11,8 @@ import struct
 from dataclasses import dataclass
 from typing import Protocol
 
+GENERATED = ("random", "sharegpt-lengths")  # workloads that are made here, of no file
+
 
 class Tokenizer(Protocol):
     """The tokenizer interface that workloads use; ``workloads.tokenizer.load_tokenizer`` returns one."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 30
 MAX_TRACE_BYTES = 8 << 30
 MAX_LINE_BYTES = 1 << 30
+ANY_SIZE = 1 << 62  # of what is never in memory as a whole
 MAX_PACKED_RATIO = 200  # of text and traces 5 to 50; of a file made to fill a memory about 1,000
 SMALL_BYTES = 64 << 20  # may be unpacked by any ratio
 MAX_CELLS = 1 << 30  # of a Parquet table: rows times columns
@@ -101,7 +102,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
         raise ValueError(f"{path}: is not UTF-8 text ({error})") from error
 
 
-def numbered_lines(path: Path, limit: int = MAX_TRACE_BYTES) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, limit: int = ANY_SIZE) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, from 1, blank ones left out; one line is in memory at a time."""
     with open_unpacked(path, limit) as file:
         number = 0

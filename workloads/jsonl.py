@@ -50,6 +50,11 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
 def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRequest, tokenizer: Tokenizer) -> Prompt:
     """One line. ``where`` is file:line for the errors."""
     unknown = [key for key in record if key not in (*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS)]
+    if "turns" in unknown:  # question.jsonl of EAGLE, Spec-Bench and MT-Bench
+        raise ValueError(
+            f"{where}: holds 'turns', as the question files of MT-Bench, Spec-Bench and EAGLE do; read it with "
+            f"--dataset-name mt-bench --dataset-path {request.path}"
+        )
     if unknown:
         allowed = ", ".join((*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS))
         raise ValueError(f"{where}: unknown key {unknown[0]!r}; allowed: {allowed}")

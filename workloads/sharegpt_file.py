@@ -15,7 +15,7 @@ from pathlib import Path
 
 from specbench.workloads.assets.cache import atomic_file, cache_root, require_free_disk
 from specbench.workloads.assets.seal import check_seals, write_seals
-from specbench.workloads.guarded import MAX_TRACE_BYTES, open_file, parse_json
+from specbench.workloads.guarded import ANY_SIZE, open_file, parse_json
 from specbench.workloads.json_values import JsonObject
 from specbench.workloads.records import as_record, objects_field, read_records
 
@@ -35,7 +35,7 @@ class Exchange:
 def first_exchanges(path: Path, sha256: str) -> list[Exchange]:
     """All records whose first two turns are a person's and the model's, in file order."""
     compact = cache_root() / "derived" / f"sharegpt-{sha256[:16]}-v{COMPACT_VERSION}.jsonl"
-    seal = compact.with_suffix(".seal.json")
+    seal = cache_root() / "hashes" / f"{compact.name}.json"
     if not compact.is_file():
         require_free_disk(compact.parent, path.stat().st_size, compact.name)
         write_compact(path, compact)
@@ -70,14 +70,14 @@ def iter_conversations(path: Path) -> Iterator[JsonObject]:
 
 
 def is_indented_list(path: Path) -> bool:
-    with open_file(path, MAX_TRACE_BYTES) as file:
+    with open_file(path, ANY_SIZE) as file:
         return file.readline().strip() == b"[" and file.readline().rstrip() == b"  {"
 
 
 def iter_indented(path: Path) -> Iterator[JsonObject]:
     lines: list[bytes] = []
     count = 0
-    with open_file(path, MAX_TRACE_BYTES) as file:
+    with open_file(path, ANY_SIZE) as file:
         file.readline()
         for number, line in enumerate(file, start=2):
             end = line.rstrip()

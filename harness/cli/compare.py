@@ -52,6 +52,8 @@ def compare(
     from specbench.harness.judge.stored import read_runs
 
     effect = parse_effect(min_effect)
+    if baseline == "":
+        raise ValueError("baseline: is empty; give a run or an arm")
     found, problems = read_runs(runs)
     for problem in problems:
         typer.echo(f"specbench: problem: {problem.reason}", err=True)

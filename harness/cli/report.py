@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from specbench.harness.spec.fields import given_path
+
 
 def report(
     runs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(help="Run directories, or folders that hold some, such as a history.", metavar="RUNS..."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the site.")] = Path("site"),
+    output: Annotated[str, typer.Option("--output", "-o", metavar="PATH", help="Directory of the site.")] = "site",
     format: Annotated[
         str, typer.Option(help="html, png, pdf, separated by commas: png and pdf add the charts as pictures.")
     ] = "html",
@@ -37,7 +38,7 @@ def report(
     unknown = [word for word in words if word not in FORMATS]
     if unknown:
         raise ValueError(f"format: {unknown[0]!r} is not allowed; allowed: {', '.join(FORMATS)}, separated by commas")
-    built = build_site(runs, output, words, title)
+    built = build_site([given_path("runs", run) for run in runs], given_path("output", output), words, title)
     for problem in built.problems:
         typer.echo(f"specbench: problem: {problem.reason}", err=True)
     typer.echo(f"{built.num_runs} runs", err=True)

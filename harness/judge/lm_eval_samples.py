@@ -53,7 +53,11 @@ def read_samples(path: Path) -> SampleFile:
     name = _NAME.fullmatch(path.name)
     samples: dict[Place, Sample] = {}
     repeated: set[Place] = set()
-    for number, line in numbered_lines(path):
+    try:
+        lines = list(numbered_lines(path))
+    except OSError as error:
+        raise ValueError(f"samples: cannot read {path}: {error.strerror or error}") from error
+    for number, line in lines:
         place, sample = _sample(line, f"samples: {path}, line {number}")
         if place in samples:
             repeated.add(place)

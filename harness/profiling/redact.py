@@ -167,6 +167,6 @@ def _without_private(args: Mapping[str, Json]) -> dict[str, Json]:
     shown: dict[str, Json] = {}
     for key, value in args.items():
         is_private = _IDENTITY.search(key) or _ENVIRONMENT.search(key) or is_secret_name(key)
-        text = " ".join(masked(tuple(value.split(" ")))) if isinstance(value, str) else value
+        text = masked((value,))[0] if isinstance(value, str) else value
         shown[key] = MASK if is_private else text
     return shown

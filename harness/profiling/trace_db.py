@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from specbench.workloads.guarded import GZIP, MAX_TRACE_BYTES, open_file
+from specbench.workloads.guarded import ANY_SIZE, GZIP, open_file
 
 from .chrome_json import MOST_NS
 from .record import Source
@@ -118,7 +118,7 @@ class ProcessTrace:
 
 def trace_kind(path: Path) -> str | None:
     """By the file's first bytes: NSYS (sqlite) or KINETO (JSON, plain or gzipped); None for anything else."""
-    with open_file(path, MAX_TRACE_BYTES) as stream:
+    with open_file(path, ANY_SIZE) as stream:
         head = stream.read(256)
     if head.startswith(b"SQLite format 3\x00"):
         return NSYS

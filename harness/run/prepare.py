@@ -26,7 +26,7 @@ from specbench.harness.store.run_record import RunRecord
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.assets.table import asset_of_workload
-from specbench.workloads.base import Workload
+from specbench.workloads.base import GENERATED, Workload
 
 Block = tuple[str, int]  # arm, repeat
 AnyServed = TypeVar("AnyServed", bound="Served")
@@ -84,6 +84,9 @@ def prepare(
             f"dataset-name: {config.workload.name!r} needs a tokenizer, which --load-format dummy does not have; "
             "use --dataset-name random or sharegpt-lengths"
         )
+    if config.workload.path and config.workload.name in GENERATED:
+        path, name = config.workload.path, config.workload.name
+        raise ValueError(f"dataset_path is {path!r}; the data set {name} reads no file: drop one of the two")
     served = serve(config, progress)
     model = served.model
     progress.say(f"loading {config.workload.name}")
@@ -145,7 +148,7 @@ def _deploy(run: PreparedRun, labels: Collection[str], progress: Progress, keep_
             run.refused[label] = first_line(error)
         except NotReadyError as error:  # its blocks say so too, at once
             progress.say(f"{label}: {first_line(error)}")
-        except RuntimeError as error:  # memory; the block itself will say so in its row
+        except (RuntimeError, MemoryError) as error:  # memory; the block itself will say so in its row
             progress.say(f"{label}: not ready: {first_line(error)}; trying again at its turn")
             run.deployments.drop(label)
 

@@ -20,6 +20,7 @@ _load = partial(option, group="Load")
 _sampling = partial(option, group="Sampling")
 _measurement = partial(option, group="Measurement")
 _switch = partial(option, group="Switches of all arms")
+MOST_TOKENS = 1 << 24  # of anything that is counted in tokens or pages: far beyond any model, within any int32
 MAX_PAGE_SIZE = 128  # what the kernels' tests cover
 
 
@@ -60,30 +61,34 @@ class Conditions(Options):
     hf_column: str | None = _prompts(
         None, "hf: column of prompts; default: prompt, question, text, messages or similar."
     )
-    num_prompts: int = _prompts(20, "Prompts in the workload.", unit="prompts")
-    output_len: int | None = _prompts(None, "Most output tokens per prompt; default: the data set's.", unit="tokens")
-    random_input_len: int = _prompts(1024, "random: prompt tokens.", unit="tokens")
-    random_output_len: int = _prompts(128, "random: output tokens.", unit="tokens")
+    num_prompts: int = _prompts(20, "Prompts in the workload.", unit="prompts", most=1_000_000)
+    output_len: int | None = _prompts(
+        None, "Most output tokens per prompt; default: the data set's.", unit="tokens", most=MOST_TOKENS
+    )
+    random_input_len: int = _prompts(1024, "random: prompt tokens.", unit="tokens", most=MOST_TOKENS)
+    random_output_len: int = _prompts(128, "random: output tokens.", unit="tokens", most=MOST_TOKENS)
     random_range_ratio: float = _prompts(
         0.0, "random: lengths vary by up to this fraction either way.", unit="fraction"
     )
-    max_model_len: int = _prompts(2048, "Most tokens of a request, prompt plus output.", unit="tokens")
+    max_model_len: int = _prompts(
+        2048, "Most tokens of a request, prompt plus output.", unit="tokens", most=MOST_TOKENS
+    )
     max_concurrency: int = _load(
-        1, "Concurrency: most requests in flight, also the largest batch.", unit="requests", least=1
+        1, "Concurrency: most requests in flight, also the largest batch.", unit="requests", least=1, most=65_536
     )
     request_rate: float = _load(
         math.inf, "Arrivals per second (Poisson); inf: a new request as soon as one ends.", unit="requests/s"
     )
     burstiness: float = _load(1.0, "Gamma shape of the arrival gaps; 1 is Poisson.")
-    temperature: float = _sampling(0.0, "0 is greedy.")
-    top_k: int = _sampling(0, "0 is off.")
+    temperature: float = _sampling(0.0, "0 is greedy.", most=1000)
+    top_k: int = _sampling(0, "0 is off.", most=MOST_TOKENS)
     top_p: float = _sampling(1.0, "1 is off.")
     ignore_eos: bool = _sampling(False, "Ignore end-of-sequence tokens: always generate to the length limit.")
     stop_token_ids: tuple[int, ...] = _sampling(
         (), "Another token id that ends an output. Repeatable.", flags="--stop-token-id"
     )
-    seed: int = _sampling(42, "Seed of prompts, arrivals and sampling.", least=0)
-    num_repeats: int = _measurement(3, "Blocks per arm, interleaved.", unit="blocks", least=1)
+    seed: int = _sampling(42, "Seed of prompts, arrivals and sampling.", least=0, most=(1 << 63) - 1)
+    num_repeats: int = _measurement(3, "Blocks per arm, interleaved.", unit="blocks", least=1, most=100_000)
     warmup_max_s: float = _measurement(
         8.0, "Longest warm-up of an arm after every shape has run; it ends earlier once stable.", unit="seconds"
     )
@@ -99,9 +104,11 @@ class Conditions(Options):
         "off", "nvtx: mark phases for nsys and the torch profiler; or off.", choices=("off", "nvtx")
     )
     page_size: int = _switch(0, f"Tokens per KV page, 1-{MAX_PAGE_SIZE}; 0: 16 on a GPU, 128 on a CPU.", unit="tokens")
-    num_pages: int | None = _switch(None, "KV pages; default: enough to avoid preemption.", unit="pages")
+    num_pages: int | None = _switch(
+        None, "KV pages; default: enough to avoid preemption.", unit="pages", most=MOST_TOKENS
+    )
     max_num_batched_tokens: int = _switch(
-        2048, "Most rows of a prefill step; longer prompts are chunked.", unit="tokens", least=1
+        2048, "Most rows of a prefill step; longer prompts are chunked.", unit="tokens", least=1, most=MOST_TOKENS
     )
 
     @property

@@ -6,6 +6,7 @@ They define the command line (cli/derived.py), the keys of TOML files, the sides
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ AnyOptions = TypeVar("AnyOptions", bound="Options")
 class Option:
     """Metadata of a field; completed from its annotation and default when it is read from a schema.
 
-    group: heading in the help. least: smallest number allowed. choices: allowed words, listed in the help. flags:
+    group: heading in the help. least, most: numbers allowed. choices: allowed words, listed in the help. flags:
     further spellings, or others than the field's name. kind: type of one value. is_many: may be given repeatedly.
     """
 
@@ -34,6 +35,7 @@ class Option:
     unit: str = ""
     choices: tuple[str, ...] = ()
     least: int | None = None
+    most: int | None = None
     flags: tuple[str, ...] = ()
     metavar: str | None = None
     name: str = ""
@@ -74,6 +76,8 @@ class Options:
                 raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(spec.choices)}")
             if spec.least is not None and value is not None and value < spec.least:
                 raise ValueError(f"{name}: {value} is not allowed; must be >= {spec.least}")
+            if spec.most is not None and value is not None and spec.most < value < math.inf:
+                raise ValueError(f"{name}: {value:.15g} is not allowed; must be <= {spec.most}")
 
     @classmethod
     def schema(cls) -> dict[str, Option]:
@@ -174,11 +178,20 @@ def read_text(spec: Option, text: str | None) -> Value:
     """One value of an option. ValueError for text that is not of its kind."""
     if text is None:
         raise ValueError(f"{spec.name}: {spec.flag} needs a value")
+    if spec.kind is Path:
+        return given_path(spec.name, text)
     try:
         return spec.kind(text)
     except ValueError:
         what = "a whole number" if spec.kind is int else "a number"
         raise ValueError(f"{spec.name}: {text!r} is not {what}") from None
+
+
+def given_path(name: str, text: str) -> Path:
+    """ValueError for an empty one, which would be the folder one is in."""
+    if not text:
+        raise ValueError(f"{name}: is empty; give a path (. is the folder you are in)")
+    return Path(text)
 
 
 def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], where: str) -> dict[str, Value]:

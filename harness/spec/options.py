@@ -173,6 +173,8 @@ AnyRun = TypeVar("AnyRun", bound=RunOptions)
 def parse_numbers(name: str, text: str, example: str) -> tuple[int, ...]:
     """`1,4,16` as different numbers in order. ValueError naming the option for anything else."""
     words = [word.strip() for word in text.split(",")]
-    if any(not word.isdecimal() or int(word) < 1 for word in words) or len({*map(int, words)}) < len(words):
+    if any(not word.isdecimal() or len(word) > 18 or int(word) < 1 for word in words) or len({*map(int, words)}) < len(
+        words
+    ):
         raise ValueError(f"{name}: {text!r} is not allowed; allowed: different numbers >= 1, as {example}")
     return tuple(sorted(map(int, words)))

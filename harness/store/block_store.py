@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from specbench.harness.store.files import write_parquet
+from specbench.harness.store.files import remove_leftovers, write_parquet
 from specbench.harness.store.journal import OpenBlock, PartialBlock, read_journal
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
 from specbench.harness.text import slug
@@ -49,6 +49,11 @@ class BlockStore:
         tag = json.dumps({"arm": arm, "repeat": repeat, "error": error})
         for name in _REQUESTS_LAST:
             write_parquet(self._part(name, arm, repeat), tables[name].replace_schema_metadata({"specbench.block": tag}))
+
+    def remove_leftovers(self) -> None:
+        """Of a kill between the writing of a part and its rename."""
+        if self._parts.is_dir():
+            remove_leftovers(self._parts)
 
     def begin(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
         """A block whose rows will come one by one."""
@@ -173,4 +178,4 @@ def _table_of(path: Path) -> pa.Table:
     except FileNotFoundError as error:
         raise ValueError(f"{path}: missing; the block is incomplete: remove its requests part and resume") from error
     except ValueError as error:
-        raise ValueError(f"{error}: damaged; remove the file and resume the run") from error
+        raise ValueError(f"{path}: damaged ({error}); remove the file and resume the run") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from specbench.harness.store.codec import write_document
+from specbench.harness.store.files import remove_leftovers
 from specbench.harness.store.masking import masked
 from specbench.harness.store.run_record import Resume, RunRecord, SweepRecord
 from specbench.harness.store.safe_paths import refuse_links
@@ -48,7 +49,8 @@ class RecordDirectory(Generic[AnyRecord]):
         write_document(self.path / self.FILE, record)
 
     def resume(self, argv: Iterable[str]) -> None:
-        """Sets the status back to `running` and notes when and by which command it goes on."""
+        """Sets the status back to `running` and notes when and by which command it goes on. Nobody else writes here."""
+        remove_leftovers(self.path)
         resumes = (*self._record.resumes, Resume(resumed_utc=utc(), argv=masked(tuple(argv))))
         self.put(replace(self._record, resumes=resumes, status="running", ended_utc=None))
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specbench.workloads.json_values import Json
+
+_TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")  # as write_atomically names it
 
 NonFinite = Callable[[float], Json]
 
@@ -83,6 +86,13 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """What writers that were killed before their rename left in `directory`, which nobody writes to now."""
+    for path in directory.iterdir():
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink()
 
 
 def sha256_file(path: Path) -> str:

@@ -18,7 +18,9 @@ def masked(argv: tuple[str, ...]) -> tuple[str, ...]:
     """A command line with secret-looking values masked and home folders made anonymous."""
     shown, hide_next = [], False
     for word in argv:
-        shown.append(MASK if hide_next and not word.startswith("-") else plain_text(word))
+        inner = word.split(" ")  # a command line in one word, as of an engine's server
+        plain = " ".join(masked(tuple(inner))) if len(inner) > 1 else plain_text(word)
+        shown.append(MASK if hide_next and not word.startswith("-") else plain)
         hide_next = _SECRET_OPTION.match(word) is not None
     return tuple(shown)
 

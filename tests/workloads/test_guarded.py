@@ -13,7 +13,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from specbench.harness.experiments.import_serve import read_results
+from specbench.harness.experiments.imports.formats import read_results
 from specbench.harness.judge.lm_eval_samples import read_samples
 from specbench.harness.judge.policy import read_policy
 from specbench.harness.metrics.accuracy import read_accuracy

@@ -55,6 +55,11 @@ GOOD = '{"prompt": "ab", "max_tokens": 4}'
         ('{"prompt": "a"', r"p\.jsonl:3: not valid JSON \(.*column"),
         ('["a"]', r"p\.jsonl:3: expected a JSON object, found list"),
         ('{"text": "a"}', r"p\.jsonl:3: unknown key 'text'; allowed: prompt, messages, prompt_token_ids, max_tokens"),
+        (
+            '{"question_id": 81, "category": "writing", "turns": ["a", "b"], "reference": ["c"]}',
+            r"p\.jsonl:3: holds 'turns', as the question files of MT-Bench, Spec-Bench and EAGLE do; read it with "
+            r"--dataset-name mt-bench --dataset-path .*p\.jsonl$",
+        ),
         ('{"id": "a"}', r"p\.jsonl:3: needs exactly one of prompt, messages, prompt_token_ids; found none"),
         ('{"prompt": "a", "messages": []}', r"p\.jsonl:3: needs exactly one of .*found prompt and messages"),
         ('{"prompt": 3}', r"p\.jsonl:3: 'prompt' must be a string"),

@@ -2,7 +2,7 @@
 
 Layout below :func:`cache_root`: ``assets/<name>/`` one finished asset with its ``asset.json``; ``parts/<name>/`` wheels
 of an unfinished one; ``models/`` converted checkpoints; ``derived/`` compact forms of data sets; ``hashes/`` hashes of
-large files, so that they are read once.
+large files, so that they are read once, and seals of ``derived/``.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,10 @@ def last_words(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
     chosen = (errors or lines or ["no output"])[-1]
+    # The index that could not be reached looks to pip like one without the package.
+    broken = re.search(r"connection broken by '(.+?)'(?=: /|$)", " ".join(lines))
+    if broken:
+        chosen = f"no connection to the package index ({broken[1]}): {chosen}"
     if "No module named pip" in chosen:
         return f"{chosen}; this Python has no pip: run {sys.executable} -m ensurepip"
     return chosen

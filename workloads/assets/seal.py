@@ -1,6 +1,6 @@
 """Files of the cache, hashed once and then known by size and time of change: one that was altered is named, not used.
 
-A seal is written beside what it is of. A file whose size or time no longer are those of its seal (altered, or copied
+A file whose size or time no longer are those of its seal (altered, or copied
 with the cache) is hashed again: with the same bytes it gets a new seal, with others it is refused.
 """
 

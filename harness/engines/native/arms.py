@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from specbench.harness.engines.base import Capabilities
@@ -62,7 +63,7 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
     engine = dict(arm.engine)
     lag = engine.pop("status_lag", None)
     acceptance_text = engine.pop("acceptance", "real")
-    if lag is not None and not lag.isdigit():
+    if lag is not None and not re.fullmatch("0|[1-9][0-9]{0,8}", lag):
         raise ValueError(f"status_lag: {lag!r} is not a whole number >= 0")
     unused = [key for key in (*PROGRAM_KEYS, *(f"engine.{key}" for key in arm.own_config)) if key in engine]
     if unused:

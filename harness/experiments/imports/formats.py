@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specbench.workloads.guarded import parse_json, read_text
 from specbench.workloads.json_values import JsonObject
 
 from . import aiperf, guidellm, sglang_bench, vllm_bench
@@ -47,16 +47,13 @@ def read_results(path: Path) -> list[Result]:
 
 def _objects(path: Path) -> list[JsonObject]:
     """Of a file of one object, or of one object a line."""
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: no text file: {error}") from error
-    try:
-        values = [json.loads(text)]
-    except json.JSONDecodeError as whole:
+        values = [parse_json(text)]
+    except ValueError as whole:
         try:
-            values = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except json.JSONDecodeError:
+            values = [parse_json(line) for line in text.splitlines() if line.strip()]
+        except ValueError:
             raise ValueError(f"{path}: no JSON: {whole}") from whole
     if not values:
         raise ValueError(f"{path}: the file is empty")

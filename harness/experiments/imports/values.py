@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import msgspec
 
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # in ns within an int64
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]

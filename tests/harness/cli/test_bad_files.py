@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from toy.checkpoints import llama_config
 
+from specbench.harness.store.prompts import read_prompts
+
 
 def assert_refused(result, runs, *words: str) -> None:
     assert result.exit_code == 2, result.output
@@ -121,6 +123,9 @@ LINES = {
     ),
     "foreign id": ('{"prompt_token_ids": [1, 99999], "max_tokens": 4}\n', ":1: 'prompt_token_ids' must be", "[0, 257)"),
     "too few": ('{"prompt": "a", "max_tokens": 4}\n', "num_prompts is 2", "has 1", "ask for fewer"),
+    "half a pair": ('{"prompt": "\\ud800"}\n', ":1: holds '\\ud800', half of a surrogate pair"),
+    "deep": ("[" * 100_000 + "\n", ":1: nests more than 100 deep"),
+    "turns": ('{"question_id": 1, "turns": ["a"]}\n', ":1: holds 'turns'", "--dataset-name mt-bench --dataset-path"),
     "unknown key": ('{"prompt": "a", "temprature": 1}\n', ":1: unknown key 'temprature'"),
 }
 
@@ -138,3 +143,56 @@ def test_data_sets_that_are_not_there(cli, chat, runs, tmp_path):
         cli(*chat, "--dataset-name", "sharegpt", "--dataset-path", tmp_path / "no.json"), runs, "does not exist"
     )
     assert_refused(cli(*chat, "--dataset-name", "mt-bench"), runs, ":1: field 'turns' must be a list")
+
+
+TEMPLATES = {
+    "refuses": ("{{ raise_exception('Conversation roles must alternate') }}", "Conversation roles must alternate"),
+    "divides": ("{{ 1 // 0 }}", "ZeroDivisionError"),
+    "undefined": ("{{ messages[0].nothing.more }}", "UndefinedError"),
+    "no template": ("{% for %}", "TemplateSyntaxError"),
+    "not allowed": ("{{ messages.__class__.__mro__ }}", "SecurityError"),
+    "huge": ("{{ 'x' * 99999999999999 }}", "MemoryError"),
+    "not a list": ("{{ messages + 5 }}", "TypeError"),
+}
+
+
+@pytest.mark.parametrize("case", TEMPLATES)
+def test_a_chat_template_that_fails_is_one_line(cli, chat, runs, chat_model, prompts, tmp_path, case):
+    template, words = TEMPLATES[case]
+    model = tmp_path / "model"
+    shutil.copytree(chat_model, model)
+    file = model / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": template}))
+    prompts.write_text('{"messages": [{"role": "user", "content": "a"}]}\n' * 2)
+    assert_refused(cli(*chat, "--model", model), runs, f"{prompts}:1: the chat template of {model} failed", words)
+
+
+def bad_regex(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    pattern = {"type": "Split", "pattern": {"Regex": "(?P<"}, "behavior": "Isolated", "invert": False}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "pre_tokenizer": pattern}))
+
+
+TOKENIZERS = {
+    "a list": lambda folder: (folder / "tokenizer.json").write_text("[]"),
+    "deep": lambda folder: (folder / "tokenizer.json").write_text("[" * 100_000),
+    "a bad regex": bad_regex,
+    "settings of a list": lambda folder: (folder / "tokenizer_config.json").write_text("[]"),
+    "deep settings": lambda folder: (folder / "tokenizer_config.json").write_text("[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("case", TOKENIZERS)
+def test_a_broken_tokenizer_is_one_line(cli, chat, runs, chat_model, tmp_path, case):
+    model = tmp_path / "model"
+    shutil.copytree(chat_model, model)
+    TOKENIZERS[case](model)
+    assert_refused(cli(*chat, "--model", model), runs, f"no usable tokenizer in {model}")
+
+
+def test_prompts_are_in_the_run_directory(cli, chat, only_run):
+    assert cli(*chat, "-s", "no-spec", "-s", "ngram:k=2").exit_code == 0
+    table = read_prompts(only_run().path)
+    assert set(table["prompt_id"].to_pylist()) == set(only_run().frames().requests["prompt_id"])
+    assert table["token_ids"].to_pylist()[0] != table["token_ids"].to_pylist()[1] and len(table) == 2
+    assert "prompts.parquet" in only_run().record.files

@@ -52,6 +52,20 @@ OPTIONS = [
     ("--dataset-name sharegpt", "needs a tokenizer, which --load-format dummy does not have"),
     ("--num-prompts 0", "num_prompts is 0; allowed: 1 or more"),
     ("--num-prompts -3", "num_prompts is -3"),
+    ("--num-prompts 100000000000000000000000", "num_prompts: 1e+23 is not allowed; must be <= 1000000"),
+    ("--num-prompts 9999999", "num_prompts: 9999999 is not allowed; must be <= 1000000"),
+    ("--num-repeats 100000000000000000000", "num_repeats: 1e+20 is not allowed; must be <= 100000"),
+    ("--max-concurrency 99999999999", "max_concurrency: 99999999999 is not allowed; must be <= 65536"),
+    ("--num-pages 99999999999999", "num_pages: 99999999999999 is not allowed; must be <= 16777216"),
+    ("--top-k 100000000000000000000", "top_k: 1e+20 is not allowed; must be <= 16777216"),
+    ("--temperature 1e300", "temperature: 1e+300 is not allowed; must be <= 1000"),
+    ("--random-output-len 99999999999", "random_output_len: 99999999999 is not allowed; must be <= 16777216"),
+    ("--seed 99999999999999999999", "seed: 1e+20 is not allowed; must be <= 9223372036854775807"),
+    ("-s ngram:k=4 -s ngram:k=04", "ngram: k='04' is not a whole number as numbers are written"),
+    ("-s ngram:k=" + "9" * 5000, "ngram: k='999999"),
+    ("-s no-spec:status_lag=²", "status_lag: '²' is not a whole number"),
+    ("--dataset-path prompts.jsonl", "dataset_path is 'prompts.jsonl'; the data set random reads no file"),
+    ("--output-dir=", "output_dir: is empty; give a path"),
     ("--output-len 0", "output_len is 0"),
     ("--random-input-len 0", "random_input_len is 0"),
     ("--random-range-ratio 1", "random_range_ratio is 1.0; allowed: 0 <= r < 1"),
@@ -130,3 +144,20 @@ def test_other_commands(cli, tmp_path):
     ):
         result = cli(*words)
         assert result.exit_code == 2 and message in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("run", "--output-dir", ""), "output_dir"),
+        (("compare", "a", "--baseline", ""), "baseline"),
+        (("report", ""), "runs"),
+        (("report", "runs", "-o", ""), "output"),
+        (("ab", "-A", "ngram", "-B", "ngram", "--output-dir", ""), "output_dir"),
+    ],
+)
+def test_an_empty_path_is_not_the_folder_one_is_in(cli, tmp_path, monkeypatch, words, name):
+    monkeypatch.chdir(tmp_path)
+    result = cli(*words)
+    assert result.exit_code == 2 and f"error: {name}: is empty; give a" in result.stderr, result.stderr
+    assert list(tmp_path.iterdir()) == []

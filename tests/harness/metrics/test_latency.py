@@ -93,3 +93,10 @@ def test_a_hand_over_between_two_requests_is_not_two_in_flight():
 
 def test_tpot_keeps_the_index_of_its_requests():
     assert tpot_by_request_ms(frame("requests", REQUESTS)).round(6).to_dict() == {0: 10.0, 1: 20.0}
+
+
+def test_times_of_zero_have_no_steady_part():
+    requests = [request(n, first_ms=0, last_ms=0, num_output_tokens=3) for n in range(3)]
+    steps = [step(n, n, 0, 0, num_emitted=3) for n in range(3)]
+    figures = throughput_metrics(frame("requests", requests), frame("steps", steps))
+    assert figures["steady_tps"] is None and figures["tps"] is None

@@ -123,3 +123,48 @@ def test_a_real_profile_of_a_cpu_parses_up_to_the_missing_kernels(tmp_path):
     names = {e["name"] for e in ChromeTrace(path, path.name) if e.get("cat") == "user_annotation"}
     assert names == {"specbench:step 0", "specbench:step 1", "specbench:verify"}
     assert "no GPU kernels: profiled on a CPU" in refused(path)
+
+
+def changed(path, cat: str, **fields):
+    """One event of the category, changed; None takes a field away."""
+    raw = json.loads(path.read_text())
+    event = next(event for event in raw["traceEvents"] if event.get("cat") == cat)
+    event.update(fields)
+    raw["traceEvents"] = [{k: v for k, v in e.items() if v is not None} for e in raw["traceEvents"]]
+    path.write_text(json.dumps(raw))
+    return path
+
+
+@pytest.mark.parametrize("cat", ["kernel", "cuda_runtime", "user_annotation"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"ts": bad} for bad in (None, "abc", float("nan"), float("inf"), 1e40, [], {}, "1e999999999", 1 << 70)),
+        *({"dur": bad} for bad in (1e25, "x", [], {"a": 1})),
+        *({"name": bad} for bad in (None, 5, ["x"], {})),
+    ],
+)
+def test_an_event_without_name_or_times_is_named(tmp_path, cat, fields):
+    path = changed(write_kineto(tmp_path / "t.json", spec_trace()), cat, **fields)
+    with pytest.raises(ValueError, match=r"^trace: t\.json (has an event|breaks off)"):
+        analyse_trace(path, rules=RULES)
+
+
+@pytest.mark.parametrize("value", [1 << 80, -1, "x", 1.5, [1], {"a": 1}, True])
+@pytest.mark.parametrize("place", ["pid", "tid", "correlation", "device", "stream", "graph node id"])
+def test_odd_numbers_of_an_event_are_no_traceback(tmp_path, place, value):
+    path = write_kineto(tmp_path / "t.json", spec_trace())
+    for cat in ("kernel", "cuda_runtime", "user_annotation"):
+        args = {} if place in ("pid", "tid") else {"args": {place: value}}
+        changed(path, cat, **(args or {place: value}))
+    try:
+        assert analyse_trace(path, rules=RULES).round_ns > 0
+    except ValueError as error:
+        assert "t.json" in str(error)
+
+
+def test_devices_and_arguments_of_another_shape(tmp_path):
+    path = changed(write_kineto(tmp_path / "t.json", spec_trace()), "kernel", args=[1])
+    raw = json.loads(path.read_text())
+    path.write_text(json.dumps({**raw, "deviceProperties": [5, {"id": [1], "name": "x"}, {"id": 0, "name": "y"}]}))
+    assert analyse_trace(path, rules=RULES).source.devices == ("y",)

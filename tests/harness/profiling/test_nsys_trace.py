@@ -214,3 +214,11 @@ def test_two_devices(tmp_path):
     profile = analyse_trace(write_nsys(tmp_path / "t.sqlite", s, extra_sql=sql), rules=RULES)
     assert "2 GPUs in the process; idle times are those of GPU 0" in profile.quality.notes
     assert {bar.row for bar in profile.timeline} == {"host", "gpu0:7", "gpu1:7"}
+
+
+@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"])
+@pytest.mark.parametrize("times", ["start = -9223372036854775807", "end = 9223372036854775807"])
+def test_times_that_no_clock_says_are_refused(tmp_path, table, times):
+    path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=f"UPDATE {table} SET {times} WHERE rowid = 3")
+    with pytest.raises(ValueError, match="t.sqlite holds times beyond .* ns"):
+        analyse_trace(path, rules=RULES)

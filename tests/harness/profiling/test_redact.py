@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sqlite3
+from contextlib import closing
 
 import pytest
 from profiling.synthetic import spec_trace, write_kineto, write_nsys
@@ -148,9 +150,40 @@ def test_other_files_are_refused(tmp_path):
         (("--api_key=abc", "--max-tokens=7"), ("--api_key=[redacted]", "--max-tokens=7")),
         (("env", "OPENAI_API_KEY=abc", "python"), ("env", "OPENAI_API_KEY=[redacted]", "python")),
         (("--tokenizer", "/home/bob/model"), ("--tokenizer", "/home/user/model")),
+        (("--stop-token-id", "5", "--api-key-env", "KEY"), ("--stop-token-id", "5", "--api-key-env", "KEY")),
+        (("--model", "/x/user:SECRET@h"), ("--model", "/x/user:[redacted]@h")),
+        (("--engine-command", "serve --api-key abc -p 1"), ("--engine-command", "serve --api-key [redacted] -p 1")),
+        (("http://me:pw@host/v1",), ("http://me:[redacted]@host/v1",)),
+        (("-A", "ref:main@{1} ngram"), ("-A", "ref:main@{1} ngram")),
         (("--password", "--verbose"), ("--password", "--verbose")),
         (("--strategy", "eagle:k=4,drafter=unpadded"), ("--strategy", "eagle:k=4,drafter=unpadded")),
     ],
 )
 def test_command_lines(argv, shown):
     assert masked(argv) == shown
+
+
+def test_secrets_among_the_arguments_of_kineto_events_go(tmp_path):
+    path = write_kineto(tmp_path / "t.json", spec_trace())
+    raw = json.loads(path.read_text())
+    secret = "hf_abcdefgh"
+    private = {"HF_TOKEN": secret, "env": f"HF_TOKEN={secret}", "cmd": f"serve --api-key {secret} --port 1", "seq": 5}
+    raw["traceEvents"].append({"ph": "X", "cat": "user_annotation", "name": "n", "ts": 1, "dur": 1, "args": private})
+    path.write_text(json.dumps(raw))
+    redact(path, tmp_path / "copy.json")
+    text = (tmp_path / "copy.json").read_text()
+    assert secret not in text and "serve --api-key [redacted] --port 1" in text and '"seq": 5' in text
+
+
+def test_triggers_of_a_hostile_export_do_not_run(tmp_path):
+    path = write_nsys(tmp_path / "t.sqlite", spec_trace())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE SECRETS(value TEXT); INSERT INTO SECRETS VALUES ('hunter2');"
+            "CREATE TABLE CUPTI_LEAK(value TEXT);"
+            "CREATE TRIGGER leak BEFORE DELETE ON SECRETS BEGIN INSERT INTO CUPTI_LEAK VALUES (OLD.value); END;"
+            "CREATE VIEW NVTX_SEEN AS SELECT value FROM SECRETS;"
+        )
+        connection.commit()
+    redact(path, tmp_path / "copy.sqlite")
+    assert b"hunter2" not in (tmp_path / "copy.sqlite").read_bytes()

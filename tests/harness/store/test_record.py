@@ -243,3 +243,23 @@ def test_defaults_are_filled_in():
 def test_every_column_says_what_it_is():
     for table in ("requests", "steps", "phases"):
         assert all(field.metadata[b"doc"] for field in arrow_schema(table))
+
+
+def test_what_looks_secret_is_masked_in_command_label_and_name(tmp_path):
+    argv = ("specbench", "run", "--model", "/x/user:hunter2@h", "--label", "api-key=hunter2", "--hf-token", "hunter2")
+    run = RunDirectory.create(tmp_path, "api-key=hunter2", begun("no-spec", argv=argv))
+    run.resume([*argv, "--password", "hunter2"])
+    assert "hunter2" not in (run.path / "run.json").read_text() and "hunter2" not in run.path.name
+    assert run.record.argv[2:4] == ("--model", "/x/user:[redacted]@h")
+
+
+def test_what_a_kill_left_before_a_rename_goes_when_the_run_goes_on(tmp_path):
+    run = new_run(tmp_path)
+    run.append("no-spec", 0, **chain_block([0, 0], k=0))
+    (part,) = (run.path / "parts").glob("requests-*.parquet")
+    left = [run.path / ".run.json.123.tmp", run.path / "parts" / f".{part.name}.77.tmp"]
+    kept = [run.path / ".lock", run.path / "notes.1.tmp"]
+    for file in (*left, *kept):
+        file.write_text("half")
+    RunDirectory.open(run.path).resume(["specbench"])
+    assert not any(file.exists() for file in left) and all(file.exists() for file in kept) and part.exists()
