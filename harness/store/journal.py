@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import msgspec
 
@@ -110,12 +109,15 @@ def read_journal(path: Path) -> PartialBlock | None:
     block: dict[str, object] = {}
     for _, text in numbered_lines(path):
         try:
-            line: Any = parse_json(text)
+            line = msgspec.convert(parse_json(text), dict[str, object])
             if block:
                 for kind, values in line.items():
-                    rows[kind] += [msgspec.convert(row, _KINDS[kind]) for row in values]
+                    rows[kind] += [msgspec.convert(row, _KINDS[kind]) for row in msgspec.convert(values, list)]
             else:
-                block = {"arm": str(line["arm"]), **{key: int(line[key]) for key in ("repeat", "num_requests")}}
-        except (ValueError, KeyError, TypeError, AttributeError):
+                block = {
+                    "arm": str(line["arm"]),
+                    **{key: msgspec.convert(line[key], int) for key in ("repeat", "num_requests")},
+                }
+        except (ValueError, KeyError):
             break
     return PartialBlock(**block, **{kind: tuple(of_kind) for kind, of_kind in rows.items()}) if block else None  # type: ignore[arg-type]
