@@ -111,5 +111,5 @@ def _number(value: Json) -> int:
 
 def _devices(connection: sqlite3.Connection, properties: Json) -> tuple[str, ...]:
     used = {dev for (dev,) in connection.execute("SELECT DISTINCT dev FROM op")}
-    known = properties if isinstance(properties, list) else []
-    return tuple(str(p["name"]) for p in known if isinstance(p, dict) and "name" in p and _number(p.get("id")) in used)
+    known = [p for p in properties if isinstance(p, dict)] if isinstance(properties, list) else []
+    return tuple(str(p["name"]) for p in known if "name" in p and isinstance(p.get("id"), int) and p["id"] in used)

@@ -97,6 +97,6 @@ def test_tpot_keeps_the_index_of_its_requests():
 
 def test_times_of_zero_have_no_steady_part():
     requests = [request(n, first_ms=0, last_ms=0, num_output_tokens=3) for n in range(3)]
-    steps = [step(n, n, 0, 0, num_emitted=3) for n in range(3)]
+    steps = [step(n, n, 0, 0) for n in range(3)]
     figures = throughput_metrics(frame("requests", requests), frame("steps", steps))
     assert figures["steady_tps"] is None and figures["tps"] is None

@@ -240,7 +240,6 @@ def test_runs_of_a_commit_that_were_driven_differently_are_not_one_value(tmp_pat
 HOSTILE = {
     "deep": lambda raw: "[" * 100_000,
     "arms": lambda raw: json.dumps({**raw, "arms": 5}),
-    "no arms": lambda raw: json.dumps({**raw, "arms": []}),
     "null arm": lambda raw: json.dumps({**raw, "arms": [None]}),
     "no label": lambda raw: json.dumps({**raw, "arms": [{"strategy": "x"}]}),
     "half a pair": lambda raw: json.dumps({**raw, "label": "\udfff", "command": "\udfff"}),
