@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.harness.store.codec import from_document, to_document
+from specbench.workloads.guarded import numbered_lines, parse_json
 
 _FILE = "blocks.jsonl"
 MAX_STEAL = MAX_MEMORY_STALL = 0.05
@@ -90,11 +91,13 @@ def read_records(directory: Path) -> dict[tuple[str, int], BlockRecord]:
     """The last record of each block. A line cut off by a kill is skipped: its block was measured again."""
     path = directory / _FILE
     records: dict[tuple[str, int], BlockRecord] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    for number, line in numbered_lines(path) if path.exists() else ():
         try:
-            raw = json.loads(line)
+            raw = parse_json(line)
         except json.JSONDecodeError:
             continue
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
         record = from_document(BlockRecord, raw, str(path))
         records[record.arm, record.block] = record
     return records
