@@ -7,7 +7,7 @@ import fnmatch
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from specbench.harness.text import tomllib
+from specbench.workloads.guarded import parse_toml
 
 PYPROJECT = "pyproject.toml"  # judged by its content
 _SUFFIXES = frozenset(
@@ -36,7 +36,7 @@ def is_of_build(path: str) -> bool:
 
 def build_part(pyproject: str) -> Mapping[str, object]:
     """Of the text of a pyproject.toml: all but the tools that build and install nothing. ValueError for broken TOML."""
-    whole = tomllib.loads(pyproject)
+    whole = parse_toml(pyproject)
     tools = {
         name: value
         for name, value in whole.get("tool", {}).items()
