@@ -57,7 +57,9 @@ def _objects(path: Path) -> list[JsonObject]:
             raise ValueError(f"{path}: no JSON: {whole}") from whole
     if not values:
         raise ValueError(f"{path}: the file is empty")
+    objects: list[JsonObject] = []
     for number, value in enumerate(values, 1):
         if not isinstance(value, Mapping):
             raise ValueError(f"{path}: value {number}: expected a JSON object, found {type(value).__name__}")
-    return values
+        objects.append(value)
+    return objects
