@@ -84,7 +84,7 @@ class Page:
         """Empty for what is no JSON object, or no page."""
         try:
             value = msgspec.json.decode(self.text) if self.status == 200 else None
-        except (msgspec.DecodeError, RecursionError):
+        except msgspec.DecodeError:
             value = None
         return value if isinstance(value, dict) else {}
 
