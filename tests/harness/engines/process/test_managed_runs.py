@@ -96,7 +96,7 @@ def test_a_server_that_fails_is_a_row_and_the_others_go_on(cli, run, only_run, t
 def test_an_experiment_waits_once_for_a_side_that_is_never_ready(cli, run, only_run, inline, tmp_path):  # noqa: F811
     words = [word for word in run[1:] if word not in ("--num-repeats", "1")]
     sides = ["-A", "no-spec", "-B", shlex.join(arm("mute", tmp_path)), "--engine-startup-timeout", "4"]
-    assert cli("ab", *sides, *words, "--blocks", 2).exit_code == 4
+    assert cli("ab", *sides, *words, "--blocks", 2, "--no-verdict").exit_code == 4
     assert sorted(inline) == ["A", "A", "B"]
     failed = only_run().failed_blocks()
     assert set(failed) == {("B", 0), ("B", 1)} and all("is not ready after 4 s" in text for text in failed.values())
