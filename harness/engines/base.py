@@ -80,12 +80,13 @@ class ResolvedArm(Protocol):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
     """What is served. `described` goes into the run record. `tokenizer` is None if there is none; `eos_token_ids`
-    end an answer."""
+    end an answer. `has_token_ids`: prompts are the model's own tokens, not what stands in for them."""
 
     described: ModelRecord
     vocab_size: int
     tokenizer: ChatTokenizer | None
     eos_token_ids: tuple[int, ...]
+    has_token_ids: bool = True
 
 
 class RowSink(Protocol):

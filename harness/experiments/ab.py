@@ -190,7 +190,7 @@ def _measure(
     """`run`: the prepared engines of blocks in this process; None for fresh processes, each side with a revision in a
     worktree of its own."""
     if run is not None:
-        write_prompts(directory.path, run.workload.prompts)
+        write_prompts(directory.path, run.workload.prompts, has_ids=run.model.has_token_ids)
         measure_in_process(run, plan, directory, progress, watcher)
         return
     roots: dict[str, Path | None] = {side.label: None for side in plan.sides}

@@ -116,7 +116,7 @@ def exit_code(directory: RunDirectory) -> ExitCode:
 
 
 def _measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
-    write_prompts(directory.path, run.workload.prompts)
+    write_prompts(directory.path, run.workload.prompts, has_ids=run.model.has_token_ids)
     runner.measure(run, directory, progress)
     run_graphs.certify(run, directory, progress)
     run_accuracy.score(run, directory, progress)

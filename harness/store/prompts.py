@@ -18,10 +18,14 @@ FILE = "prompts.parquet"
 SCHEMA = pa.schema([("prompt_id", pa.string()), ("token_ids", pa.list_(pa.int32())), ("max_tokens", pa.int32())])
 
 
-def write_prompts(directory: Path, prompts: Iterable[Prompt]) -> None:
-    """Unless they are there: a run that goes on sends the same prompts."""
+def write_prompts(directory: Path, prompts: Iterable[Prompt], *, has_ids: bool) -> None:
+    """Unless they are there: a run that goes on sends the same prompts. `has_ids`: whether a tokenizer made their ids;
+    else they are null."""
     if not (directory / FILE).is_file():
-        rows = [{"prompt_id": p.id, "token_ids": p.token_ids, "max_tokens": p.max_tokens} for p in prompts]
+        rows = [
+            {"prompt_id": p.id, "token_ids": p.token_ids if has_ids else None, "max_tokens": p.max_tokens}
+            for p in prompts
+        ]
         write_parquet(directory / FILE, pa.Table.from_pylist(rows, schema=SCHEMA))
 
 

@@ -68,7 +68,11 @@ class OpenAIServer:
             "vllm": {"/version": {"version": "0.32.0"}},
             "sglang": {"/server_info": {"version": "0.5.23", "attention_backend": "fa3", **algorithm}},
             "llama.cpp": {
-                "/props": {"build_info": "b7000", "default_generation_settings": {"speculative": self.speculates}}
+                "/props": {
+                    "build_info": "b7000",
+                    "default_generation_settings": {"params": {"speculative.types": "none"}},
+                },
+                "/slots": [{"id": 0, "speculative": self.speculates}],
             },
         }.get(self.kind, {})
 

@@ -156,7 +156,8 @@ class HttpDeployment:
     @property
     def _sender(self) -> Sender:
         endpoint = self.server.endpoint
-        return Sender(endpoint, endpoint.base_url + self.asking.path, self.batch_size)
+        url, keeps = endpoint.base_url + self.asking.path, self.asking.dialect.keeps_connections
+        return Sender(endpoint, url, self.batch_size, keeps=keeps)
 
     def _bodies(self, load: Load) -> list[bytes]:
         """Made before the first is sent, each with a salt that no other request has."""

@@ -19,7 +19,8 @@ _OFF = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 class Dialect:
     """`fixed`: sent with every request. `salt`: the field that keeps a request's prefix apart from all others, so that
     no prefix cache serves it. `reset`: the address that empties prefix caches. `metrics`: it has a page of counters.
-    `no_ids`: why it does not tell token ids; `no_scores`: why it does not score prompts."""
+    `no_ids`: why it does not tell token ids; `no_scores`: why it does not score prompts. `keeps_connections`: whether
+    a connection can be used again after a stream."""
 
     name: str
     fixed: Mapping[str, object] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Dialect:
     most_seed: int = 2**63 - 1
     no_ids: str = ""
     no_scores: str = ""
+    keeps_connections: bool = True
 
     def fields(self, asked: PromptRequest, eos_ids: tuple[int, ...], *, ignore_eos: bool) -> Fields:
         """How the tokens of a request are drawn and where it ends. ValueError for what the server does not take."""
@@ -82,6 +84,7 @@ LLAMA_CPP = Dialect(
     most_seed=2**31 - 1,
     no_ids="llama.cpp streams text only",
     no_scores="llama.cpp gives no log-probabilities of prompts",
+    keeps_connections=False,  # closed behind a stream without saying so: the next request on it would be cut off
 )
 PLAIN = Dialect(
     name="OpenAI-compatible server",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -82,11 +82,20 @@ class Page:
     @property
     def json(self) -> Mapping[str, object]:
         """Empty for what is no JSON object, or no page."""
-        try:
-            value = msgspec.json.decode(self.text) if self.status == 200 else None
-        except msgspec.DecodeError:
-            value = None
+        value = self._decoded()
         return value if isinstance(value, dict) else {}
+
+    @property
+    def items(self) -> Sequence[object]:
+        """Empty for what is no JSON array, or no page."""
+        value = self._decoded()
+        return value if isinstance(value, list) else ()
+
+    def _decoded(self) -> object:
+        try:
+            return msgspec.json.decode(self.text) if self.status == 200 else None
+        except msgspec.DecodeError:
+            return None
 
     @property
     def said(self) -> str:

@@ -107,4 +107,5 @@ class OpenAIEngine(EngineKind):
             vocab_size=tokenizer.vocab_size,
             tokenizer=tokenizer,
             eos_token_ids=self._tokenizer.eos_ids if self._tokenizer else (),
+            has_token_ids=self._tokenizer is not None,
         )

@@ -24,10 +24,10 @@ class ServerGone(RuntimeError):
 
 
 class Sender:
-    """`url`: where requests go; `max_concurrency`: most in flight."""
+    """`url`: where requests go; `max_concurrency`: most in flight; `keeps`: connections are used again."""
 
-    def __init__(self, endpoint: Endpoint, url: str, max_concurrency: int):
-        self._endpoint, self._url, self._max_concurrency = endpoint, url, max_concurrency
+    def __init__(self, endpoint: Endpoint, url: str, max_concurrency: int, *, keeps: bool):
+        self._endpoint, self._url, self._max_concurrency, self._keeps = endpoint, url, max_concurrency, keeps
         self._num_refused = 0
 
     def send(self, bodies: Sequence[bytes], arrival_s: Sequence[float], add: Add, is_over: Callable[[], bool]) -> None:
@@ -61,13 +61,10 @@ class Sender:
                 raise ServerGone(f"the server at {self._endpoint.base_url} is gone: {exchange.fault}")
 
         with no_collection():
-            async with open_session(self._endpoint) as session, watch(session) as delays_ns:
+            opened = stream.open_session(self._endpoint.headers, stream.IDLE_S, keeps=self._keeps)
+            async with opened as session, watch(session) as delays_ns:
                 await send_all(session, self._url, bodies, arrival_s, self._max_concurrency, take, is_over)
         return delays_ns
-
-
-def open_session(endpoint: Endpoint) -> aiohttp.ClientSession:
-    return stream.open_session(endpoint.headers, stream.IDLE_S)
 
 
 @asynccontextmanager

@@ -138,17 +138,13 @@ def _sglang(pages: Mapping[str, Page]) -> _Told:
 
 
 def _llama_cpp(pages: Mapping[str, Page]) -> _Told:
-    props = pages["/props"].json
-    settings = props.get("default_generation_settings")
-    method = _inside(settings, "params", "speculative.types") or _inside(settings, "params", "speculative.type")
-    told = _inside(settings, "speculative")
-    if isinstance(method, str):
-        told = method not in ("", "none")
+    """Whether it speculates is told of its slots; `speculative.types` of /props is only what requests may ask for."""
+    props, slots = pages["/props"].json, pages["/slots"].items
+    told = _inside(slots[0], "speculative") if slots else None
     return {
         "version": _text(props.get("build_info")),
         "has_metrics": pages["/metrics"].status == 200,
         "speculates": told if isinstance(told, bool) else None,
-        "method": method if isinstance(method, str) and told else "",
     }
 
 

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import aiohttp
 
@@ -34,11 +35,13 @@ class Exchange:
         return b"".join(piece for _, piece in self.pieces)
 
 
-def open_session(headers: Mapping[str, str], idle_s: float) -> aiohttp.ClientSession:
-    """For one block: as many connections as there are requests in flight, no proxy, no cookies."""
+def open_session(headers: Mapping[str, str], idle_s: float, *, keeps: bool) -> aiohttp.ClientSession:
+    """For one block: as many connections as there are requests in flight, no proxy, no cookies. `keeps`: connections
+    are used again; else each request has its own."""
+    connector = partial(aiohttp.TCPConnector, limit=0)
     return aiohttp.ClientSession(
         headers=headers,
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_OPEN_S),
+        connector=connector(keepalive_timeout=_KEPT_OPEN_S) if keeps else connector(force_close=True),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=idle_s),
         cookie_jar=aiohttp.DummyCookieJar(),
     )

@@ -20,8 +20,8 @@ PROMPTS = [Prompt(id=f"p{n}", token_ids=(1, 2, n), max_tokens=4 + n, text="") fo
 
 def test_prompts_are_stored_once_and_hashed_at_the_end(tmp_path):
     run = RunDirectory.create(tmp_path, "x", begun("no-spec"))
-    write_prompts(run.path, PROMPTS)
-    write_prompts(run.path, PROMPTS[:1])
+    write_prompts(run.path, PROMPTS, has_ids=True)
+    write_prompts(run.path, PROMPTS[:1], has_ids=True)
     assert read_prompts(run.path).to_pylist() == [
         {"prompt_id": f"p{n}", "token_ids": [1, 2, n], "max_tokens": 4 + n} for n in range(3)
     ]
@@ -35,8 +35,8 @@ def test_an_experiment_takes_the_prompts_of_its_first_block(tmp_path):
         (tmp_path / name).mkdir()
     copy_prompts(tmp_path / "child", tmp_path / "whole")
     assert not (tmp_path / "whole" / FILE).exists()
-    write_prompts(tmp_path / "child", PROMPTS)
-    write_prompts(tmp_path / "other", PROMPTS[:1])
+    write_prompts(tmp_path / "child", PROMPTS, has_ids=True)
+    write_prompts(tmp_path / "other", PROMPTS[:1], has_ids=True)
     for name in ("child", "other"):
         copy_prompts(tmp_path / name, tmp_path / "whole")
     assert len(read_prompts(tmp_path / "whole")) == 3
@@ -52,3 +52,10 @@ def test_stored_runs_of_before_have_none():
     (path, *_) = sorted((ROOT / "benchmarks" / "runs" / "cpu").iterdir())
     run = RunDirectory.open(path)
     assert FILE not in run.record.files and len(read_prompts(run.path)) == 0
+
+
+def test_what_stands_in_for_token_ids_is_not_stored(tmp_path):
+    """Pieces of a text that no tokenizer has seen have numbers of any size."""
+    write_prompts(tmp_path, PROMPTS, has_ids=False)
+    table = read_prompts(tmp_path)
+    assert table["token_ids"].null_count == len(PROMPTS) == table.num_rows

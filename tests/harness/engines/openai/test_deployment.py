@@ -222,3 +222,10 @@ def test_it_works_beside_another_loop(serve):
 
     asyncio.run(cell())
     assert len(sink.requests) == 2
+
+
+def test_a_connection_that_llama_cpp_closes_is_not_used_again(serve):
+    """It closes them behind a stream, without a header that says so."""
+    sink, deployment = Kept(), deployment_of(serve(kind="llama.cpp", delay_s=0.002))
+    deployment.measure(load_of(6, max_tokens=9), sink)
+    assert [row.error for row in sink.requests] == [""] * 6

@@ -96,7 +96,7 @@ def test_a_key_is_in_no_file(cli, asked, serve, runs, monkeypatch):
         (["--base-url", "URL", "--model", "other"], "model: 'other' is not served at"),
         (["--base-url", "URL", "-s", "ngram"], "it does not speculate; label it no-spec"),
         (
-            ["--base-url", "URL", "--load-format", "dummy", "--dataset-name", "random"],
+            ["--base-url", "URL", "--load-format", "dummy"],
             "load_format: dummy is not allowed",
         ),
     ],
