@@ -95,16 +95,18 @@ def test_a_key_is_in_no_file(cli, asked, serve, runs, monkeypatch):
         (["-s", "as-served:url=URL,engine.prompt=ids"], "engine.prompt: ids needs --tokenizer"),
         (["--base-url", "URL", "--model", "other"], "model: 'other' is not served at"),
         (["--base-url", "URL", "-s", "ngram"], "it does not speculate; label it no-spec"),
-        (
-            ["--base-url", "URL", "--load-format", "dummy"],
-            "load_format: dummy is not allowed",
-        ),
     ],
 )
 def test_what_cannot_be_is_one_line(cli, asked, serve, runs, words, said):
     url = serve().url
     result = cli(*asked, *(word.replace("URL", url) for word in words))
     assert result.exit_code == 2 and said in " ".join(result.stderr.split()) and not runs.exists(), result.output
+
+
+def test_a_server_has_weights(cli, serve):
+    words = ["--base-url", serve().url, "--load-format", "dummy", "--dataset-name", "random"]
+    result = cli("run", "--engine", "openai", *words)
+    assert result.exit_code == 2 and "load_format: dummy is not allowed" in result.stderr
 
 
 def test_a_server_that_fails_is_a_row_and_the_other_goes_on(cli, asked, serve, only_run):
