@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeVar
 
 from specbench.reports.charts.chart import Chart
@@ -49,6 +50,25 @@ def table_of(
 def with_rows(*tables: Table) -> tuple[Table, ...]:
     """The tables that are not empty."""
     return tuple(table for table in tables if table.rows)
+
+
+GAP = 3  # characters between two columns in a terminal
+
+
+def name_width(table: Table, width: int) -> int:
+    """Of the first column, which folds at two fifths of the width."""
+    return min(column_width(table, 0), width * 2 // 5)
+
+
+def column_width(table: Table, i: int) -> int:
+    return GAP + max(len(str(row[i])) for row in (table.headers, *table.rows))
+
+
+def fitting(table: Table, width: int) -> Table:
+    """The first columns, as many as fit into `width` characters beside each other."""
+    ends = accumulate([name_width(table, width), *(column_width(table, i) for i in range(1, len(table.headers)))])
+    num = max(2, sum(end <= width for end in ends))
+    return replace(table, headers=table.headers[:num], rows=tuple(row[:num] for row in table.rows))
 
 
 def text_columns(rows: Sequence[Sequence[str | Cell]]) -> set[int]:

@@ -8,9 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from specbench.reports.document import Cell, Document, Section, Table, text_columns
-
-_BORDER = 3  # columns between two columns of a table
+from specbench.reports.document import Cell, Document, Section, Table, column_width, name_width, text_columns
 
 
 def print_document(document: Document, console: Console) -> None:
@@ -93,12 +91,10 @@ def _rich_table(table: Table, columns: Sequence[int]) -> RichTable:
 
 def _groups(table: Table, width: int) -> list[list[int]]:
     """Columns in order, in as few groups as fit beside the first, which folds at two fifths of the width."""
-    widths = [
-        _BORDER + max(len(str(row[i])) for row in (table.headers, *table.rows)) for i in range(len(table.headers))
-    ]
+    widths = [column_width(table, i) for i in range(len(table.headers))]
     if sum(widths) <= width:
         return [list(range(len(widths)))]
-    space = width - min(widths[0], width * 2 // 5)
+    space = width - name_width(table, width)
     groups: list[list[int]] = [[0]]
     for i in range(1, len(widths)):
         if len(groups[-1]) > 1 and sum(widths[j] for j in (*groups[-1][1:], i)) > space:

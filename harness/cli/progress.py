@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -28,6 +29,7 @@ class RunProgress:
         self._downloads: dict[str, TaskID] = {}
         self._quarters: dict[str, int] = {}  # of a download, said so far
         self._tokens = self._num_done = 0
+        self._began = time.monotonic()
 
     def _make_bars(self) -> Progress:
         return Progress(
@@ -78,6 +80,7 @@ class RunProgress:
 
     def start_block(self, what: str, num_requests: int) -> None:
         self._tokens = self._num_done = 0
+        self._began = time.monotonic()
         if self._bars is None:
             self.say(f"{what}, {num_requests} requests")
             return
@@ -89,4 +92,5 @@ class RunProgress:
         self._tokens += row.num_output_tokens
         self._num_done += 1
         if self._bars and self._block is not None:
-            self._bars.update(self._block, advance=1, note=f"{self._num_done} requests, {self._tokens} tokens")
+            per_s = self._tokens / max(time.monotonic() - self._began, 1e-9)
+            self._bars.update(self._block, advance=1, note=f"{self._num_done} requests, {per_s:,.0f} tokens/s")

@@ -28,7 +28,7 @@ def run(options: RunOptions) -> None:
 
       specbench run --dataset-name sharegpt-held-out
 
-      specbench run --strategy no-spec --strategy ngram:k=4 --dataset-name sharegpt --num-prompts 40
+      specbench run --strategy no-spec --strategy ngram:k=4 --num-prompts 40
 
       specbench run -s no-spec -s naive-eagle:k=4,head=DIR --dataset-name gsm8k --max-concurrency 8
 
@@ -59,24 +59,34 @@ def run(options: RunOptions) -> None:
                 views.append(view_run(directory))
                 codes.append(exit_code(directory))
                 print_view(views[-1], options.format)
-                if options.format == "table":
+                if options.format != "json":
+                    if options.format != "wide":
+                        typer.echo(f"every column and note: specbench show --format wide {directory.path}")
                     typer.echo(f"run directory: {directory.path}")
                 say_if_interrupted(directory.record.status, directory.path, RESUME)
-    joined = ablation_table(views) if len(views) > 1 and options.format == "table" else None
+    joined = ablation_table(views) if len(views) > 1 and options.format != "json" else None
     if joined is not None:
         print_tables(joined)
     end(max(codes))
 
 
 def print_view(view: RunView, format: str) -> None:
-    """The comparison of a run, as a table or as JSON."""
-    from specbench.reports.run.document import main_tables
+    """The answer and the comparison of a run, as a table that fits the terminal or with every column; or JSON."""
+    from rich.console import Console
+
+    from specbench.reports.run.answer import answer
+    from specbench.reports.run.brief import brief_table
+    from specbench.reports.run.comparison import comparison_table
+    from specbench.reports.run.document import requested_tables
     from specbench.reports.run.json_report import json_report
 
     if format == "json":
         print_json(json_report(view))
-    else:
-        print_tables(*main_tables(view))
+        return
+    typer.secho(answer(view), bold=True)
+    console = Console()
+    width = console.width if console.is_terminal else None
+    print_tables(comparison_table(view) if format == "wide" else brief_table(view, width), *requested_tables(view))
 
 
 def check_recipe(options: RunOptions) -> None:

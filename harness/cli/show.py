@@ -16,7 +16,7 @@ def show(
     run: Annotated[
         Path, typer.Argument(help="The directory that `specbench run` or `specbench sweep` printed.", metavar="RUN")
     ],
-    format: Annotated[str, format_option("table", "md", "json")] = "table",
+    format: Annotated[str, format_option("table", "wide", "md", "json")] = "table",
     write: Annotated[
         bool, typer.Option("--write", help="Also write the reports and plots into the directory.")
     ] = False,
@@ -26,6 +26,8 @@ def show(
     Examples:
 
       specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d
+
+      specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --format wide
 
       specbench show runs/20260102T030405Z-sharegpt-0a1b2c3d --format json | jq '.arms[].spreads.tps.median'
 

@@ -33,9 +33,13 @@ def measure_in_process(
     def name_of(label: str, block: int) -> str:
         return f"block {block + 1} of {plan.num_blocks}: {label}"
 
-    arms = Arms(run, directory, progress, name_of, lambda label, block: sides[block].index(label), watcher)
+    def place_of(label: str, block: int) -> int:
+        return sides[block].index(label)
+
     by_label = {arm.config.label: arm for arm in run.arms}
     missing = missing_blocks(plan, directory)
+    to_come = [label for _, order in missing for label in order]
+    arms = Arms(run, directory, progress, name_of, place_of, watcher, to_come)
     for arm in run.arms if missing else ():
         _warm(arms, arm, progress)
     for block, order in missing:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from specbench.harness.engines.base import Deployment, ResolvedArm
@@ -15,6 +16,7 @@ from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
+from specbench.harness.run.remaining import Remaining
 from specbench.harness.store.block_records import add_record
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.inputs_record import ModelRecord, WorkloadRecord
@@ -63,11 +65,13 @@ class Arms:
         name_of: Callable[[str, int], str],
         place_of: Callable[[str, int], int],
         watcher: Watcher,
+        to_come: Sequence[str],
     ):
         """`name_of`: what a block is called while it is measured, from its arm and number; `place_of`: its place among
-        the arms of that number."""
+        the arms of that number. `to_come`: the arms of the blocks that will be tried, in order."""
         self._run, self._directory, self._progress, self._name_of = run, directory, progress, name_of
         self._place_of, self._watcher = place_of, watcher
+        self._remaining = Remaining(to_come)
         self._warm: dict[str, Deployment] = {}
         run.deployments.logs.keep_in(directory.path)
 
@@ -83,12 +87,15 @@ class Arms:
         """One block, not stored yet as whole; None where it failed, which is stored. What had ended of a block that
         does not end is kept."""
         block = self._directory.begin_block(arm.config.label, repeat, len(self._run.load))
+        began = time.monotonic()
         try:
             if self._measure(arm, repeat, block):
                 return block
         except BaseException:
             block.keep()
             raise
+        finally:
+            self._remaining.ended(arm.config.label, time.monotonic() - began)
         block.keep()
         self.drop(arm.config.label)
         return None
@@ -123,7 +130,8 @@ class Arms:
         label = arm.config.label
         try:
             deployment = self.warm(arm)
-            self._progress.start_block(self._name_of(label, repeat), len(self._run.load))
+            name = self._name_of(label, repeat) + self._remaining.text()
+            self._progress.start_block(name, len(self._run.load))
             deployment.reset()
             with self._watcher.watch() as watch:
                 deployment.measure(self._run.load, BlockSink(block, self._progress))
@@ -152,12 +160,16 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     def place_of(label: str, repeat: int) -> int:
         return (labels.index(label) - repeat) % len(labels)
 
-    arms = Arms(run, directory, progress, name_of, place_of, Watcher.of(run))
-    for repeat in range(num_repeats):
-        shift = repeat % len(run.arms)
-        for arm in run.arms[shift:] + run.arms[:shift]:
-            if (arm.config.label, repeat) not in done and (block := arms.try_block(arm, repeat)) is not None:
-                arms.store(arm, repeat, block)
+    order = [
+        (arm, repeat)
+        for repeat in range(num_repeats)
+        for arm in (*run.arms[repeat % len(run.arms) :], *run.arms[: repeat % len(run.arms)])
+        if (arm.config.label, repeat) not in done
+    ]
+    arms = Arms(run, directory, progress, name_of, place_of, Watcher.of(run), [arm.config.label for arm, _ in order])
+    for arm, repeat in order:
+        if (block := arms.try_block(arm, repeat)) is not None:
+            arms.store(arm, repeat, block)
 
 
 def record_failure(directory: RunDirectory, label: str, block: int, error: Exception, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 
 from .arm import ENGINE_KEYS, STRATEGY_KEYS, Switches
 from .conditions import Conditions
-from .fields import Options, Value, option
+from .fields import Options, Value, changed, option
 from .legality import ALLOWED, PART_MODES
 from .recipe_files import Base, Recipe, load_base, load_recipe
 
@@ -80,6 +80,12 @@ class RunOptions(OutputOptions, Conditions):
         (), "With --base: only this switch and these values, as sync=none,single. Repeatable."
     )
     batch_sizes: str | None = _arms(None, "Run everything at each of these concurrencies, as 1,8,64.")
+    format: str = changed(
+        OutputOptions,
+        "format",
+        help="table; wide (or --wide): with every column and note; json: everything, on stdout.",
+        choices=("table", "wide", "json"),
+    )
     head: str | None = _switch(
         "Head of all EAGLE arms: a directory, random or random-eagle1. Default: the shipped one."
     )

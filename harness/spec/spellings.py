@@ -42,6 +42,8 @@ RENAMED_FILES: Mapping[str, str] = {
 
 def canonical(word: str, known: Collection[str]) -> str:
     """A key, or a word such as `--block-size=16`, in our spelling; what is known as it stands is left."""
+    if word == "--wide" and "--format" in known:
+        return "--format=wide"
     name, equals, value = word.partition("=")
     if name in known:
         return word

@@ -18,10 +18,15 @@ from specbench.reports.run.view import RunView
 
 def comparison_table(view: RunView) -> Table:
     """Its notes say how to read the columns, what was run and how to repeat it."""
-    more = _factors(view) | graph_columns(view.graphs) | accuracy_columns(view.accuracy) | _foreign_columns(view)
-    columns = {**_COLUMNS, **{header: _of_arm(cells) for header, cells in more.items()}, "marks": _marks}
+    columns = {**_COLUMNS, **more_columns(view), "marks": _marks}
     about = [f"{name}: {value}" for name, value in footnotes(view)]
     return table_of("", columns, view.arms, (*conventions(view), *about))
+
+
+def more_columns(view: RunView) -> dict[str, Callable[[ArmSummary], str]]:
+    """Of traces, of evaluations and of other packages' figures, where there are any."""
+    more = _factors(view) | graph_columns(view.graphs) | accuracy_columns(view.accuracy) | _foreign_columns(view)
+    return {header: _of_arm(cells) for header, cells in more.items()}
 
 
 def _of_arm(cells: dict[str, str]) -> Callable[[ArmSummary], str]:

@@ -43,18 +43,27 @@ def conventions(view: RunView) -> list[str]:
         lines += _of_imports(baselines[0])
     elif baselines:
         lines.append(f"(x): TPS against {baselines[0]!r} of this run, on the same prompts.")
-    if any(arm.speedup and arm.speedup.method.endswith(NO_INTERVAL) for arm in view.arms):
-        lines.append(f"{NO_INTERVAL} (--num-repeats 3 measures three).")
-    lines += _other_outputs(view)
     intervals = [arm.acceptance.acceptance_length_interval for arm in view.arms if arm.acceptance]
     methods = [interval.method for interval in intervals if interval]
     if methods:
         lines.append(f"AL: tokens per verification with the bonus token, all repeats pooled [{methods[0]}].")
         if view.record.sampling is not None and view.record.sampling.ignore_eos:
             lines.append("ignore_eos: outputs continue past their end and repeat themselves, which inflates AL.")
-    return (
-        lines + _machine(view) + _unknown(view) + graph_conventions(view.graphs) + accuracy_conventions(view.accuracy)
-    )
+    return lines + reasons(view)
+
+
+def reasons(view: RunView) -> list[str]:
+    """Why intervals and figures are missing and outputs differ, what the blocks met, and what the columns of traces and
+    evaluations say."""
+    once = any(arm.speedup and arm.speedup.method.endswith(NO_INTERVAL) for arm in view.arms)
+    return [
+        *([f"{NO_INTERVAL} (--num-repeats 3 measures three)."] if once else []),
+        *_other_outputs(view),
+        *_machine(view),
+        *_unknown(view),
+        *graph_conventions(view.graphs),
+        *accuracy_conventions(view.accuracy),
+    ]
 
 
 def _other_outputs(view: RunView) -> list[str]:
@@ -99,7 +108,7 @@ def _of_imports(baseline: str) -> list[str]:
 
 
 def _unknown(view: RunView) -> list[str]:
-    """Why figures are dashes: what the engines of the arms do not report."""
+    """What the engines of the arms do not report."""
     by_reason: dict[str, dict[str, None]] = {}
     for arm in view.record.arms:
         for fact, reason in arm.unknown.items():

@@ -69,7 +69,7 @@ def test_every_arm_has_columns_and_a_stored_profile(cli, toy, traced, only_run):
     seen = traced(no_spec="no claim")
     result = cli(*toy, *ARMS, "--certify-graphs")
     assert result.exit_code == 0 and seen == ["no-spec", "ngram:k=2"]
-    header, _, *rows = result.stdout.splitlines()
+    _, header, _, *rows = result.stdout.splitlines()
     assert [w for w in header.split("  ") if "graph" in w or "trace" in w or "launches" in w]
     for word in ("graph claim", "graph share", "graph launches/round", "launches/round", "syncs/round (trace)"):
         assert word in header
@@ -85,9 +85,9 @@ def test_a_void_claim_marks_its_row_and_fails_the_run(cli, toy, traced, only_run
     seen = traced(ngram="void")
     result = cli(*toy, *ARMS, "--certify-graphs")
     assert result.exit_code == 1
-    row = next(line for line in result.stdout.splitlines() if line.startswith("ngram"))
-    assert "GRAPH CLAIM VOID: draft 1: 14 of 14 kernels launched" in row
-    assert "VOID" not in next(line for line in result.stdout.splitlines() if line.startswith("no-spec"))
+    _, _, _, plain, row, *notes = result.stdout.splitlines()
+    assert row.startswith("ngram:k=2 (synthetic) (GRAPH CLAIM VOID)") and "VOID" not in plain
+    assert "GRAPH CLAIM VOID: draft 1: 14 of 14 kernels launched" in "".join(notes)
     again = cli("run", "--resume", only_run().path)
     assert again.exit_code == 1 and seen == ["no-spec", "ngram:k=2"], "a certificate that is there stands"
 

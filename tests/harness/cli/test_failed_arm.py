@@ -34,8 +34,7 @@ def test_the_other_arms_go_on(cli, toy, only_run, ngram_breaks):
     result = cli(*toy, *ARMS, "--num-repeats", 2)
     assert result.exit_code == 1
     assert "ngram:k=2: failed: invalid instruction (traceback: " in result.stderr
-    row = next(line for line in result.stdout.splitlines() if line.startswith("ngram"))
-    assert "failed: KernelError: invalid instruction at line 3" in row
+    assert "* ngram:k=2: failed: KernelError: invalid instruction at line 3\n" in result.stdout
     run = only_run()
     assert run.done_blocks() == {("no-spec", 0), ("no-spec", 1)} and set(run.failed_blocks()) == {
         ("ngram:k=2", 0),

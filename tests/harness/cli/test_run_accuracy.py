@@ -40,7 +40,7 @@ def accuracy_part(report: dict) -> dict:
 def test_columns_of_the_main_table(cli, asked, only_run):
     result = cli(*asked)
     assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
+    lines = result.stdout.splitlines()[1:]
     assert "counting  " in lines[0] and "counting: paired" in lines[0]
     row = next(line for line in lines if line.startswith("ngram:k=2"))
     assert re.search(r"0\.0000 ± 0\.0000 +same text", row), row
@@ -112,7 +112,7 @@ TIMED = re.compile("TPOT|warm-up not stable")
 
 def _without_times(text: str) -> list[list[str]]:
     """Score, verdict and item rows of the printed tables; no figures of time, ids or commands."""
-    lines = text.splitlines()
+    _, *lines = text.splitlines()
     main = [line.split("  ") for line in lines[2:4]]
     verdicts = [[cell.strip() for cell in row if "±" in cell or "same" in cell or cell == "baseline"] for row in main]
     start = next(i for i, line in enumerate(lines) if line.startswith("Accuracy ("))
@@ -133,7 +133,7 @@ def test_an_arm_that_cannot_be_scored_is_a_row_and_is_tried_again(cli, asked, on
         patch.setattr(evaluate, "warm_up_on_items", fails)
         result = cli(*asked)
     assert result.exit_code == 1 and "ngram:k=2: not scored: RuntimeError: no room" in result.stdout
-    row = next(line for line in result.stdout.splitlines() if line.startswith("ngram:k=2"))
+    row = next(line for line in result.stdout.splitlines()[1:] if line.startswith("ngram:k=2"))
     assert "not scored" in row and not only_run().failed_blocks(), "its speed stands"
     result = cli("run", "--resume", only_run().path)
     assert result.exit_code == 0 and "no room" not in result.stdout and len(rows_of(only_run())) == 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -43,8 +44,8 @@ def test_an_interrupted_block_keeps_the_requests_that_had_ended(cli, echo, only_
     (partial,) = run.partial_blocks()
     num = len(partial.requests)
     assert 0 < num < 6 and [row.prompt_id for row in partial.requests] == [f"line-{n + 1}" for n in range(num)]
-    row = next(line for line in result.stdout.splitlines() if line.startswith("ngram"))
-    assert f"interrupted: {num} of 6 requests" in row and row.split()[1:3] == ["-", "-"]
+    assert re.search(rf"^\* ngram\S*: interrupted: {num} of 6 requests$", result.stdout, re.M)
+    assert re.search(r"^ngram\S* +- +-", result.stdout, re.M)
     assert run.frames().requests["arm"].unique().tolist() == ["no-spec"], "no figure is made of it"
 
     server.on_request = lambda number, strategy: ""

@@ -1,0 +1,84 @@
+"""The answer of a run in one sentence: which arm is fastest, by how much, and whether its outputs are the same."""
+
+from __future__ import annotations
+
+from specbench.harness.metrics.doubts import IMPOSSIBLE
+from specbench.harness.registry import BASELINE
+from specbench.harness.store.arm_record import driven_otherwise
+from specbench.harness.store.results import ArmSummary
+from specbench.reports.cells import NOTHING, median_ms, number, row_name
+from specbench.reports.run.view import RunView
+
+
+def answer(view: RunView) -> str:
+    """About the arm with the best TPOT against the baseline of the run; intervals decide what is claimed."""
+    measured = [arm for arm in view.arms if arm.num_repeats]
+    if not measured:
+        return f"Nothing was measured: {next((arm.error for arm in view.arms if arm.error), view.record.status)}"
+    compared = sorted((arm for arm in measured if _is_compared(view, arm)), key=_ratio, reverse=True)
+    if not compared:
+        return _alone(measured)
+    best, *others = compared
+    assert best.speedup is not None
+    baseline, low, high = best.speedup.baseline, best.speedup.tpot_ratio_low, best.speedup.tpot_ratio_high
+    how_much = f"{row_name(best)} is {ratio_text(best)}"
+    if any(mark.startswith(IMPOSSIBLE) for mark in best.marks):
+        said = f"{how_much} as fast as {baseline} in TPOT, which cannot be: measure again on a quiet machine"
+    elif low is None or high is None:
+        said = f"{how_much} as fast as {baseline} in TPOT, without an interval"
+    elif low > 1:
+        said = f"{how_much} faster than {baseline} in TPOT"
+    elif high < 1:
+        said = f"No arm is faster than {baseline} in TPOT: {how_much} as fast"
+    else:
+        said = f"No arm is clearly faster than {baseline} in TPOT: {how_much} as fast"
+    close = [row_name(arm) for arm in others if low is not None and _high(arm) > low]
+    said += f"; {', '.join(close)} may be as fast" if close else ""
+    return f"{said}; outputs equal {_of(best)}."
+
+
+def ratio_text(arm: ArmSummary) -> str:
+    """`1.54x [1.41, 1.66]`, against the baseline of the run in TPOT; the baseline itself is 1.00x."""
+    speedup = arm.speedup
+    if speedup is None or speedup.tpot_ratio is None:
+        return NOTHING
+    if speedup.tpot_ratio_low is None or speedup.tpot_ratio_high is None:
+        return f"{speedup.tpot_ratio:.2f}x"
+    return f"{speedup.tpot_ratio:.2f}x [{speedup.tpot_ratio_low:.2f}, {speedup.tpot_ratio_high:.2f}]"
+
+
+def equal_outputs(arm: ArmSummary) -> str:
+    """`8/8`: outputs that are those of the baseline, of the pairs."""
+    return _of(arm).replace(" of ", "/")
+
+
+def _of(arm: ArmSummary) -> str:
+    speedup = arm.speedup
+    if speedup is None or speedup.same_output_rate is None:
+        return NOTHING
+    return f"{round(speedup.same_output_rate * speedup.num_pairs)} of {speedup.num_pairs}"
+
+
+def _is_compared(view: RunView, arm: ArmSummary) -> bool:
+    """Not where the arm was timed in another place than its baseline."""
+    if arm.speedup is None or arm.speedup.tpot_ratio is None:
+        return False
+    return not driven_otherwise(view.record.arm(arm.label), view.record.arm(arm.speedup.baseline))
+
+
+def _ratio(arm: ArmSummary) -> float:
+    return (arm.speedup.tpot_ratio if arm.speedup else None) or 0.0
+
+
+def _high(arm: ArmSummary) -> float:
+    return (arm.speedup.tpot_ratio_high if arm.speedup else None) or 0.0
+
+
+def _alone(measured: list[ArmSummary]) -> str:
+    """Without a baseline that was measured, or with nothing else."""
+    arm = measured[0]
+    said = f"{row_name(arm)}: {number(arm.median('tps'))} TPS, TPOT {median_ms('tpot_ms.mean')(arm)} ms"
+    if all(each.strategy != BASELINE for each in measured):
+        said = said if len(measured) == 1 else f"{len(measured)} arms were measured"
+        return f"{said}, {BASELINE} was not, so there is no speed-up."
+    return f"{said}; no other arm can be compared with it."

@@ -1,0 +1,86 @@
+"""What a terminal shows of a run below the answer: one table that fits its width, and what was run in three lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from specbench.harness.metrics import figures
+from specbench.harness.store.environment import GitState
+from specbench.harness.store.inputs_record import ModelRecord, WorkloadRecord
+from specbench.harness.store.results import ArmSummary
+from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, number, row_name, tps_spread
+from specbench.reports.document import Table, fitting, table_of
+from specbench.reports.run.answer import equal_outputs, ratio_text
+from specbench.reports.run.comparison import more_columns
+from specbench.reports.run.notes import reasons
+from specbench.reports.run.view import RunView
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def brief_table(view: RunView, width: int | None = None) -> Table:
+    """The comparison below the answer. Columns that do not fit into `width` characters are left out, the
+    least telling first; marks, why figures are missing and what was run are its notes."""
+    columns = {**_FIRST, **more_columns(view), **_LAST}
+    told = {name: cell for name, cell in columns.items() if any(cell(arm) != NOTHING for arm in view.arms)}
+    whole = table_of("", told, view.arms)
+    table = whole if width is None else fitting(whole, width)
+    marks = [f"{arm.label}: {'; '.join(arm.marks)}" for arm in view.arms if arm.marks]
+    return replace(table, notes=(*marks, *reasons(view), *_about(view)))
+
+
+def bars(rates: Sequence[float | None]) -> str:
+    """`0.68 ▆▄▃▂`: the first rate, and the rates of all positions as bars of up to one."""
+    if not rates:
+        return NOTHING
+    drawn = "".join(" " if rate is None else _BARS[min(int(rate * len(_BARS)), len(_BARS) - 1)] for rate in rates)
+    return f"{NOTHING if rates[0] is None else f'{rates[0]:.2f}'} {drawn}"
+
+
+def _about(view: RunView) -> list[str]:
+    record = view.record
+    workload, sampling = record.workload or WorkloadRecord(), record.sampling
+    num_repeats = max((arm.num_repeats for arm in view.arms), default=0)
+    how = []
+    if sampling is not None:
+        greedy = f"temperature {sampling.temperature:g}" if sampling.temperature else "greedy"
+        batch = [] if sampling.max_concurrency is None else [f"concurrency {sampling.max_concurrency}"]
+        how = [*batch, greedy, f"seed {sampling.seed}"]
+    num_prompts = "?" if workload.num_prompts is None else workload.num_prompts
+    prompts = f"{num_prompts} prompts of {workload.name or 'an unknown data set'}"
+    digest = f"sha256 {workload.sha256[:12]}" if workload.sha256 else "no digest"
+    model = record.model or ModelRecord(name=record.config.model if record.config else None)
+    served = " ".join(word for word in (model.name, model.dtype, f"on {model.device}" if model.device else "") if word)
+    engine = f"engine {record.config.engine}" if record.config and record.config.engine != "specbench" else ""
+    where = [served, engine, record.environment.describe_hardware(), _revision(record.git) if record.git else ""]
+    unfinished = [] if record.status == "complete" else [f"{record.run_id} ({record.status})"]
+    return [
+        *unfinished,
+        f"{prompts} ({digest}), {', '.join([*how, f'{num_repeats} repeat' + 's' * (num_repeats != 1)])}",
+        ", ".join(word for word in where if word),
+        record.command,
+    ]
+
+
+def _revision(git: GitState) -> str:
+    return f"specbench {(git.sha or 'of no commit')[:12]}{' with local changes' if git.dirty else ''}"
+
+
+_FIRST: Mapping[str, Callable[[ArmSummary], str]] = {
+    "strategy": row_name,
+    "speed-up [95% CI]": ratio_text,
+    figures.TPS.name: median(figures.TPS.block),
+    figures.TPOT_MS.heading: median_ms(figures.TPOT_MS.block),
+    "AL": lambda arm: acceptance_length(arm.acceptance).partition(" ")[0],
+    "accepted": lambda arm: bars(arm.acceptance.marginal if arm.acceptance else ()),
+    "same output": equal_outputs,
+}
+_LAST: Mapping[str, Callable[[ArmSummary], str]] = {
+    "TPS spread": tps_spread,
+    figures.TTFT_MS.heading: median_ms(figures.TTFT_MS.block),
+    figures.TOKENS_PER_FORWARD.heading: lambda arm: number(
+        arm.acceptance.tokens_per_forward if arm.acceptance else None
+    ),
+    figures.SYNCS_PER_ROUND.heading: median(figures.SYNCS_PER_ROUND.block),
+}

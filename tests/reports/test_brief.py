@@ -1,0 +1,90 @@
+"""What a terminal shows of a run: the answer, a table that fits, and what was run."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from run_samples import sample_run
+
+from specbench.harness.store.results import Speedup
+from specbench.reports.run.answer import answer
+from specbench.reports.run.brief import bars, brief_table
+from specbench.reports.run.view import RunView, view_run
+from specbench.reports.terminal import print_result
+
+
+@pytest.fixture
+def view(tmp_path) -> RunView:
+    return view_run(sample_run(tmp_path))
+
+
+def with_ratios(view: RunView, **ratios: tuple[float, float | None, float | None]) -> RunView:
+    """The run with these TPOT ratios and their ends; arms that are not named lose theirs."""
+    base = next(arm.speedup for arm in view.arms if arm.speedup)
+    arms = []
+    for name, arm in zip(("no_spec", "eagle", "naive"), view.arms, strict=True):
+        speedup: Speedup | None = None
+        if name in ratios:
+            ratio, low, high = ratios[name]
+            speedup = replace(base, tpot_ratio=ratio, tpot_ratio_low=low, tpot_ratio_high=high)
+            speedup = replace(speedup, same_output_rate=0.75, num_pairs=8)
+        arms.append(replace(arm, speedup=speedup, num_repeats=3, marks=()))
+    return replace(view, arms=tuple(arms))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        (
+            {"naive": (1.54, 1.41, 1.66)},
+            "naive-eagle is 1.54x [1.41, 1.66] faster than no-spec in TPOT; outputs equal 6",
+        ),
+        (
+            {"naive": (1.03, 0.97, 1.1)},
+            "No arm is clearly faster than no-spec in TPOT: naive-eagle is 1.03x [0.97, 1.10]",
+        ),
+        ({"naive": (0.8, 0.7, 0.9)}, "No arm is faster than no-spec in TPOT: naive-eagle is 0.80x [0.70, 0.90] as"),
+        ({"naive": (11.22, None, None)}, "naive-eagle is 11.22x as fast as no-spec in TPOT, without an interval"),
+        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.4, 1.3, 1.45)}, "|y</b> may be as fast; outputs equal 6 of 8."),
+        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.2, 1.1, 1.39)}, "faster than no-spec in TPOT; outputs equal 6 of 8."),
+        ({}, "no-spec: "),
+    ],
+)
+def test_the_answer_claims_what_the_intervals_bear(view, ratios, said):
+    assert said in answer(with_ratios(view, **ratios))
+
+
+def test_an_arm_that_was_timed_elsewhere_is_not_the_answer(view):
+    """Its factor is no verdict, however large it is."""
+    places = ("in process", "in process", "HTTP")
+    arms = [replace(a, config=replace(a.config, driven=p)) for a, p in zip(view.record.arms, places, strict=True)]
+    elsewhere = with_ratios(view, naive=(3.0, 2.9, 3.1), eagle=(1.2, 1.1, 1.3))
+    elsewhere = replace(elsewhere, record=replace(view.record, arms=tuple(arms)))
+    assert answer(elsewhere).startswith("eagle:k=4") and "1.20x" in answer(elsewhere)
+
+
+def test_nothing_measured_is_said_with_its_reason(view):
+    arms = tuple(replace(arm, num_repeats=0, error="RuntimeError: out of memory") for arm in view.arms)
+    assert answer(replace(view, arms=arms)) == "Nothing was measured: RuntimeError: out of memory"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_is_one_and_fits(view, width):
+    console = Console(width=width, force_terminal=True, record=True, file=io.StringIO())
+    print_result(brief_table(view, width), console)
+    text = console.export_text()
+    assert sum(line.startswith("strategy") for line in text.splitlines()) == 1
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    assert "speed-up" in text and "TPS" in text and "toy, first 4" not in text
+
+
+def test_what_was_run_takes_three_lines(view):
+    *marks, prompts, served, command = brief_table(view).notes
+    assert "(sha256 abababababab), " in prompts and prompts.endswith("greedy, seed 42, 2 repeats")
+    assert "toy-model" in served and "Test CPU" in served and command == view.record.command
+    assert any(mark.startswith("naive-eagle: failed: RuntimeError") for mark in marks)
+
+
+def test_bars_show_the_rates_by_position():
+    assert bars((1.0, 0.5, None, 0.0)) == "1.00 █▅ ▁" and bars(()) == "-"
