@@ -43,7 +43,8 @@ from specbench.harness.store.results import (
     StoredBlock,
     VllmAcceptance,
 )
-from specbench.harness.store.run_directory import DERIVE_AGAIN, RunDirectory
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_file import DERIVE_AGAIN
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames
 
 RULES = 1

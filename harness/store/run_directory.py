@@ -26,21 +26,19 @@ from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts, Fact
 from specbench.harness.store.block_records import read_records
 from specbench.harness.store.block_store import Block, BlockStore
-from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object, to_document
+from specbench.harness.store.codec import check_known, to_document
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
 from specbench.harness.store.environment import Environment, collect_environment, git_state
-from specbench.harness.store.files import Json, sha256_file, sha256_json
+from specbench.harness.store.files import sha256_file, sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.masking import masked, plain_text
-from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run, with_imported_arms
 from specbench.harness.store.prompts import FILE as PROMPTS
 from specbench.harness.store.results import Results
-from specbench.harness.store.run_record import RUN_SCHEMA, STATUSES, RunRecord
-from specbench.harness.store.safe_paths import check_name, path_inside
+from specbench.harness.store.run_file import read_run_record, stored_document
+from specbench.harness.store.run_record import STATUSES, RunRecord
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames, Rows, Value, build_table
 
 FILE = "run.json"
-DERIVE_AGAIN = "set results to null in run.json, and they are derived from the tables again"
 
 
 class RunDirectory(RecordDirectory[RunRecord]):
@@ -115,7 +113,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
     def config_to_go_on(self) -> RunConfig:
         """To measure more of a stored run. ValueError for one without, or with options that are not known here."""
         file = self.path / FILE
-        check_known(RunConfig, _stored(file).get("config"), f"{file}: config")
+        check_known(RunConfig, stored_document(file).get("config"), f"{file}: config")
         return self._record.measured_config
 
     def begin_block(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
@@ -232,27 +230,6 @@ class RunDirectory(RecordDirectory[RunRecord]):
             status = _arm_status(len(errors), len(failures))
             arms.append(replace(arm, status=status, error=failures[-1] if failures else ""))
         self.put(replace(self._record, arms=tuple(arms)))
-
-
-def read_run_record(file: Path) -> RunRecord:
-    """ValueError naming file and field for a record that is damaged, of a schema that nothing here reads, or of results
-    other than those that were stored."""
-    raw = _stored(file)
-    record = from_document(RunRecord, raw, str(file))
-    if record.results is not None and record.results_sha256 not in (None, sha256_json(raw["results"])):
-        raise ValueError(f"{file}: results: were changed since they were stored; {DERIVE_AGAIN}")
-    # What leads out of the directory: others copy it by these names and read them.
-    check_name(record.run_id, f"{file}: run_id")
-    for name in record.files:
-        path_inside(file.parent, name, f"{file}: files")
-    return record
-
-
-def _stored(file: Path) -> dict[str, Json]:
-    raw = read_object(file)
-    raw = migrated_run(raw, RUN_SCHEMA) if raw.get("schema") == OLD_RUN_SCHEMA else raw
-    raw = with_imported_arms(raw)
-    return checked_schema(raw, RUN_SCHEMA, file)
 
 
 def _arm_status(num_blocks: int, num_failed: int) -> str:
