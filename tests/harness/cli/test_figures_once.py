@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pyarrow.parquet as pq
-
 from specbench.harness.metrics import metrics
+from specbench.harness.store import block_store
 from specbench.harness.store.run_directory import RunDirectory
 
 
 def test_a_run_derives_its_figures_once_and_reads_its_tables_once(cli, toy, only_run, monkeypatch):
     derived, read = [], []
-    measure_blocks, read_table = metrics.measure_blocks, pq.read_table
+    measure_blocks, read_parquet = metrics.measure_blocks, block_store.read_parquet
     monkeypatch.setattr(metrics, "measure_blocks", lambda frames: derived.append(1) or measure_blocks(frames))
-    monkeypatch.setattr(pq, "read_table", lambda path, *more: read.append(path) or read_table(path, *more))
+    monkeypatch.setattr(block_store, "read_parquet", lambda path: read.append(path) or read_parquet(path))
     result = cli(*toy, "-s", "no-spec", "-s", "ngram:k=2", "--num-repeats", 2)
     assert result.exit_code == 0, result.output
     assert len(derived) == 1, "closed, reported and printed"
