@@ -39,9 +39,7 @@ def conventions(view: RunView) -> list[str]:
     noun = "repeat" if repeats == "1" else "repeats"
     lines = [f"TPS, TPOT and TTFT: medians over {repeats} {noun}; spread: half of max - min of TPS."]
     baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
-    if baselines and view.record.is_imported:
-        lines += _of_imports(baselines[0])
-    elif baselines:
+    if baselines and not view.record.is_imported:
         lines.append(f"(x): TPS against {baselines[0]!r} of this run, on the same prompts.")
     intervals = [arm.acceptance.acceptance_length_interval for arm in view.arms if arm.acceptance]
     methods = [interval.method for interval in intervals if interval]
@@ -55,8 +53,10 @@ def conventions(view: RunView) -> list[str]:
 def reasons(view: RunView) -> list[str]:
     """Why intervals and figures are missing and outputs differ, what the blocks met, and what the columns of traces and
     evaluations say."""
+    baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
     once = any(arm.speedup and arm.speedup.method.endswith(NO_INTERVAL) for arm in view.arms)
     return [
+        *(_of_imports(baselines[0]) if baselines and view.record.is_imported else []),
         *([f"{NO_INTERVAL} (--num-repeats 3 measures three)."] if once else []),
         *_other_outputs(view),
         *_machine(view),

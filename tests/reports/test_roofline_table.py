@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,7 +78,9 @@ def test_a_crossover_that_was_read_is_written_with_the_same_bytes():
     files = list((Path(__file__).parents[2] / "benchmarks" / "runs" / "h200").glob(f"*/{RECORD_FILE}"))
     assert files
     for file in files:
-        assert json_text(read_document(file, Crossover, SCHEMA)) == file.read_text()
+        written = json_text(read_document(file, Crossover, SCHEMA))
+        # Marks of rows were not stored yet; nothing else is added, and nothing lost.
+        assert re.sub(r',\n +"doubts": \[\]', "", written) == file.read_text()
 
 
 def test_a_table_for_each_load_of_a_sweep(tmp_path):

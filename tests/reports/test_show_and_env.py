@@ -20,7 +20,8 @@ def cli():
 def test_show_prints_the_table(cli, tmp_path):
     result = cli("show", sample_run(tmp_path).path)
     assert result.exit_code == 0, result.output
-    assert "(1.77x)" in result.stdout and "failed: RuntimeError" in result.stdout
+    assert "no-spec in TPOT; outputs equal 4 of 8." in result.stdout and "failed: RuntimeError" in result.stdout
+    assert "(1.77x)" in cli("show", sample_run(tmp_path / "again").path, "--format", "wide").stdout
 
 
 def test_show_json_and_markdown(cli, tmp_path):
@@ -28,7 +29,7 @@ def test_show_json_and_markdown(cli, tmp_path):
     assert json.loads(cli("show", path, "--format", "json").stdout)["schema"] == "specbench.report/1"
     assert cli("show", path, "--format", "md").stdout.startswith("# sample\n\n| strategy |")
     refused = cli("show", path, "--format", "html")
-    assert str(refused.exception) == "format: 'html' is not known; allowed: table, md, json"
+    assert str(refused.exception) == "format: 'html' is not known; allowed: table, wide, md, json"
 
 
 def test_show_write_names_the_files_on_stderr(cli, tmp_path):
