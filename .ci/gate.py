@@ -2,8 +2,8 @@
 
 Counts and outputs of this code, in fp32 so that they do not vary; then times, of the parent commit against this one in
 interleaved blocks of fresh processes; last the tests that are marked `timed`, whose limits hold on a machine that does
-nothing else. Every command is printed as it is typed. Leaves `site/` with the pages, `comment.md` and JUnit files. Exit
-code: that of the first gate that is red.
+nothing else. Every command is printed as it is typed. Leaves `site/`, the example site: the pages of these runs and of
+those in benchmarks/, `card.png`, `comment.md` and JUnit files. Exit code: that of the first gate that is red.
 """
 
 from __future__ import annotations
@@ -44,16 +44,22 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """`specbench` and `pytest` are the commands' first words, `root` the checkout, in which everything is run."""
+    """`specbench`, `pytest` and `site`: the commands' first words. `root`: the checkout, in which everything is run."""
 
     specbench: Sequence[str]
     pytest: Sequence[str]
+    site: Sequence[str]
     root: Path = ROOT
 
     def timed_tests(self) -> int:
         """Runs the tests that a busy machine would fail; their exit code."""
         print("\n$ python -m pytest -q -m timed", flush=True)
         return subprocess.run([*self.pytest, "-q", "-m", "timed"], cwd=self.root).returncode
+
+    def build_site(self) -> int:
+        """Builds the example site; the exit code."""
+        print(f"\n$ python benchmarks/example_site.py {HISTORY} -o {SITE}", flush=True)
+        return subprocess.run([*self.site, str(HISTORY), "-o", str(SITE)], cwd=self.root).returncode
 
     def __call__(self, words: str | Sequence[str]) -> Done:
         """Runs `specbench WORDS`, its output shown as it comes."""
@@ -122,13 +128,13 @@ def main(gate: Gate) -> int:
     if len(runs) < 2:
         return counted.code if counted.run is None else timed.code  # said above; there is nothing to judge
     codes = [gate(["history", "add", str(HISTORY), *runs]).code]
-    codes += [gate(f"report {HISTORY} -o {SITE}").code]
+    codes += [gate.build_site(), gate(["show", runs[1], "--card", f"{SITE}/card.png"]).code]
     codes += [judge(gate, run, name) for run, name in zip(runs, ("counts", "times"), strict=True)]
     codes.append(gate.timed_tests())
     parts = [gate.root / SITE / f"comment-{name}.md" for name in ("counts", "times")]
     whole = "\n".join(part.read_text(encoding="utf-8") for part in parts if part.is_file())
     (gate.root / SITE / "comment.md").write_text(whole, encoding="utf-8")
-    return next((code for code in [*codes[2:], *codes[:2]] if code), 0)
+    return next((code for code in [*codes[3:], *codes[:3]] if code), 0)
 
 
 def judge(gate: Gate, run: str, name: str) -> int:
@@ -140,6 +146,7 @@ def judge(gate: Gate, run: str, name: str) -> int:
 if __name__ == "__main__":
     try:
         specbench = [str(Path(sys.executable).with_name("specbench"))]
-        sys.exit(main(Gate(specbench=specbench, pytest=[sys.executable, "-m", "pytest"])))
+        site = [sys.executable, str(ROOT / "benchmarks" / "example_site.py")]
+        sys.exit(main(Gate(specbench=specbench, pytest=[sys.executable, "-m", "pytest"], site=site)))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

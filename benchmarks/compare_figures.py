@@ -1,24 +1,24 @@
 """Whether two versions of this code derive the same figures from what is stored.
 
-    python benchmarks/compare_figures.py OLD NEW      OLD: a checkout, or a file that --freeze made; NEW: a checkout
-    python benchmarks/compare_figures.py --freeze FILE.json.xz CHECKOUT
+    git worktree add --detach ../old 7b09c06 && python benchmarks/compare_figures.py ../old . --data ../old
 
 Each side reads the stored runs and traces of its own checkout, or those of --data. Exit code 1 where a figure differs,
-is missing or is new.
+is missing or is new, and nothing here says why.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import lzma
+import math
 import re
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from figures_of import NUMBER, OF_BYTES, Figures, Readings, figures_of
 
-RENAMED_VALUES = {"specbench.run/1": "specbench.run/2"}
+RENAMED_VALUES = {"specbench.run/1": "specbench.run/2", "specbench.compare/1": "specbench.compare/2"}
 RENAMED = {
     "/run/ab/first_manifests/": "/run/ab/sides/",
     r"/run/(sweep|acceptance)(?=[/#]|$)": r"/run/purpose/\1",
@@ -28,21 +28,60 @@ RENAMED = {
     "/config/workload/": "/config/",
 }
 """Regular expressions of old paths: the new path."""
-GONE = (
-    "/plan/order/",  # follows from its seed, which stays
-    "/run/config/measured_by$",
-    r"/run/(ab/sides/./)?config/(vocab_size|kind)$",
-)
-"""Regular expressions of old paths that were dropped on purpose."""
-ADDED = (
-    r"/run/(results|profile|imported|ab)$",  # null: nothing of the kind
-    r"/run/purpose/\w+$",
-    r"\.html/shows ",  # a page may show more than it did
-    r"/run/arms/\d+/(graph_parts|engine)$",
-    r"/config/(hf_\w+|dataset_path|engine)$",
-    "/code_state$",
-)
-"""Regular expressions of new paths that were added on purpose."""
+_FEW_BLOCKS = "crossover-b[0-9]+-[0-9a-f]{8}"  # stored runs of three blocks
+GONE = {
+    "/plan/order/": "follows from its seed, which stays",
+    r"/run/config/measured_by$|/run/(ab/sides/./)?config/(vocab_size|kind)$": "fields of no use",
+    r"/rows/\d+/note(#|$)": "a list of marks in its place",
+    r"/index\.html/shows ": "the overview shows TPOT with its interval in place of TPS",
+    r"/site\.json/files/shows assets/site\.js$": "a script of another name",
+    rf"/{_FEW_BLOCKS}\.html/shows 0\.(307|393|511|709)$": "rates of synthetic acceptance stand in a note",
+    r"/(results/\d+/reason#0|pair/stdout/notes/0#3)$": "the command that helps stands apart from the reason",
+}
+"""Regular expressions of old paths that were dropped on purpose: why."""
+ADDED = {
+    r"/run/(results|profile|imported|ab)$|/run/purpose/\w+$": "null: nothing of the kind",
+    r"(\.html|/row \d+|/report/stdout)/shows ": "a page or row may show more than it did: same output, marks",
+    r"/run/arms/\d+/(graph_parts|engine|imported)$": "facts that runs of other kinds have",
+    r"/config/(hf_\w+|dataset_path|engine|engine_startup_timeout|tokenizer|deploy|api_key_env)$": "options since then",
+    r"/config/((draft_)?tensor_parallel_size|all_reduce)$|/(num_ranks|num_sums|sum_bytes)$": "several GPUs",
+    r"/(config|sampling)/(stop|edits|\w+_penalty|min_\w+|logit_bias|(banned|allowed)_token_ids|bad_words)(/|$)": (
+        "ways of sampling since then"
+    ),
+    r"/show/stdout/roofline(/|$)|/ideal/limits_ms/": "the ideal round, and by limit",
+    r"/points/\d+/goodput$|/model/arithmetic$": "goodput; the arithmetic of products",
+    r"/config/arms/\d+/engine_name$|/driven(_otherwise)?$": "which engine served an arm, and how it was driven",
+    r"/config/temperature_grid(/|$)": "grids of temperatures",
+    r"/acceptance/groups(/|$)": "acceptance by context and by temperature",
+    r"/code_state$|/results_sha256$": "hashes of code and results",
+    r"/(page|profile table)/stdout/shows |/told_batch_size$": "profiles say their batch size",
+    r"/site\.json/files/shows assets/": "files of the site",
+    r"/blocks/\d+/machine/[AB]/(cores|steal|memory_stall|power_limits_w|is_power_capped)$": "what the machine did",
+    r"/marks/(length$|\d+)|/points/\d+/doubts/": "marks of rows that cannot be, were disturbed or not warm",
+    r"(/blocks/\d+|/spreads)/((ttft|tpot|itl|e2el)_ms[./]p\d+|drafts_per_round|rounds_by_drafts)": "figures since then",
+    r"/profile/stdout/(rounds|idle|replays|host_phases|phases|syncs)/": "rounds, replays, lines that waited",
+    r"/source/is_command_given$": "whether the user gave a trace's command",
+    r"/speedup/method#": "an interval's method says its number of blocks",
+}
+"""Regular expressions of new paths that were added on purpose: why."""
+REDEFINED = {
+    r"/speedup/(tpot_ratio_(low|high)$|method#)": "a speed-up's interval is over blocks and prompts, not prompts only",
+    rf"{_FEW_BLOCKS}/report/stdout/shows \d\.\d{{3}}$": "the same intervals in reports",
+    r"^history/site/.*/crossover\.html/shows \d\.\d\d$": "the same intervals on pages",
+    rf"{_FEW_BLOCKS}/compare/.*/(step|tpot|ttft)_ms/(low|high|least_effect|p|p_\w+|verdict|more_pairs)$": (
+        "times paired by prompt are tested with what a block's prompts share"
+    ),
+    rf"{_FEW_BLOCKS}/compare/.*/tokens_per_step/p_holm$": "Holm's correction by their p",
+    r"/arms/\d+/marks/length$": "rows have more marks",
+    r"/report/stdout/shows 0\.0$": "shares of equal outputs without decimals",
+    r"/pair table/stdout/row \d+/shows \+\d{4}$": "changes above 1000% are shown as that",
+    r"/page/stdout/cells$|/site\.json/files/length$": "profiles say their batch size; files of the site",
+    r"/anatomy\.html/shows [\d.]+$": "phases are drawn so that they add up to the round of the table",
+    r"\.html/shows \+\d{3}\.\d$": "changes of 100% and more are shown without decimals",
+}
+"""Regular expressions of figures that are defined anew since then: why. Where they differ they are counted apart."""
+SUMMED_ANEW = r"/points/\d+/ideal/"
+"""Regular expression of figures that are sums in another order now: the last digit may differ."""
 
 # How both sides are asked.
 _SHOWN = (("show", "show {run} --format json"), ("report", "show {run} --format md"))
@@ -79,20 +118,13 @@ READINGS: Readings = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--freeze", type=Path, metavar="FILE", help="write the figures of one checkout there")
-    parser.add_argument("--data", type=Path, help="a checkout whose stored runs both sides read")
-    parser.add_argument("places", nargs="+", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--data", type=Path, metavar="CHECKOUT", help="whose stored runs both sides read")
+    parser.add_argument("old", type=Path, metavar="OLD", help="a checkout of commit 7b09c06")
+    parser.add_argument("new", type=Path, metavar="NEW", help="a checkout")
     options = parser.parse_args()
-    *old, new = options.places
-    figures = figures_of(new, options.data or new, READINGS)
-    if options.freeze:
-        text = json.dumps(figures, sort_keys=True, separators=(",", ":"))
-        options.freeze.write_bytes(lzma.compress(text.encode(), preset=9))
-        return 0
-    if old[0].is_file():
-        return compare(json.loads(lzma.decompress(old[0].read_bytes())), figures)
-    readings = {kind: tuple((n, _as_before(c), *files) for n, c, *files in some) for kind, some in READINGS.items()}
-    return compare(figures_of(old[0], options.data or old[0], readings), figures)
+    before = {kind: tuple((n, _as_before(c), *files) for n, c, *files in some) for kind, some in READINGS.items()}
+    old = figures_of(options.old, options.data or options.old, before)
+    return compare(old, figures_of(options.new, options.data or options.new, READINGS))
 
 
 def _as_before(command: str) -> str:
@@ -110,20 +142,41 @@ def compare(old: Figures, new: Figures) -> int:
     old, new = (_shown(figures) for figures in (old, new))
     old, new = ({p: v for p, v in f.items() if p.partition("#")[0] not in of_bytes} for f in (old, new))
     both = old.keys() & new.keys()
-    differences = [f"gone: {p}: {old[p]!r}" for p in old.keys() - both if not any(re.search(g, p) for g in GONE)]
-    differences += [f"new: {p}: {new[p]!r}" for p in new.keys() - both if not any(re.search(a, p) for a in ADDED)]
-    differences += [f"changed: {p}: {old[p]!r} -> {new[p]!r}" for p in both if not _is_same(old[p], new[p])]
+    changed = {p for p in both if not _is_same(p, old[p], new[p])}
+    gone, added = old.keys() - both, new.keys() - both
+    anew = Counter(why for p in changed | gone if (why := _reason(p, REDEFINED)))
+    dropped = Counter(why for p in gone if (why := _reason(p, GONE)))
+    more = Counter(why for p in added if (why := _reason(p, ADDED)))
+    differences = [f"gone: {p}: {old[p]!r}" for p in gone if not _reason(p, GONE) and not _reason(p, REDEFINED)]
+    differences += [f"new: {p}: {new[p]!r}" for p in added if not _reason(p, ADDED)]
+    differences += [f"changed: {p}: {old[p]!r} -> {new[p]!r}" for p in changed if not _reason(p, REDEFINED)]
     print(*sorted(differences), sep="\n", end="\n" if differences else "")
-    print(f"{len(both)} figures compared, {len(differences)} differences")
+    num_anew = sum(bool(_reason(p, REDEFINED)) for p in changed)
+    print(f"{len(both) - num_anew} figures compared, {len(differences)} differences")
+    for name, counts in (("defined anew since", anew), ("dropped on purpose", dropped), ("added on purpose", more)):
+        print(f"{counts.total()} {name}{':' if counts else ''}")
+        print("".join(f"{count:>8}  {why}\n" for why, count in counts.most_common()), end="")
     return int(bool(differences) or not both)
 
 
+def _reason(path: str, table: Mapping[str, str]) -> str:
+    """Empty where the table says nothing of it."""
+    return next((why for pattern, why in table.items() if re.search(pattern, path)), "")
+
+
 def _shown(figures: Figures) -> Figures:
-    """A page is the set of numbers in its tables and charts: where they are on it is a matter of layout."""
+    """A page is the set of numbers in its tables and charts, a row of Markdown that of its cells, a list of files that
+    of its names: where they are is a matter of layout."""
     shown: Figures = {}
     for path, value in figures.items():
         page, is_page, place = path.partition(".html/")
-        if not is_page:
+        row = re.fullmatch(
+            r"(.*/(?:page|profile table|report)/stdout|.*/row \d+)(?:/(?:cell|row) \d+)?#\d+|(.*/site\.json/files)/\d+",
+            path,
+        )
+        if row:
+            shown[f"{row[1] or row[2]}/shows {value}"] = True
+        elif not is_page:
             shown[path] = value
         elif (
             isinstance(value, (int, float)) and not isinstance(value, bool) and not place.endswith(("cells", "length"))
@@ -140,7 +193,9 @@ def _renamed(path: str) -> str:
     return path
 
 
-def _is_same(a: object, b: object) -> bool:
+def _is_same(path: str, a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float) and re.search(SUMMED_ANEW, path):
+        return math.isclose(a, b, rel_tol=1e-14)
     return a == b or (a != a and b != b)  # not a number, twice
 
 

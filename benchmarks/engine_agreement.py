@@ -5,7 +5,7 @@
 RUN: a finished run (fp32, greedy) with arms of both engines: -s eagle:k=4 -s vllm/eagle:k=4. Each arm of another engine
 is compared with ours of the same strategy. Every difference is listed; where answers part, with the distance between
 the two tokens in our target's own logits. The other engine's counters stand beside a count of its rounds. Exit code 1
-for a difference that is no near-tie, for fewer rounds than --least, and for a counter or token that is not explained.
+for a difference that is not a near-tie, for fewer rounds than --least, and for an unexplained counter or token.
 """
 
 from __future__ import annotations

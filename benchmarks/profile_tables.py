@@ -4,23 +4,19 @@ benchmarks/profile_tables.py`. They come from what profile_keep.py kept, and fro
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specbench.harness.profiling.analysis import analyse_trace
-from specbench.harness.profiling.rules import PhaseRules
+from stored_rounds import vllm_round
+
 from specbench.reports.profile.cells import count, microseconds, phase_name, share
 from specbench.reports.profile.labels import arm_titles
 
 HERE = Path(__file__).parent
-VLLM = HERE.parent / "tests" / "harness" / "profiling" / "golden" / "vllm"
 VLLM_TRACES = {
     "first model runner, nsys": "runner1.sqlite.xz",
     "first model runner, torch's profiler": "runner1.json.gz",
@@ -58,7 +54,7 @@ def tables() -> Iterator[tuple[str, str]]:
     phases = zip(*(arm["phases"] for arm in one), strict=True)
     rows = {phase_name(p["phase"], p["draft_step"]): (p, q) for p, q in phases if p["phase"] != "host"}
     yield "one graph", _table("phase", ONE_GRAPH, rows)
-    yield "vllm", _table("vLLM 0.26", OF_VLLM, {name: _analysed(VLLM / file) for name, file in VLLM_TRACES.items()})
+    yield "vllm", _table("vLLM 0.26", OF_VLLM, {name: asdict(vllm_round(file)) for name, file in VLLM_TRACES.items()})
 
 
 def _table(first: str, columns: Columns[Row], rows: Mapping[str, Row]) -> str:
@@ -69,14 +65,6 @@ def _table(first: str, columns: Columns[Row], rows: Mapping[str, Row]) -> str:
 
 def _names(run: Arm) -> tuple[str, ...]:
     return arm_titles([arm["subject"]["arm"] for arm in run["arms"]]).titles
-
-
-def _analysed(packed: Path) -> Arm:
-    data = packed.read_bytes()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / packed.stem
-        path.write_bytes(lzma.decompress(data) if packed.suffix == ".xz" else gzip.decompress(data))
-        return asdict(analyse_trace(path, rules=PhaseRules.shipped()))
 
 
 # -- columns: of an arm, or of the same arm or phase under nsys and under torch's profiler -----------------------------

@@ -18,8 +18,11 @@ import typer
 from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
-from specbench.harness.registry import STRATEGIES, WORKLOADS, strategy_class
-from specbench.harness.spec.legality import ALLOWED
+from specbench.harness.engines.native import support
+from specbench.harness.engines.native.arms import unasked
+from specbench.harness.engines.native.models.shapes import SHAPES
+from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS, StrategyKind, strategy_class
+from specbench.harness.spec.choices import ALLOWED
 from specbench.harness.store.schema import TABLES
 
 DOCS = Path(__file__).resolve().parent
@@ -87,6 +90,41 @@ def workloads() -> str:
     return _code(WORKLOADS.built_in)
 
 
+def models() -> str:
+    found = support.models()
+    forms = list(next(iter(found.values())))
+    rows = [(f"`{name}`", *(_cell(said[form]) for form in forms)) for name, said in found.items()]
+    return _table(("model", *forms), rows)
+
+
+def _cell(said: str) -> str:
+    return "-" if said.startswith("no") else said
+
+
+def matrix() -> str:
+    """A row a strategy and what drafts for it; on a GPU that has all backends."""
+    rows = []
+    for name in STRATEGIES.built_in:
+        kind = strategy_class(name)
+        plans = support.backends(unasked(kind.of({}), "cuda"))
+        rows += [(f"`{name}`", drafter, *map(_cell, plans.values())) for drafter in _drafters(kind)]
+    return _table(("strategy", "drafts from", *(f"`{name}`" for name in ATTENTION_BACKENDS.built_in)), rows)
+
+
+def _drafters(kind: type[StrategyKind]) -> Sequence[str]:
+    if kind.one_pass:
+        return ("an EAGLE-3 head for parallel drafting",)
+    if kind.takes_head:
+        return ("an EAGLE-3 head", "an EAGLE-1 or EAGLE-2 head")
+    if "draft" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
+        return ("a model of the same vocabulary", "the target's own first layers")
+    return ("-",) if kind.is_baseline else ("prompt and output",)
+
+
+def shapes() -> str:
+    return _code(name for name in SHAPES if name != "toy")
+
+
 def figures() -> str:
     rows = [
         (f"`{key}`", figure["unit"], figure["better"], figure["definition"], f"`{figure['source']}`")
@@ -141,6 +179,9 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "refused": refused,
     "recipes": recipes,
     "workloads": workloads,
+    "models": models,
+    "matrix": matrix,
+    "shapes": shapes,
     "figures": figures,
     "columns": columns,
     "commands": commands,

@@ -19,7 +19,7 @@ from specbench.harness.engines.native.models.features import Features
 OPTIONS = {"dataset_name": "sharegpt-held-out", "num_prompts": 20}
 
 
-class RepeatDrafter:
+class EchoDrafter:
     """Works on the round's buffers on the device and reads nothing back, so that it can be captured in a graph."""
 
     model = None  # it runs no passes
@@ -42,10 +42,10 @@ class RepeatDrafter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeat(Strategy):
-    """Its fields are its options: `repeat:k=3` on the command line. k: drafts per round."""
+class Echo(Strategy):
+    """Its fields are its options: `echo:k=3` on the command line. k: drafts per round."""
 
-    name: ClassVar[str] = "repeat"
+    name: ClassVar[str] = "echo"
     graph: ClassVar[str] = "one"  # the graph plan it asks for on a GPU
     depth_option: ClassVar[str | None] = "k"  # what a sweep varies
 
@@ -56,15 +56,15 @@ class Repeat(Strategy):
         return self.k
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
-        return RepeatDrafter(self.k, resources)
+        return EchoDrafter(self.k, resources)
 
 
 def main(**options: object) -> specbench.Run:
-    registry.STRATEGIES["repeat"] = f"{__name__}:Repeat"
-    run = specbench.run(strategy=["no-spec", "repeat:k=2"], **{**OPTIONS, **options})
+    registry.STRATEGIES["echo"] = f"{__name__}:Echo"
+    run = specbench.run(strategy=["no-spec", "echo:k=2"], **{**OPTIONS, **options})
     print(run.table()[["tps", "speedup", "acceptance_length"]].round(2).to_string())
     outputs = run.requests.set_index(["repeat", "prompt_id"]).groupby("arm")["output_sha256"]
-    same = outputs.get_group("repeat:k=2").eq(outputs.get_group("no-spec")).mean()
+    same = outputs.get_group("echo:k=2").eq(outputs.get_group("no-spec")).mean()
     print(f"answers that are the same as without speculation: {same:.0%}")
     return run
 

@@ -80,6 +80,7 @@ class StrategyKind:
     graph: ClassVar[str]  # the graph plan it uses by default
     is_baseline: ClassVar[bool] = False  # makes no drafts; other arms are compared with it
     takes_head: ClassVar[bool] = False  # has an option `head`
+    one_pass: ClassVar[bool] = False  # its head drafts all tokens of a round in one pass, over placeholders
     can_unpad: ClassVar[bool] = (
         False  # its first drafter pass runs over the verified rows: rejected ones can be left out
     )
@@ -99,6 +100,12 @@ class StrategyKind:
     def depth(self) -> int:
         """Drafts of its longest chain."""
         return getattr(self, self.depth_option) if self.depth_option else 0
+
+    @property
+    def samples_drafts(self) -> bool:
+        """Whether random requests draw their drafts: then what they say has the target's distribution, by other random
+        numbers than without drafts."""
+        return False
 
     @property
     def num_drafts(self) -> int:
@@ -125,6 +132,9 @@ class EngineKind:
     """What an engine declares before it is created."""
 
     takes_program: ClassVar[bool] = False  # it is another program: an interpreter, a command, an address
+
+    def close(self) -> None:
+        """Ends what deployments shared; after all of them, and once."""
 
     @staticmethod
     def default_arms(has_head: bool) -> list[str]:
@@ -197,9 +207,9 @@ def declared_strategies() -> list[type[StrategyKind]]:
     return sorted(found, key=lambda kind: kind.takes_head)
 
 
-def head_strategy() -> str:
-    """The strategy in which a head is tried on its own: the first that takes one."""
-    return next(kind.name for kind in declared_strategies() if kind.takes_head)
+def head_strategy(one_pass: bool = False) -> str:
+    """The strategy in which a head of this kind is tried on its own: the first that takes one."""
+    return next(kind.name for kind in declared_strategies() if kind.takes_head and kind.one_pass == one_pass)
 
 
 def default_arms(has_head: bool) -> list[str]:

@@ -150,3 +150,5 @@ class Outcome:
     """int64: the row of its first pass that the drafter continues from."""
     path_BW: Tensor | None = None
     """int64, of trees: the path's node of each depth, 0 first; behind the last accepted node it is repeated."""
+    logprobs_BWN: Tensor | None = None
+    """fp32, where they are asked for: log-probabilities of the tokens beside it in the status (core/logprobs.py)."""

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specbench.kernels import compiled
 from specbench.kernels.triton_support import dispatch, tl, triton
 
 
@@ -26,7 +27,11 @@ def rms_norm_triton(x_TH: Tensor, weight_H: Tensor, eps: float, out: Tensor | No
     return _launch(x_TH, None, weight_H, eps, out)
 
 
-rms_norm = dispatch(rms_norm_ref, rms_norm_triton)
+def rms_norm_c(x_TH: Tensor, weight_H: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
+    return _call(None, x_TH, weight_H, eps, out)
+
+
+rms_norm = dispatch(rms_norm_ref, rms_norm_triton, rms_norm_c)
 
 
 def add_rms_norm_ref(
@@ -42,7 +47,36 @@ def add_rms_norm_triton(
     return _launch(x_TH, residual_TH, weight_H, eps, out)
 
 
-add_rms_norm = dispatch(add_rms_norm_ref, add_rms_norm_triton)
+def add_rms_norm_c(
+    x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float, out: Tensor | None = None
+) -> Tensor:
+    return _call(x_TH, residual_TH, weight_H, eps, out)
+
+
+add_rms_norm = dispatch(add_rms_norm_ref, add_rms_norm_triton, add_rms_norm_c)
+
+
+def _call(x_TH: Tensor | None, residual_TH: Tensor, weight_H: Tensor, eps: float, out: Tensor | None) -> Tensor:
+    num_rows, hidden = residual_TH.shape
+    out = torch.empty_like(residual_TH) if out is None else out
+    assert residual_TH.stride(1) == 1 and out.stride(1) == 1 and weight_H.is_contiguous(), "columns must be dense"
+    assert x_TH is None or x_TH.stride(1) == 1, "columns must be dense"
+    assert weight_H.dtype == out.dtype == torch.bfloat16
+    functions = compiled.library()
+    assert functions is not None
+    functions.specbench_rms_norm(
+        None if x_TH is None else x_TH.data_ptr(),
+        residual_TH.data_ptr(),
+        weight_H.data_ptr(),
+        out.data_ptr(),
+        num_rows,
+        hidden,
+        0 if x_TH is None else x_TH.stride(0),
+        residual_TH.stride(0),
+        out.stride(0),
+        eps,
+    )
+    return out
 
 
 def _launch(x_TH: Tensor, residual_TH: Tensor | None, weight_H: Tensor, eps: float, out: Tensor | None) -> Tensor:

@@ -1,12 +1,16 @@
 """Rotary position embedding of queries and keys, fused with the write of keys and values into their pages.
 
+Qwen3 norms each query and key head before it: with `head_norm_2D` the same launch does that too.
+
 Rotate-half convention (GPT-NeoX, transformers' Llama): element d pairs with element d + D/2.
 Legend: T rows of the step, X = (Hq + 2*Hkv)*D, D head size, M longest position, Hq and Hkv query and KV heads.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from specbench.kernels import compiled
 from specbench.kernels.triton_support import dispatch, tl, triton
 
 
@@ -19,20 +23,27 @@ def rope_store_kv_ref(
     v_cache: Tensor,
     num_q_heads: int,
     num_kv_heads: int,
+    head_norm_2D: Tensor | None = None,
+    eps: float = 0.0,
 ) -> Tensor:
     """Rotates q and k of each row, stores k and v at `kv_slot_T`, returns the rotated q as a dense [T, Hq, D] tensor.
 
     `qkv_TX` holds q, k and v heads in this order and is left as it is. `cos_sin_MD` is fp32: the first D/2 columns are
     the cosines of a position, the rest its sines. `k_cache` and `v_cache` are dense [pages, page_size, Hkv, D];
     `kv_slot_T` (int64) counts key slots from the start of the cache: page * page_size + offset. Rows may share a slot
-    (padding); which one then stays is undefined. The rotation is in fp32 and rounded once.
+    (padding); which one then stays is undefined. `head_norm_2D`: RMSNorm weights of a query head and of a key head,
+    where the model has them; `eps` is theirs. Norm and rotation are in fp32 and rounded once.
     """
     head_dim = cos_sin_MD.shape[1]
     half = head_dim // 2
     num_rotated = num_q_heads + num_kv_heads
     heads_THD = qkv_TX.view(qkv_TX.shape[0], num_rotated + num_kv_heads, head_dim)
     cos, sin = cos_sin_MD[position_T].unsqueeze(1).split(half, dim=-1)
-    first, second = heads_THD[:, :num_rotated].float().split(half, dim=-1)
+    wide_THD = heads_THD[:, :num_rotated].float()
+    if head_norm_2D is not None:
+        parts = zip(wide_THD.split([num_q_heads, num_kv_heads], dim=1), head_norm_2D.float(), strict=True)
+        wide_THD = torch.cat([F.rms_norm(heads, (head_dim,), weight_D, eps) for heads, weight_D in parts], dim=1)
+    first, second = wide_THD.split(half, dim=-1)
     rotated_THD = torch.empty((qkv_TX.shape[0], num_rotated, head_dim), dtype=torch.float32, device=qkv_TX.device)
     torch.mul(first, cos, out=rotated_THD[..., :half]).addcmul_(second, sin, value=-1)
     torch.mul(second, cos, out=rotated_THD[..., half:]).addcmul_(first, sin)
@@ -51,10 +62,13 @@ def rope_store_kv_triton(
     v_cache: Tensor,
     num_q_heads: int,
     num_kv_heads: int,
+    head_norm_2D: Tensor | None = None,
+    eps: float = 0.0,
 ) -> Tensor:
     num_rows, head_dim = qkv_TX.shape[0], cos_sin_MD.shape[1]
     assert qkv_TX.stride(1) == 1 and cos_sin_MD.is_contiguous(), "columns must be dense"
     assert k_cache.is_contiguous() and v_cache.is_contiguous(), "the caches must be dense"
+    assert head_norm_2D is None or head_norm_2D.is_contiguous(), "columns must be dense"
     q_THD = torch.empty((num_rows, num_q_heads, head_dim), dtype=qkv_TX.dtype, device=qkv_TX.device)
     if num_rows == 0:
         return q_THD
@@ -68,7 +82,9 @@ def rope_store_kv_triton(
         k_cache,
         v_cache,
         q_THD,
+        head_norm_2D,
         qkv_TX.stride(0),
+        eps,
         HQ=num_q_heads,
         HKV=num_kv_heads,
         HALF=head_dim // 2,
@@ -79,7 +95,48 @@ def rope_store_kv_triton(
     return q_THD
 
 
-rope_store_kv = dispatch(rope_store_kv_ref, rope_store_kv_triton)
+def rope_store_kv_c(
+    qkv_TX: Tensor,
+    cos_sin_MD: Tensor,
+    position_T: Tensor,
+    kv_slot_T: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_norm_2D: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
+    num_rows, head_dim = qkv_TX.shape[0], cos_sin_MD.shape[1]
+    assert qkv_TX.stride(1) == 1 and cos_sin_MD.is_contiguous(), "columns must be dense"
+    assert k_cache.is_contiguous() and v_cache.is_contiguous(), "the caches must be dense"
+    assert cos_sin_MD.dtype == torch.float32 and position_T.dtype == kv_slot_T.dtype == torch.int64
+    assert k_cache.dtype == v_cache.dtype == torch.bfloat16 and head_dim <= compiled.WIDEST_HEAD
+    assert head_norm_2D is None or (head_norm_2D.is_contiguous() and head_norm_2D.dtype == torch.bfloat16)
+    position_T, kv_slot_T = position_T.contiguous(), kv_slot_T.contiguous()
+    q_THD = qkv_TX.new_empty(num_rows, num_q_heads, head_dim)
+    functions = compiled.library()
+    assert functions is not None
+    functions.specbench_rope_store_kv(
+        qkv_TX.data_ptr(),
+        cos_sin_MD.data_ptr(),
+        position_T.data_ptr(),
+        kv_slot_T.data_ptr(),
+        k_cache.data_ptr(),
+        v_cache.data_ptr(),
+        q_THD.data_ptr(),
+        None if head_norm_2D is None else head_norm_2D.data_ptr(),
+        num_rows,
+        num_q_heads,
+        num_kv_heads,
+        head_dim,
+        qkv_TX.stride(0),
+        eps,
+    )
+    return q_THD
+
+
+rope_store_kv = dispatch(rope_store_kv_ref, rope_store_kv_triton, rope_store_kv_c)
 
 
 @triton.jit
@@ -91,7 +148,9 @@ def _rope_store_kv_kernel(
     k_cache_ptr,
     v_cache_ptr,
     q_ptr,
+    head_norm_ptr,
     stride_qkv,
+    eps,
     HQ: tl.constexpr,
     HKV: tl.constexpr,
     HALF: tl.constexpr,
@@ -113,6 +172,12 @@ def _rope_store_kv_kernel(
     sin = tl.load(cos_at + HALF, mask=in_half, other=0.0)
     first_wide = first.to(tl.float32)
     second_wide = second.to(tl.float32)
+    if head_norm_ptr is not None:
+        squares = tl.sum(first_wide * first_wide + second_wide * second_wide, axis=1) / (2 * HALF)
+        scale = (1.0 / tl.sqrt(squares + eps))[:, None]
+        weight_at = head_norm_ptr + tl.where(head < HQ, 0, 2 * HALF) + column
+        first_wide = first_wide * scale * tl.load(weight_at, mask=inside, other=0.0).to(tl.float32)
+        second_wide = second_wide * scale * tl.load(weight_at + HALF, mask=inside, other=0.0).to(tl.float32)
     rotated_first = (first_wide * cos - second_wide * sin).to(first.dtype)
     rotated_second = (second_wide * cos + first_wide * sin).to(first.dtype)
 

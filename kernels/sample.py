@@ -49,7 +49,7 @@ def argmax_ref(logits_RV: Tensor) -> Tensor:
 
     In two steps because torch vectorises `amax` on the CPU but not `max` with its index: 8 times as fast for V = 49152.
     """
-    clean_RV = _without_nan(logits_RV)
+    clean_RV = without_nan(logits_RV)
     num_rows, vocab = clean_RV.shape
     chunk = next((size for size in (256, 128, 64) if vocab % size == 0), 0)
     if chunk == 0:
@@ -61,7 +61,7 @@ def argmax_ref(logits_RV: Tensor) -> Tensor:
     return (best_R1 * chunk + inner_R1).squeeze(1)
 
 
-def _without_nan(logits_RV: Tensor) -> Tensor:
+def without_nan(logits_RV: Tensor) -> Tensor:
     """A copy in fp32 with NaN turned to -inf, infinities kept."""
     wide_RV = logits_RV.float()
     own_RV = wide_RV if wide_RV is not logits_RV else None
@@ -76,7 +76,7 @@ def filter_top_k_top_p(logits_RV: Tensor, temperature_R: Tensor, top_k_R: Tensor
     least one. Plain torch without a host read, for CPU and CUDA.
     """
     vocab = logits_RV.shape[1]
-    wide_RV = _without_nan(logits_RV)
+    wide_RV = without_nan(logits_RV)
     sorted_RV, order_RV = wide_RV.sort(dim=1, descending=True, stable=True)
 
     k_R1 = top_k_R.to(torch.int64).unsqueeze(1)
@@ -162,10 +162,10 @@ def _argmax_parts_kernel(
     part = tl.program_id(1)
     quad = part * BLOCK_QUADS + tl.arange(0, BLOCK_QUADS)
     row_ptr = logits_ptr + row * stride_logits
-    z0 = _load_quarter(row_ptr, quad, 0, quads, vocab)
-    z1 = _load_quarter(row_ptr, quad, 1, quads, vocab)
-    z2 = _load_quarter(row_ptr, quad, 2, quads, vocab)
-    z3 = _load_quarter(row_ptr, quad, 3, quads, vocab)
+    z0 = load_quarter(row_ptr, quad, 0, quads, vocab)
+    z1 = load_quarter(row_ptr, quad, 1, quads, vocab)
+    z2 = load_quarter(row_ptr, quad, 2, quads, vocab)
+    z3 = load_quarter(row_ptr, quad, 3, quads, vocab)
     if noise is not None:
         temperature_ptr, seed_ptr, position_ptr = noise
         temperature = tl.load(temperature_ptr + row)
@@ -173,10 +173,10 @@ def _argmax_parts_kernel(
             seed = tl.load(seed_ptr + row)
             position = tl.load(position_ptr + row)
             u0, u1, u2, u3 = philox_uniform_block(seed, position, PURPOSE, quad)
-            z0 = z0 / temperature + _gumbel(u0)
-            z1 = z1 / temperature + _gumbel(u1)
-            z2 = z2 / temperature + _gumbel(u2)
-            z3 = z3 / temperature + _gumbel(u3)
+            z0 = z0 / temperature + gumbel(u0)
+            z1 = z1 / temperature + gumbel(u1)
+            z2 = z2 / temperature + gumbel(u2)
+            z3 = z3 / temperature + gumbel(u3)
     best = z0
     index = tl.where(quad < quads, quad, vocab)  # never chosen: a valid index of equal score is always lower
     index = tl.where(z1 > best, quad + quads, index)
@@ -192,7 +192,7 @@ def _argmax_parts_kernel(
 
 
 @triton.jit
-def _load_quarter(row_ptr, quad, quarter: tl.constexpr, quads, vocab):
+def load_quarter(row_ptr, quad, quarter: tl.constexpr, quads, vocab):
     element = quad + quarter * quads
     inside = (quad < quads) & (element < vocab)
     value = tl.load(row_ptr + element, mask=inside, other=float("-inf")).to(tl.float32)
@@ -200,7 +200,7 @@ def _load_quarter(row_ptr, quad, quarter: tl.constexpr, quads, vocab):
 
 
 @triton.jit
-def _gumbel(u):
+def gumbel(u):
     # log1p by its series where 1 - u would lose u's digits; relative error below 4e-6.
     series = u * (1.0 + u * (0.5 + u * (0.3333333333333333 + u * 0.25)))
     return -tl.log(tl.where(u < 0.01, series, -tl.log(1.0 - u)))

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specbench.kernels import compiled
 from specbench.kernels.triton_support import dispatch, tl, triton
 
 
@@ -29,7 +30,19 @@ def silu_and_mul_triton(gate_up_TX: Tensor) -> Tensor:
     return out_TI
 
 
-silu_and_mul = dispatch(silu_and_mul_ref, silu_and_mul_triton)
+def silu_and_mul_c(gate_up_TX: Tensor) -> Tensor:
+    num_rows, intermediate = gate_up_TX.shape[0], gate_up_TX.shape[1] // 2
+    assert gate_up_TX.stride(1) == 1, "columns must be dense"
+    out_TI = gate_up_TX.new_empty(num_rows, intermediate)
+    functions = compiled.library()
+    assert functions is not None
+    functions.specbench_silu_and_mul(
+        gate_up_TX.data_ptr(), out_TI.data_ptr(), num_rows, intermediate, gate_up_TX.stride(0)
+    )
+    return out_TI
+
+
+silu_and_mul = dispatch(silu_and_mul_ref, silu_and_mul_triton, silu_and_mul_c)
 
 
 @triton.jit

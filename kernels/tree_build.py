@@ -10,20 +10,19 @@ from specbench.kernels.buffers import Trees
 from specbench.kernels.tree_expand import TreePool
 from specbench.kernels.triton_support import dispatch, tl, triton
 
-_RANK_BLOCK = 16  # candidates that all others are compared with at a time
+_RANK_BLOCK = 16  # candidates that are compared with all others at a time
 
 
 def build_tree_ref(slot_B: Tensor, pool: TreePool, drafts_SK: Tensor, trees: Trees) -> None:
     """Writes each request's tree of the D - 1 best candidates into its slot of `drafts_SK` and `trees`.
 
-    Nodes are in candidate order, so parents precede children; of equal scores the lower candidate is taken, so the
-    parent of a node is always a node (a child's score is never above its parent's). `drafts_SK` int64 tokens of nodes
+    Nodes are in candidate order, so parents precede children. Ties go to the lower candidate, so the parent of a node
+    is always a node (a child's score is never above its parent's). `drafts_SK` int64 tokens of nodes
     1 .. D-1; `parent_SD` int32 (root -1), `depth_SD` int32 edges from the root, `mask_SDD` bool ancestors and self.
     """
     size = trees.mask_SDD.shape[1]
     assert size - 1 <= pool.num_candidates, "a tree has at most as many drafts as there are candidates"
-    order_BC = pool.score_BC.sort(dim=1, descending=True, stable=True).indices
-    chosen_BK = order_BC[:, : size - 1].sort(dim=1).values
+    chosen_BK = chosen_candidates(pool, size - 1)
     drafts_SK[slot_B] = pool.token_BC.gather(1, chosen_BK)
 
     above_BK = pool.parent_BC.gather(1, chosen_BK).long()
@@ -41,6 +40,12 @@ def build_tree_ref(slot_B: Tensor, pool: TreePool, drafts_SK: Tensor, trees: Tre
     trees.parent_SD[slot_B] = parent_BD.int()
     trees.depth_SD[slot_B] = depth_BD.int()
     trees.mask_SDD[slot_B] = sees_BDD
+
+
+def chosen_candidates(pool: TreePool, num: int) -> Tensor:
+    """int64 [B, num]: the best candidates in their own order; of equal scores the lower ones."""
+    order_BC = pool.score_BC.sort(dim=1, descending=True, stable=True).indices
+    return order_BC[:, :num].sort(dim=1).values
 
 
 def build_tree_triton(slot_B: Tensor, pool: TreePool, drafts_SK: Tensor, trees: Trees) -> None:
@@ -83,7 +88,7 @@ def _build_tree_kernel(
     BLOCK_D: tl.constexpr,
     RANK_BLOCK: tl.constexpr,
 ):
-    """One request. Ranks by comparing all pairs of candidates: no sort, and no iteration that waits for another."""
+    """One request. Ranks by comparing all pairs of candidates: no sort, and no iteration depends on another."""
     score_ptr, token_ptr, above_ptr = candidates
     parent_ptr, depth_ptr, mask_ptr = trees
     request = tl.program_id(0).to(tl.int64)
@@ -110,7 +115,7 @@ def _build_tree_kernel(
     tl.store(parent_ptr + slot * D + node_C, parent_C, mask=is_chosen_C)
     tl.store(parent_ptr + slot * D, -1)
 
-    # From here on nodes are the lanes. The way there is memory: a barrier, and each lane reads its node's parent.
+    # From here on a lane is a node, not a candidate. Parents change lanes through memory, hence the barrier.
     tl.debug_barrier()
     d = tl.arange(0, BLOCK_D)
     is_node = d < D

@@ -81,12 +81,18 @@ def expand_tree_ref(logits_RV: Tensor, d2t_V: Tensor | None, pool: TreePool, lev
     score_Rk, ids_Rk = top_k_ref(logits_RV, k)
     token_BG = (ids_Rk if d2t_V is None else ids_Rk + d2t_V[ids_Rk]).view(num_requests, -1)
     score_BG = score_Rk.view(num_requests, -1)
+    if level > 1:
+        score_BG = score_BG + pool.score_BC.gather(1, pool.node_Bk.long()).repeat_interleave(k, 1)
+    grow_tree(pool, level, score_BG, token_BG)
+
+
+def grow_tree(pool: TreePool, level: int, score_BG: Tensor, token_BG: Tensor) -> None:
+    """Adds a level's children, k of each row, and chooses the rows of the next pass."""
+    num_requests, k = pool.ids_Bk.shape
     parent_BG = torch.full_like(token_BG, -1)
     first = 0
     if level > 1:
-        node_Bk = pool.node_Bk.long()
-        score_BG = score_BG + pool.score_BC.gather(1, node_Bk).repeat_interleave(k, 1)
-        parent_BG = node_Bk.repeat_interleave(k, 1)
+        parent_BG = pool.node_Bk.long().repeat_interleave(k, 1)
         first = num_candidates(k, level - 1)
     group = slice(first, first + score_BG.shape[1])
     pool.score_BC[:, group] = score_BG

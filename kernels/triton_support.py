@@ -10,6 +10,10 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
+from torch import Tensor
+
+from specbench.kernels import compiled
+
 try:
     import triton
     import triton.language as tl
@@ -63,12 +67,19 @@ def use_triton(operand: OnDevice) -> bool:
 
 
 def dispatch(
-    reference: Callable[Concatenate[_First, _Rest], _Result], kernel: Callable[Concatenate[_First, _Rest], _Result]
+    reference: Callable[Concatenate[_First, _Rest], _Result],
+    kernel: Callable[Concatenate[_First, _Rest], _Result],
+    in_c: Callable[Concatenate[_First, _Rest], _Result] | None = None,
 ) -> Callable[Concatenate[_First, _Rest], _Result]:
-    """The operation that its reference documents: `kernel` where its first argument lies on a GPU, else `reference`."""
+    """The operation that its reference documents: `kernel` where its first argument lies on a GPU, `in_c` where
+    `compiled.takes` that argument, else `reference`."""
 
     @wraps(reference)
     def operation(first: _First, *rest: _Rest.args, **options: _Rest.kwargs) -> _Result:
-        return (kernel if use_triton(first) else reference)(first, *rest, **options)
+        if use_triton(first):
+            return kernel(first, *rest, **options)
+        if in_c is not None and isinstance(first, Tensor) and compiled.takes(first):
+            return in_c(first, *rest, **options)
+        return reference(first, *rest, **options)
 
     return operation

@@ -12,6 +12,7 @@ from specbench.kernels.accept_chain import accept_chain_ref
 from specbench.kernels.accept_tree import accept_tree_ref
 from specbench.kernels.decode_rows import prepare_rows_ref
 from specbench.kernels.draft_rows import draft_first_ids_ref, draft_next_rows_ref, draft_pair_rows_ref
+from specbench.kernels.one_pass_rows import draft_one_pass_rows_ref
 from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.tree_rows import prepare_tree_rows_ref
 
@@ -28,6 +29,7 @@ class TorchStateUpdate(StateUpdate):
     draft_first_ids = staticmethod(draft_first_ids_ref)
     draft_next_rows = staticmethod(draft_next_rows_ref)
     draft_pair_rows = staticmethod(draft_pair_rows_ref)
+    draft_one_pass_rows = staticmethod(draft_one_pass_rows_ref)
 
     @staticmethod
     def store_draft(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:

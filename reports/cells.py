@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from specbench.harness.metrics import figures
-from specbench.harness.metrics.doubts import DISTURBED, IMPOSSIBLE
+from specbench.harness.metrics.doubts import DISTURBED, IMPOSSIBLE, NOT_LOSSLESS, VOID
 from specbench.harness.store.block_records import MachineSeen
 from specbench.harness.store.files import Json
 from specbench.harness.store.results import Acceptance, ArmSummary
 
 NOTHING = "-"
-NOT_LOSSLESS = "NOT LOSSLESS"  # how the mark of an arm whose certificate failed begins
-VOID = "GRAPH CLAIM VOID"  # and of one whose trace contradicts its graph plan
 WIDEST = 3.0
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
 _OF_ARM, _OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
+MARKS = (*_OF_ARM, *_OF_RUN)
+"""What stands in brackets behind the name of a row."""
 
 
 def row_name(arm: ArmSummary) -> str:
@@ -30,7 +30,7 @@ def arm_name(arm: ArmSummary) -> str:
 
 
 def marked_name(label: str, marks: Sequence[str]) -> str:
-    return _named(label, marks, (*_OF_ARM, *_OF_RUN))
+    return _named(label, marks, MARKS)
 
 
 def doubt_words(marks: Sequence[str]) -> str:

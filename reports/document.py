@@ -18,11 +18,12 @@ _FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
     """A link or a badge. `href`: a page of the site, relative to its root. `tone`: good, bad, open or empty; the text
-    says the same in words."""
+    says the same in words. `order`: what a column is sorted by, where it is not the text."""
 
     text: str
     href: str = ""
     tone: str = ""
+    order: float | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -30,13 +31,14 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows of text, the first column a name; `notes` are printed below, one per line. Only pages of the site have
-    `Cell`s."""
+    """Rows of text, the first column a name; `notes` are printed below, one per line. `spare`: columns that a narrow
+    terminal leaves out, the first first. Only pages of the site have `Cell`s."""
 
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str | Cell, ...], ...]
     notes: tuple[str, ...] = ()
+    spare: tuple[str, ...] = ()
 
 
 def table_of(
@@ -47,17 +49,25 @@ def table_of(
     return Table(title=title, headers=tuple(columns), rows=rows, notes=tuple(notes))
 
 
+def without(table: Table, header: str) -> Table:
+    """The table without a column."""
+    kept = [i for i, name in enumerate(table.headers) if name != header]
+    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
+    return replace(table, headers=tuple(table.headers[i] for i in kept), rows=rows)
+
+
 def with_rows(*tables: Table) -> tuple[Table, ...]:
     """The tables that are not empty."""
     return tuple(table for table in tables if table.rows)
 
 
 GAP = 3  # characters between two columns in a terminal
+_NAME = 25
 
 
 def name_width(table: Table, width: int) -> int:
-    """Of the first column, which folds at two fifths of the width."""
-    return min(column_width(table, 0), width * 2 // 5)
+    """Of the first column, which folds at two fifths of the width, names of 25 characters not at all."""
+    return min(column_width(table, 0), max(width * 2 // 5, _NAME + GAP))
 
 
 def column_width(table: Table, i: int) -> int:
@@ -67,7 +77,7 @@ def column_width(table: Table, i: int) -> int:
 def fitting(table: Table, width: int) -> Table:
     """The first columns, as many as fit into `width` characters beside each other."""
     ends = accumulate([name_width(table, width), *(column_width(table, i) for i in range(1, len(table.headers)))])
-    num = max(2, sum(end <= width for end in ends))
+    num = max(2, sum(end - GAP <= width for end in ends))
     return replace(table, headers=table.headers[:num], rows=tuple(row[:num] for row in table.rows))
 
 
@@ -95,9 +105,12 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """Blocks in the order of the fields; empty ones are left out. Badges, links and charts appear on pages only."""
+    """Blocks in the order of the fields; empty ones are left out. Badges, links and charts appear on pages only, and
+    only there are folded sections closed until one asks for them. `anchor`: what the address of a page calls it."""
 
     title: str
+    anchor: str = ""
+    folded: bool = False
     badge: Cell | None = None
     links: tuple[Cell, ...] = ()
     sentences: tuple[str, ...] = ()

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from specbench.reports.document import Cell, Document, Section, Table, column_width, name_width, text_columns
+from specbench.reports.cells import NOTHING
+from specbench.reports.document import (
+    GAP,
+    Cell,
+    Document,
+    Section,
+    Table,
+    column_width,
+    name_width,
+    text_columns,
+    without,
+)
+from specbench.reports.fold import folded, folded_command, least_width
 
 
 def print_document(document: Document, console: Console) -> None:
@@ -39,10 +52,39 @@ def print_result(table: Table, console: Console) -> None:
 
 
 def rich_result(table: Table, width: int) -> RenderableType:
-    """Columns that do not fit into `width` beside each other are in several tables, one below the other."""
-    title = [Text(), Text(table.title, style="italic")] if table.title else []
+    """Columns that do not fit into `width` beside each other are folded, those that the table can spare are left out,
+    and where that does not suffice it is several tables, one below the other."""
+    table = _narrowed(table, width)
+    title = [Text(), *(Text(line, style="italic") for line in folded(table.title, width))] if table.title else []
     parts = [_rich_table(table, columns) for columns in _groups(table, width)]
-    return Group(*title, *parts, Text(), *(Text(f"* {note}", style="dim") for note in table.notes))
+    notes = (Text("\n".join(folded(f"* {note}", width, "  ")), style="dim") for note in table.notes)
+    return Group(*title, *parts, *([Text()] if title else []), *notes)
+
+
+def _narrowed(table: Table, width: int) -> Table:
+    """Without what says nothing and what the table can spare, as far as it takes to be one table; a note names it."""
+    silent = [h for i, h in enumerate(table.headers) if i and {str(row[i]) for row in table.rows} <= {NOTHING}]
+    left_out = []
+    for name in (*silent, *table.spare) if table.spare else ():
+        if len(_groups(table, width)) == 1:
+            break
+        if name in table.headers:
+            table = without(table, name)
+            left_out.append(name)
+    if not left_out:
+        return table
+    return replace(table, notes=(*table.notes, f"not in {width} characters: {', '.join(left_out)}"))
+
+
+def sentence_lines(text: str, console: Console, lead: str = "") -> str:
+    """In lines that fit behind `lead`; one line if the console is not a terminal."""
+    lines = folded(text, console.width - len(lead)) if console.is_terminal else [text]
+    return lead + f"\n{' ' * len(lead)}".join(lines)
+
+
+def command_lines(text: str, console: Console) -> str:
+    """The same of a command: the lines can be pasted."""
+    return "\n".join(folded_command(text, console.width)) if console.is_terminal else text
 
 
 def plain_document(document: Document) -> str:
@@ -79,28 +121,70 @@ def _lines(section: Section) -> Iterator[str]:
         yield f"{drawing.title}: drawn in the HTML report and in the trace for Perfetto."
 
 
-def _rich_table(table: Table, columns: Sequence[int]) -> RichTable:
+def _rich_table(table: Table, columns: Mapping[int, int]) -> RichTable:
+    """`columns`: those that are shown, with their widths."""
     shown = RichTable(show_edge=False, pad_edge=False)
     words = {0, *text_columns(table.rows)}
-    for i in columns:
-        shown.add_column(table.headers[i], overflow="fold", justify="left" if i in words else "right")
-    for row in table.rows:
-        shown.add_row(*(Text(str(row[i])) for i in columns))  # Text: labels may hold rich markup
+    for i, width in columns.items():
+        header = "\n".join(folded(table.headers[i], width))
+        shown.add_column(Text(header), justify="left" if i in words else "right", width=width, overflow="fold")
+    for row in table.rows:  # Text: labels may hold rich markup
+        shown.add_row(*(Text("\n".join(folded(str(row[i]), width))) for i, width in columns.items()))
     return shown
 
 
-def _groups(table: Table, width: int) -> list[list[int]]:
-    """Columns in order, in as few groups as fit beside the first, which folds at two fifths of the width."""
-    widths = [column_width(table, i) for i in range(len(table.headers))]
-    if sum(widths) <= width:
-        return [list(range(len(widths)))]
-    space = width - name_width(table, width)
-    groups: list[list[int]] = [[0]]
-    for i in range(1, len(widths)):
-        if len(groups[-1]) > 1 and sum(widths[j] for j in (*groups[-1][1:], i)) > space:
-            groups.append([0])
+def _groups(table: Table, width: int) -> list[dict[int, int]]:
+    """Columns in order with their widths, in as few groups as fit beside those that tell the rows apart. The first
+    folds at two fifths of the width, cells only where that saves a group."""
+    whole = [column_width(table, i) for i in range(len(table.headers))]
+    if sum(whole) - GAP <= width:
+        return [{i: w - GAP for i, w in enumerate(whole)}]
+    name, keys = name_width(table, width), _keys(table)
+    least = [name, *(GAP + _least(table, i) for i in range(1, len(whole)))]
+    beside, folding = (_split(widths, keys, width + GAP) for widths in ([name, *whole[1:]], least))
+    groups = folding if len(folding) < len(beside) else beside
+    return [_shared(group, whole, least, width + GAP) for group in groups]
+
+
+def _keys(table: Table) -> list[int]:
+    """The first column, and one more where two rows have the same name."""
+
+    def tells_apart(*columns: int) -> bool:
+        return len({tuple(str(row[i]) for i in columns) for row in table.rows}) == len(table.rows)
+
+    if tells_apart(0):
+        return [0]
+    return next(([0, i] for i in range(1, len(table.headers)) if tells_apart(0, i)), [0, 1])
+
+
+def _least(table: Table, i: int) -> int:
+    """A header folds at every blank, cells not to less than one can read."""
+    return max(max(map(len, table.headers[i].split()), default=0), *(least_width(str(row[i])) for row in table.rows), 1)
+
+
+def _split(widths: Sequence[int], keys: Sequence[int], space: int) -> list[list[int]]:
+    groups = [list(keys)]
+    for i in range(len(widths)):
+        if i in keys:
+            continue
+        if len(groups[-1]) > len(keys) and sum(widths[j] for j in (*groups[-1], i)) > space:
+            groups.append(list(keys))
         groups[-1].append(i)
-    return groups
+    return [sorted(group) for group in groups]
+
+
+def _shared(group: Sequence[int], whole: Sequence[int], least: Sequence[int], space: int) -> dict[int, int]:
+    """The widths of a group's columns: the least ones, and of what is left as many whole ones as it reaches for, the
+    first column last."""
+    widths, left = {i: least[i] for i in group}, space - sum(least[i] for i in group)
+    if left < 0:  # a word that is wider than its space is broken
+        widest = max(group, key=least.__getitem__)
+        widths[widest] = max(widths[widest] + left, GAP + 1)
+    for i in sorted(group, key=lambda i: (i == 0, whole[i] - least[i])):
+        more = max(0, min(left, whole[i] - least[i]))
+        widths[i] += more
+        left -= more
+    return {i: w - GAP for i, w in widths.items()}
 
 
 def _one_line(text: str) -> str:

@@ -27,16 +27,17 @@ class Chain:
         self.num_drafts = num_drafts
         self._state = resources.state
         self._update = resources.update
+        self.sampled = resources.sampled_drafts(model)
         self._attention = resources.new_attention(model)
         c = model.config
         self._caches = [resources.new_kv_cache(c.num_kv_heads, c.head_dim) for _ in range(num_layers)]
 
-    def _later_phases(self) -> list[Phase]:
+    def _later_phases(self, batch: StepBatch) -> list[Phase]:
         return [
             attention_phase(
                 "draft_next", self._attention, partial(self._draft_next, step), partial(self._plan_next, step)
             )
-            for step in range(2, self.num_drafts + 1)
+            for step in range(2, batch.num_drafts + 1)
         ]
 
     def _draft_next(self, step: int, b: StepBatch) -> None:
@@ -54,5 +55,15 @@ class Chain:
     def _plan(self, forward: ForwardBatch, host: HostView, kv_lens: Sequence[int], q_lens: Sequence[int]) -> None:
         plan_pass(forward, host, self._attention, self._caches[0], kv_lens, q_lens)
 
+    def _store_none(self, b: StepBatch) -> None:
+        """Of a round without drafts, whose first pass is for the keys alone."""
+        self._state.drafts_SK.index_fill_(0, b.rows.slot_B, -1)
+
     def _store(self, step: int, b: StepBatch, logits_BV: Tensor, d2t_V: Tensor | None = None) -> None:
-        self._update.store_draft(logits_BV, d2t_V, b.rows.slot_B, step, self._state.drafts_SK)
+        drafts_SK, slot_B = self._state.drafts_SK, b.rows.slot_B
+        if self.sampled is not None and self.sampled.draws(b.mode):
+            self.sampled.draw(logits_BV, slot_B, step, b.mode)
+        else:
+            self._update.store_draft(logits_BV, d2t_V, slot_B, step, drafts_SK)
+        if step == b.num_drafts < self.num_drafts:  # what an earlier round with more of them left
+            drafts_SK[:, step:].index_fill_(0, slot_B, -1)

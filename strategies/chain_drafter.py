@@ -40,7 +40,7 @@ class ChainDrafter(Chain):
         return frozenset({"first", "later"} if self.num_drafts > 1 else {"first"})
 
     def phases(self, batch: StepBatch) -> list[Phase]:
-        return [self._first_phase(), *self._later_phases()]
+        return [self._first_phase(), *self._later_phases(batch)]
 
     def _first_phase(self) -> Phase:
         return attention_phase("draft_first", self._attention, self._draft_first, self._plan_first)
@@ -68,6 +68,8 @@ class ChainDrafter(Chain):
         self._update.draft_first_ids(b.rows.slot_B, row_req_T, forward.position_T, self._state.tokens_SL, forward.ids_T)
         hidden_TH = self._head.project(features_TF if gather_T is None else features_TF.index_select(0, gather_T))
         output_TH = b.runners.first(self._head, forward, self._attention, self._cache, hidden_TH)
+        if not b.num_drafts:
+            return self._store_none(b)
         # Into a tensor that stays where it is: the later passes may be a graph where this pass is none.
         if b.work.draft_state_BH is None:
             b.work.draft_state_BH = output_TH.new_empty(b.num_requests, output_TH.shape[1])

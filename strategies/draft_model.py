@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Strategy
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources
 
+from .auto_k import AutoK
 from .draft_model_drafter import DraftModelDrafter
 
 
 @dataclass(frozen=True, kw_only=True)
-class DraftModel(Strategy):
-    """k: drafts per round. draft: a model's name or directory, self:L (the target's first L layers) or shape:NAME."""
+class DraftModel(AutoK):
+    """k: drafts per round, or `auto` by k_table, the draft_table.json of a sweep. draft: a model's name or
+    directory, self:L (the target's first L layers) or shape:NAME.
+    draft_sample_method: as of eagle."""
 
     name = "draft-model"
     graph = "full_and_piecewise"
@@ -20,6 +23,7 @@ class DraftModel(Strategy):
 
     k: int = 4
     draft: str = ""
+    draft_sample_method: str = "greedy"
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         """ValueError if the draft model does not fit, and for unpadded rows: its passes have no rejected rows."""

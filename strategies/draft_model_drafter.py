@@ -66,13 +66,15 @@ class DraftModelDrafter(Chain):
         pairs = _Pairs.of(batch, min(batch.max_kv + batch.decode_q, self._state.max_kv))
         batch.work.num_draft_rows = 2 * batch.num_requests + (batch.num_rows if _is_mixed(batch) else 0)
         first, plan = partial(self._draft_first, pairs), partial(self._plan_first, pairs)
-        return [attention_phase("draft_first", self._attention, first, plan), *self._later_phases()]
+        return [attention_phase("draft_first", self._attention, first, plan), *self._later_phases(batch)]
 
     def _draft_first(self, pairs: _Pairs, b: StepBatch) -> None:
         if _is_mixed(b):
             b.runners.first(self.model, b.drafter_forward(), self._attention, self._caches)
         self._update.draft_pair_rows(pairs.rows, b.rows.slot_B, self._state)
         hidden_TH = b.runners.first(self.model, pairs.forward, self._attention, self._caches)
+        if not b.num_drafts:
+            return self._store_none(b)
         self._store(1, b, self.model.logits(hidden_TH.index_select(0, pairs.pending_row_B)))
 
     def _plan_first(self, pairs: _Pairs, b: StepBatch, host: HostView) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Strategy
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources
 
+from .auto_k import AutoK
 from .chain_drafter import ChainDrafter
 from .vllm_092 import UnpaddedChainDrafter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eagle(Strategy):
-    """k: drafts per round. head: directory of an EAGLE-3 checkpoint, or `random` (for forced acceptance)."""
+class Eagle(AutoK):
+    """k: drafts per round, or `auto` by k_table, the draft_table.json of a sweep. head: folder or hub
+    name of an EAGLE checkpoint, or `random` (for forced acceptance). draft_sample_method: how random requests
+    draft: greedy, the likeliest token; probabilistic, a draw."""
 
     name = "eagle"
     graph = "full_and_piecewise"
@@ -25,6 +28,7 @@ class Eagle(Strategy):
 
     k: int = 4
     head: str = ""
+    draft_sample_method: str = "greedy"
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         head = resources.load_head(self.head, self.name)

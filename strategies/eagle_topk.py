@@ -21,7 +21,8 @@ _MAX_TOPK, _MAX_NODES = 16, 64
 class EagleTopk(Strategy):
     """num_steps: levels of the tree. topk: children per node and nodes kept per level. num_draft_tokens: nodes verified
     per round, including the pending token. head: directory of an EAGLE checkpoint, or `random` (for forced
-    acceptance)."""
+    acceptance). draft_sample_method: how random requests draft: greedy, the likeliest tokens; probabilistic, draws
+    without replacement."""
 
     name = "eagle-topk"
     graph = "full_and_piecewise"
@@ -33,6 +34,7 @@ class EagleTopk(Strategy):
     topk: int = 8
     num_draft_tokens: int = 32
     head: str = ""
+    draft_sample_method: str = "greedy"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specbench.harness.engines.native.core.batch import StepBatch
-from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase, Strategy
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase
 from specbench.harness.engines.native.models.features import Features
 from specbench.kernels.ngram import ngram_propose
 
+from .auto_k import AutoK
+
 
 @dataclass(frozen=True, kw_only=True)
-class Ngram(Strategy):
-    """k: maximum drafts per round. min_n, max_n: lengths of the suffix looked up (vLLM's prompt_lookup_min/max)."""
+class Ngram(AutoK):
+    """k: maximum drafts per round, or `auto` by k_table, the draft_table.json of a sweep. min_n, max_n: lengths of the
+    suffix looked up (vLLM's prompt_lookup_min/max)."""
 
     name = "ngram"
     graph = "one"
@@ -48,4 +51,7 @@ class NgramDrafter:
         return [Phase("draft_first", self._propose)]
 
     def _propose(self, b: StepBatch) -> None:
+        if not b.num_drafts:
+            self._state.drafts_SK.index_fill_(0, b.rows.slot_B, -1)
+            return
         ngram_propose(b.rows.slot_B, self._state, self._options.min_n, self._options.max_n)

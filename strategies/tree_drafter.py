@@ -40,6 +40,7 @@ class TreeDrafter:
         self._shape = shape
         self._state = resources.state
         self._update = resources.update
+        self.sampled = resources.sampled_drafts(head)
         self._hidden_like_H = torch.empty(
             head.config.hidden_size, dtype=resources.target.dtype, device=resources.target.device
         )
@@ -103,12 +104,18 @@ class TreeDrafter:
     def _grow(self, level: int, rows: TreeRows, b: StepBatch, output_RH: Tensor) -> None:
         """The pass' children into the pool; then the next level's hidden states, or the tree where it was the last."""
         logits_RV, state_RH = self._head.logits_and_state(output_RH)
-        expand_tree(logits_RV, self._head.d2t, rows.pool, level)
+        sampled = self.sampled if self.sampled is not None and self.sampled.draws(b.mode) else None
+        if sampled is None:
+            expand_tree(logits_RV, self._head.d2t, rows.pool, level)
+        else:
+            sampled.draw_level(logits_RV, b.rows.slot_B, rows.pool, level, b.mode)
         if level < self._shape.depth:
             torch.index_select(state_RH, 0, rows.pool.row_Bk.view(-1), out=rows.hidden_RH)
             return
         assert self._state.tree is not None
         build_tree(b.rows.slot_B, rows.pool, self._state.drafts_SK, self._state.tree)
+        if sampled is not None:
+            sampled.note_tree(b.rows.slot_B, rows.pool)
 
     def _plan_level(self, rows: TreeRows, level: int, b: StepBatch, host: HostView) -> None:
         topk = self._shape.topk

@@ -17,8 +17,8 @@ from run_samples import SAMPLING, begun, chain_block
 
 from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA
-from specbench.harness.metrics.metrics import results
-from specbench.harness.profiling.record import write_profile
+from specbench.harness.metrics.run_results import results
+from specbench.harness.profiling.profile_file import write_profile
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, TaskLimit
 from specbench.harness.store.files import write_json

@@ -12,7 +12,7 @@ from site_samples import EAGLE, HOSTILE
 
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
-from specbench.harness.metrics.metrics import results
+from specbench.harness.metrics.run_results import results
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.table_records import SweepArm

@@ -85,5 +85,19 @@ def test_conformance_names_tests_that_exist():
     assert len(named) > 20 and not [name for name in named if not (ROOT / "tests" / name).exists()]
 
 
+def test_conformance_has_every_number_with_a_test_that_stands_for_it():
+    """Green on a CPU, under the marker gpu, or ruled out by a test: nothing is open."""
+    text = (ROOT / "docs" / "correctness.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 71))
+    for number, tests, status in rows:
+        files = [(ROOT / "tests" / name).read_text(encoding="utf-8") for name in re.findall(r"`([\w/]+\.py)`", tests)]
+        assert files and re.search("passes on|GPU|cannot occur", status), number
+        if status.startswith("GPU"):
+            assert any("mark.gpu" in file or "graph_plan" in file for file in files), number
+        if "cannot occur" in status:
+            assert any(f"def test_c{number}_" in file for file in files), number
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120

@@ -63,9 +63,9 @@ def test_ab(load, toy, capsys):
 
 
 def test_custom_strategy(load, toy, capsys, monkeypatch):
-    monkeypatch.setitem(registry.STRATEGIES, "repeat", "")  # so that it is gone after the test
+    monkeypatch.setitem(registry.STRATEGIES, "echo", "")  # so that it is gone after the test
     run = load("custom_strategy").main(num_repeats=1, **toy)
     assert run.table()["status"].tolist() == ["ok", "ok"]
-    mine = run.steps[(run.steps["arm"] == "repeat:k=2") & (run.steps["num_proposed"] > 0)]
+    mine = run.steps[(run.steps["arm"] == "echo:k=2") & (run.steps["num_proposed"] > 0)]
     assert len(mine) and set(mine["num_proposed"]) == {2}
     assert "the same as without speculation: 100%" in capsys.readouterr().out

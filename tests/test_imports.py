@@ -6,9 +6,11 @@ import ast
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -28,7 +30,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "kernels",
         # The engine's protocol: what a strategy is given, and the layouts that its passes run over.
         *(f"harness.engines.native.core.{n}" for n in ("strategy", "batch", "host_view", "planning", "state")),
-        *(f"harness.engines.native.core.{n}" for n in ("tree",)),
+        *(f"harness.engines.native.core.{n}" for n in ("tree", "draft_counts")),
         *(f"harness.engines.native.models.{n}" for n in ("features", "forward", "llama")),
     ),
     # What was measured, and what was made of it: never what measures.
@@ -38,9 +40,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.stats",
         "harness.store",
         "harness.profiling.record",
+        "harness.profiling.profile_file",
         "harness.registry",
         "harness.exit_codes",
         "harness.text",
+        "harness.roofline.machines",
         "harness.roofline.of_run",
         "harness.spec.table_records",
         "workloads.json_values",
@@ -54,6 +58,8 @@ BEHIND_THE_INTERFACE = (
     "harness/engines/native/",
     "harness/training/",
     "harness/roofline/",
+    # `specbench list` shows the support matrix, which asks the readers of config.json what they take.
+    "harness/cli/list.py",
     # The published shapes, which other engines get as a config.json.
     "harness/engines/served/model.py",
     # The certificate's fp32 reference: the target's own weights, multiplied without the engine.
@@ -160,17 +166,66 @@ def _packages() -> list[Path]:
     return sorted(folders - {ROOT / folder for folder in FOLDERS} - {ROOT / "harness/api"})
 
 
+def _imported_files() -> dict[Path, set[Path]]:
+    """By file of ours: the other files of ours that it imports, inside functions too."""
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    homes = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
+    return {path: {homes[module] for _, module in _imports(path) if module in homes} - {path} for path in files}
+
+
 def _importers() -> dict[Path, set[str]]:
     """By package: the other packages whose files import one of its files."""
-    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    homes = {".".join(path.relative_to(ROOT).with_suffix("").parts): path.parent for path in files}
     importers: dict[Path, set[str]] = {package: set() for package in _packages()}
-    for path in files:
-        for _, module in _imports(path):
-            home = homes.get(module)
-            if home and home not in (path.parent, *path.parents):
-                importers.setdefault(home, set()).add(path.parent.relative_to(ROOT).as_posix())
+    for path, imported in _imported_files().items():
+        for home in {file.parent for file in imported} - {path.parent, *path.parents}:
+            importers.setdefault(home, set()).add(path.parent.relative_to(ROOT).as_posix())
     return importers
+
+
+def _package(path: Path) -> str:
+    """A root folder, a folder of harness, or one engine: what lies below it is its own affair."""
+    parts = path.relative_to(ROOT).parent.parts
+    depth = {"harness": 3 if parts[1:2] == ("engines",) else 2}.get(parts[0], 1)
+    return "/".join(parts[:depth])
+
+
+def _circle(imported: Mapping[Any, set[Any]]) -> list[Any]:
+    """The first circle of imports, or nothing."""
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _circles() -> list[Any]:
+    """The first circle of files and the first one of packages."""
+    files = _imported_files()
+    packages: dict[str, set[str]] = {}
+    for path, imported in files.items():
+        packages.setdefault(_package(path), set()).update({_package(file) for file in imported} - {_package(path)})
+    return _circle(files) + _circle(packages)
+
+
+def test_there_is_no_circle_of_imports():
+    assert not _circles()
+
+
+@pytest.mark.parametrize(
+    ("files", "bad"),
+    [
+        ({"kernels/a.py": "from .b import f", "kernels/b.py": "def f():\n    from .a import g"}, True),
+        ({"harness/run/a.py": "import specbench.harness.store.b", "harness/store/b.py": "from ..run import c"}, True),
+        ({"harness/engines/a.py": "from .native import b", "harness/engines/native/b.py": "from .. import c"}, True),
+        ({"reports/a.py": "from .run import b", "reports/run/b.py": "from .. import c"}, False),
+    ],
+)
+def test_that_circles_are_found(tmp_path, monkeypatch, files, bad):
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    for where, code in ({"harness/run/c.py": "", "harness/engines/c.py": "", "reports/c.py": ""} | files).items():
+        (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / where).write_text(code)
+    assert bool(_circles()) is bad
 
 
 def test_every_package_says_what_it_holds_and_who_imports_it():

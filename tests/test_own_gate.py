@@ -66,7 +66,7 @@ def gate(tmp_path, monkeypatch):
     git(root, "commit", "-q", "--allow-empty", "-m", "two")
     (root / "fake.py").write_text(FAKE)
     fake = [sys.executable, str(root / "fake.py")]
-    made = own.Gate(specbench=fake, pytest=[*fake, "pytest"], root=root)
+    made = own.Gate(specbench=fake, pytest=[*fake, "pytest"], site=[*fake, "report"], root=root)
     tell(made)
     return made
 
@@ -91,6 +91,8 @@ def test_the_parent_commit_against_this_one(gate, capsys):
     assert "Times: the parent commit against this one" in capsys.readouterr().out
     assert calls(gate, "history") == [["history", "add", "runs/history", "runs/run-0", "runs/ab-0"]]
     assert [words[1] for words in calls(gate, "gate")] == ["runs/run-0", "runs/ab-0"]
+    assert calls(gate, "report") == [["report", "runs/history", "-o", "site"]]
+    assert calls(gate, "show") == [["show", "runs/ab-0", "--card", "site/card.png"]]
     assert (gate.root / "site" / "comment.md").read_text() == "<!-- runs/run-0 -->\n<!-- runs/ab-0 -->"
 
 
@@ -106,7 +108,7 @@ def test_a_shallow_clone_is_said_and_compares_this_code_with_itself(gate, tmp_pa
     for name in ("fake.py", "answers.json"):
         (shallow / name).write_text((gate.root / name).read_text())
     fake = [sys.executable, "fake.py"]
-    clone = own.Gate(specbench=fake, pytest=[*fake, "pytest"], root=shallow)
+    clone = own.Gate(specbench=fake, pytest=[*fake, "pytest"], site=[*fake, "report"], root=shallow)
     assert own.main(clone) == 0
     assert sides(calls(clone, "ab")[0]).startswith(own.SAME)
     assert (

@@ -43,7 +43,8 @@ class ChatTokenizer(Tokenizer, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """One request. ``token_ids`` is what the model sees; ``text`` is for people (the words, without template)."""
+    """One request. ``token_ids`` is what the model sees; ``text`` is for people (the words, without template).
+    ``temperature``: None leaves it to the run."""
 
     id: str
     token_ids: tuple[int, ...]
@@ -51,6 +52,7 @@ class Prompt:
     text: str
     category: str = ""
     reference: str = ""
+    temperature: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +71,8 @@ class Workload:
 
     @property
     def sha256(self) -> str:
-        """Hash over id, token ids and max_tokens of all prompts, in order (lengths first: nothing can run together)."""
+        """Hash over id, token ids and max_tokens of all prompts, in order (lengths first: nothing can run together).
+        A temperature of its own is in a prompt's id (temperatures.py)."""
         digest = hashlib.sha256()
         for prompt in self.prompts:
             name = prompt.id.encode()

@@ -130,7 +130,7 @@ def parse_json(text: str) -> Json:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = error.object[error.start : error.start + 1]
-            raise ValueError(f"holds {half!a}, half of a surrogate pair, which is no character") from None
+            raise ValueError(f"holds {half!a}, half of a surrogate pair, which is not a character") from None
     return value
 
 

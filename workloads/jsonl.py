@@ -53,7 +53,7 @@ def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRe
     if "turns" in unknown:  # question.jsonl of EAGLE, Spec-Bench and MT-Bench
         raise ValueError(
             f"{where}: holds 'turns', as the question files of MT-Bench, Spec-Bench and EAGLE do; read it with "
-            f"--dataset-name mt-bench --dataset-path {request.path}"
+            f"--dataset-name spec-bench --dataset-path {request.path}"
         )
     if unknown:
         allowed = ", ".join((*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS))

@@ -1,4 +1,4 @@
-"""Question sets, one chat message per question: GSM8K, HumanEval and the first turns of MT-Bench.
+"""Question sets, one chat message per question: GSM8K and HumanEval; questions of several turns: turns.py.
 
 A question set is shuffled by seed and templated. Its only filter: prompt plus output limit must fit the model.
 """
@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
 from specbench.workloads.records import question_record, read_records, text_field
 
+JSON_REQUEST = (
+    'Answer with one JSON object and nothing else: {"steps": [short strings, one for each step], "answer": number}'
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """One question as the file has it."""
+    """One question as the file has it. ``before``: messages of the conversation that it goes on."""
 
     id: str
     text: str
     category: str = ""
     reference: str = ""
+    before: tuple[dict[str, str], ...] = ()
 
 
 def ask_all(
@@ -34,10 +39,11 @@ def ask_all(
     source: str,
     output_len: int,
     synthetic: bool = False,
+    asked: str = "one user message each",
 ) -> Workload:
     """The first ``num_prompts`` questions that fit the model with their output limit, after a seeded shuffle.
 
-    ``output_len`` is the limit unless the user gives one; ``title`` opens the rule.
+    ``output_len`` is the limit unless the user gives one; ``title`` opens the rule, which says how they are ``asked``.
     """
     max_tokens = request.output_len or output_len
     order = list(questions)
@@ -45,7 +51,7 @@ def ask_all(
     prompts: list[Prompt] = []
     num_longer = 0
     for q in order:
-        token_ids = tuple(tokenizer.apply_chat_template([{"role": "user", "content": q.text}]))
+        token_ids = tuple(tokenizer.apply_chat_template([*q.before, {"role": "user", "content": q.text}]))
         if len(token_ids) + max_tokens > request.max_model_len:
             num_longer += 1
             continue
@@ -63,7 +69,7 @@ def ask_all(
             break
     dropped = f" ({num_longer} longer dropped on the way)" if num_longer else ""
     rule = (
-        f"{title}; one user message each, chat template applied; up to {max_tokens} output tokens; "
+        f"{title}; {asked}, chat template applied; up to {max_tokens} output tokens; "
         f"prompt + output <= {request.max_model_len}{dropped}; shuffled with seed {request.seed}"
     )
     require_enough(request.name, wanted=request.num_prompts, available=len(prompts), rule=rule)
@@ -91,23 +97,15 @@ def read_gsm8k(path: Path) -> list[Question]:
     ]
 
 
-def load_mt_bench(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
-    """MT-Bench's first turns; 1,024 output tokens unless ``output_len`` says otherwise, as FastChat generates them."""
-    asset = resolve(request.path or "mt-bench")
-    title = "MT-Bench: the first turn of each question"
-    return ask_all(request, tokenizer, read_turns(asset.path), title=title, source=asset.source, output_len=1024)
-
-
-def read_turns(path: Path) -> list[Question]:
-    """Questions of a file in the format of MT-Bench and Spec-Bench: ``question_id``, ``category``, ``turns``."""
-    questions = []
-    for number, record in read_records(path):
-        turns = record.get("turns")
-        if not isinstance(turns, list) or not turns or not isinstance(turns[0], str):
-            raise ValueError(f"{path}:{number}: field 'turns' must be a list of strings with at least one")
-        name = str(record.get("question_id", number))
-        questions.append(Question(id=name, text=turns[0], category=str(record.get("category", ""))))
-    return questions
+def load_gsm8k_json(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
+    """GSM8K's questions, to be answered with a JSON object; 256 output tokens unless ``output_len`` says otherwise."""
+    asset = resolve(request.path or "gsm8k")
+    asked = [
+        replace(question, text=f"{question.text}\n\n{JSON_REQUEST}", category="json")
+        for question in read_gsm8k(asset.path)
+    ]
+    title = f"GSM8K ({asset.name}): questions with the request {JSON_REQUEST!r}"
+    return ask_all(request, tokenizer, asked, title=title, source=asset.source, output_len=256)
 
 
 def load_humaneval(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:

@@ -17,7 +17,7 @@ from specbench.workloads.assets.cache import atomic_file, cache_root, require_fr
 from specbench.workloads.assets.seal import check_seals, write_seals
 from specbench.workloads.guarded import ANY_SIZE, open_file, parse_json
 from specbench.workloads.json_values import JsonObject
-from specbench.workloads.records import as_record, objects_field, read_records
+from specbench.workloads.records import as_record, objects_field, read_records, text_field
 
 COMPACT_VERSION = 1
 HUMAN, MODEL = ("human", "user"), ("gpt", "chatgpt", "assistant")
@@ -48,19 +48,25 @@ def first_exchanges(path: Path, sha256: str) -> list[Exchange]:
 
 
 def write_compact(path: Path, compact: Path) -> None:
+    """ValueError for a file without conversations, such as the user's own prompts."""
+    has_turns = False
     with atomic_file(compact) as file:
         for index, record in enumerate(iter_conversations(path)):
             turns = objects_field(record, "conversations")
+            has_turns = has_turns or bool(turns)
             if len(turns) >= 2 and turns[0].get("from") in HUMAN and turns[1].get("from") in MODEL:
                 name = f"{index}:{record.get('id', '')}"
-                exchange = {"id": name, "question": turns[0]["value"], "answer": turns[1]["value"]}
+                question, answer = (text_field(turn, "value", f"{path}: record {index}") for turn in turns[:2])
+                exchange = {"id": name, "question": question, "answer": answer}
                 file.write(json.dumps(exchange).encode() + b"\n")
+        if not has_turns:
+            raise ValueError(f"{path}: no ShareGPT conversation in it; for prompts of your own: --dataset-name jsonl")
 
 
 def iter_conversations(path: Path) -> Iterator[JsonObject]:
     """Every whole record: ``{"id": .., "conversations": [{"from": .., "value": ..}, ..]}``, all turns, in file order.
 
-    Raises ValueError where the file holds no whole record or one that is not JSON.
+    Raises ValueError if the file holds no whole record, or one that is not JSON.
     """
     if path.suffix == ".json" and is_indented_list(path):
         yield from iter_indented(path)

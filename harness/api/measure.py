@@ -36,7 +36,7 @@ def run(options: RunOptions | None = None, *, progress: Progress | None = None, 
     if len(asked.sizes) > 1:
         raise ValueError(f"batch_sizes: {asked.batch_sizes!r} are several runs; measure one by one, or with sweep")
     (directory,) = runs(asked, ["specbench", "run", *words], progress or NullProgress())
-    return Run(_whole(directory, RESUME))
+    return Run(_whole(directory, RESUME), asked.slos)
 
 
 def sweep(options: SweepOptions | None = None, *, progress: Progress | None = None, **named: Value) -> Sweep:
@@ -52,7 +52,8 @@ def sweep(options: SweepOptions | None = None, *, progress: Progress | None = No
 
     asked, words = read(SweepOptions, options, named)
     argv = ["specbench", "sweep", *words]
-    return Sweep(_whole(measured(asked, argv, progress or NullProgress(), on_point=lambda run: None), RESUME))
+    found = measured(asked, argv, progress or NullProgress(), on_point=lambda run: None)
+    return Sweep(_whole(found, RESUME), asked.slos)
 
 
 def ab(a: Side, b: Side, *, progress: Progress | None = None, **named: Value) -> AbResult:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from specbench.harness.stats.slos import Slos, parse_slos
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from specbench.harness.store.ab_judgement import Judgement
     from specbench.harness.store.crossover_file import Crossover
+    from specbench.harness.store.results import Results
     from specbench.harness.store.run_directory import RunDirectory
     from specbench.harness.store.run_record import RunRecord
     from specbench.harness.store.schema import Frames
@@ -26,9 +30,12 @@ class Run:
 
     run = specbench.open_run("runs/20260101T000000Z-run-1a2b3c4d")
     run.requests.groupby("arm")["num_output_tokens"].sum()
+
+    `slos`: the limits that its goodput is of; without any there is none.
     """
 
     directory: RunDirectory
+    slos: Slos = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -67,15 +74,19 @@ class Run:
         """One row a phase of a round, where rounds were taken apart."""
         return self._frames.phases
 
+    @property
+    def logprobs(self) -> pd.DataFrame:
+        """One row a request and part (prompt or output), of a run that asked for log-probabilities."""
+        return self._frames.logprobs
+
     def table(self) -> pd.DataFrame:
         """One row an arm, in the order they were asked for; every figure is the median over its repeats.
 
         Columns beside the figures of `blocks`: strategy, status, error, num_repeats, acceptance_length (tokens a
-        verification, all repeats pooled), speedup and tpot_speedup (of TPS and TPOT against the run's baseline).
+        verification, all repeats pooled), speedup and tpot_speedup (of TPS and TPOT against the run's baseline); where
+        limits were named, goodput.requests_per_s and goodput.share.
         """
         import pandas as pd
-
-        from specbench.harness.metrics.metrics import results_of
 
         rows = [
             {
@@ -89,7 +100,7 @@ class Run:
                 "tpot_speedup": arm.speedup.tpot_ratio if arm.speedup else None,
                 **{name: spread.median for name, spread in arm.spreads.items()},
             }
-            for arm in results_of(self.directory).arms
+            for arm in self._results.arms
         ]
         return pd.DataFrame(rows).set_index("arm")
 
@@ -97,10 +108,8 @@ class Run:
         """One row a measured block (an arm's repeat): its figures by dotted name, as `tps` and `tpot_ms.mean`."""
         import pandas as pd
 
-        from specbench.harness.metrics.metrics import results_of
-
         self.directory.check_has_tables()
-        found = {block: figures.values for block, figures in results_of(self.directory).by_block().items()}
+        found = {block: figures.values for block, figures in self._results.by_block().items()}
         index = pd.MultiIndex.from_tuples(sorted(found), names=["arm", "repeat"])
         return pd.DataFrame([found[block] for block in index], index=index)
 
@@ -108,7 +117,15 @@ class Run:
         """Writes report.md, report.json and plots into the run's directory; the files."""
         from specbench.reports.run.report import write_reports
 
-        return write_reports(self.directory)
+        return write_reports(self.directory, self.slos)
+
+    @property
+    def _results(self) -> Results:
+        from specbench.harness.metrics.goodput import with_goodput
+        from specbench.harness.metrics.run_results import results_of
+
+        found = results_of(self.directory)
+        return with_goodput(found, self._frames.requests, self.slos) if self.slos else found
 
     @property
     def _frames(self) -> Frames:
@@ -122,9 +139,12 @@ class Sweep:
 
     sweep = specbench.open_sweep("runs/20260101T000000Z-sweep-1a2b3c4d")
     sweep.table().pivot(index="arm", columns="max_concurrency", values="tps_speedup")
+
+    `slos`: as of a run.
     """
 
     directory: SweepDirectory
+    slos: Slos = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -137,17 +157,18 @@ class Sweep:
     @property
     def runs(self) -> dict[int, Run]:
         """By load, as far as they were begun."""
-        return {load: Run(run) for load, run in self.directory.runs().items()}
+        return {load: Run(run, self.slos) for load, run in self.directory.runs().items()}
 
     @property
     def record(self) -> Crossover:
         """What `crossover.json` holds: every arm at every load, break-even concurrencies, and the best at each load."""
         from specbench.harness.judge.sweep_figures import sweep_record
 
-        return sweep_record(self.directory)
+        return sweep_record(self.directory, self.slos)
 
     def table(self) -> pd.DataFrame:
-        """One row an arm and load: its speed-ups of TPOT and TPS against no speculation, with 95 % intervals."""
+        """One row an arm and load: its speed-ups of TPOT and TPS against no speculation, with 95 % intervals; where
+        limits were named, its goodput."""
         import pandas as pd
 
         rows = []
@@ -158,6 +179,8 @@ class Sweep:
                     found = point.speedup(figure)
                     row[f"{figure}_speedup"] = found and found.ratio
                     row |= {f"{figure}_speedup_{end}": found and getattr(found, end) for end in ("low", "high")}
+                if point.goodput is not None:
+                    row |= {f"goodput.{name}": value for name, value in asdict(point.goodput).items()}
                 rows.append(row)
         return pd.DataFrame(rows)
 
@@ -196,18 +219,19 @@ class AbResult:
         return pd.DataFrame(rows).set_index("metric").drop(columns="pairs")
 
 
-def open_run(path: AnyPath) -> Run:
-    """A run that `specbench run` stored. ValueError for what is not one, with what to do."""
+def open_run(path: AnyPath, *, goodput: Sequence[str] = ()) -> Run:
+    """A run that `specbench run` stored. `goodput`: limits in ms, as ("ttft:500", "tpot:50"). ValueError for what is
+    not one, with what to do."""
     from specbench.harness.store.run_directory import RunDirectory
 
-    return Run(RunDirectory.open(path))
+    return Run(RunDirectory.open(path), parse_slos(goodput))
 
 
-def open_sweep(path: AnyPath) -> Sweep:
-    """A sweep that `specbench sweep` stored. ValueError for what is not one."""
+def open_sweep(path: AnyPath, *, goodput: Sequence[str] = ()) -> Sweep:
+    """A sweep that `specbench sweep` stored. `goodput` and ValueError as of a run."""
     from specbench.harness.store.sweep_directory import SweepDirectory
 
-    return Sweep(SweepDirectory.open(path))
+    return Sweep(SweepDirectory.open(path), parse_slos(goodput))
 
 
 def open_ab(path: AnyPath) -> AbResult:

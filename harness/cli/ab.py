@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,10 +12,15 @@ from specbench.harness.spec.commands import AbOptions
 
 from .derived import takes_options, typed_command
 from .output import end, print_json, print_tables, say_if_interrupted
+from .run import print_how, print_where
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from specbench.harness.store.ab_judgement import Judgement
+    from specbench.harness.store.noise_record import NoiseFloor
     from specbench.harness.store.run_directory import RunDirectory
+    from specbench.reports.run.view import RunView
 
 
 @takes_options
@@ -46,22 +52,79 @@ def ab(options: AbOptions, words: list[str]) -> None:
     from specbench.harness.experiments.ab import RESUME, experiment
     from specbench.harness.experiments.session import INTERRUPTED
     from specbench.harness.judge.ab_verdict import exit_code
-    from specbench.reports.experiments.verdict_table import verdict_table
+    from specbench.reports.run.view import view_run
 
-    from .progress import RunProgress
+    from .progress import open_progress
 
     if options.resume is None and not any((options.a, options.b, options.ref_a, options.ref_b)):
         raise ValueError("a: name the sides with -A and -B, as -A eagle:k=2 -B eagle:k=4; for A/A use specbench power")
-    with RunProgress(options.quiet) as progress:
+    with open_progress(options, "ab") as progress:
         directory = experiment(options, words, options.blocks, typed_command(), progress)
     record, status = judge_and_write(directory), directory.record.status
     if options.format == "json":
         print_json(record)
     else:
-        print_tables(verdict_table(record))
-        typer.echo(f"run directory: {directory.path}")
+        print_verdict(record, view_run(directory))
+        print_where(directory.path)
     say_if_interrupted(status, directory.path, RESUME)
     end(ExitCode.INTERRUPTED if status == INTERRUPTED else exit_code(record, strict=options.strict))
+
+
+def print_verdict(record: Judgement, view: RunView) -> None:
+    """The answer, what the sides are, their figures, and how to repeat it: one screen."""
+    from rich.console import Console
+
+    from specbench.harness.judge.rerun import certify_command
+    from specbench.reports.experiments.ab_brief import ab_brief_table, ab_unequal
+    from specbench.reports.run.brief import about
+    from specbench.reports.terminal import print_result
+
+    console = Console()
+    _print_answer(record, console)
+    table = ab_brief_table(record, console.width if console.is_terminal else None)
+    print_result(replace(table, notes=(*table.notes, "; ".join(about(view)))), console)
+    if why := ab_unequal(record):
+        print_how(f"{why}: {certify_command(view.record) or 'certify each side'}")
+    print_how(view.record.command)
+
+
+def show_experiment(view: RunView, directory: RunDirectory, format: str) -> None:
+    """A stored one, judged anew; of an A/A the noise floor. `format`: table, or wide: every figure and note."""
+    from rich.console import Console
+
+    from specbench.harness.judge.ab_verdict import judge
+    from specbench.harness.judge.noise import noise_floor
+    from specbench.reports.experiments.verdict_table import verdict_table
+    from specbench.reports.run.comparison import comparison_table
+
+    record = judge(directory)
+    if format == "wide":
+        print_tables(verdict_table(record), comparison_table(view))
+    elif record.is_aa and record.num_kept:
+        _print_answer(record, Console())
+        print_noise(noise_floor(record, directory.record))
+    else:
+        print_verdict(record, view)
+
+
+def print_noise(floor: NoiseFloor) -> None:
+    """How small a change this machine can show: a sentence, and the table."""
+    from rich.console import Console
+
+    from specbench.reports.experiments.noise_table import noise_answer, noise_table
+    from specbench.reports.terminal import sentence_lines
+
+    typer.secho(sentence_lines(noise_answer(floor), Console()), bold=True)
+    print_tables(noise_table(floor))
+
+
+def _print_answer(record: Judgement, console: Console) -> None:
+    from specbench.reports.experiments.ab_brief import ab_answer, ab_sides
+    from specbench.reports.terminal import sentence_lines
+
+    typer.secho(sentence_lines(ab_answer(record), console), bold=True)
+    for name, text in ab_sides(record).items():
+        typer.echo(sentence_lines(text, console, f"{name:4}  "))
 
 
 def judge_and_write(directory: RunDirectory) -> Judgement:

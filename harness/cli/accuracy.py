@@ -12,7 +12,7 @@ from specbench.harness.spec.commands import AccuracyOptions
 from .derived import takes_options, typed_command
 from .output import end, print_json, print_tables, say_if_interrupted
 
-_BESIDE_SAMPLES = frozenset({"format", "quiet"})
+_BESIDE_SAMPLES = frozenset({"format", "quiet", "progress"})
 
 
 @takes_options
@@ -52,9 +52,9 @@ def accuracy(
     from specbench.reports.run.report import write_reports
     from specbench.reports.run.view import view_run
 
-    from .progress import RunProgress
+    from .progress import open_progress
 
-    with RunProgress(options.quiet) as progress:
+    with open_progress(options, "accuracy") as progress:
         directory = evaluation(options, typed_command(), progress)
     write_reports(directory)
     view = view_run(directory)

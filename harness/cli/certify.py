@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 
 from specbench.harness.exit_codes import ExitCode
@@ -9,6 +12,7 @@ from specbench.harness.spec.commands import CertifyOptions
 
 from .derived import takes_options, typed_command
 from .output import end, print_json, say_if_interrupted
+from .run import print_how, print_where
 
 
 @takes_options
@@ -37,25 +41,38 @@ def certify(options: CertifyOptions) -> None:
     """
     from specbench.harness.experiments.certify import RESUME, certificate
     from specbench.harness.experiments.session import INTERRUPTED
+    from specbench.harness.judge.certificate_marks import all_passed, read_certificate
     from specbench.harness.store.files import write_text
     from specbench.reports.experiments.certificate import certificate_table
-    from specbench.reports.experiments.certificate_marks import all_passed, read_certificate
     from specbench.reports.markdown import markdown_result
-    from specbench.reports.terminal import plain_result
 
-    from .progress import RunProgress
+    from .progress import open_progress
 
-    with RunProgress(options.quiet) as progress:
+    with open_progress(options, "certify") as progress:
         directory, is_whole = certificate(options, typed_command(), progress)
     stored = read_certificate(directory.path)
     if stored is not None:
-        table = certificate_table(stored)
-        write_text(directory.path / "certificate.md", markdown_result(table))
+        write_text(directory.path / "certificate.md", markdown_result(certificate_table(stored)))
         if options.format == "json":
             print_json(stored)
         else:
-            typer.echo(f"{plain_result(table)}\nrun directory: {directory.path}")
+            print_certificate(stored, options.format)
+            print_how(directory.record.command)
+            print_where(directory.path)
     if not is_whole:
         say_if_interrupted(INTERRUPTED, directory.path, RESUME, kept="judged arms")
         raise typer.Exit(ExitCode.INTERRUPTED)
     end(ExitCode.PASSED if stored is not None and all_passed(stored) else ExitCode.WRONG)
+
+
+def print_certificate(stored: Mapping[str, Any], format: str) -> None:
+    """What it says as a whole, then its rows: the columns that fit, or with `wide` all."""
+    from rich.console import Console
+
+    from specbench.reports.experiments.certificate import certificate_answer, certificate_brief, certificate_table
+    from specbench.reports.terminal import print_result, sentence_lines
+
+    console = Console()
+    typer.secho(sentence_lines(certificate_answer(stored), console), bold=True)
+    width = console.width if console.is_terminal else None
+    print_result(certificate_table(stored) if format == "wide" else certificate_brief(stored, width), console)

@@ -1,4 +1,4 @@
-"""`specbench check-head`: does this folder hold a usable EAGLE-3 head for this target?"""
+"""`specbench check-head`: does this folder hold a usable EAGLE head for this target?"""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 @takes_options
 def check_head(
     head: Annotated[
-        Path, typer.Argument(help="Folder with config.json and model.safetensors, or shipped:NAME.", metavar="DIR")
+        Path, typer.Argument(help="Folder with config.json and weights, hub name, or shipped:NAME.", metavar="DIR")
     ],
     options: CheckHeadOptions,
 ) -> None:
-    """Check the tensors, shapes, vocabulary maps and layer convention of an EAGLE-3 head, and try it on a few prompts.
+    """Check the tensors, shapes, vocabulary maps and layer convention of an EAGLE head, and try it on a few prompts.
 
     Exit code: 0 no problems, 1 problems (they are listed), 2 the head cannot be loaded.
 
@@ -56,7 +56,8 @@ def _print(report: HeadReport, evaluations: list[HeadEvaluation]) -> None:
     for name, what in report.tensors.items():
         typer.echo(f"  {name}: {what}")
     typer.echo(f"draft vocabulary: {report.draft_vocab_size:,} tokens")
-    typer.echo(f"features: states entering layers {', '.join(map(str, report.aux_layers))}")
+    layers = ", ".join(map(str, report.aux_layers))
+    typer.echo(f"features: states entering layers {layers}" if layers else "features: the target's last state, normed")
     for layers, share in report.agreement.items():
         typer.echo(f"  first drafts right with features entering {layers}: {share:.3f}")
     if report.acceptance:

@@ -52,8 +52,6 @@ def compare(
     from specbench.harness.judge.stored import read_runs
 
     effect = parse_effect(min_effect)
-    if baseline == "":
-        raise ValueError("baseline: is empty; give a run or an arm")
     found, problems = read_runs(runs)
     for problem in problems:
         typer.echo(f"specbench: problem: {problem.reason}", err=True)
@@ -73,7 +71,7 @@ def compare(
 def _print(compared: ComparedRuns, format: str) -> None:
     from rich.console import Console
 
-    from specbench.reports.experiments.compare_table import compare_csv, compare_json, compare_table
+    from specbench.reports.experiments.compare_table import compare_csv, compare_json, compare_table, without_run
     from specbench.reports.markdown import markdown_result
     from specbench.reports.terminal import print_result
 
@@ -84,4 +82,4 @@ def _print(compared: ComparedRuns, format: str) -> None:
     elif format == "md":
         sys.stdout.write(markdown_result(compare_table(compared)))
     else:
-        print_result(compare_table(compared), Console())
+        print_result(without_run(compare_table(compared)), Console())

@@ -9,27 +9,31 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from specbench.harness.spec.fields import Option, Options, Value, given_path
+from specbench.harness.spec.fields import Option, Options, Value, refuse_empty
 from specbench.harness.spec.options import GROUPS
-from specbench.harness.spec.spellings import canonical, check_renamed
+from specbench.harness.spec.spellings import canonical, check_renamed, one_each
 
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class Command(TyperCommand):
-    """Takes the spellings of other engines, and says the new name of an option that has one."""
+    """Takes the spellings of other engines, says the new name of an option that has one, and refuses empty values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {flag for parameter in self.params for flag in parameter.opts}
         for word in args:
             check_renamed(word, known)
-        return super().parse_args(ctx, [canonical(word, known) for word in args])
+        words = [canonical(word, known) for word in one_each(args)]
+        # Before a path is made of an empty one: it would be the folder one is in.
+        values, _, order = self.make_parser(ctx).parse_args(list(words))
+        for parameter in order:
+            refuse_empty(parameter.name, values.get(parameter.name))
+        return super().parse_args(ctx, words)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -41,8 +45,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     def called(ctx: typer.Context, **values: Value | list[str]) -> None:
         arguments = {name: value for name, value in values.items() if name in own}
         for name, kind in kinds.items():
-            typed = [option for option in kind.schema().values() if _is_typed(ctx, option.name)]
-            arguments[name] = kind.of({option.name: _plain(option, values[option.name]) for option in typed})
+            typed = [each for each in kind.schema() if _is_typed(ctx, each)]
+            arguments[name] = kind.of({each: _plain(values[each]) for each in typed})
         if "words" in own:
             arguments["words"] = ctx.args
         command(**arguments)
@@ -70,23 +74,18 @@ def _is_typed(ctx: typer.Context, name: str) -> bool:
     return getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
-def _plain(option: Option, value: Value | list[str]) -> Value:
-    if option.kind is not Path:
-        return tuple(value) if isinstance(value, list) else value
-    several = tuple(given_path(option.name, text) for text in (value if isinstance(value, list) else [str(value)]))
-    return several if option.is_many else several[0]  # type: ignore[return-value]
+def _plain(value: Value | list[str]) -> Value:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    # A path comes as text: an empty one, of a variable that is not set, would become the folder one is in.
-    kind = str if option.kind is Path else option.kind
-    annotation = types.GenericAlias(list, kind) if option.is_many else kind
+    annotation = types.GenericAlias(list, option.kind) if option.is_many else option.kind
     is_optional = not option.is_required and (option.is_many or option.default is None)
-    default = None if option.is_many else str(option.default) if isinstance(option.default, Path) else option.default
+    default = None if option.is_many else option.default
     info = typer.Option(
         *option.flags,
         help=option.help,
-        metavar=option.metavar or option.unit.upper() or ("PATH" if option.kind is Path else None),
+        metavar=option.metavar or (option.unit.upper() or None),
         rich_help_panel=option.group or None,
     )
     return inspect.Parameter(

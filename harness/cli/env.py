@@ -31,8 +31,13 @@ def env(format: Annotated[str, format_option("table", "json")] = "table") -> Non
     if format == "json":
         print_json(environment)
         return
+    from rich.console import Console
+
+    from specbench.reports.terminal import sentence_lines
+
+    console = Console()
     for name, value in flat(environment):
-        typer.echo(f"{name}: {value}")
+        typer.echo(sentence_lines(value, console, f"{name}: "))
 
 
 def flat(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, str]]:

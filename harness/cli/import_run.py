@@ -9,7 +9,7 @@ import typer
 
 from .derived import typed_command
 from .output import format_option
-from .run import print_view
+from .run import print_view, print_where
 
 
 def import_run(
@@ -64,4 +64,4 @@ def import_run(
     write_reports(path)
     print_view(view_run(path), format)
     if format == "table":
-        typer.echo(f"run directory: {path}")
+        print_where(path)

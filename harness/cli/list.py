@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specbench.harness.engines.native import support
 from specbench.harness.metrics.figures import OWN
 from specbench.harness.metrics.registered import figure, foreign_figures
 from specbench.harness.registry import ATTENTION_BACKENDS, FIGURES, STRATEGIES, WORKLOADS, plug_ins, strategy_class
-from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, Refused, allowed, resolve
+from specbench.harness.spec.choices import ALLOWED, PART_MODES, Choices, allowed
+from specbench.harness.spec.legality import RULES, Refused, resolve
 from specbench.harness.spec.plans import PARTS, PLANS
 from specbench.harness.spec.recipe_files import base_summaries, recipe_summaries
 
@@ -21,6 +24,8 @@ from .output import format_option
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_VARIABLES = {"vllm": "SPECBENCH_VLLM_PYTHON", "sglang": "SPECBENCH_SGLANG_PYTHON"}
 
 
 def _has_gpu() -> bool:
@@ -51,7 +56,7 @@ def list_choices(
     format: Annotated[str, format_option("table", "json")] = "table",
     device: Annotated[str, typer.Option(help="cpu or cuda; auto: this machine.")] = "auto",
 ) -> None:
-    """List strategies, workloads, recipes, switches and figures, and which combinations are legal on this machine.
+    """List what works on this machine, then models, recipes, what does not work and why, refused combinations, figures.
 
     Examples:
 
@@ -66,11 +71,14 @@ def list_choices(
     content = {
         "device": device,
         "strategies": list(STRATEGIES),
+        "engines": _engines(),
         "workloads": list(WORKLOADS),
         "plug_ins": plug_ins({STRATEGIES.group: strategy_class, FIGURES.group: figure}),
         "recipes": recipe_summaries(),
         "bases": base_summaries(),
+        "models": support.models(),
         "attention_backends": list(ATTENTION_BACKENDS),
+        "plans_by_drafts": {drafts: support.backends(choices) for drafts, choices in support.DRAFTS.items()},
         "switches": _availability(device),
         "graph_plans": {name: {part: getattr(plan, part) for part in PARTS} for name, plan in PLANS.items()},
         "graph_parts": PART_MODES,
@@ -89,26 +97,70 @@ def list_choices(
     _print_tables(content)
 
 
+def _engines() -> dict[str, str]:
+    """By engine: `yes`, or what it takes. Nothing is imported or started."""
+    return {
+        "specbench": "yes",
+        **{name: _in_environment(name, variable) for name, variable in _VARIABLES.items()},
+        "llama.cpp": "no: compile it with make engines ENGINE=llama.cpp, name it with --engine-python",
+        "openai": "no: name a running server with --base-url",
+    }
+
+
+def _in_environment(name: str, variable: str) -> str:
+    if importlib.util.find_spec(name) or os.environ.get(variable):
+        return "yes"
+    return f"no: name an environment that has it with --engine-python or {variable}"
+
+
 def _print_tables(content: dict) -> None:
     from rich.console import Console
 
     console = Console()
     console.print(f"device: [bold]{content['device']}[/]")
-    console.print(f"strategies: {', '.join(content['strategies'])}")
-    console.print(f"workloads: {', '.join(content['workloads'])}")
+    switches = {"engine": content["engines"], **content["switches"]}
+    ready = {switch: [v for v, said in values.items() if said == "yes"] for switch, values in switches.items()}
+    ready = {"strategy": content["strategies"], "data set": content["workloads"], **ready}
+    rows = [(name, ", ".join(values)) for name, values in ready.items()]
+    title = "what works here (strategy:switch=value, or --switch for all arms)"
+    _print_table(console, title, (), [row for row in rows if row[1]])
     for line in content["plug_ins"]:
         console.print(f"plug-in, {line}")
+    stored = [(name, _forms(forms)) for name, forms in content["models"].items()]
+    _print_table(console, "models of our own engine, and how their weights may be stored", (), stored)
+    by_drafts = content["plans_by_drafts"]
+    rows = [(name, *(by_drafts[drafts][name] for drafts in by_drafts)) for name in next(iter(by_drafts.values()))]
+    title = "graph plans by attention backend and drafts, on a GPU (on a CPU: torch, without graphs)"
+    _print_table(console, title, ("attention", *by_drafts), rows)
     _print_table(console, "recipes (--recipe NAME)", (), content["recipes"].items())
     _print_table(console, "bases (--base NAME)", (), content["bases"].items())
-    switches = [(switch, *row) for switch, values in content["switches"].items() for row in values.items()]
-    title = "switches (strategy:switch=value, or --switch for all arms)"
-    _print_table(console, title, ("switch", "value", "here"), switches)
+    absent = [
+        (f"{switch}={', '.join(values)}", why)
+        for switch, said in switches.items()
+        for why, values in _by_reason(said).items()
+    ]
+    _print_table(console, "what does not work here", ("choice", "because"), absent)
     plans = [(name, *modes.values()) for name, modes in content["graph_plans"].items()]
     plans.append(("modes of a part", *("\n".join(modes) for modes in content["graph_parts"].values())))
     _print_table(console, "graph plans (graph=PLAN; graph_PART=MODE replaces one part)", ("plan", *PARTS), plans)
     _print_table(console, "refused combinations", ("choice", "because"), content["refused"].items())
     figures = [(key, own["unit"], own["better"], own["definition"]) for key, own in content["figures"].items()]
     _print_table(console, "figures", ("figure", "unit", "better", "definition"), figures)
+
+
+def _forms(forms: Mapping[str, str]) -> str:
+    """Those that are read, and what is said of others; what is refused has its reason in --format json."""
+    read = [form for form, said in forms.items() if said == support.YES]
+    others = [f"{form} {said}" for form, said in forms.items() if said != support.YES and not said.startswith("no: ")]
+    return ", ".join([*read, *others])
+
+
+def _by_reason(values: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for value, said in values.items():
+        if said != "yes":
+            found.setdefault(said.removeprefix("no: "), []).append(value)
+    return found
 
 
 def _print_table(console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

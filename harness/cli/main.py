@@ -14,6 +14,7 @@ from specbench.harness.run.interrupts import StoppedAtOnce
 
 from .ab import ab
 from .accuracy import accuracy
+from .bound import bound
 from .certify import certify
 from .check_head import check_head
 from .compare import compare
@@ -34,12 +35,13 @@ from .train_head import train_head
 
 _FIRST = """Start with:
 
-specbench run -s no-spec -s ngram -s eagle:k=4 --num-prompts 8      (which is fastest here?)
+specbench run --num-prompts 8      (which strategy is fastest here?)
 
-specbench list      (strategies and switches, and what works on this machine)
+specbench list      (strategies and switches: what works here)
 
-specbench show runs/RUN      (the tables of a stored run again)
+specbench show runs/RUN      (a stored run again)
 """
+_MEASURE, _JUDGE, _LOOK, _OTHER = "Measure", "Judge", "Look", "Machine, data, heads"
 
 
 class _Root(TyperGroup):
@@ -79,24 +81,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(cls=Command)(run)
-app.command(cls=Command)(sweep)
-app.command(cls=Command)(show)
-app.command(cls=Command)(compare)
-app.command(cls=Command)(gate)
-app.add_typer(history, name="history")
-app.command(cls=Command)(report)
-app.command(cls=Command, name="import")(import_run)
-app.command(cls=Command)(certify)
-app.command(cls=Command, context_settings=PASS_THROUGH)(ab)
-app.command(cls=Command, context_settings=PASS_THROUGH)(power)
-app.add_typer(profile_app, name="profile")
-app.command(cls=Command, name="list")(list_choices)
-app.command(cls=Command)(fetch)
-app.command(cls=Command)(env)
-app.command(cls=Command)(accuracy)
-app.command(cls=Command, name="train-head")(train_head)
-app.command(cls=Command, name="check-head")(check_head)
+app.command(cls=Command, rich_help_panel=_MEASURE)(run)
+app.command(cls=Command, rich_help_panel=_MEASURE)(sweep)
+app.command(cls=Command, rich_help_panel=_LOOK)(show)
+app.command(cls=Command, rich_help_panel=_JUDGE)(compare)
+app.command(cls=Command, rich_help_panel=_JUDGE)(bound)
+app.command(cls=Command, rich_help_panel=_JUDGE)(gate)
+app.add_typer(history, name="history", rich_help_panel=_JUDGE)
+app.command(cls=Command, rich_help_panel=_LOOK)(report)
+app.command(cls=Command, name="import", rich_help_panel=_LOOK)(import_run)
+app.command(cls=Command, rich_help_panel=_MEASURE)(certify)
+app.command(cls=Command, context_settings=PASS_THROUGH, rich_help_panel=_MEASURE)(ab)
+app.command(cls=Command, context_settings=PASS_THROUGH, rich_help_panel=_MEASURE)(power)
+app.add_typer(profile_app, name="profile", rich_help_panel=_MEASURE)
+app.command(cls=Command, name="list", rich_help_panel=_OTHER)(list_choices)
+app.command(cls=Command, rich_help_panel=_OTHER)(fetch)
+app.command(cls=Command, rich_help_panel=_OTHER)(env)
+app.command(cls=Command, rich_help_panel=_MEASURE)(accuracy)
+app.command(cls=Command, name="train-head", rich_help_panel=_OTHER)(train_head)
+app.command(cls=Command, name="check-head", rich_help_panel=_OTHER)(check_head)
 
 
 def _print_version(requested: bool) -> None:

@@ -29,6 +29,15 @@ def format_option(*allowed: str, default: str = "") -> OptionInfo:
     )
 
 
+def goodput_option() -> OptionInfo:
+    """`--goodput ttft:500 tpot:50` of commands that read stored runs."""
+    return typer.Option(
+        "--goodput",
+        metavar="KEY:MS",
+        help="Limits in ms, as ttft:500 tpot:50 (ttft, tpot, e2el): also show the requests/s that kept all of them.",
+    )
+
+
 def print_json(record: object) -> None:
     """On stdout, as strict JSON."""
     from specbench.harness.store.files import json_text

@@ -8,9 +8,9 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import PowerOptions
 from specbench.harness.store.noise_record import NoiseFloor
 
-from .ab import judge_and_write
+from .ab import judge_and_write, print_noise
 from .derived import takes_options, typed_command
-from .output import end, print_json, print_tables, say_if_interrupted
+from .output import end, print_json, say_if_interrupted
 
 
 @takes_options
@@ -34,7 +34,7 @@ def power(options: PowerOptions, words: list[str]) -> None:
     from specbench.harness.experiments.power import RESUME, check_is_aa, learn_floor, stored_floor
     from specbench.harness.experiments.session import INTERRUPTED
 
-    from .progress import RunProgress
+    from .progress import open_progress
 
     if options.resume is not None:
         check_is_aa(options.resume)
@@ -43,7 +43,7 @@ def power(options: PowerOptions, words: list[str]) -> None:
         return
     elif options.aa < 2:
         raise ValueError(f"aa: {options.aa} is not allowed; must be >= 2 (10 or more tell well)")
-    with RunProgress(options.quiet) as progress:
+    with open_progress(options, "power") as progress:
         directory = experiment(options, words, options.aa or 0, typed_command(), progress, RESUME)
     record = judge_and_write(directory)
     say_if_interrupted(directory.record.status, directory.path, RESUME)
@@ -59,9 +59,7 @@ def power(options: PowerOptions, words: list[str]) -> None:
 
 
 def _print(floor: NoiseFloor, format: str) -> None:
-    from specbench.reports.experiments.noise_table import noise_table
-
     if format == "json":
         print_json(floor)
     else:
-        print_tables(noise_table(floor))
+        print_noise(floor)

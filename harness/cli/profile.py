@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,11 @@ def run(options: ProfileOptions) -> None:
     always full: arrival times, repeats, output lengths and stop ids are ignored. A profile is not a measurement of
     speed: it stores no speed figures, and prints how much the profiler slowed the rounds down.
 
-    Exit code: 0 all arms profiled, 1 an arm failed, 2 bad input, 130 interrupted.
+    vLLM and SGLang that are driven in process are traced in their own process, with ranges of ours around the calls of
+    a round, each pass of the drafter by itself.
+
+    Exit code: 0 all arms profiled, 1 an arm failed or a --claim is void, 2 bad input, 4 a trace cannot tell, 130
+    interrupted.
 
     Examples:
 
@@ -39,12 +44,12 @@ def run(options: ProfileOptions) -> None:
 
       specbench profile run -s eagle:k=4 --tool nsys --rounds 100 --print-command
 
-      specbench profile run -s eagle:k=4 --rules my-kernels.toml
+      specbench profile run -s eagle:k=4 --engine vllm --engine-python ~/vllm --claim drafter=full
     """
     from specbench.harness.experiments.profile import commands, profiles
 
-    from .profile_output import print_profiles
-    from .progress import RunProgress
+    from .profile_output import claim_code, print_profiles
+    from .progress import open_progress
 
     check_recipe(options)
     if options.print_command:
@@ -52,10 +57,11 @@ def run(options: ProfileOptions) -> None:
             typer.echo(line)
         return
     codes = []
-    with RunProgress(options.quiet) as progress:
+    with open_progress(options, "profile") as progress:
         for profiled in profiles(options, typed_command(), progress):
             with progress.paused():
                 codes.append(print_profiles(profiled, options.format))
+                codes += [claim_code(arm.profile) for arm in profiled.arms.values() if options.claim and arm.profile]
     end(max(codes))
 
 
@@ -69,6 +75,17 @@ def import_trace(
     nodes: Annotated[
         Path | None, typer.Option(help="nodes.json of a specbench run, to split graphs that hold several phases.")
     ] = None,
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART=MODE",
+            help="What ought to run from CUDA graphs: verify, drafter, or of its passes first and later; full or "
+            "piecewise. Repeatable.",
+        ),
+    ] = None,
+    command: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The traced command, if the trace does not hold it.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Store the profile, its page and a redacted trace there."),
@@ -78,30 +95,38 @@ def import_trace(
     """Analyse a trace by nsys or the torch profiler, also one of vLLM or SGLang.
 
     The kind of trace is detected from its content. The trace is not changed, and nothing is stored without -o; with it,
-    the copy leaves out the process environment and the host and user names that traces hold.
+    the copy leaves out the process environment and the host and user names that traces hold, and `specbench report`
+    takes the folder as a run. With --claim, a
+    certificate says whether the parts ran from graphs, each drafter pass by itself where ranges tell them apart.
+
+    Exit code: 0 no claim, or it holds; 1 a claim is void, 2 bad input, 4 the trace cannot tell.
 
     Examples:
 
       specbench profile import report.sqlite
 
       specbench profile import rank0.json.gz --rules my-names.toml -o imported
+
+      specbench profile import rank0.json.gz --claim drafter=full --command "vllm serve MODEL"
     """
-    from specbench.harness.experiments.import_trace import analyse, check_empty, keep
+    from specbench.harness.experiments.import_trace import Told, analyse, check_empty, keep
     from specbench.reports.profile.files import write_profile_reports
 
-    from .profile_output import print_stored
+    from .profile_output import claim_code, print_stored
 
     if output is not None:
         check_empty(output)
     title = f"Profile: {trace.name}"
-    profiles = {trace.name: analyse(trace, rules, nodes)}
+    told = Told(rules=rules, nodes=nodes, claims=claim or (), command=command)
+    profiles = {trace.name: analyse(trace, told)}
     print_stored(profiles, title, format, None)
     if output is not None:
-        folder = output
-        copy, files = keep(profiles[trace.name], trace, folder, lambda: write_profile_reports(profiles, folder, title))
+        reports = partial(write_profile_reports, profiles, output, title)
+        copy, files = keep(profiles[trace.name], trace, output, typed_command(), reports)
         typer.echo(f"wrote {copy}: a copy without the process environment, host and user names", err=True)
         for path in files:
             typer.echo(f"wrote {path}", err=True)
+    end(claim_code(profiles[trace.name]))
 
 
 @profile_app.command(cls=Command)

@@ -12,7 +12,9 @@ from rich.console import Console
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.profile import Profiled
 from specbench.harness.experiments.session import INTERRUPTED
-from specbench.harness.profiling.profile_run import NO_GPU, ArmProfile
+from specbench.harness.profiling.graph_certificate import CANNOT_TELL, VOID
+from specbench.harness.profiling.host_trace import NO_GPU
+from specbench.harness.profiling.profile_run import ArmProfile
 from specbench.harness.profiling.record import Profile, SlowDown
 from specbench.harness.store.files import json_text
 from specbench.reports.document import Document, Table
@@ -43,10 +45,17 @@ def print_profiles(profiled: Profiled, format: str) -> ExitCode:
         for label, arm in profiled.arms.items():
             if arm.profile is None:
                 print_result(_host_table(label, arm), console)
+            for line in arm.ranks.lines() if arm.ranks else ():
+                typer.echo(f"{label}, {line}")
         typer.echo(f"run directory: {directory.path}")
     if directory.record.status == INTERRUPTED:
         typer.echo("specbench: interrupted; the arms profiled so far are kept", err=True)
     return profiled.exit_code
+
+
+def claim_code(profile: Profile) -> ExitCode:
+    """What the certificate of a claim is worth."""
+    return {VOID: ExitCode.FAILED, CANNOT_TELL: ExitCode.INVALID}.get(profile.graph.verdict, ExitCode.PASSED)
 
 
 def print_stored(profiles: Mapping[str, Profile], title: str, format: str | None, output: Path | None) -> None:
@@ -91,7 +100,7 @@ def _host_table(label: str, arm: ArmProfile) -> Table:
     """What there is to say without a GPU: the host's time by phase, by its own clock, and the profiler's slow-down."""
     rounds = arm.report.rounds
     rows = [(name, f"{ns / 1e3:.1f}") for name, ns in rounds.host_phases_ns.items()]
-    notes = [NO_GPU, f"synchronisations a round, the engine's count: {rounds.syncs_per_round:g}"]
+    notes = [NO_GPU, f"synchronisations a round, the engine's count: {rounds.syncs_per_round or 0:g}"]
     notes += [_slow_down_text(arm.slow_down)] if arm.slow_down else []
     return Table(
         title=f"Profile: {label}",

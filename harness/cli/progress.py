@@ -1,4 +1,4 @@
-"""Progress on stderr: a line of state, a bar for the requests of a block, a bar for downloads."""
+"""Progress on stderr: a line of state, a bar for the requests of a block, a bar for downloads; or lines of JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,25 @@ from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
+from specbench.harness.run.progress import Place
+from specbench.harness.spec.options import OutputOptions
 from specbench.harness.store.rows import RequestRow
 
+from .json_progress import JsonProgress
+
 AnyProgress = TypeVar("AnyProgress", bound="RunProgress")
+_WIDE = 110  # characters
 _QUARTERS = 4  # lines printed per download where no bar is shown
+
+
+def open_progress(options: OutputOptions, command: str) -> RunProgress | JsonProgress:
+    """In the form that was asked for with --progress and --quiet."""
+    if options.progress == "json" and not options.quiet:
+        return JsonProgress(command)
+    is_quiet = options.quiet or options.progress == "none"
+    return LineProgress(is_quiet) if options.progress == "lines" else RunProgress(is_quiet)
 
 
 class RunProgress:
@@ -23,24 +37,22 @@ class RunProgress:
     def __init__(self, quiet: bool, console: Console | None = None):
         self._console = console or Console(stderr=True)
         self.is_quiet = quiet
-        live = self._console.is_terminal and not self._console.is_dumb_terminal and not os.environ.get("CI")
-        self._bars = self._make_bars() if live and not quiet else None
+        self._bars = self._make_bars() if self._is_live() and not quiet else None
         self._block: TaskID | None = None
         self._downloads: dict[str, TaskID] = {}
         self._quarters: dict[str, int] = {}  # of a download, said so far
-        self._tokens = self._num_done = 0
+        self._tokens = self._num_done = self._num = 0
         self._began = time.monotonic()
 
+    def _is_live(self) -> bool:
+        return self._console.is_terminal and not self._console.is_dumb_terminal and not os.environ.get("CI")
+
     def _make_bars(self) -> Progress:
-        return Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-        )
+        """The place folds and is never cut; a bar and a clock only where they leave room for it."""
+        place = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, overflow="fold"))
+        note = TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True))
+        wide = (BarColumn(bar_width=20), TimeElapsedColumn()) if self._console.width >= _WIDE else ()
+        return Progress(SpinnerColumn(), place, note, *wide, console=self._console, transient=True, expand=True)
 
     def __enter__(self: AnyProgress) -> AnyProgress:
         if self._bars:
@@ -78,8 +90,10 @@ class RunProgress:
             self._quarters[name] = quarter
             self.say(f"fetching {name}: {100 * quarter // _QUARTERS}% of {total / 1e6:,.0f} MB")
 
+    def at(self, place: Place) -> None: ...
+
     def start_block(self, what: str, num_requests: int) -> None:
-        self._tokens = self._num_done = 0
+        self._tokens, self._num_done, self._num = 0, 0, num_requests
         self._began = time.monotonic()
         if self._bars is None:
             self.say(f"{what}, {num_requests} requests")
@@ -93,4 +107,13 @@ class RunProgress:
         self._num_done += 1
         if self._bars and self._block is not None:
             per_s = self._tokens / max(time.monotonic() - self._began, 1e-9)
-            self._bars.update(self._block, advance=1, note=f"{self._num_done} requests, {per_s:,.0f} tokens/s")
+            self._bars.update(
+                self._block, advance=1, note=f"{self._num_done} of {self._num} requests, {per_s:,.0f} TPS"
+            )
+
+
+class LineProgress(RunProgress):
+    """Lines on a terminal too."""
+
+    def _is_live(self) -> bool:
+        return False

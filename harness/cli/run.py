@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -24,13 +26,16 @@ def run(options: RunOptions) -> None:
     Exit code: 0 all arms measured, 1 an arm failed or its graph claim is void (its row says why), 2 bad input, 130
     interrupted.
 
+    No option is needed: the default model, prompts and arms say how fast speculation is here. Most runs name their
+    arms (-s), their prompts (--dataset-name, --num-prompts) and their load (--max-concurrency).
+
     Examples:
 
-      specbench run --dataset-name sharegpt-held-out
+      specbench run
 
-      specbench run --strategy no-spec --strategy ngram:k=4 --num-prompts 40
+      specbench run -s no-spec -s eagle:k=4 --num-prompts 40 --max-concurrency 8
 
-      specbench run -s no-spec -s naive-eagle:k=4,head=DIR --dataset-name gsm8k --max-concurrency 8
+      specbench run -s no-spec -s ngram:k=4 --dataset-name jsonl --dataset-path mine.jsonl --num-prompts 8
 
       specbench run -s no-spec -s eagle:k=4,head=random --load-format dummy --model llama-3.1-8b --dataset-name random
       --acceptance synthetic:3.0 --ignore-eos
@@ -48,21 +53,19 @@ def run(options: RunOptions) -> None:
     from specbench.reports.run.report import write_reports
     from specbench.reports.run.view import view_run
 
-    from .progress import RunProgress
+    from .progress import open_progress
 
     check_recipe(options)
     views, codes = [], []
-    with RunProgress(options.quiet) as progress:
+    with open_progress(options, "run") as progress:
         for directory in runs(options, typed_command(), progress):
             with progress.paused():
-                write_reports(directory)
-                views.append(view_run(directory))
+                write_reports(directory, options.slos)
+                views.append(view_run(directory, options.slos))
                 codes.append(exit_code(directory))
                 print_view(views[-1], options.format)
                 if options.format != "json":
-                    if options.format != "wide":
-                        typer.echo(f"every column and note: specbench show --format wide {directory.path}")
-                    typer.echo(f"run directory: {directory.path}")
+                    print_where(directory.path)
                 say_if_interrupted(directory.record.status, directory.path, RESUME)
     joined = ablation_table(views) if len(views) > 1 and options.format != "json" else None
     if joined is not None:
@@ -79,14 +82,32 @@ def print_view(view: RunView, format: str) -> None:
     from specbench.reports.run.comparison import comparison_table
     from specbench.reports.run.document import requested_tables
     from specbench.reports.run.json_report import json_report
+    from specbench.reports.terminal import sentence_lines
 
     if format == "json":
         print_json(json_report(view))
         return
-    typer.secho(answer(view), bold=True)
     console = Console()
-    width = console.width if console.is_terminal else None
-    print_tables(comparison_table(view) if format == "wide" else brief_table(view, width), *requested_tables(view))
+    typer.secho(sentence_lines(answer(view), console), bold=True)
+    if format == "wide":
+        print_tables(comparison_table(view), *requested_tables(view))
+        return
+    print_tables(brief_table(view, console.width if console.is_terminal else None))
+    print_how(view.record.command)
+    print_tables(*requested_tables(view))
+
+
+def print_how(command: str) -> None:
+    """What repeats a run, in lines that can be pasted."""
+    from rich.console import Console
+
+    from specbench.reports.terminal import command_lines
+
+    typer.echo(command_lines(command, Console()))
+
+
+def print_where(path: Path, what: str = "run") -> None:
+    typer.echo(f"all of it: specbench show --format wide {shlex.quote(str(path))}\n{what} directory: {path}")
 
 
 def check_recipe(options: RunOptions) -> None:

@@ -19,7 +19,8 @@ def sweep(options: SweepOptions) -> None:
     its reason.
 
     The sweep is stored in runs/<UTC>-<label>-<id>/: sweep.json, a run for each load, crossover.json, crossover.md,
-    plots. After Ctrl-C, --resume continues; `specbench show SWEEP` prints it again.
+    plots, and draft_table.json, by which `k=auto` chooses the number of drafts. After Ctrl-C, --resume continues;
+    `specbench show SWEEP` prints it again.
 
     Exit code: 0 all arms measured, 1 an arm failed (its row says why), 2 bad input, 130 interrupted.
 
@@ -36,10 +37,10 @@ def sweep(options: SweepOptions) -> None:
     """
     from specbench.harness.experiments.sweep import plan_sweep, sweep
 
-    from .progress import RunProgress
+    from .progress import open_progress
     from .sweep_output import print_plan, print_sweep, report_point
 
-    with RunProgress(options.quiet) as progress:
+    with open_progress(options, "sweep") as progress:
         if not options.dry_run:
             found = sweep(options, typed_command(), progress, report_point)
         else:
@@ -47,4 +48,4 @@ def sweep(options: SweepOptions) -> None:
     if options.dry_run:
         print_plan(plan, options.format)
     else:
-        end(print_sweep(found, options.format))
+        end(print_sweep(found, options.format, options.slos))

@@ -6,18 +6,32 @@ import sys
 from pathlib import Path
 
 import typer
+from rich.console import Console
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.experiments.sweep import RESUME, SweepPlan, exit_code
+from specbench.harness.judge.draft_table import draft_tables
 from specbench.harness.judge.sweep_figures import sweep_record
+from specbench.harness.stats.slos import Slos
+from specbench.harness.store.codec import write_document
 from specbench.harness.store.crossover_file import Crossover
+from specbench.harness.store.draft_table import RECORD_FILE
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
-from specbench.reports.experiments.crossover_table import crossover_tables, plan_table
+from specbench.reports.experiments.crossover_answer import crossover_answer
+from specbench.reports.experiments.crossover_brief import crossover_brief
+from specbench.reports.experiments.crossover_table import (
+    crossover_tables,
+    display_names,
+    goodput_table,
+    plan_table,
+)
 from specbench.reports.experiments.sweep_report import markdown_sweep, write_sweep_reports
 from specbench.reports.run.report import write_reports
+from specbench.reports.terminal import sentence_lines
 
 from .output import print_json, print_tables, say_if_interrupted
+from .run import print_how, print_where
 
 
 def print_plan(plan: SweepPlan, format: str) -> None:
@@ -36,32 +50,50 @@ def report_point(run: RunDirectory) -> None:
     write_reports(run)
 
 
-def print_sweep(sweep: SweepDirectory, format: str) -> ExitCode:
+def print_sweep(sweep: SweepDirectory, format: str, slos: Slos) -> ExitCode:
     """Reports, tables or JSON; the exit code that the sweep deserves."""
-    record = sweep_record(sweep)
+    record = sweep_record(sweep, slos)
     write_sweep_reports(sweep.path, record)
-    _print(record, format)
-    if format == "table":
-        typer.echo(f"sweep directory: {sweep.path}")
+    _write_draft_table(sweep)
+    _print(record, format, sweep.path)
     say_if_interrupted(sweep.record.status, sweep.path, RESUME)
     return exit_code(sweep)
 
 
-def show_sweep(path: Path, format: str, *, write: bool) -> None:
+def show_sweep(path: Path, format: str, slos: Slos, *, write: bool) -> None:
     """Prints what a sweep has shown so far, derived anew from its runs."""
     sweep = SweepDirectory.open(path)
-    record = sweep_record(sweep)
+    record = sweep_record(sweep, slos)
     if format == "md":
         pictures = sorted((sweep.path / "plots").glob("*.png"))
         sys.stdout.write(markdown_sweep(record, [picture.as_posix() for picture in pictures]))
     else:
-        _print(record, format)
-    for file in write_sweep_reports(sweep.path, record) if write else ():
+        _print(record, format, sweep.path)
+    for file in [*write_sweep_reports(sweep.path, record), *_write_draft_table(sweep)] if write else ():
         typer.echo(f"wrote {file}", err=True)
 
 
-def _print(record: Crossover, format: str) -> None:
+def _write_draft_table(sweep: SweepDirectory) -> list[Path]:
+    """The file, where a chain was measured."""
+    tables = draft_tables(sweep)
+    if not tables.tables:
+        return []
+    write_document(sweep.path / RECORD_FILE, tables)
+    return [sweep.path / RECORD_FILE]
+
+
+def _print(record: Crossover, format: str, path: Path) -> None:
+    """The answer, one table that fits, and how to repeat it; `wide`: every table instead; or JSON."""
     if format == "json":
         print_json(record)
-    else:
+        return
+    console, names = Console(), display_names(record)
+    typer.secho(sentence_lines(crossover_answer(record, names), console), bold=True)
+    if format == "wide":
         print_tables(*crossover_tables(record))
+        return
+    print_tables(crossover_brief(record, names, console.width if console.is_terminal else None))
+    if record.slos:
+        print_tables(goodput_table(record, names))
+    print_how(record.command)
+    print_where(path, "sweep")

@@ -19,11 +19,17 @@ def train_head(options: TrainHeadOptions) -> None:
     engine, training (fused features of three layers, unrolled on the head's outputs, soft targets), export in the
     format that vLLM and SGLang read, and a model card. Every stage can be interrupted and resumed.
 
+    With --kind parallel-eagle the head drafts all tokens in one pass.
+
+    Needed are --target, --data and --out; --budget-s limits the time.
+
     Examples:
+
+      specbench train-head --target smollm2-135m-instruct --data sharegpt --out heads/smollm2 --budget-s 3600
 
       specbench train-head --target smollm2-135m-instruct --data sharegpt --data 'gsm8k-train*4' --out heads/smollm2
 
-      specbench train-head --target smollm2-135m-instruct --data sharegpt --out heads/smollm2 --budget-s 3600
+      specbench train-head --kind parallel-eagle --target smollm2-135m-instruct --data sharegpt --out heads/parallel
 
       specbench train-head --target ./my-model --data prompts.jsonl --out heads/mine --resume
     """

@@ -13,8 +13,8 @@ What an engine does not know is None in its rows, with the reason in its capabil
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +27,7 @@ from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.spec.plans import GraphPlan
 from specbench.harness.store.arm_record import EngineFacts, Fact
 from specbench.harness.store.inputs_record import ModelRecord
-from specbench.harness.store.rows import CounterRow, PhaseRow, RequestRow, StepRow
+from specbench.harness.store.rows import CounterRow, LogprobRow, PhaseRow, RequestRow, StepRow
 from specbench.workloads.base import ChatTokenizer
 
 
@@ -104,6 +104,8 @@ class RowSink(Protocol):
     def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
 
     def add_counters(self, rows: Sequence[CounterRow]) -> None: ...
+
+    def add_logprobs(self, rows: Sequence[LogprobRow]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,10 @@ class Engine(Protocol):
         """Resolves the config's arms, loads what they share, and fills in what depends on it. ValueError as above."""
         ...
 
+    def close(self) -> None:
+        """Ends what deployments shared, when the last one has ended."""
+        ...
+
     def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> AbstractContextManager[Deployment]:
         """A process, a server, an object, an address; gone for certain when the context ends. A program that is started
         adds what it prints to `log`. ValueError for what the user can mend, NotReadyError for a program that takes
@@ -213,3 +219,12 @@ class Engine(Protocol):
 def with_arm(arm: ArmConfig, text: str) -> str:
     """An error's text with the arm that it is about."""
     return text if text.startswith((f"{arm.strategy}:", f"{arm.label}:")) else f"{arm.label}: {text}"
+
+
+@contextmanager
+def naming(arm: ArmConfig) -> Iterator[None]:
+    """A ValueError that is raised inside says which arm it is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(with_arm(arm, str(error))) from error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from specbench.harness.spec.logit_edits import NO_EDITS, LogitEdits
 from specbench.harness.spec.sampling import SamplingParams
 from specbench.workloads.base import Prompt
 
@@ -37,39 +38,69 @@ class Load:
     top_p: float
     stop_token_ids: tuple[int, ...]
     seed: int
+    edits: LogitEdits = NO_EDITS
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+    def plain_at(self, temperature: float) -> Load:
+        """All of it at one temperature, with unchanged logits, without stop strings and log-probabilities."""
+        prompts = [replace(prompt, temperature=None) for prompt in self.prompts]
+        plain = replace(self, edits=NO_EDITS, stop=(), logprobs=None, prompt_logprobs=None)
+        return replace(plain, prompts=prompts, temperature=temperature, top_k=0, top_p=1.0)
 
     def __len__(self) -> int:
         return len(self.prompts)
 
     def request(self, index: int) -> PromptRequest:
         prompt = self.prompts[index]
+        edits = replace(self.edits, min_tokens=min(self.edits.min_tokens, prompt.max_tokens))
         sampling = SamplingParams(
-            temperature=self.temperature,
+            temperature=self.temperature if prompt.temperature is None else prompt.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
             max_tokens=prompt.max_tokens,
             stop_token_ids=self.stop_token_ids,
             # By prompt, not by arm or repeat: every arm draws the same noise.
             seed=(self.seed * _SEED_STRIDE + index) & 0x7FFF_FFFF_FFFF_FFFF,
+            logprobs=self.logprobs,
+            prompt_logprobs=self.prompt_logprobs,
+            **edits.named,  # type: ignore[arg-type]
         )
-        return PromptRequest(id=index, key=prompt.id, prompt_ids=prompt.token_ids, text=prompt.text, sampling=sampling)
+        return PromptRequest(
+            id=index,
+            key=prompt.id,
+            prompt_ids=prompt.token_ids,
+            text=prompt.text,
+            sampling=sampling,
+            stop=self.stop,
+        )
 
 
-def cut_at_stop(text: str, stop: Sequence[str]) -> str:
-    """`text` up to the first of the stop strings, empty ones ignored."""
-    ends = [end for s in stop if s and (end := text.find(s)) >= 0]
+def cut_at_stop(text: str, stop: Sequence[str], num_before: int = 0) -> str:
+    """`text` up to the first of the stop strings that ends behind its first `num_before` characters."""
+    ends = [end for s in stop if (end := find_stop(text, s, num_before)) >= 0]
     return text[: min(ends)] if ends else text
 
 
-def cut_tokens(output_ids: Sequence[int], stop: Sequence[str], decode: Callable[[list[int]], str]) -> list[int]:
-    """The shortest beginning of `output_ids` whose text holds a stop string; all of them where none does.
+def find_stop(text: str, stop: str, num_before: int) -> int:
+    """Where the string begins that ends behind the first `num_before` characters; -1: nowhere, or it is empty."""
+    return text.find(stop, max(0, num_before - len(stop) + 1)) if stop else -1
+
+
+def cut_tokens(
+    output_ids: Sequence[int], stop: Sequence[str], decode: Callable[[list[int]], str], min_tokens: int = 0
+) -> list[int]:
+    """The shortest beginning of `output_ids` whose text holds a stop string; all of them where none does. Strings that
+    end within the first `min_tokens` tokens do not count.
 
     A stop string that is once complete stays in every longer text, so the length is found by bisection.
     """
+    num_before = len(decode(list(output_ids[:min_tokens]))) if min_tokens else 0
 
     def has_stop(count: int) -> bool:
         text = decode(list(output_ids[:count]))
-        return any(s and s in text for s in stop)
+        return any(find_stop(text, s, num_before) >= 0 for s in stop)
 
     if not has_stop(len(output_ids)):
         return list(output_ids)

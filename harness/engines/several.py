@@ -31,6 +31,7 @@ class Engines:
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> ResolvedArm:
         """ValueError before anything is loaded or started."""
+        self._check_own(arm, conditions)
         return self.of(arm).resolve(arm, conditions)
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[ResolvedArm]]:
@@ -41,7 +42,7 @@ class Engines:
         """
         by_engine: dict[str, list[ArmConfig]] = {}
         for arm in config.arms:
-            self.of(arm)  # an unknown name is found before anything is loaded
+            self._check_own(arm, config)  # an unknown name is found too, before anything is loaded
             by_engine.setdefault(arm.engine_name or self.default, []).append(arm)
         opened = {
             name: self._made[name].open(replace(config, engine=name, arms=tuple(arms)), progress)
@@ -53,8 +54,25 @@ class Engines:
         model = min(models.values(), key=lambda model: (model.tokenizer is None, not model.described.sha256))
         return model, [resolved[arm.label] for arm in config.arms]
 
+    def _check_own(self, arm: ArmConfig, conditions: Conditions) -> None:
+        """What our own engine alone does."""
+        if not self.of(arm).takes_program:
+            return
+        for name in ("logprobs", "prompt_logprobs"):
+            if (value := getattr(conditions, name)) is not None:
+                raise ValueError(f"{name}: {value} is not allowed with {arm.label}: only our own engine's are stored")
+        if conditions.tensor_parallel_size > 1:
+            raise ValueError(
+                f"tensor_parallel_size: {conditions.tensor_parallel_size} is not allowed with {arm.label}: it splits "
+                "our own engine's model; give the arm its engine's own option (engine.KEY=...)"
+            )
+
     def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> AbstractContextManager[Deployment]:
         return self.of(arm.config).deploy(arm, config, log)
+
+    def close(self) -> None:
+        for engine in self._made.values():
+            engine.close()
 
 
 def _check_same_weights(models: dict[str, Model]) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from specbench.harness.engines.several import Engines
 from specbench.harness.experiments.ab_code import code_identity, find_checkout, own_checkout, resolve_ref, worktree
 from specbench.harness.experiments.ab_fresh import FreshBlocks
 from specbench.harness.experiments.ab_in_process import measure_in_process
-from specbench.harness.experiments.ab_sides import Configs, configs_of, parse_side, side_options
+from specbench.harness.experiments.ab_sides import Configs, configs_of, parse_side, side_config
 from specbench.harness.judge.comparable import check_same_load, differences, joined_config, same_arm
 from specbench.harness.judge.noise import outlook, read_floors
 from specbench.harness.run import runner
@@ -22,7 +23,7 @@ from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.stats.verdict import MIN_PAIRS
 from specbench.harness.store.ab_blocks import missing_blocks
-from specbench.harness.store.ab_record import LABELS, AbPlan, AbRecord
+from specbench.harness.store.ab_record import LABELS, AbPlan, AbRecord, Side
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.prompts import write_prompts
 from specbench.harness.store.run_directory import RunDirectory
@@ -120,7 +121,9 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress, resum
     """Measures the missing blocks of a stored experiment, with its own plan. ValueError for what is not one."""
     directory = RunDirectory.open(path)
     if directory.record.ab is None:
-        raise ValueError(f"resume: {directory.path} is not an A/B run; resume with: specbench run --resume")
+        raise ValueError(
+            f"resume: {directory.path} is not an A/B run; resume with: specbench run --resume {directory.path}"
+        )
     plan = directory.record.ab.plan
     with _session(plan, progress, resume) as held:
         held.reopen(directory)
@@ -161,22 +164,23 @@ def _check_arm(config: RunConfig) -> None:
 
 
 def _watcher(plan: AbPlan) -> tuple[Watcher, list[str]]:
-    """Of the blocks, and what it cannot see."""
-    device = _device(plan)
+    """Of the blocks, and what it cannot see. Engines that run as programs of their own stand on the GPU beside the one
+    that is measured, so that their number tells nothing."""
+    known = [config for side in plan.sides if (config := _readable_config(side)) is not None]
+    device = pick_device(known[0].device if known else "auto").type
     probe, unchecked = find_probe(device, os.environ)
-    return Watcher(device, probe), unchecked
+    is_alone = not any(Engines(config.engine).takes_program(arm) for config in known for arm in config.arms)
+    return Watcher(device, probe, 1 if is_alone else None), unchecked
 
 
-def _device(plan: AbPlan) -> str:
-    """The device that the blocks run on, for the checks beside them; torch's choice where only a revision knows its
-    options."""
-    for side in plan.sides:
-        try:
-            return pick_device(side_options(side).device).type
-        except ValueError:
-            if side.ref is None:
-                raise
-    return pick_device("auto").type
+def _readable_config(side: Side) -> RunConfig | None:
+    """None where only a revision knows its options."""
+    try:
+        return side_config(side)
+    except ValueError:
+        if side.ref is None:
+            raise
+        return None
 
 
 def _measure(
@@ -197,7 +201,7 @@ def _measure(
     for side in plan.sides:
         if side.sha is not None:
             roots[side.label] = held.hold(worktree(find_checkout(plan.checkout), side.sha))
-    FreshBlocks(plan, directory, roots, watcher, progress.say).measure()
+    FreshBlocks(plan, directory, roots, watcher, progress).measure()
 
 
 def _settle(plan: AbPlan, directory: RunDirectory) -> None:

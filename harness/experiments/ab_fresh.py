@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,10 @@ from specbench.harness.engines.base import NotReadyError
 from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
 from specbench.harness.judge.comparable import differences
+from specbench.harness.run.estimate import process_estimate
 from specbench.harness.run.machine_watch import Watcher
+from specbench.harness.run.progress import Place, Progress
+from specbench.harness.run.remaining import Remaining
 from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
 from specbench.harness.store.arm_record import ArmRecord
@@ -39,7 +42,7 @@ class FreshBlocks:
     directory: RunDirectory
     roots: Mapping[str, Path | None]
     watcher: Watcher
-    say: Callable[[str], None]
+    progress: Progress
     _never_ready: dict[str, str] = field(default_factory=dict, init=False)  # by side: nobody waits for it again
 
     @property
@@ -57,13 +60,20 @@ class FreshBlocks:
 
         A block that fails is stored as failed, and the others go on. On Ctrl-C the process at work is ended.
         """
-        num_blocks = self.plan.num_blocks
-        for block, order in missing_blocks(self.plan, self.directory):
+        num_blocks, missing = self.plan.num_blocks, missing_blocks(self.plan, self.directory)
+        to_come = [label for _, order in missing for label in order]
+        remaining = Remaining(to_come)
+        self.progress.say(f"to measure: {2 * len(missing)} processes, one after the other")
+        self.progress.say(process_estimate(self.plan, self.directory, to_come))
+        for block, order in missing:
             for position, label in enumerate(order):
+                left = remaining.begin(label)
                 if label in self._never_ready:
                     self._failed(label, block, self._never_ready[label])
                     continue
-                self.say(f"block {block + 1} of {num_blocks}: {label}, {self.plan.side(label).text or 'as given'}")
+                what = self.plan.side(label).text or "as given"
+                self.progress.at(Place(label, {"block": (block + 1, num_blocks)}, remaining.left_s))
+                self.progress.say(f"block {block + 1} of {num_blocks}: {label}, {what}{left}")
                 self._block(self.plan.side(label), block, position)
         shutil.rmtree(self.directory.path / _CHILDREN, ignore_errors=True)
 
@@ -214,7 +224,7 @@ class FreshBlocks:
 
     def _failed(self, label: str, block: int, error: str) -> None:
         self.directory.fail_arm(label, block, error)
-        self.say(f"block {block + 1}: {label} failed: {error}")
+        self.progress.say(f"block {block + 1}: {label} failed: {error}")
 
 
 def _last_line(log: Path) -> str:

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.experiments.ab_code import code_state, own_checkout
+from specbench.harness.run.estimate import block_estimate
 from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import PreparedRun
-from specbench.harness.run.progress import Progress
+from specbench.harness.run.progress import Place, Progress
 from specbench.harness.run.runner import Arms
 from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import AbPlan
@@ -30,8 +31,8 @@ def measure_in_process(
     _check_code(directory)
     sides = plan.order()
 
-    def name_of(label: str, block: int) -> str:
-        return f"block {block + 1} of {plan.num_blocks}: {label}"
+    def where(label: str, block: int) -> Place:
+        return Place(label, {"block": (block + 1, plan.num_blocks)})
 
     def place_of(label: str, block: int) -> int:
         return sides[block].index(label)
@@ -39,7 +40,10 @@ def measure_in_process(
     by_label = {arm.config.label: arm for arm in run.arms}
     missing = missing_blocks(plan, directory)
     to_come = [label for _, order in missing for label in order]
-    arms = Arms(run, directory, progress, name_of, place_of, watcher, to_come)
+    if missing:
+        texts = {arm.label: arm.text for arm in run.config.arms}
+        progress.say(block_estimate(run, directory, [texts[label] for label in to_come]))
+    arms = Arms(run, directory, progress, where, place_of, watcher, to_come)
     for arm in run.arms if missing else ():
         _warm(arms, arm, progress)
     for block, order in missing:

@@ -17,7 +17,11 @@ _REF = "ref:"
 Configs = tuple[RunConfig | None, RunConfig | None]
 # Options of `run` that the experiment itself decides.
 _OWN = ("num_repeats", "resume", "batch_sizes", "output_dir", "label", "format", "quiet")
-_BESIDE = ("accuracy", "certify_graphs")  # what `run` does after its blocks; here it would be done again in each
+_BESIDE = (
+    "accuracy",
+    "certify_graphs",
+    "goodput",
+)  # what `run` does after its blocks; here it would be done again in each
 
 
 def parse_side(label: str, text: str, ref: str | None, common: Sequence[str]) -> Side:

@@ -82,7 +82,7 @@ def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> Ru
     directory = RunDirectory.open(path)
     record = directory.record.purpose.evaluation
     if record is None or record.items != ITEMS_HERE:
-        raise ValueError(f"resume: {path} is a run, not only an evaluation; use specbench run --resume")
+        raise ValueError(f"resume: {path} is a run, not only an evaluation; use specbench run --resume {path}")
     config = directory.config_to_go_on()
     check_unchanged(record)
     with _session(config, progress) as held:

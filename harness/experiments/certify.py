@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specbench.harness.engines.several import Engines
+from specbench.harness.judge.rerun import certify_command
 from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings, read
 from specbench.harness.quality.certificate.groups import CertifiedArms, arms_by_engine
 from specbench.harness.quality.certificate.other_session import GREEDY, OtherCertifier
@@ -26,7 +27,7 @@ from .session import Destination, Session, check_writable, resume_by
 RESUME = resume_by("specbench certify --run")
 _WITH_RUN = frozenset({"run", "format", "quiet"})
 _SETTINGS = frozenset({"temperatures", "num_seeds"})
-_MOST_BUILT = 12  # engines that are built before the first is needed
+_MAX_BUILT = 12  # engines that are built before the first is needed
 
 
 def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress) -> tuple[RunDirectory, bool]:
@@ -40,6 +41,9 @@ def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress
     if given:
         raise ValueError(f"run: a stored run has its own options; drop {', '.join(given)}")
     directory = RunDirectory.open(options.run)
+    if directory.record.ab is not None:
+        instead = certify_command(directory.record) or "certify each side by itself, with -s"
+        raise ValueError(f"run: the sides of an A/B are not arms of one run; {instead}")
     stored = read(directory.path)
     if stored is not None:
         if options.given & _SETTINGS:
@@ -62,7 +66,7 @@ def certify(
     with Session(progress, RESUME, _close, is_worth_keeping=_has_certificate) as held:
         # Few arms are built here, where a head that does not fit is bad input; many, or those of a run that has begun,
         # only at their turn: the memory need not hold them all.
-        at_their_turn = len(arms) > _MOST_BUILT or isinstance(where, RunDirectory)
+        at_their_turn = len(arms) > _MAX_BUILT or isinstance(where, RunDirectory)
         run = held.hold(prepare(config, progress, all_blocks(config) if at_their_turn else ()))
         progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
         directory = _hold(held, run, where)

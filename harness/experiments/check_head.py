@@ -8,12 +8,11 @@ from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import CheckHeadOptions
 from specbench.harness.store.files import write_json
-from specbench.harness.training.check import HeadReport, check_head
+from specbench.harness.training.check import HeadReport, check_head, find_head
 from specbench.harness.training.evaluate import HeadEvaluation, evaluate_head
 from specbench.harness.training.load import LoadedTarget, load_for_training
 from specbench.harness.training.model_card import ACCEPTANCE, write_model_card
 from specbench.workloads.assets.resolve import resolve
-from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder
 from specbench.workloads.assets.table import asset_of_workload
 from specbench.workloads.base import WorkloadRequest
 
@@ -26,14 +25,11 @@ _PROMPTS = (
 
 
 def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple[HeadReport, list[HeadEvaluation]]:
-    """`head`: a folder, or shipped:NAME. `write` adds the results to its model card. ValueError if it cannot be
-    loaded."""
+    """`head`: a folder, a hub name, or shipped:NAME. `write` adds the results to its model card. ValueError if it
+    cannot be loaded."""
     if options.write and not options.evaluate:
         raise ValueError("write: there is nothing to store without --evaluate N")
-    if str(head).startswith(PREFIX):
-        head = shipped_folder(str(head))
-    if not head.is_dir():  # before the target is loaded
-        raise ValueError(f"head: {head} is not a directory; give the folder of an EAGLE-3 checkpoint")
+    head = find_head(str(head), progress.asset)  # before the target is loaded
     loaded = load_for_training(options.target, options.device, options.dtype, progress.asset)
     prompts = [loaded.tokenizer.apply_chat_template([{"role": "user", "content": text}]) for text in _PROMPTS]
     report = check_head(head, loaded.model, [tuple(ids) for ids in prompts], loaded.stop_token_ids, k=options.k)

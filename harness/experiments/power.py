@@ -33,7 +33,9 @@ def check_is_aa(path: Path) -> None:
     directory = RunDirectory.open(path)
     stored = directory.record.ab
     if stored is None:
-        raise ValueError(f"resume: {directory.path} is not an A/A run; resume with: specbench run --resume")
+        raise ValueError(
+            f"resume: {directory.path} is not an A/A run; resume with: specbench run --resume {directory.path}"
+        )
     a, b = stored.plan.sides
     is_aa = (a.words, a.sha) == (b.words, b.sha) if stored.is_aa is None else stored.is_aa
     if not is_aa:
@@ -52,4 +54,6 @@ def learn_floor(judged: Judgement, directory: RunDirectory) -> tuple[NoiseFloor,
 
 
 def _two_sides(directory: RunDirectory) -> ValueError:
-    return ValueError(f"resume: {directory.path} compares two different sides; resume with: specbench ab --resume")
+    return ValueError(
+        f"resume: {directory.path} compares two different sides; resume with: specbench ab --resume {directory.path}"
+    )

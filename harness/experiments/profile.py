@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.harness.exit_codes import ExitCode
+from specbench.harness.profiling.graph_certificate import parse_claims
 from specbench.harness.profiling.profile_run import (
     FOLDER,
     ArmProfile,
@@ -70,7 +71,7 @@ def commands(options: ProfileOptions) -> Iterator[str]:
     _tracing(options)  # refuses what a run would
     for arm in plan.config.arms:
         strategy_class(arm.strategy).of(arm.options)
-    chosen = "torch" if options.tool == "torch" else "nsys"
+    chosen = "torch" if options.tool == "torch" or plan.config.tensor_parallel_size > 1 else "nsys"
     for config, _ in by_batch_size(plan, options.label):
         for arm in config.arms:
             folder = Path(f"profile-{arm_folder(arm.label)}-b{config.max_concurrency}")
@@ -80,12 +81,18 @@ def commands(options: ProfileOptions) -> Iterator[str]:
 
 def _tracing(options: ProfileOptions) -> Tracing:
     rules = PhaseRules.shipped().with_file(options.rules)
-    return Tracing(tool=options.tool, num_rounds=options.rounds, rules=rules, twin=not options.no_twin)
+    return Tracing(
+        tool=options.tool,
+        num_rounds=options.rounds,
+        rules=rules,
+        twin=not options.no_twin,
+        claims=parse_claims(options.claim),
+    )
 
 
 def profile(config: RunConfig, tracing: Tracing, purpose: Purpose, to: Destination, progress: Progress) -> Profiled:
     """Profiles every arm; one that fails is recorded, and the others go on. ValueError for bad input."""
-    nsys = tracing.nsys(pick_device(config.device).type)
+    nsys = tracing.nsys(pick_device(config.device).type, config.tensor_parallel_size)
     for arm in config.arms:
         arm_check(config)(arm)
     check_writable(to.folder)

@@ -91,7 +91,7 @@ def resume_run(
     directory = RunDirectory.open(path)
     directory.check_has_tables()
     if directory.record.ab is not None:
-        raise ValueError(f"resume: {directory.path} is an A/B run; resume with: specbench ab --resume")
+        raise ValueError(f"resume: {directory.path} is an A/B run; resume with: specbench ab --resume {directory.path}")
     config = directory.config_to_go_on()
     is_unfinished = run_accuracy.is_missing(directory, config) or bool(run_graphs.missing(directory))
     with _session(config, progress, resume) as held:

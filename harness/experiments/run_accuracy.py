@@ -58,7 +58,7 @@ def is_missing(directory: RunDirectory, config: RunConfig) -> bool:
     if record is None:
         return False
     if record.items != FOLDER:
-        raise ValueError(f"resume: {directory.path} is an evaluation; use specbench accuracy --resume")
+        raise ValueError(f"resume: {directory.path} is an evaluation; use specbench accuracy --resume {directory.path}")
     return not scored_arms(directory.path).issuperset(arm.label for arm in config.arms)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from specbench.harness.engines.base import ResolvedArm
 from specbench.harness.profiling.certify_graphs import NUM_ROUNDS, certify_arm, write_failure
 from specbench.harness.profiling.graph_certificate import VOID
+from specbench.harness.profiling.profile_file import FAILURE, FILE, read_profile
 from specbench.harness.profiling.profile_run import FOLDER, arm_folder
-from specbench.harness.profiling.record import FAILURE, FILE, read_profile
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.conditions import RunConfig
@@ -32,7 +32,7 @@ def graph_record(requested: bool, config: RunConfig) -> GraphCertificates | None
 
 
 def certify(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
-    """Certifies the measured arms that are not, by the engines that were timed where they are still there."""
+    """Certifies the measured arms without a certificate, on the deployments that were timed if these are open."""
     labels = missing(directory)
     for arm in run.arms:
         if arm.config.label in labels:
@@ -40,7 +40,7 @@ def certify(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
 
 
 def has_failed(directory: RunDirectory) -> bool:
-    """Whether the trace of an arm came to nothing, or says that the arm did not run the graphs of its row."""
+    """Whether the trace of an arm failed, or shows that the arm did not run the graphs of its row."""
     if directory.record.purpose.certify_graphs is None:
         return False
     labels = missing(directory)

@@ -9,14 +9,17 @@ from pathlib import Path
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.roofline.probe import measure_machine
 from specbench.harness.run import runner
+from specbench.harness.run.estimate import sweep_estimate
 from specbench.harness.run.prepare import PreparedRun, arm_check, first_line
-from specbench.harness.run.progress import Progress
+from specbench.harness.run.progress import Place, Progress
+from specbench.harness.run.remaining import Remaining
 from specbench.harness.spec.commands import SweepOptions
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.grid import Grid, make_grid
 from specbench.harness.spec.options import parse_numbers
 from specbench.harness.spec.plan import RunPlan, acceptance_note, default_strategies, named_arm, plan_config
+from specbench.harness.store.masking import to_home
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import SweepRecord
@@ -26,14 +29,14 @@ from . import run as runs
 from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench sweep --resume")
-_LEAST_LOADS = 2  # one makes no curve
+_MIN_LOADS = 2  # a single load is not a curve
 _OVER = ("complete", "failed")  # of a run: nothing is left to measure in it
 OnPoint = Callable[[RunDirectory], object]
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """`config` with the arms of `grid`, at each of the `loads`. `purpose`: of every point, beside being one."""
+    """`config` with the arms of `grid`, at each of the `loads`. `purpose`: of every point's run."""
 
     config: RunConfig
     loads: tuple[int, ...]
@@ -42,9 +45,9 @@ class SweepPlan:
 
 
 def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
-    """ValueError for options that make no curve, and for an argument of which nothing can run."""
+    """ValueError for options that do not give a curve, and for strategies of which no arm can run."""
     loads = parse_numbers("max_concurrency", options.loads, "1,4,16")
-    if len(loads) < _LEAST_LOADS:
+    if len(loads) < _MIN_LOADS:
         raise ValueError(
             f"max_concurrency: {options.loads!r} is one load, which makes no curve; give two or more, as 1,4,16"
         )
@@ -62,7 +65,7 @@ def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
 
 
 def sweep(options: SweepOptions, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> SweepDirectory:
-    """Measures every point of a new sweep, or what a stored one has not yet; `on_point` gets each that was closed.
+    """Measures every point of a new sweep, or the missing points of a stored one; `on_point` gets each closed run.
 
     Raises ValueError for bad input, which leaves nothing behind.
     """
@@ -95,7 +98,7 @@ def new_sweep(plan: SweepPlan, to: Destination, progress: Progress, on_point: On
 
 
 def resume_sweep(path: Path, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> SweepDirectory:
-    """Measures what a stored sweep has not yet: points that are over stay as they are, the others go on."""
+    """Measures what is missing from a stored sweep; finished points stay as they are."""
     sweep = SweepDirectory.open(path)
     with _session(progress) as held:
         held.reopen(sweep)
@@ -129,18 +132,21 @@ def _say_nothing_to_do(sweep: SweepDirectory, progress: Progress) -> None:
 
 
 def _measure(sweep: SweepDirectory, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> None:
-    """Raises KeyboardInterrupt where the user stopped a point, which is closed then."""
+    """Raises KeyboardInterrupt if the user stopped a point, after closing it."""
     num_points, num_arms = len(sweep.loads), len(sweep.record.config.arms)
 
     def resume(point: Path) -> str:
         return RESUME(sweep.path)
 
     _measure_machine(sweep, progress)
+    remaining = Remaining([str(load) for load in sweep.loads if not _is_over(sweep.runs().get(load))])
     for n, load in enumerate(sweep.loads):
         run = sweep.runs().get(load)
         if _is_over(run):
             continue
-        progress.say(f"point {n + 1} of {num_points}: concurrency {load}, {num_arms} arms")
+        left = remaining.begin(str(load))
+        progress.at(Place("", {"point": (n + 1, num_points)}, remaining.left_s))
+        progress.say(f"point {n + 1} of {num_points}: concurrency {load}, {num_arms} arms{left}")
         if run is None:
             run = _new_point(sweep, load, progress, resume)
         else:
@@ -162,9 +168,10 @@ def _new_point(sweep: SweepDirectory, load: int, progress: Progress, resume: Res
             runner.check_same_inputs(run, prepared)
         if is_first:
             _check_families(sweep, prepared.refused)
+            progress.say(sweep_estimate(prepared, sweep.path, sweep.loads[sweep.loads.index(load) :]))
 
     return runs.new_run(
-        replace(sweep.record.config, max_concurrency=load),
+        replace(to_home(sweep.record.config), max_concurrency=load),
         sweep.purpose_at(load),
         Destination(sweep.runs_path, f"{sweep.record.label}-b{load}", sweep.record.argv),
         progress,
@@ -174,7 +181,7 @@ def _new_point(sweep: SweepDirectory, load: int, progress: Progress, resume: Res
 
 
 def _check_families(sweep: SweepDirectory, refused: Mapping[str, str]) -> None:
-    """Before anything is measured: a strategy of which no engine can be built is bad input, not a result."""
+    """Before anything is measured: if no arm of a strategy can be built, that is bad input, not a result."""
     families: dict[str, list[str]] = {}
     for arm in sweep.record.arms:
         if not arm.refused:
@@ -185,7 +192,7 @@ def _check_families(sweep: SweepDirectory, refused: Mapping[str, str]) -> None:
 
 
 def _measure_machine(sweep: SweepDirectory, progress: Progress) -> None:
-    """Probes the machine's limits once per sweep, while its memory is free. If that fails, warns: no ideal is shown."""
+    """Probes the machine's limits once per sweep, while its memory is free. If that fails, no ideal is shown."""
     if sweep.record.machine is not None:
         return
     config = sweep.record.config

@@ -1,4 +1,4 @@
 """Judging stored runs: comparison, A/B verdict, noise floor, gates.
 
-Imported by: harness/api, harness/cli, harness/experiments, reports/experiments, reports/site.
+Imported by: harness/api, harness/cli, harness/experiments, reports.
 """

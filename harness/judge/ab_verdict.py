@@ -12,7 +12,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.judge.ab_pairs import pairs_of, same_outputs
 from specbench.harness.judge.experiment import Experiment, read_experiment
 from specbench.harness.metrics.figures import COMPARED, TPOT_MS
-from specbench.harness.metrics.metrics import block_values
+from specbench.harness.metrics.run_results import block_values, results_of
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.stats.verdict import (
     EQUIVALENT,
@@ -51,7 +51,7 @@ def judge(directory: RunDirectory) -> Judgement:
     record, stored = directory.record, directory.record.ab
     assert stored is not None
     frames = directory.frames()
-    figures = block_values(directory)
+    figures = block_values(directory, results_of(directory))
     found = read_experiment(directory, figures)
     plan = found.plan
     pairs = [replace(pairs_of(f, frames, figures, found.kept), min_effect=plan.min_effect) for f in COMPARED]

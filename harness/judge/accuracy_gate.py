@@ -22,8 +22,8 @@ from specbench.harness.store.results import ItemPairs
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Scores:
-    """An arm on one task, filter and metric. pairs: None without scores. sign: 1 where more is better, -1 where less
-    is, 0 where that was not recorded."""
+    """An arm on one task, filter and metric. pairs: None without scores. sign: 1 if higher is better, -1 if lower is,
+    0 if that was not recorded."""
 
     arm: str
     subject: str = ""
@@ -108,7 +108,7 @@ def _scores(checked: Checked) -> Iterator[_Scores]:
 
 
 def _sign(directions: pd.Series) -> int:
-    """0 where a side does not say, or where they contradict each other."""
+    """0 if a side does not record it, or if the two contradict each other."""
     found = set(directions.astype(object).where(directions.notna(), None))
     return {frozenset({True}): 1, frozenset({False}): -1}.get(frozenset(found), 0)
 

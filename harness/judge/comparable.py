@@ -17,6 +17,8 @@ _LOAD = (
     "temperature",
     "top_k",
     "top_p",
+    "edits",
+    "stop",
     "ignore_eos",
     "seed",
 )

@@ -28,13 +28,13 @@ FALSE_CHANGE = "both sides are the same code and configuration: a change between
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One arm of one run. `values`: medians over repeats by figure key. `baseline`: name of what it is compared with;
-    empty for a baseline and for an arm without counterpart. note: the arm's marks. same_output: (identical, pairs).
-    """
+    empty for a baseline and for an arm without counterpart. marks: of the arm in its run. same_output: (identical,
+    pairs)."""
 
     run: str
     arm: str
     baseline: str
-    note: str
+    marks: tuple[str, ...]
     values: Mapping[str, float | None]
     comparisons: Mapping[str, Comparison]
     is_baseline: bool = False
@@ -138,7 +138,7 @@ def _row(
         run=side.run.name,
         arm=side.arm,
         baseline="",
-        note="; ".join(side.run.record.arm(side.arm).notes),
+        marks=side.run.marks[side.arm],
         values=values,
         comparisons={},
         is_baseline=is_baseline,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from specbench.harness.judge import gate_result as g
+from specbench.harness.judge.certificate_marks import certificate_rows
 from specbench.harness.judge.comparison import FALSE_CHANGE
 from specbench.harness.judge.experiment import MAX_REJECTED
 from specbench.harness.judge.figures import Side, same_outputs
@@ -16,9 +16,6 @@ from specbench.harness.judge.limits import Number, Share, percent
 from specbench.harness.metrics.figures import FAILED_REQUESTS, SAME_OUTPUT
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.verdict import IMPROVED, REGRESSED
-from specbench.harness.store.codec import read_object
-
-_CERTIFICATE = "certificate.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +93,7 @@ class CertificateGate(Gate):
         return "lossless"
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
-        certificates = _certificates(checked.run.path)
+        certificates = certificate_rows(checked.run.path)
         for arm in checked.arms:
             rows = [row for row in certificates if row["arm"] == arm]
             problems = [problem for row in rows if not row["ok"] for problem in row["problems"] or ["failed"]]
@@ -144,16 +141,3 @@ def _reference(checked: Checked, arm: str) -> Side | None:
 
 def _is_baseline(checked: Checked, arm: str) -> bool:
     return checked.run.record.arm(arm).strategy == BASELINE
-
-
-def _certificates(directory: Path) -> list[dict[str, Any]]:
-    """Rows of the run's certificate, none of an unfinished one that has not failed; ValueError for a damaged one."""
-    path = directory / _CERTIFICATE
-    if not path.is_file():
-        return []
-    data: dict[str, Any] = read_object(path, mend="remove it and certify again")
-    try:
-        rows = data["certificates"]
-        return rows if data["status"] == "complete" or any(not row["ok"] for row in rows) else []
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: damaged ({error!r}); remove it and certify again") from error

@@ -27,7 +27,8 @@ from specbench.harness.stats.crossover import (
     shares_best,
 )
 from specbench.harness.stats.spread import NUM_RESAMPLES
-from specbench.harness.store.crossover_file import BestArm, Crossover, CrossoverArm, LoadCell
+from specbench.harness.store.arm_record import driven_otherwise
+from specbench.harness.store.crossover_file import NO_VERDICT, BestArm, Crossover, CrossoverArm, LoadCell
 
 FIGURES = {"tpot": TPOT_MS, "tps": TPS}
 FEW_BLOCKS = 6
@@ -51,12 +52,16 @@ def crossover_record(
         cells, curves[label] = _arm(label, blocks, loads, draws)
         family, num_drafts = (families or {}).get(label, (label, None))
         crossing = {name: _crossing(curve, _have_intervals(cells, name)) for name, curve in curves[label].items()}
+        notes = [note for point in points for arm in point.arms if arm.label == label for note in arm.notes]
+        if why := next(filter(None, (_driven_otherwise(label, own) for own in blocks)), ""):
+            crossing = dict.fromkeys(crossing)
+            notes.append(NO_VERDICT + why)
         arms.append(
             CrossoverArm(
                 label=label,
                 family=family,
                 num_drafts=num_drafts,
-                notes=tuple(dict.fromkeys(n for p in points for a in p.arms if a.label == label for n in a.notes)),
+                notes=tuple(dict.fromkeys(notes)),
                 points=tuple(cells),
                 crossing={**crossing, "ideal": _ideal_crossing(cells)},
             )
@@ -111,6 +116,15 @@ def _blocks_of(label: str, load: int, blocks: Sequence[PointBlocks]) -> PointBlo
     at_load = (own for own in blocks if own.point.load == load)
     having = [own for own in at_load if any(arm.label == label for arm in own.point.arms)]
     return next((own for own in having if label in own.arms), having[0] if having else None)
+
+
+def _driven_otherwise(label: str, blocks: PointBlocks) -> str:
+    """Why the speed-ups of the arm give no verdict there; empty where they do."""
+    described = {arm.label: arm for arm in blocks.point.arms}
+    baseline = blocks.baseline(BASELINE)
+    if baseline is None or label not in described:
+        return ""
+    return driven_otherwise(described[baseline], described[label])
 
 
 def _pairs(label: str, blocks: PointBlocks) -> PairedBlocks | None:

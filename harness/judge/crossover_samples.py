@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.metrics.latency import throughput_metrics, tpot_by_request_ms
+from specbench.harness.metrics.metrics import strategy_of
 from specbench.harness.stats.crossover import Array, PairedBlocks
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.roofline_record import IdealArm
@@ -58,7 +59,7 @@ class PointBlocks:
 
     def baseline(self, strategy: str) -> str | None:
         """The first arm of that strategy that was measured."""
-        return next((a.label for a in self.point.arms if _strategy(a) == strategy and a.label in self.arms), None)
+        return next((a.label for a in self.point.arms if strategy_of(a) == strategy and a.label in self.arms), None)
 
 
 def point_blocks(point: LoadPoint, prompts: Sequence[str]) -> PointBlocks:
@@ -128,7 +129,3 @@ def _tps(rows: pd.DataFrame) -> float:
     """TPS of a block, nan without tokens or time."""
     found = throughput_metrics(rows, rows.iloc[:0])["tps"]
     return float("nan") if found is None else float(found)
-
-
-def _strategy(arm: ArmRecord) -> str:
-    return (arm.strategy or arm.label).split(":")[0].replace("_", "-")

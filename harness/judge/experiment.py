@@ -55,7 +55,7 @@ class Experiment:
         num_blocks = self.plan.num_blocks
         if not self.is_whole:
             missing = sum(not (block.measured or block.reasons) for block in self.blocks)
-            return f"{missing} of {num_blocks} blocks are not measured yet (specbench ab --resume)"
+            return f"{missing} of {num_blocks} blocks are not measured yet"
         if self.has_too_many_rejected:
             return f"{self.num_rejected} of {num_blocks} blocks are rejected, more than {MAX_REJECTED:.0%}: invalid"
         if len(self.kept) < MIN_PAIRS:

@@ -12,6 +12,7 @@ import pandas as pd
 from specbench.harness.judge.ab_pairs import OF_PROMPTS, metric_of, pairs_of
 from specbench.harness.judge.keys import same_prompts
 from specbench.harness.judge.machine_noise import ADVICE, NoiseFloors
+from specbench.harness.judge.rerun import floor_command
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.accounting import step_table
 from specbench.harness.metrics.figures import STEP_MS, TOKENS_PER_STEP, TPOT_MS, TTFT_MS, Figure
@@ -25,7 +26,7 @@ from specbench.harness.store.arm_record import ArmRecord, driven_otherwise
 
 _NS_PER_MS = 1e6
 REPEATS, PROMPTS = "repeats", "prompts"
-TOGETHER = "give their files to one specbench import, which pairs them by request"
+TOGETHER = "import their files into one run, which pairs them by request"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,8 +145,14 @@ def _paired(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
     noise = floors.between(a.run, b.run, b.arm, figure.name)
     if noise.shared is None:
         is_imported = a.run.record.is_imported or b.run.record.is_imported
-        return replace(pairs, no_verdict=f"times of two runs: {noise.note}; {TOGETHER if is_imported else ADVICE}")
+        advice = TOGETHER if is_imported else _advice(b.run)
+        return replace(pairs, no_verdict=f"times of two runs: {noise.note}; {advice}")
     return replace(pairs, shared=noise.shared, note=noise.note)
+
+
+def _advice(run: StoredRun) -> str:
+    """With the command, whose arm is the same for all rows."""
+    return f"{ADVICE}: {floor_command(run.record, run.arms[0])}"
 
 
 def _over_blocks(figure: Figure, pairs: Pairs, repeats: Sequence[tuple[float, float]]) -> Pairs:

@@ -47,9 +47,17 @@ def comparison_keys(run: Described) -> dict[str, dict[str, str]]:
             "burstiness": _text(config.burstiness if config else None),
         },
         "sampling": {
-            name: _text(getattr(sampling, name)) for name in ("temperature", "top_k", "top_p", "ignore_eos", "seed")
+            **{n: _text(getattr(sampling, n)) for n in ("temperature", "top_k", "top_p", "ignore_eos", "seed")},
+            "changes of logits": sampling.edits or "none",
+            "log-probabilities": _logprobs(sampling),
+            "stop strings": ", ".join(map(repr, sampling.stop)) or "none",
         },
     }
+
+
+def _logprobs(sampling: SamplingRecord) -> str:
+    asked = {"output": sampling.logprobs, "prompt": sampling.prompt_logprobs}
+    return ", ".join(f"{part} {num}" for part, num in asked.items() if num is not None) or "none"
 
 
 def mismatches(run: str, first: Described, second: Described) -> list[Mismatch]:

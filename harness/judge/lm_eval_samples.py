@@ -81,14 +81,14 @@ def _sample(line: str, where: str) -> tuple[Place, Sample]:
     if not isinstance(raw, dict) or not isinstance(raw.get("doc_id"), (int, str)):
         raise ValueError(f"{where}: no item with a doc_id; allowed: what lm-eval writes with --log_samples")
     names = raw.get("metrics", [key for key in raw if key not in _OTHER_KEYS])
-    if not isinstance(names, list):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{where}: metrics: {names!r} is not allowed; allowed: a list of names")
     hashes = {name: raw[name] if isinstance(raw.get(name), str) else None for name in _HASHES}
     output = json.dumps(raw.get("resps"), sort_keys=True)
     return (raw["doc_id"], str(raw.get("filter", "none"))), Sample(
         **hashes,
         output_sha256=hashlib.sha256(output.encode()).hexdigest(),
-        values={str(name): raw.get(name) for name in names},
+        values={name: raw.get(name) for name in names},
     )
 
 

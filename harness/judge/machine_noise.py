@@ -16,10 +16,7 @@ from specbench.harness.judge.stored import StoredRun
 from specbench.harness.stats.paired import Shared
 from specbench.harness.store.noise_record import NoiseFloor
 
-ADVICE = (
-    "learn the machine's noise with specbench power --aa 10 and the options of these runs, or compare in interleaved "
-    "blocks with specbench ab"
-)
+ADVICE = "compare in interleaved blocks, or learn the machine's noise first"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,7 +31,9 @@ def noise_floor(judged: Judgement, run: RunRecord) -> NoiseFloor:
     """The floor that an A/A experiment (`ab.json`) found; ValueError with too few blocks to tell."""
     metrics = tuple(_metric(m, judged.plan.min_effect) for m in judged.metrics if m.num_pairs >= 2)
     if judged.num_kept < 2 or not metrics:
-        raise ValueError(f"aa: {judged.num_kept} measured blocks are too few to see any spread; measure more")
+        reasons = sorted({reason for block in judged.blocks for reason in block.reasons})
+        rejected = f", {judged.num_rejected} are rejected ({'; '.join(reasons)})" if reasons else ""
+        raise ValueError(f"aa: {judged.num_kept} blocks are valid, too few to see any spread{rejected}; measure more")
     return NoiseFloor(
         measured_utc=run.started_utc,
         run_id=judged.run_id,
@@ -87,7 +89,7 @@ def _needed(effect: float, sd: float) -> int | None:
 
 
 def false_verdicts(ratios: Sequence[float] | np.ndarray, min_effect: float = MIN_EFFECT, num_blocks: int = 10) -> float:
-    """Share of experiments on equal sides that end in a change: blocks drawn anew, their sides swapped by chance."""
+    """Share of A/A experiments that would report a change: blocks are resampled and their sides swapped at random."""
     draw = np.random.default_rng(_SEED)
     drawn = draw.choice(np.asarray(ratios, dtype=float), size=(_NUM_RESAMPLES, num_blocks))
     found = paired(drawn * draw.choice((-1.0, 1.0), size=drawn.shape))
@@ -96,12 +98,12 @@ def false_verdicts(ratios: Sequence[float] | np.ndarray, min_effect: float = MIN
 
 
 def between_runs(metrics: Sequence[MetricNoise], name: str) -> Shared | None:
-    """Between-process variance of the log ratio of a metric (A/A), which no interval over the repeats or prompts of a
-    process holds. None for a metric that the floor lacks, or that prompts decide.
+    """Between-process variance of a metric's log ratio (A/A), which an interval over the repeats or prompts of one
+    process does not contain. None for a metric that the floor lacks or that is paired by prompt.
 
-    A process differs from the next by the drift between blocks and by what it draws itself (layout, clocks), which is
-    in the spread within a block; that spread also holds the noise of a process's own figures, so the sum is never less
-    than the truth. Two processes: twice the variance.
+    Processes differ by the drift between blocks and by their own conditions (memory layout, clocks), which show in
+    the spread within a block. That spread also contains the noise of a process's own figures, so the sum is never too
+    small. Two processes: twice the variance.
     """
     for metric in metrics:
         if metric.name == name and metric.cv_between_blocks is not None:
@@ -111,9 +113,9 @@ def between_runs(metrics: Sequence[MetricNoise], name: str) -> Shared | None:
 
 
 def fitting_floor(floors: Sequence[NoiseFloor], run: RunRecord, arm: str) -> NoiseFloor | None:
-    """Of a hardware's floors, newest first, one that was measured as `run` was: the same model, number format, device
-    and concurrency, in fresh processes. Of these, one with blocks enough for a verdict, as few say little of the noise;
-    then one of the same arm; then the newest."""
+    """The floor (of this hardware's, newest first) that was measured like `run`: same model, number format, device and
+    concurrency, in fresh processes. Preferred are floors with enough blocks for a verdict, then those of the same arm,
+    then the newest."""
     same = _model(run), run.sampling.max_concurrency if run.sampling else None
     fits = [floor for floor in floors if (floor.model, floor.max_concurrency) == same and not floor.in_process]
     return min(fits, key=lambda floor: (floor.num_blocks < MIN_PAIRS, floor.arm != arm), default=None)
@@ -139,7 +141,7 @@ def read_floors(environment: Environment) -> tuple[NoiseFloor, ...]:
 
 
 def store_floor(floor: NoiseFloor, environment: Environment) -> Path:
-    """Adds a floor in front of those stored; the oldest beyond fifty go."""
+    """Adds a floor before the stored ones and keeps the newest fifty."""
     path = floor_file(environment)
     floors = (floor, *read_floors(environment))[:_MAX_FLOORS]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,11 +150,11 @@ def store_floor(floor: NoiseFloor, environment: Environment) -> Path:
 
 
 def outlook(floor: NoiseFloor, num_blocks: int) -> str:
-    """One line before an experiment: what this machine could show in so many blocks."""
+    """One line before an experiment: the changes that this machine could detect in `num_blocks` blocks."""
     gated = [metric for metric in floor.metrics if metric.gated and metric.pairs == "blocks"]
     effects = {m.name: as_fraction(mde(m.cv_in_block * 2**0.5, num_blocks)) for m in gated}
     changes = ", ".join(f"{name} {effect:.2%}" for name, effect in effects.items())
     return (
-        f"{num_blocks} blocks could show changes of {changes}, were the noise that of this machine's last A/A "
+        f"{num_blocks} blocks could detect changes of {changes}, given the noise of this machine's last A/A "
         f"({floor.arm} on {floor.model.name}, {floor.measured_utc})"
     )

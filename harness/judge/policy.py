@@ -2,9 +2,9 @@
 
 suite = "cpu-small"              # names the comment that is updated in a pull request
 inconclusive = "warn"            # or fail, pass
-missing = "fail"                 # gates without data: or warn
+missing = "fail"                 # for gates without data; or warn
 arms = ["no-spec", "eagle:k=4"]  # default: all arms of the run
-baseline = "no-spec"             # an arm of the run itself, where no --against is given
+baseline = "no-spec"             # an arm of the run itself, if --against is not given
 
 [gate.syncs_per_round]
 max = 1
@@ -22,11 +22,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from specbench.harness.judge.acceptance_gates import AcceptanceGate, PositionsGate
 from specbench.harness.judge.accuracy_gate import AccuracyGate
 from specbench.harness.judge.correctness import CertificateGate, FailedRequestsGate, SameOutputGate
 from specbench.harness.judge.gate_result import Gate
 from specbench.harness.judge.limits import Text, read_table, unknown
-from specbench.harness.judge.structural import AcceptanceGate, GraphShareGate, LaunchesGate, SyncsGate
+from specbench.harness.judge.structural import GraphShareGate, LaunchesGate, SyncsGate
 from specbench.harness.judge.timed import TIMED_GATES, TimedLimit
 from specbench.workloads.guarded import parse_toml, read_text
 
@@ -38,6 +39,7 @@ COUNTED_GATES: Mapping[str, type[Gate]] = {
         LaunchesGate,
         SyncsGate,
         AcceptanceGate,
+        PositionsGate,
         SameOutputGate,
         CertificateGate,
         AccuracyGate,
@@ -48,7 +50,7 @@ _NAMES = (*COUNTED_GATES, *TIMED_GATES)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """A policy file. `gate`: by name, a `Gate` or, of a timed figure, a `TimedLimit`."""
+    """A policy file. `gate`: by name, a `Gate`, or a `TimedLimit` for a timed figure."""
 
     suite: Text = "specbench"
     inconclusive: Literal["fail", "pass", "warn"] = "warn"

@@ -9,9 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
+from specbench.harness.judge.certificate_marks import failed_marks
 from specbench.harness.judge.experiment import Experiment, read_experiment
-from specbench.harness.metrics.metrics import block_values
-from specbench.harness.store.results import Figures
+from specbench.harness.judge.graph_marks import GraphsView, graph_marks, view_graphs
+from specbench.harness.metrics.run_results import block_values, results_of
+from specbench.harness.store.results import Figures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
@@ -27,7 +29,7 @@ class StoredRun:
 
     figures: what is compared, named as in `BlockFigures`, of every measured block that was not rejected.
     failed: errors of the blocks that failed. rejected: figures of the blocks that were measured and do not count.
-    warnings: what a reader of its figures must know. experiment: of an A/B run.
+    warnings: what a reader of its figures must know. experiment: of an A/B run. marks: of each arm's row, by label.
     """
 
     name: str
@@ -39,6 +41,7 @@ class StoredRun:
     warnings: tuple[str, ...] = ()
     rejected: Mapping[Block, Figures] = field(default_factory=dict)
     experiment: Experiment | None = None
+    marks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def run_id(self) -> str:
@@ -86,7 +89,8 @@ def read_run(path: Path) -> StoredRun:
     directory = RunDirectory.open(path)
     frames = directory.frames()
     failed = directory.failed_blocks()
-    measured = block_values(directory)
+    results = results_of(directory)
+    measured = block_values(directory, results)
     experiment = read_experiment(directory, measured) if directory.record.ab is not None else None
     figures = {b: f for b, f in measured.items() if experiment is None or b[1] in experiment.kept}
     if not figures:
@@ -102,7 +106,14 @@ def read_run(path: Path) -> StoredRun:
         warnings=tuple(_warnings(directory.record, failed, experiment)),
         rejected={block: found for block, found in measured.items() if block not in figures},
         experiment=experiment,
+        marks=marks_of(directory.path, results, view_graphs(directory.path)),
     )
+
+
+def marks_of(directory: Path, results: Results, graphs: GraphsView | None) -> dict[str, tuple[str, ...]]:
+    """By label: an arm's own marks, that of its failed certificate and of its void graph claim."""
+    found = (failed_marks(directory), graph_marks(graphs))
+    return {arm.label: (*arm.marks, *(m[arm.label] for m in found if arm.label in m)) for arm in results.arms}
 
 
 def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[Problem]]:

@@ -1,4 +1,4 @@
-"""Gates without noise: synchronisations, launches, graph share and acceptance, counted rather than timed.
+"""Gates without noise: synchronisations, launches and graph share, counted rather than timed.
 
 Counts come from the step log. Launches and the graph share of each drafter pass come from a trace,
 `profile/<arm>/profile.json` in the run directory, if there is one.
@@ -9,21 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
-
-from msgspec import Meta
+from typing import ClassVar
 
 from specbench.harness.judge import gate_result as g
 from specbench.harness.judge.figures import Side
 from specbench.harness.judge.gate_result import Checked, Gate, GateResult
 from specbench.harness.judge.limits import Number, Share, percent
-from specbench.harness.metrics.acceptance import acceptance_metrics
-from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, GRAPH_SHARE, LAUNCHES_PER_ROUND, SYNCS_PER_ROUND
-from specbench.harness.profiling.record import FILE, Profile, read_profile
+from specbench.harness.metrics.figures import GRAPH_SHARE, LAUNCHES_PER_ROUND, SYNCS_PER_ROUND
+from specbench.harness.profiling.profile_file import FILE, read_profile
+from specbench.harness.profiling.record import PhaseFigures, Profile
 
 _SLACK = 0.01  # counts are means over rounds: one odd round at the edge of a block is not an extra launch
 _UNPROVEN = {"void": g.FAILED, "cannot tell": g.NO_DATA}  # verdicts of a certificate that prove no claim
-_BY_GRAPH = "rounds_by_graph."
+_BY_GRAPH, _PASSES = "rounds_by_graph.", "counters.engine.cuda_graph_passes/decode_"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +116,7 @@ class _ShareLimit(_Bounds):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncsGate(_CountLimit):
-    """Blocking host synchronisations a decode round: the engine's own count, and the trace's where there is one."""
+    """Blocking host synchronisations a decode round: the engine's own count where it has one, and the trace's."""
 
     name: ClassVar[str] = SYNCS_PER_ROUND.key
 
@@ -126,7 +124,8 @@ class SyncsGate(_CountLimit):
         values = [v for block in side.run.blocks(side.arm).values() if (v := block[SYNCS_PER_ROUND.block]) is not None]
         profile = _profile(side)
         traced = {"trace": profile.syncs_per_round} if profile else {}
-        return {"": sum(values) / len(values) if values else None, **traced}
+        own = {"": sum(values) / len(values) if values else None} if values or not traced else {}
+        return {**own, **traced}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +133,7 @@ class LaunchesGate(_CountLimit):
     """Launches a round, eager calls and graphs together, from the trace."""
 
     name: ClassVar[str] = LAUNCHES_PER_ROUND.key
-    no_data: ClassVar[str] = "no profile of this arm (specbench run --certify-graphs makes one)"
+    no_data: ClassVar[str] = "no profile of this arm; runs with --certify-graphs have one"
 
     def figures(self, side: Side) -> Mapping[str, float | None]:
         profile = _profile(side)
@@ -143,19 +142,22 @@ class LaunchesGate(_CountLimit):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphShareGate(_ShareLimit):
-    """Share of decode rounds whose target ran from a graph; from the trace, share of kernels of each drafter pass, and
-    whether the parts that the arm claims to run as graphs did."""
+    """Share of decode rounds whose target ran from a graph, where the engine tells; from the trace, share of kernels of
+    each drafter pass (and of the target's, where it does not), and whether the parts that the arm claims to run as
+    graphs did."""
 
     name: ClassVar[str] = GRAPH_SHARE.key
 
     def figures(self, side: Side) -> Mapping[str, float | None]:
         profile = _profile(side)
-        passes = {
-            f"drafter pass {phase.draft_step + 1}": phase.graph_share_kernels
-            for phase in (profile.phases if profile else ())
-            if phase.draft_step is not None and phase.graph_share_kernels is not None
-        }
-        return {"decode rounds": _graph_rounds(side), **passes}
+        phases = [p for p in (profile.phases if profile else ()) if p.graph_share_kernels is not None]
+        drafter = profile.drafter if profile else ()
+        passes = {_pass_name(p): p.graph_share_kernels for p in drafter if p.graph_share_kernels is not None}
+        target = [p.graph_share_kernels for p in phases if p.phase == "verify"]
+        rounds = _graph_rounds(side)
+        # Where the engine does not tell: by what launched the kernels.
+        own = {"verification": target[0]} if rounds is None and target else {"decode rounds": rounds}
+        return {**own, **passes}
 
     def of_arm(self, checked: Checked, arm: str) -> Iterator[GateResult]:
         yield from _Bounds.of_arm(self, checked, arm)
@@ -166,63 +168,24 @@ class GraphShareGate(_ShareLimit):
             yield replace(found, limit="what the arm claims to run as a graph does")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AcceptanceGate(Gate):
-    """Acceptance length: at least `min`, and at least `min_of_reference` of `reference` (a number, or one by arm) or
-    else of the baseline's."""
-
-    name: ClassVar[str] = ACCEPTANCE_LENGTH.key
-    kind: ClassVar[str] = g.STRUCTURAL
-    min: Number | None = None
-    reference: Number | Annotated[dict[str, Number], Meta(min_length=1)] | None = None
-    min_of_reference: Share = Share(0.95)
-
-    def limit(self) -> str:
-        own = [f"at least {self.min:g}"] if self.min is not None else []
-        return " and ".join([*own, f"at least {percent(self.min_of_reference)} of the reference"])
-
-    def results(self, checked: Checked) -> Iterator[GateResult]:
-        for arm in checked.arms:
-            value, base = _acceptance_length(Side(run=checked.run, arm=arm)), checked.base(arm)
-            of_base = _acceptance_length(base) if base else None
-            policy = self.reference.get(arm) if isinstance(self.reference, dict) else self.reference
-            reference = of_base if policy is None else policy
-            status, reason = self._status(value, reference, checked, arm)
-            if policy is None and of_base is not None and (other := checked.other_inputs()):
-                status, reason = g.NOT_COMPARABLE, other
-            yield self.result(arm, status, reason, value=value, reference=reference)
-
-    def _status(self, value: float | None, reference: float | None, checked: Checked, arm: str) -> tuple[str, str]:
-        if value is None:
-            has_drafts = reference is not None or checked.run.record.arm(arm).config.num_drafts
-            return (g.FAILED, "no draft was verified") if has_drafts else (g.SKIPPED, "no drafts")
-        failed = [f"{value:.3f} is less than {self.min:g}"] if self.min is not None and value < self.min else []
-        if reference is not None and value < self.min_of_reference * reference:
-            failed.append(f"{value:.3f} is {value / reference:.1%} of {reference:.3f}")
-        if failed:
-            return g.FAILED, "; ".join(failed)
-        if self.min is not None or reference is not None:
-            return g.PASSED, ""
-        if isinstance(self.reference, dict):
-            return g.NO_DATA, f"the policy's reference has no figure of this arm, only of {', '.join(self.reference)}"
-        return g.SKIPPED, "no reference to compare with"
-
-
-def _acceptance_length(side: Side) -> float | None:
-    """Of all repeats pooled; None without drafts."""
-    return acceptance_metrics(side.run.rows("requests", side.arm), side.run.rows("steps", side.arm)).acceptance_length
+def _pass_name(phase: PhaseFigures) -> str:
+    """Of a drafter's phase; other engines' passes may be one."""
+    return "drafter" if phase.draft_step is None else f"drafter pass {phase.draft_step + 1}"
 
 
 def _graph_rounds(side: Side) -> float | None:
-    """Share of decode rounds whose target forward ran from a graph of any kind; None without rounds."""
-    counts: dict[str, float] = {}
-    for block in side.run.blocks(side.arm).values():
-        for name, count in block.items():
-            if name.startswith(_BY_GRAPH):
-                mode = name.removeprefix(_BY_GRAPH)
-                counts[mode] = counts.get(mode, 0) + (count or 0)
-    total = sum(counts.values())
-    return 1 - counts.get("none", 0) / total if total else None
+    """Share of decode rounds whose target forward ran from a graph of any kind; None without rounds. Of a server that
+    does not tell its rounds, by its own counter of them (SGLang's cuda_graph_passes_total)."""
+    for prefix in (_BY_GRAPH, _PASSES):
+        counts: dict[str, float] = {}
+        for block in side.run.blocks(side.arm).values():
+            for name, count in block.items():
+                if name.startswith(prefix):
+                    mode = name.removeprefix(prefix)
+                    counts[mode] = counts.get(mode, 0) + (count or 0)
+        if total := sum(counts.values()):
+            return 1 - counts.get("none", 0) / total
+    return None
 
 
 def _profile(side: Side) -> Profile | None:

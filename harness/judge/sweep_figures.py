@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 
+from specbench.harness.judge.crossover_goodput import goodput_by_load
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.metrics.doubts import is_doubt
-from specbench.harness.metrics.metrics import results_of
+from specbench.harness.metrics.goodput import with_goodput
+from specbench.harness.metrics.run_results import results_of
 from specbench.harness.roofline.of_run import ideal_arms_of
+from specbench.harness.stats.slos import Slos
 from specbench.harness.store.crossover_file import Crossover, DescribedMachine
 from specbench.harness.store.environment import Environment
 from specbench.harness.store.roofline_record import Machine
@@ -16,14 +20,15 @@ from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
 
 
-def sweep_record(sweep: SweepDirectory) -> Crossover:
-    """The crossover of the blocks measured so far, with what identifies the sweep and what it could not run."""
+def sweep_record(sweep: SweepDirectory, slos: Slos | None = None) -> Crossover:
+    """The crossover of the blocks measured so far, with what identifies the sweep and what it could not run. `slos`:
+    with goodput."""
     record, runs = sweep.record, sweep.runs()
     machine = record.machine
     points = [_point(load, run, machine) for load, run in runs.items()]
     families = {arm.label: (arm.family, arm.num_drafts) for arm in record.arms}
     first = next((run.record for run in runs.values()), None)
-    return replace(
+    whole = replace(
         crossover_record(points, families),
         sweep_id=record.sweep_id,
         status=record.status,
@@ -36,6 +41,12 @@ def sweep_record(sweep: SweepDirectory) -> Crossover:
         workload=first.workload if first else None,
         model=first.model.name if first and first.model else None,
     )
+    return _kept(whole, runs.values(), slos) if slos else whole
+
+
+def _kept(record: Crossover, runs: Iterable[RunDirectory], slos: Slos) -> Crossover:
+    found = {run.record.run_id: with_goodput(results_of(run), run.frames().requests, slos).arms for run in runs}
+    return goodput_by_load(record, {(run, arm.label): arm for run, arms in found.items() for arm in arms}, slos)
 
 
 def _point(load: int, run: RunDirectory, machine: Machine | None) -> LoadPoint:

@@ -75,7 +75,7 @@ def _judged(result: GateResult, pairs: v.Pairs, comparison: v.Comparison) -> Gat
     elif comparison.verdict == v.INCONCLUSIVE:
         status = g.INCONCLUSIVE
         # No number of pairs would suffice; where two runs are compared, interleaved blocks would.
-        noisy = "too noisy from run to run: compare with specbench ab" if pairs.shared is not None else "too noisy"
+        noisy = "too noisy from run to run: compare in interleaved blocks" if pairs.shared is not None else "too noisy"
         reason.append(f"needs about {comparison.more_pairs} more {kind}" if comparison.more_pairs else noisy)
     return replace(
         result,

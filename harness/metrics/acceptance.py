@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from specbench.harness.metrics.acceptance_groups import acceptance_groups
 from specbench.harness.stats.spread import ratio_interval
 from specbench.harness.store.results import (
     Acceptance,
@@ -38,6 +39,7 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
     * peers.sglang: `accept_length` of its log, sum(j + 1) / forwards; `accept_rate`, sum(j) / (forwards x most nodes);
       `avg_spec_accept_length`, the mean over requests of output tokens / forwards, prefill token and truncation
       included.
+    * groups: acceptance by context length and by temperature (acceptance_groups.py).
     """
     steps = steps[steps["num_accepted"].notna()]  # of some engines the clients' chunks are stored too
     rows = steps[~steps["is_prefill"].astype(bool)]
@@ -60,6 +62,7 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
         num_forwards_without_draft=len(rows) - num_verified if len(steps) else None,
         num_truncated_tokens=_num_truncated(rows) if len(steps) else None,
         peers=PeerAcceptance(vllm=_vllm(verified), sglang=_sglang(requests, rows)),
+        groups=acceptance_groups(requests, steps),
     )
 
 

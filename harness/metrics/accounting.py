@@ -43,10 +43,12 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
     decode_tps: tokens of the decode rounds / time in them, gaps in front included. round_ms: their duration.
     syncs_per_round: blocking host synchronisations a round. rows_per_round, draft_rows_per_round: rows of the target's
     forward, padding included, and of the first drafter pass. row_padding: share of the target's rows that is padding.
+    drafts_per_round: rows of a request less one, mean over rounds; rounds_by_drafts: share of the rounds with each.
     """
     rounds = table[table["kind"] == "decode"]
     total_s = rounds["round_ns"].sum() / 1e9
     padded = rounds["num_padded_rows"].sum()
+    drafts = rounds["num_rows"].astype(float) / rounds["batch_size"].astype(float) - 1
     return {
         "decode_tps": rounds["emitted"].sum() / total_s if total_s > 0 else None,
         "round_ms.mean": _mean_ms(rounds["round_ns"]),
@@ -60,6 +62,8 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
         "row_padding": 1 - rounds["num_rows"].sum() / padded if padded else None,
         "num_decode_rounds": len(rounds) if len(table) else None,
         "num_mixed_steps": int((table["kind"] == "mixed").sum()) if len(table) else None,
+        "drafts_per_round": _known_mean(drafts),
+        **under("rounds_by_drafts", _shares(drafts)),
         **under("rounds_by_graph", rounds["graph"].value_counts().to_dict()),
     }
 
@@ -156,6 +160,13 @@ def _mixed_request_ms(requests: pd.DataFrame, table: pd.DataFrame) -> float:
     ended = last_ns.searchsorted(mixed["t_host_ns"], side="left")
     num_waiting = (begun - ended).clip(min=0)
     return float((mixed["host_ns"] * num_waiting).sum() / _NS_PER_MS)
+
+
+def _shares(counts: pd.Series) -> dict[str, float]:
+    """By number; nothing where they are not whole in every round."""
+    if not (counts % 1 == 0).all():
+        return {}
+    return {str(int(count)): float(share) for count, share in counts.value_counts(normalize=True).sort_index().items()}
 
 
 def _known_mean(values: pd.Series) -> float | None:

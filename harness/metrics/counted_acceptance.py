@@ -1,7 +1,7 @@
-"""Acceptance from sums over a whole run, for imported files that tell of no single round.
+"""Acceptance from sums over a whole run, for imported files that do not list rounds.
 
-1 + accepted / verifications with drafts is our acceptance length, whoever counts. Sums by position are our rates where
-every verification had as many drafts; where not, nobody can tell how many reached a position.
+1 + accepted / verifications with drafts is our acceptance length, whichever engine counts. Sums by position are our
+rates if every verification had equally many drafts; otherwise it is unknown how many reached a position.
 """
 
 from __future__ import annotations

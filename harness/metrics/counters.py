@@ -2,7 +2,8 @@
 
 `engine.prefix_cache_hits`, `engine.cached_prompt_tokens`: prompt tokens that the engine did not have to compute, so its
 time to the first token is that of another prompt. `client.delay_p99_ns`: how late the client stamped what it received,
-and `client.delay_limit_ns`: how late it may be (harness/engines/openai/delay.py).
+and `client.delay_limit_ns`: how late it may be (harness/engines/openai/delay.py). `engine.experts_per_decode_pass`:
+what a layer with experts reads, since a pass over more rows meets more of them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from specbench.harness.stats.spread import Spread
 from specbench.harness.store.results import Figures
+from specbench.harness.store.rows import EXPERTS_READ, NUM_EXPERTS
 
 _HITS = ("engine.prefix_cache_hits", "engine.cached_prompt_tokens")
 _DELAY, _LIMIT = "client.delay_p99_ns", "client.delay_limit_ns"
@@ -30,6 +32,9 @@ def counter_marks(figures: Mapping[str, Spread]) -> Iterator[str]:
     hits = max((spread.max for name in _HITS if (spread := spreads[name]) is not None), default=0)
     if hits > 0:
         yield f"no TTFT: {hits:.0f} prompt tokens of a block came from a prefix cache"
+    read, experts = (figures.get(f"counters.{name}") for name in (EXPERTS_READ, NUM_EXPERTS))
+    if read is not None and experts is not None:
+        yield f"a pass reads {read.median:.1f} of {experts.max:.0f} experts a layer"
     delay, limit = spreads[_DELAY], spreads[_LIMIT]
     if delay is not None and limit is not None and delay.max > limit.min:
         yield (

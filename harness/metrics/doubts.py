@@ -10,15 +10,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.metrics.same_requests import pair_requests
+from specbench.harness.store.arm_record import NOT_PLAUSIBLE, ArmRecord
 from specbench.harness.store.block_records import BlockRecord
 from specbench.harness.store.results import Acceptance, Speedup
 
 IMPOSSIBLE, DISTURBED, UNSTABLE = "IMPOSSIBLE", "DISTURBED", "warm-up not stable"
-DOUBTS = (IMPOSSIBLE, DISTURBED, UNSTABLE)
+CHANGED = "output not stable"
+NOT_LOSSLESS = "NOT LOSSLESS"  # how the mark of an arm whose certificate failed begins
+VOID = "GRAPH CLAIM VOID"  # and of one whose trace contradicts its graph plan
+DOUBTS = (IMPOSSIBLE, DISTURBED, UNSTABLE, CHANGED, NOT_PLAUSIBLE)
 """How they begin."""
 
-MOST_GAIN = 1.05
+MAX_GAIN = 1.05
 """Of a speed-up over tokens per forward, one request at a time: a forward with drafts is not faster than one without,
 so that beyond this the two arms were not timed on the same machine."""
 
@@ -45,6 +49,22 @@ def doubts(
         yield f"warm-up {arm.warmup}"
 
 
+def changed_output(requests: pd.DataFrame) -> Iterator[str]:
+    """Of one arm at temperature 0, whose first block and last should give the first prompt the same output. Where an
+    engine tells no outputs, and where a request failed, there is nothing to compare."""
+    first, last = requests["repeat"].min(), requests["repeat"].max()
+    begun, ended = (requests[requests["repeat"] == repeat].assign(repeat=0) for repeat in (first, last))
+    pairs = pair_requests(begun, ended, ["request_id", "output_sha256", "finish_reason"]).sort_values("request_id_a")
+    for pair in pairs.head(1).to_dict("records"):
+        hashes = {pair["output_sha256_a"], pair["output_sha256_b"]}
+        is_whole = not {pair["finish_reason_a"], pair["finish_reason_b"]} & {"error", "abort"}
+        if is_whole and None not in hashes and len(hashes) > 1:
+            yield (
+                f"{CHANGED}: greedy output of prompt {pair['prompt_id']} in repeat {last + 1} is not that of repeat "
+                f"{first + 1}; right only where two tokens were tied, in half precision or in another batch size"
+            )
+
+
 def _impossible(
     speedup: Speedup, tokens_per_forward: float | None, requests: pd.DataFrame, steps: pd.DataFrame
 ) -> Iterator[str]:
@@ -55,7 +75,7 @@ def _impossible(
         "TPOT": (speedup.tpot_ratio, _by_prompt(requests, steps)),
     }
     for name, (ratio, most) in limits.items():
-        if ratio is not None and ratio > MOST_GAIN * most:
+        if ratio is not None and ratio > MAX_GAIN * most:
             yield (
                 f"{IMPOSSIBLE}: {name} {ratio:.2f}x with {most:.2f} tokens per forward, one request at a time: "
                 f"more than speculation gives; {speedup.baseline} ran on a slower machine or with other switches"

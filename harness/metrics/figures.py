@@ -21,9 +21,9 @@ LOWER, HIGHER = "lower", "higher"
 @dataclass(frozen=True, slots=True)
 class Figure:
     """key: in policies, records and CSV. name: in tables. source: where it is computed. better: lower or higher. block:
-    its name in the figures of a block, empty for what is known of an arm or of two only. fact: what an engine must know
-    for it. gated: A/B and comparisons give it a verdict, not its change alone. of_block: another package's figure from
-    the requests, steps and phases of a block; None without data."""
+    its name in the figures of a block, empty for what is known of an arm or of two only, or under limits that a user
+    names. fact: what an engine must know for it. gated: A/B and comparisons give it a verdict, not its change alone.
+    of_block: another package's figure from the requests, steps and phases of a block; None without data."""
 
     key: str
     name: str
@@ -62,11 +62,25 @@ TPS = _latency(
 )
 TTFT_MS = _latency("ttft_ms", "TTFT", "first token - submit, mean over requests", block="ttft_ms.mean", gated=False)
 ITL_MS = _latency("itl_ms", "ITL", "gap between tokens; a burst of m is one gap and m - 1 zeros", block="itl_ms.mean")
+E2EL_MS = _latency("e2el_ms", "E2EL", "last token - submit, median over requests", block="e2el_ms.p50", gated=False)
+GOODPUT = Figure(
+    "goodput",
+    "goodput",
+    "requests that kept all limits of --goodput / (first submit to last token); their share is of all requests",
+    "harness/metrics/goodput.py",
+    better=HIGHER,
+    unit="requests/s",
+)
 ACCEPTANCE_LENGTH = _acceptance(
     "acceptance_length",
     "AL",
     "1 + accepted drafts / verifications with drafts, as vLLM's mean acceptance length",
     block="acceptance.acceptance_length",
+)
+ACCEPTANCE_BY_POSITION = _acceptance(
+    "acceptance_by_position",
+    "acceptance by position",
+    "share of the drafts at a position that were accepted, of those behind an accepted one",
 )
 TOKENS_PER_FORWARD = _per_forward("tokens_per_forward", "tokens/forward", "tokens kept / forwards, with drafts or not")
 SYNCS_PER_ROUND = _rounds(
@@ -103,6 +117,9 @@ ACCURACY = Figure(
 
 COMPARED = (STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS)
 """What two sides are compared by: A/B, stored runs, timed gates; a history follows them too."""
-COUNTED = (ACCEPTANCE_LENGTH, SYNCS_PER_ROUND, LAUNCHES_PER_ROUND, GRAPH_SHARE, SAME_OUTPUT, FAILED_REQUESTS, ACCURACY)
+COUNTED = (
+    *(ACCEPTANCE_LENGTH, ACCEPTANCE_BY_POSITION, SYNCS_PER_ROUND, LAUNCHES_PER_ROUND, GRAPH_SHARE),
+    *(SAME_OUTPUT, FAILED_REQUESTS, ACCURACY),
+)
 """What gates hold by rules of their own."""
-OWN = (*COMPARED, *COUNTED, ITL_MS, TOKENS_PER_FORWARD)
+OWN = (*COMPARED, *COUNTED, ITL_MS, TOKENS_PER_FORWARD, E2EL_MS, GOODPUT)

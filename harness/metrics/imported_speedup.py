@@ -1,6 +1,6 @@
-"""The factor of TPOT of an imported arm: its interval is over requests, since a file is of one run.
+"""The speed-up in TPOT of an imported arm: its interval is over requests, since a file holds a single run.
 
-It covers neither the drift of the machine from one run to the other nor the next run: whoever shows it says so.
+The interval covers neither the drift of the machine between runs nor a repeated run; reports must say so.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from specbench.harness.store.results import Speedup
 
 
 def over_requests(label: str, found: Speedup, requests: pd.DataFrame) -> Speedup:
-    """`found` with the interval of paired requests, or the ratio of two samples where nothing pairs (`num_pairs` 0)."""
-    if not found.num_pairs:
+    """`found` with the interval of paired requests; without pairs that have a TPOT, the ratio of two samples."""
+    if found.tpot_ratio is None:
         return _of_two_samples(label, found, requests)
     by_prompt = tpot_pairs(label, found.baseline, requests).groupby("prompt_id")["log_ratio"].mean()
     interval = ratio_interval(by_prompt, np.ones(len(by_prompt)))

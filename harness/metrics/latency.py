@@ -11,6 +11,8 @@ import pandas as pd
 
 from specbench.harness.stats.spread import percentiles, under
 
+RANKS = (50, 90, 95, 99)
+"""Percentiles of TTFT, TPOT, ITL and E2EL."""
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
 
@@ -30,33 +32,51 @@ def tpot_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
     return (long[f"t_last{clock}_ns"] - long[f"t_first{clock}_ns"]) / (long["num_output_tokens"] - 1) / _NS_PER_MS
 
 
+def ttft_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
+    """First token - submit, of each served request; `clock` as for TPOT."""
+    done = served(requests)
+    return (done[f"t_first{clock}_ns"] - done["t_submit_ns"]) / _NS_PER_MS
+
+
+def e2el_by_request_ms(requests: pd.DataFrame) -> pd.Series:
+    """Last token - submit, of each served request."""
+    done = served(requests)
+    return (done["t_last_ns"] - done["t_submit_ns"]) / _NS_PER_MS
+
+
+def window_s(requests: pd.DataFrame) -> float:
+    """From the first submit to the last token of any request; 0 without one."""
+    alive = requests[requests["num_output_tokens"] >= 1]
+    return (alive["t_last_ns"].max() - requests["t_submit_ns"].min()) / _NS_PER_S if len(alive) else 0.0
+
+
 def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]:
     """Times as users feel them; absent figures (no such request) are None.
 
     ttft_ms: first token - submit. tpot_ms: see tpot_by_request_ms; `mean` over requests, `weighted` over tokens
     (sum of decode times / sum of (n_out - 1)), and percentiles over requests. e2e_per_token_ms: mean over requests of
-    (t_last - submit) / n_out, never called TPOT. itl_ms: burst ITL, a chunk of m tokens is one gap and m - 1 zeros, so
-    its mean is the weighted TPOT and its tail the real stall. icl_ms: gaps between chunks, where a chunk is all that
-    became visible at one moment. tps_per_user: 1 / mean TPOT.
+    (t_last - submit) / n_out, never called TPOT. e2el_ms: t_last - submit, over requests. itl_ms: burst ITL, a chunk of
+    m tokens is one gap and m - 1 zeros, so its mean is the weighted TPOT and its tail the real stall. icl_ms: gaps
+    between chunks, where a chunk is all that became visible at one moment. tps_per_user: 1 / mean TPOT.
     """
     done = served(requests)
     tokens = done["num_output_tokens"]
     tpot = tpot_by_request_ms(requests)
     tpot_device = tpot_by_request_ms(requests, "_device")
-    ttft = (done["t_first_ns"] - done["t_submit_ns"]) / _NS_PER_MS
-    ttft_device = (done["t_first_device_ns"] - done["t_submit_ns"]) / _NS_PER_MS
+    ttft, e2el = ttft_by_request_ms(requests), e2el_by_request_ms(requests)
     burst, chunks = _gaps_ms(steps, done)
     return {
         "ttft_ms.mean": _mean(ttft),
-        **under("ttft_ms", percentiles(ttft, 50, 90, 99)),
-        "ttft_device_ms.mean": _mean(ttft_device),
+        **under("ttft_ms", percentiles(ttft, *RANKS)),
+        "ttft_device_ms.mean": _mean(ttft_by_request_ms(requests, "_device")),
         "tpot_ms.mean": _mean(tpot),
         "tpot_ms.weighted": _weighted_tpot_ms(done),
-        **under("tpot_ms", percentiles(tpot, 50, 90, 99)),
+        **under("tpot_ms", percentiles(tpot, *RANKS)),
         "tpot_device_ms.mean": _mean(tpot_device),
+        **under("e2el_ms", percentiles(e2el, *RANKS)),
         "e2e_per_token_ms": _mean((done["t_last_ns"] - done["t_submit_ns"]) / tokens / _NS_PER_MS),
         "itl_ms.mean": _mean(burst),
-        **under("itl_ms", percentiles(burst, 99)),
+        **under("itl_ms", percentiles(burst, *RANKS)),
         "icl_ms.mean": _mean(chunks),
         **under("icl_ms", percentiles(chunks, 50, 99)),
         "tps_per_user": 1e3 / tpot.mean() if len(tpot) and tpot.mean() > 0 else None,
@@ -72,11 +92,11 @@ def throughput_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str,
     step to its last token. None where the step log is empty.
     """
     alive = requests[requests["num_output_tokens"] >= 1]
-    window_s = (alive["t_last_ns"].max() - requests["t_submit_ns"].min()) / _NS_PER_S if len(alive) else 0.0
+    duration_s = window_s(requests)
     return {
-        "window_s": window_s,
-        "tps": alive["num_output_tokens"].sum() / window_s if window_s > 0 else None,
-        "requests_per_s": len(served(requests)) / window_s if window_s > 0 else None,
+        "window_s": duration_s,
+        "tps": alive["num_output_tokens"].sum() / duration_s if duration_s > 0 else None,
+        "requests_per_s": len(served(requests)) / duration_s if duration_s > 0 else None,
         **_steady(alive, steps),
     }
 

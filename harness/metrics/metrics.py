@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
+import numpy as np
 import pandas as pd
 
 from specbench.harness.metrics.acceptance import acceptance_metrics
@@ -21,15 +22,13 @@ from specbench.harness.metrics.accounting import (
 )
 from specbench.harness.metrics.counted_acceptance import with_counted
 from specbench.harness.metrics.counters import counter_marks, without_void
-from specbench.harness.metrics.doubts import doubts
-from specbench.harness.metrics.figures import OWN
+from specbench.harness.metrics.doubts import changed_output, doubts
 from specbench.harness.metrics.imported_speedup import over_requests
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.metrics.speedup import baseline_of, speedup
 from specbench.harness.stats.spread import Spread, spread, under
 from specbench.harness.store.arm_record import ArmRecord
-from specbench.harness.store.files import sha256_file
 from specbench.harness.store.results import (
     Acceptance,
     AcceptanceInterval,
@@ -37,25 +36,22 @@ from specbench.harness.store.results import (
     BlockFigures,
     Figures,
     PeerAcceptance,
-    Results,
     SglangAcceptance,
     Speedup,
-    StoredBlock,
     VllmAcceptance,
 )
-from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.run_file import DERIVE_AGAIN
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames
-
-RULES = 1
-"""Of intervals and marks; raised when rows that are stored get others than before."""
 
 Block = tuple[str, int]
 _Parts = AcceptanceInterval | PeerAcceptance | VllmAcceptance | SglangAcceptance
 
 
 def block_metrics(
-    requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFrame, counters: Mapping[str, float] | None = None
+    requests: pd.DataFrame,
+    steps: pd.DataFrame,
+    phases: pd.DataFrame,
+    counters: Mapping[str, float] | None = None,
+    logprobs: pd.DataFrame | None = None,
 ) -> BlockFigures:
     """All figures of one block (one arm, one repeat) from its raw rows; None where a figure has no data."""
     table = step_table(steps)
@@ -76,11 +72,18 @@ def block_metrics(
             **under("accounting", accounting),
             **under("acceptance", _numbers(acceptance)),
             **under("counters", counters or {}),
+            **under("logprobs", {} if logprobs is None else _mean_logprobs(logprobs)),
             **{own.block: own.of_block(requests, steps, phases) for own in foreign_figures() if own.of_block},
         },
         acceptance=acceptance,
         phases=source,
     )
+
+
+def _mean_logprobs(rows: pd.DataFrame) -> Figures:
+    """output, prompt: mean log-probability of a token, by the target's logits before any change; of what was told."""
+    parts = rows.groupby("part")["token_logprobs"]
+    return {str(part): float(np.concatenate(list(values)).mean()) for part, values in parts}
 
 
 def _known_sum(values: pd.Series) -> int | None:
@@ -96,51 +99,6 @@ def summarise(blocks: Mapping[Block, BlockFigures], frames: Frames) -> tuple[Arm
     return tuple(_summarise_arm(arm, baseline_of(arm, arms), values, frames) for arm in arms)
 
 
-def results(frames: Frames) -> Results:
-    """What `run.json` stores: the summaries of the arms, and the figures of each block."""
-    blocks = measure_blocks(frames)
-    return Results(
-        rules=RULES,
-        arms=summarise(blocks, frames),
-        blocks=tuple(StoredBlock(arm=arm, repeat=n, figures=figures) for (arm, n), figures in blocks.items()),
-    )
-
-
-def results_of(directory: RunDirectory) -> Results:
-    """The results that a closed run stored, if its tables still have the hashes stored with them; otherwise derived
-    again. A run that was resumed and killed holds newer blocks than its results do. Summaries of arms that were made
-    by other rules for intervals and marks are made anew, of the figures that are stored."""
-    found = _stored_results(directory)
-    if found is None:
-        return results(directory.frames())
-    if found.rules == RULES:
-        return found
-    return replace(found, rules=RULES, arms=summarise(found.by_block(), directory.frames()))
-
-
-def _stored_results(directory: RunDirectory) -> Results | None:
-    """None where the tables are not those that they were derived from."""
-    stored, files = directory.record.results, directory.record.files
-    if stored is None or not files or directory.record.status == "running":
-        return None
-    tables = {directory.path / name: digest for name, digest in files.items() if name.endswith(".parquet")}
-    is_same = all(path.is_file() and sha256_file(path) == digest for path, digest in tables.items())
-    return stored if is_same else None
-
-
-def block_values(directory: RunDirectory) -> dict[Block, Figures]:
-    """The figures of every block that did not fail, by arm and repeat. ValueError for a stored block that lacks one."""
-    found = _stored_results(directory) or results(directory.frames())
-    blocks = {block: figures.values for block, figures in found.by_block().items()}
-    for (arm, repeat), figures in blocks.items():
-        # Percentiles of nothing are left out: a block without rounds has no median round.
-        needed = {own.block for own in OWN if own.block and not own.block.endswith(".p50")}
-        if missing := sorted(needed - figures.keys()):
-            where = f"{directory.path}: results: {arm}, repeat {repeat + 1}"
-            raise ValueError(f"{where}: {', '.join(missing)} is missing; {DERIVE_AGAIN}")
-    return blocks
-
-
 def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:
     """`block_metrics` of every block that did not fail."""
     by_block = {name: _split(getattr(frames, name)) for name in TABLES}
@@ -153,7 +111,11 @@ def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:
         phases = by_block["phases"].get(block, frames.phases.iloc[:0])
         counters = by_block["counters"].get(block, frames.counters.iloc[:0])
         blocks[block] = block_metrics(
-            requests, steps, phases, dict(zip(counters["name"], counters["value"], strict=True))
+            requests,
+            steps,
+            phases,
+            dict(zip(counters["name"], counters["value"], strict=True)),
+            by_block["logprobs"].get(block),
         )
     return blocks
 
@@ -167,10 +129,10 @@ def _split(frame: pd.DataFrame) -> dict[Block, pd.DataFrame]:
 def _arms(frames: Frames) -> list[ArmRecord]:
     """The run's arms, each with its strategy; without a record, one arm per label in the tables."""
     described = frames.arms or [ArmRecord(label=label) for label in frames.requests["arm"].drop_duplicates()]
-    return [replace(arm, strategy=_strategy(arm)) for arm in described]
+    return [replace(arm, strategy=strategy_of(arm)) for arm in described]
 
 
-def _strategy(arm: ArmRecord) -> str:
+def strategy_of(arm: ArmRecord) -> str:
     """The arm's strategy; a label has the form `strategy` or `strategy:key=value,...` unless the user named it."""
     return (arm.strategy or arm.label).split(":")[0].replace("_", "-")
 
@@ -202,7 +164,9 @@ def _summarise_arm(
     seen = [frames.seen[block] for block in blocks if block[0] == label and block in frames.seen]
     speculated = summary.speedup if baseline is not None and _speculates_beside(arm, baseline) else None
     doubted = doubts(arm, speculated, summary.acceptance, requests, steps, seen) if mine else ()
-    return replace(summary, marks=(*summary.marks, *_marks(summary, len(whole_failures), len(arm.notes)), *doubted))
+    changed = changed_output(requests) if mine and frames.temperature == 0 else ()
+    own = _marks(summary, len(whole_failures), len(arm.notes))
+    return replace(summary, marks=(*summary.marks, *own, *doubted, *changed))
 
 
 def _speedup(

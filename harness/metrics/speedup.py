@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
-from specbench.harness.metrics.same_requests import pair_requests, same_output
+from specbench.harness.metrics.same_requests import FAILED, pair_requests, same_output
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.spread import Interval, crossed_interval
 from specbench.harness.store.arm_record import ArmRecord
@@ -29,8 +29,8 @@ class Ratio:
 
 
 def baseline_of(arm: ArmRecord, arms: Sequence[ArmRecord]) -> ArmRecord | None:
-    """What `arm` is compared with: the arm without speculation, the first of its own engine, else the first of all; of
-    an imported arm what was asked for."""
+    """The arm that `arm` is compared with: the first `no-spec` of its own engine, else the first of all; for an
+    imported arm, the one that the import named."""
     if arm.imported is not None:
         return next((one for one in arms if one.label == arm.imported.baseline), None)
     plain = [one for one in arms if one.strategy == BASELINE]
@@ -41,15 +41,16 @@ def baseline_of(arm: ArmRecord, arms: Sequence[ArmRecord]) -> ArmRecord | None:
 def speedup(
     label: str, baseline: str, blocks: Mapping[tuple[str, int], Figures], requests: pd.DataFrame
 ) -> Speedup | None:
-    """Arm `label` against arm `baseline`, None if that was not measured. `blocks`: figures by (arm, repeat)."""
+    """Arm `label` against arm `baseline`; None if the baseline was not measured. `blocks`: figures by (arm, repeat)."""
     if not _by_repeat("tps", baseline, blocks):
         return None
     tps = block_ratio("tps", label, baseline, blocks)
-    pairs = tpot_pairs(label, baseline, requests)
+    answers = answer_pairs(label, baseline, requests)
+    pairs = _timed(answers)
     by_prompt = pairs.groupby("prompt_id")["log_ratio"].mean()
     by_block = pairs.pivot_table(index="repeat", columns="prompt_id", values="log_ratio", aggfunc="mean")
     interval = crossed_interval(by_block.to_numpy(dtype=float))
-    known = pairs.dropna(subset=["output_sha256_a", "output_sha256_b"])
+    known = answers.dropna(subset=["output_sha256_a", "output_sha256_b"])
     return Speedup(
         baseline=baseline,
         tps_ratio=tps.ratio if tps else None,
@@ -59,7 +60,7 @@ def speedup(
         tpot_ratio_low=float(np.exp(interval.low)) if interval else None,
         tpot_ratio_high=float(np.exp(interval.high)) if interval else None,
         num_prompts=len(by_prompt),
-        num_pairs=len(pairs),
+        num_pairs=len(answers),
         same_output_rate=float(known["same_output"].mean()) if len(known) else None,
         method="geometric mean of paired TPOT ratios; " + _method(interval, len(by_block)),
     )
@@ -72,7 +73,7 @@ def _method(interval: Interval | None, num_blocks: int) -> str:
 
 
 def block_ratio(name: str, label: str, baseline: str, blocks: Mapping[tuple[str, int], Figures]) -> Ratio | None:
-    """Figure `name` of arm `label` over that of `baseline`; None where either was not measured."""
+    """Figure `name` of arm `label` over that of `baseline`; None if either was not measured."""
     top, bottom = (_by_repeat(name, arm, blocks) for arm in (label, baseline))
     if not top or not bottom:
         return None
@@ -85,13 +86,22 @@ def _by_repeat(name: str, label: str, blocks: Mapping[tuple[str, int], Figures])
     return {n: value for (arm, n), figures in blocks.items() if arm == label and (value := figures.get(name))}
 
 
-def tpot_pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFrame:
-    """Requests of both arms that are the same request (`pair_requests`) and have a TPOT each; log_ratio: of baseline /
-    arm."""
+def answer_pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFrame:
+    """Pairs of the same request that both arms answered (`pair_requests`), with the TPOT of both."""
     sides = []
     for name in (baseline, label):
         rows = requests[requests["arm"] == name].reset_index(drop=True)
         sides.append(rows.assign(tpot_ms=tpot_by_request_ms(rows)))
-    pairs = pair_requests(sides[0], sides[1], ["output_sha256", "tpot_ms"])
-    pairs = pairs[(pairs["tpot_ms_a"] > 0) & (pairs["tpot_ms_b"] > 0)]
-    return pairs.assign(log_ratio=np.log(pairs["tpot_ms_a"] / pairs["tpot_ms_b"]), same_output=same_output(pairs))
+    pairs = pair_requests(sides[0], sides[1], ["output_sha256", "tpot_ms", "finish_reason"])
+    pairs = pairs[(pairs["finish_reason_a"] != FAILED) & (pairs["finish_reason_b"] != FAILED)]
+    return pairs.assign(same_output=same_output(pairs))
+
+
+def tpot_pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFrame:
+    """Those of `answer_pairs` with a TPOT on both sides; log_ratio: log(baseline / arm)."""
+    return _timed(answer_pairs(label, baseline, requests))
+
+
+def _timed(pairs: pd.DataFrame) -> pd.DataFrame:
+    timed = pairs[(pairs["tpot_ms_a"] > 0) & (pairs["tpot_ms_b"] > 0)]
+    return timed.assign(log_ratio=np.log(timed["tpot_ms_a"] / timed["tpot_ms_b"]))

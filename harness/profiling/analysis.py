@@ -7,9 +7,10 @@ the round and phase whose host range encloses the call that launched it, wheneve
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from specbench.harness.engines.traced import NodeMap
 from specbench.harness.store.files import sha256_file
@@ -21,6 +22,8 @@ from .kineto_trace import open_kineto
 from .nsys_trace import export_report, open_nsys
 from .phase_figures import kernel_figures, phase_figures
 from .record import Profile, Quality, Source, Subject
+from .replays import replays
+from .round_figures import round_figures
 from .rounds import Rounds, choose_rounds, unplaced
 from .rules import Matcher, PhaseRules
 from .spans import Span, matched
@@ -38,10 +41,11 @@ def analyse_trace(
     rules: PhaseRules,
     node_maps: Sequence[NodeMap] = (),
     subject: Subject | None = None,
+    claims: Mapping[str, str] = MappingProxyType({}),
     notes: Sequence[str] = (),
 ) -> Profile:
-    """All figures of a trace, which is only read. `node_maps`: counts of captured graphs (node_map.py). `notes`: what
-    the engine says about its rounds.
+    """All figures of a trace, which is only read. `node_maps`: counts of captured graphs (node_map.py). `claims`: modes
+    of graphs by part, where no `subject` says its own. `notes`: what the engine says about its rounds.
 
     ValueError says what is wrong with the file, or missing in it, and what to do.
     """
@@ -65,8 +69,8 @@ def analyse_trace(
         round_ns=rounds.length_ns(),
         gpu_busy_ns=int(rounds.ops["own_ns"].sum()) / rounds.num,
         gpu_busy_share=busy_share,
-        phases=() if refusal else phase_figures(a, rounds),
-        graph=graph_certificate(a, rounds, subject, refusal),
+        phases=() if refusal else phase_figures(a, rounds, matcher),
+        graph=graph_certificate(a, rounds, subject, claims, refusal),
         syncs=syncs,
         syncs_per_round=syncs_per_round(syncs),
         idle=idle,
@@ -74,12 +78,15 @@ def analyse_trace(
         timeline=bars,
         timeline_round=number,
         quality=quality,
+        told_batch_size=rounds.batch_size,
+        replays=replays(a, rounds, matcher),
+        rounds=round_figures(rounds, waits),
     )
 
 
 @contextmanager
 def open_trace(path: Path) -> Iterator[Trace]:
-    """The trace in a file, whose kind its content says; only nsys reports go by their name, having no known mark."""
+    """The trace in a file. Its content tells its kind; nsys reports alone are recognised by their name."""
     if not path.is_file():
         raise ValueError(f"trace: {path} is not a file")
     kind = trace_kind(path)
@@ -134,7 +141,7 @@ def _refuse(trace: Trace, matcher: Matcher) -> None:
 
 
 def _quality(a: Attribution, rounds: Rounds, notes: Sequence[str], engines_notes: Sequence[str]) -> Quality:
-    """The share counts operations of the analysed rounds, and those of no round between the first and the last."""
+    """The share counts operations of the analysed rounds, and those between the first and the last that are in none."""
     loose = unplaced(a, rounds)
     placed_ns = int(rounds.ops["own_ns"].drop(loose.index, errors="ignore").sum())
     total_ns = placed_ns + int(loose["own_ns"].sum())

@@ -20,7 +20,8 @@ from .analysis import analyse_trace
 from .job import subject_of
 from .node_map import FILE as NODES
 from .node_map import write_node_maps
-from .record import FAILURE, Profile, write_profile
+from .profile_file import FAILURE, write_profile
+from .record import Profile
 from .rules import PhaseRules
 from .tracers import TorchTracer
 

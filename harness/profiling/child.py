@@ -5,11 +5,12 @@ It builds and warms up one arm as a run does, traces its steady rounds, and exit
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
 
-from specbench.harness.engines.traced import Tracer
+from specbench.harness.engines.traced import TRACED, Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.run.prepare import initial_record, prepare
@@ -32,6 +33,7 @@ class _Lines(NullProgress):
 def run_job(job: Job) -> None:
     """Raises ValueError for bad input; the outcome is in the job's folder."""
     job.folder.mkdir(parents=True, exist_ok=True)
+    os.environ[TRACED] = job.tool  # SGLang's ranges are put in before its rounds begin
     progress, c = _Lines(), job.config
     with prepare(c, progress) as run:
         (arm,) = run.arms
@@ -45,10 +47,15 @@ def run_job(job: Job) -> None:
         ChildReport(
             subject=subject_of(arm, traced),
             rounds=traced.rounds,
-            device=pick_device(c.device).type,
+            device=_device(deployment.described.hardware, c.device),
             notes=traced.notes,
             record=initial_record(run, ()),
         ).write(job.folder)
+
+
+def _device(hardware: str | None, asked: str) -> str:
+    """cuda or cpu: what the engine says of itself, which may have another torch than this process."""
+    return pick_device(asked).type if hardware is None else "cpu" if hardware.startswith("cpu") else "cuda"
 
 
 def _tracer(job: Job) -> Tracer:

@@ -32,7 +32,7 @@ _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
 _EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-MOST_NS = 1 << 61  # 73 years: sums and differences of two are still int64
+MAX_NS = 1 << 61  # 73 years: sums and differences of two are still int64
 
 
 class ChromeTrace:
@@ -78,7 +78,7 @@ def _text_of(path: Path, file: str) -> str:
 
 
 def us_to_ns(value: int | str) -> int:
-    """Microseconds, as `ChromeTrace` gives them, to ns. ValueError for what is no time."""
+    """Microseconds, as `ChromeTrace` gives them, to ns. ValueError if it is not a time."""
     try:
         if type(value) is int:
             ns = value * 1000
@@ -86,9 +86,9 @@ def us_to_ns(value: int | str) -> int:
             ns = int(value[:-4] + value[-3:])
         else:
             us = Decimal(value)
-            ns = round(us * 1000) if abs(us) < MOST_NS else MOST_NS
+            ns = round(us * 1000) if abs(us) < MAX_NS else MAX_NS
     except (ArithmeticError, TypeError, ValueError):  # text, NaN, a list
-        ns = MOST_NS
-    if abs(ns) >= MOST_NS:
-        raise ValueError(f"{value!r:.60} is no time in us")
+        ns = MAX_NS
+    if abs(ns) >= MAX_NS:
+        raise ValueError(f"{value!r:.60} is not a time in us")
     return ns

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from .attribution import Attribution
@@ -15,19 +15,35 @@ from .trace_db import GRAPH, KERNEL
 
 HOLDS, VOID, NO_CLAIM, CANNOT_TELL = "holds", "void", "no claim", "cannot tell"
 
-_TARGET = ("advance", "verify", "accept", "compact")
+CLAIMED = ("verify", "drafter", "first", "later")  # on a command line, of another engine
+_MODES = ("full", "piecewise")
+_PHASES = {"target": ("advance", "verify", "accept", "compact"), "verify": ("verify",)}  # every other part drafts
 _WHOLE = ("full", "one")
 _NUM_NAMES = 3  # of kernels, in a reason
 
 
-def graph_certificate(a: Attribution, rounds: Rounds, subject: Subject | None, refusal: str | None) -> GraphCertificate:
-    """`refusal`: why nothing can be concluded by phase, if so.
+def parse_claims(texts: Sequence[str]) -> dict[str, str]:
+    """Modes by part from `PART=MODE`. verify: the target's forward; drafter: all its passes; first, later: where ranges
+    tell them apart. ValueError for others."""
+    claims = dict(text.partition("=")[::2] for text in texts)
+    for part, mode in claims.items():
+        if part not in CLAIMED or mode not in _MODES:
+            allowed = f"PART=MODE, PART of {', '.join(CLAIMED)}, MODE of {', '.join(_MODES)}"
+            raise ValueError(f"claim: {f'{part}={mode}'!r} is not allowed; allowed: {allowed}")
+    return claims
+
+
+def graph_certificate(
+    a: Attribution, rounds: Rounds, subject: Subject | None, claims: Mapping[str, str], refusal: str | None
+) -> GraphCertificate:
+    """`claims`: modes by part, where no subject says its own. `refusal`: why nothing can be concluded by phase, if so.
 
     full, one: every kernel of the part was launched by a graph, in every round. piecewise: some of the target, and of
     each drafter pass, were, in every round. Neither is concluded from, nor against, what the trace does not show.
     """
     counts = launches_of(rounds.ops)
-    verdict, reasons = _verdict(a, rounds, subject, refusal)
+    claimed, num_drafts = (claims, math.inf) if subject is None else (subject.claimed_parts, subject.num_drafts)
+    verdict, reasons = _verdict(a, rounds, claimed, num_drafts, refusal)
     return GraphCertificate(
         verdict=verdict,
         reasons=tuple(reasons),
@@ -38,21 +54,22 @@ def graph_certificate(a: Attribution, rounds: Rounds, subject: Subject | None, r
     )
 
 
-def _verdict(a: Attribution, rounds: Rounds, subject: Subject | None, refusal: str | None) -> tuple[str, list[str]]:
-    claims = {part: mode for part, mode in (subject.claimed_parts if subject else {}).items() if mode != "none"}
-    if subject is None or not claims:
+def _verdict(
+    a: Attribution, rounds: Rounds, claims: Mapping[str, str], num_drafts: float, refusal: str | None
+) -> tuple[str, list[str]]:
+    claims = {part: mode for part, mode in claims.items() if mode != "none"}
+    if not claims:
         return NO_CLAIM, []
     if (rounds.ops["kind"] == GRAPH).any():
         return CANNOT_TELL, ["replays were not traced by node; record with --cuda-graph-trace=node"]
     if refusal:
         return CANNOT_TELL, [refusal]
     kernels = rounds.ops[rounds.ops["kind"] == KERNEL]
-    part = np.array([_part(*key) for key in zip(kernels["phase"], kernels["draft"], strict=True)], dtype=object)
     eager: list[str] = []
     absent: list[str] = []
     for name, mode in claims.items():
-        of_part = kernels[part == name]
-        if name == "target" or len(of_part) or subject.num_drafts > {"first": 0, "later": 1}.get(name, 0):
+        of_part = _of(kernels, name, num_drafts)
+        if len(of_part) or num_drafts > {"first": 0, "later": 1}.get(name, -1):
             absent += _absent(of_part, rounds.num, name, mode)
             if mode in _WHOLE:
                 eager += _eager_phases(of_part, rounds.num, mode)
@@ -64,11 +81,17 @@ def _verdict(a: Attribution, rounds: Rounds, subject: Subject | None, refusal: s
     return HOLDS, []
 
 
-def _part(phase: str, draft: int) -> str:
-    """The part of a round that a phase and draft step belong to; empty where to none."""
-    if phase == "draft":
-        return "first" if draft == 0 else "later" if draft > 0 else ""
-    return "target" if phase in _TARGET else ""
+def _of(kernels: pd.DataFrame, part: str, num_drafts: float) -> pd.DataFrame:
+    """Those of a part of the round. Where ranges tell all passes apart, a drafter is its passes, and not what it does
+    between them."""
+    if part in _PHASES:
+        return kernels[kernels["phase"].isin(_PHASES[part])]
+    drafting = kernels[kernels["phase"] == "draft"]
+    if part == "drafter":
+        passes = drafting[drafting["draft"] >= 0]
+        are_all = passes["draft"].nunique() > 1 or (num_drafts == 1 and len(passes))
+        return passes if are_all else drafting
+    return drafting[drafting["draft"] == 0] if part == "first" else drafting[drafting["draft"] > 0]
 
 
 def _gaps(a: Attribution, rounds: Rounds) -> Iterator[str]:
@@ -90,7 +113,7 @@ def _absent(kernels: pd.DataFrame, num_rounds: int, part: str, mode: str) -> Ite
     elif mode not in _WHOLE:
         for draft, of_pass in kernels.groupby("draft"):
             without = num_rounds - of_pass["round"][of_pass["via_graph"]].nunique()
-            where = part + (f" step {draft}" if part == "later" else "")
+            where = part + (f" step {draft}" if part in ("later", "drafter") and draft >= 0 else "")
             if without:
                 yield f"{where} (claimed {mode}): no graph launch in {without} of {num_rounds} rounds"
 

@@ -57,7 +57,8 @@ def idle_figures(a: Attribution, rounds: Rounds) -> tuple[IdleFigures, float]:
     device = main_device(a)
     ops, gaps = rounds.ops[rounds.ops["dev"] == device], find_gaps(a, device)
     spans = _windows(ops, rounds)
-    by_cause = sum((gaps.within(t0, t1) for t0, t1 in spans), np.zeros(len(CAUSES), dtype=np.int64))
+    of_rounds = [gaps.within(t0, t1) for t0, t1 in spans]
+    by_cause = sum(of_rounds, np.zeros(len(CAUSES), dtype=np.int64))
     length = sum(max(0, t1 - t0) for t0, t1 in spans)
     crossings = _verify_to_draft(ops)
     inside = [gaps.within(t0, t1) for t0, t1 in crossings]
@@ -69,6 +70,8 @@ def idle_figures(a: Attribution, rounds: Rounds) -> tuple[IdleFigures, float]:
         verify_to_draft_idle_ns=float(statistics.median(int(i.sum()) for i in inside)) if crossings else None,
         verify_to_draft_by_cause_ns=_named(np.mean(inside, axis=0)) if crossings else {},
         num_overlapped=sum(t1 < t0 for t0, t1 in crossings),
+        by_round_ns=tuple(float(each.sum()) for each in of_rounds),
+        verify_to_draft_by_round_ns=tuple(float(each.sum()) for each in inside),
     )
     return figures, 1 - float(by_cause.sum()) / length if length else 0.0
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from specbench.workloads.json_values import Json
 
+from .call_sites import FRAME, Frame, add_sites
 from .chrome_json import ChromeTrace, TraceEvent, us_to_ns
 from .record import Source
 from .trace_db import KERNEL, MEMCPY, Trace, finish_tables, open_tables
 
 # Each `user_annotation` has a twin on the GPU's rows, `gpu_user_annotation`: a span over its kernels, not a range.
 _RANGE = "user_annotation"
+_OPERATOR = "cpu_op"
 _CALLS = ("cuda_runtime", "cuda_driver")
 _OPS = {"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": "memset"}
 _MISSING = {
@@ -44,13 +46,36 @@ def open_kineto(path: Path, given: Source) -> Trace:
     return Trace(connection=connection, source=source, notes=notes)
 
 
+def open_host(path: Path, given: Source) -> Trace:
+    """A trace of a program that has no GPU: its ranges, and the operators of torch in the table `cpu_op`. ValueError as
+    above."""
+    connection = open_tables(None)
+    connection.execute("CREATE TEMP TABLE cpu_op(name TEXT NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL)")
+    for event in ChromeTrace(path, given.file):
+        category = event.get("cat", "")
+        if event.get("ph") != "X" or category not in (_RANGE, _OPERATOR):
+            continue
+        name, t0, t1 = _named_times(event, given.file)
+        if category == _OPERATOR:
+            connection.execute("INSERT INTO cpu_op VALUES (?,?,?)", (name, t0, t1))
+        else:
+            connection.execute("INSERT INTO rng VALUES (?,?,?,?,0)", (name, t0, t1, _number(event.get("tid"))))
+    finish_tables(connection, given.file, {"rng": _MISSING["rng"]})
+    return Trace(connection=connection, source=replace(given, tool="Kineto"), notes=())
+
+
 def _fill(connection: sqlite3.Connection, trace: ChromeTrace, file: str) -> None:
     """Inserts the events into the tables. A Kineto trace covers one process, which has the number 0 here."""
     names: dict[str, int] = {}
     threads: dict[tuple[str, str], int] = {}
     call_pids = set()
+    frames: list[Frame] = []
     for event in trace:
         category = event.get("cat", "")
+        if category == FRAME and event.get("ph") == "X" and ".py(" in str(event.get("name")):
+            thread = threads.setdefault((str(event.get("pid")), str(event.get("tid"))), len(threads))
+            frames.append((*_named_times(event, file), thread))
+            continue
         if event.get("ph") != "X" or category not in (_RANGE, *_CALLS, *_OPS):
             continue
         name, t0, t1 = _named_times(event, file)
@@ -69,6 +94,7 @@ def _fill(connection: sqlite3.Connection, trace: ChromeTrace, file: str) -> None
             call_pids.add(pid)
             connection.execute("INSERT INTO api VALUES (?,?,?,?,0,?)", (name, t0, t1, thread, _correlation(event)))
     connection.executemany("INSERT INTO name VALUES (?, ?)", [(number, name) for name, number in names.items()])
+    add_sites(connection, frames)
     if len(call_pids) > 1:
         raise ValueError(
             f"trace: {file} holds CUDA calls of {len(call_pids)} processes merged into one file, whose correlation "

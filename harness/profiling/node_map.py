@@ -1,7 +1,7 @@
-"""A file that says which GPU operations of a captured graph belong to which phase: counts, in the order of capture.
+"""`nodes.json`: how many GPU operations of a captured graph belong to each phase, in the order of capture.
 
-A graph is launched by one call, so launches cannot separate its operations. Captures of the engine are linear:
-the k-th operation of a replay is the k-th captured node.
+One call launches a graph, so launches cannot tell its operations apart. The engine's captures are linear: the k-th
+operation of a replay is the k-th captured node.
 """
 
 from __future__ import annotations

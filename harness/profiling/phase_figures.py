@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import pandas as pd
@@ -12,6 +13,7 @@ from .rounds import Rounds
 from .rules import Matcher
 from .trace_db import GRAPH, KERNEL
 
+Key = tuple[str, int]  # phase, draft step (-1: none)
 NUM_KERNELS = 60  # kept by total time; attention ones beyond them too
 
 
@@ -50,23 +52,24 @@ def launches_of(ops: pd.DataFrame) -> Launches:
     )
 
 
-def phase_figures(a: Attribution, rounds: Rounds) -> tuple[PhaseFigures, ...]:
+def phase_figures(a: Attribution, rounds: Rounds, matcher: Matcher) -> tuple[PhaseFigures, ...]:
     """One row for each phase with GPU work or ranges of its own, in the order of a round."""
-    host = _host_ns(a, rounds)
+    host = host_times(a, rounds)
     groups = dict(iter(rounds.ops.groupby(["phase", "draft"], observed=True)))
     total_ns = int(rounds.ops["own_ns"].sum())
     keys = sorted({*groups, *host}, key=lambda key: (PHASES.index(key[0]), key[1]))
-    return tuple(_figures(rounds, key, groups.get(key, rounds.ops.iloc[:0]), host.get(key), total_ns) for key in keys)
+    nothing = rounds.ops.iloc[:0]
+    return tuple(_figures(rounds, key, groups.get(key, nothing), host.get(key), total_ns, matcher) for key in keys)
 
 
 def _figures(
-    rounds: Rounds, key: tuple[str, int], ops: pd.DataFrame, host_ns: int | None, total_ns: int
+    rounds: Rounds, key: Key, ops: pd.DataFrame, host: HostTime | None, total_ns: int, matcher: Matcher
 ) -> PhaseFigures:
     counts, busy, by_round = launches_of(ops), int(ops["own_ns"].sum()), ops.groupby("round")
     return PhaseFigures(
         phase=key[0],
         draft_step=draft_step(key[1]),
-        host_ns=None if host_ns is None else host_ns / rounds.num,
+        host_ns=None if host is None else host.ns / rounds.num,
         gpu_busy_ns=busy / rounds.num,
         gpu_span_ns=int((by_round["t1"].max() - by_round["t0"].min()).sum()) / rounds.num,
         busy_share=busy / total_ns if total_ns else 0.0,
@@ -76,6 +79,8 @@ def _figures(
         graph_launches=counts.graph_calls / rounds.num,
         graph_share_kernels=counts.share_kernels,
         graph_share_time=counts.share_time,
+        ranges=0.0 if host is None else host.ranges / rounds.num,
+        attention=sum(map(matcher.is_attention, ops["name"][ops["kind"] == KERNEL])) / rounds.num,
     )
 
 
@@ -84,20 +89,32 @@ def draft_step(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def _host_ns(a: Attribution, rounds: Rounds) -> dict[tuple[str, int], int]:
-    """Length of the ranges of each phase, summed; a range inside another of the same phase counts once."""
-    found: dict[tuple[str, int], int] = {}
-    until: dict[tuple[str, int], int] = {}  # by phase: where its last range ended
+@dataclass(slots=True)
+class HostTime:
+    """Of the ranges of one phase: their time without that of the phases inside them, and their number, where a range in
+    another of the same phase counts with that."""
+
+    ns: int = 0
+    ranges: int = 0
+
+
+def host_times(a: Attribution, rounds: Rounds) -> dict[Key, HostTime]:
+    found: defaultdict[Key, HostTime] = defaultdict(HostTime)
+    open_spans: list[tuple[Key, int]] = []  # (phase, end), each inside the one before
     analysed = {s.index for s in rounds.steps}
     for span, index, draft in zip(a.spans, a.span_round.tolist(), a.span_draft.tolist(), strict=True):
         if index not in analysed or span.rule.phase is None:
             continue
-        key = span.rule.phase, draft
-        begin = max(span.t0, until.get(key, span.t0))
-        if span.t1 >= begin:
-            found[key] = found.get(key, 0) + span.t1 - begin
-            until[key] = span.t1
-    return found
+        key, length = (span.rule.phase, draft), span.t1 - span.t0
+        while open_spans and open_spans[-1][1] < span.t1:
+            open_spans.pop()
+        outer = open_spans[-1][0] if open_spans else None
+        if outer is not None:
+            found[outer].ns -= length
+        found[key].ns += length
+        found[key].ranges += outer != key
+        open_spans.append((key, span.t1))
+    return dict(found)
 
 
 def kernel_figures(rounds: Rounds, matcher: Matcher) -> tuple[KernelFigures, ...]:

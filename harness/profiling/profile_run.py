@@ -14,9 +14,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.text import slug
@@ -25,24 +26,27 @@ from .job import ChildReport, Job, read_error
 from .node_map import FILE as NODES
 from .node_map import read_node_maps
 from .nsys_command import exported, find_nsys, nsys_argv, tail
-from .record import Profile, SlowDown, write_profile
+from .profile_file import write_profile
+from .ranks import RankProfiles, rank_profiles, rank_trace
+from .record import Profile, SlowDown
 from .rules import PhaseRules
 
 FOLDER = "profile"
 TOOLS = ("auto", "nsys", "torch")
 NSYS_TRACE = "trace.sqlite"
 TORCH_TRACE = "trace.json.gz"
-NO_GPU = "no GPU: the trace holds host activity only, without graphs, launches or kernels"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tracing:
-    """twin: the same rounds are also run without a profiler. ValueError for rounds that are too few to say anything."""
+    """twin: the same rounds are also run without a profiler. claims: modes by part, beside those that an arm makes
+    itself. ValueError for rounds that are too few to say anything."""
 
     tool: str
     num_rounds: int
     rules: PhaseRules
     twin: bool
+    claims: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.tool not in TOOLS:
@@ -50,8 +54,13 @@ class Tracing:
         if self.num_rounds < 3:
             raise ValueError(f"rounds: {self.num_rounds} is not allowed; must be >= 3 (the first and last are edges)")
 
-    def nsys(self, device: str) -> str | None:
-        """Path of the nsys to use for runs on that device, None for torch.profiler. ValueError where it cannot be."""
+    def nsys(self, device: str, num_ranks: int = 1) -> str | None:
+        """Path of the nsys to use for runs on that device, None for torch.profiler, which several ranks take.
+        ValueError where it cannot be."""
+        if num_ranks > 1:
+            if self.tool == "nsys":
+                raise ValueError("tool: nsys is not allowed with several ranks; each traces itself: use --tool torch")
+            return None
         if self.tool == "nsys" and device != "cuda":
             raise ValueError(f"tool: nsys traces a GPU, and the device is {device}; use --tool torch")
         nsys = None if self.tool == "torch" or device != "cuda" else find_nsys()
@@ -65,11 +74,13 @@ class Tracing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmProfile:
-    """The result of one arm. `profile` is None without a GPU, `slow_down` where no unprofiled rounds were run."""
+    """The result of one arm. `profile` is None without a GPU where the engine's own clock says more than a trace,
+    `slow_down` where no unprofiled rounds were run, `ranks` of one process."""
 
     report: ChildReport
     profile: Profile | None
     slow_down: SlowDown | None
+    ranks: RankProfiles | None = None
 
 
 def arm_folder(label: str) -> str:
@@ -101,19 +112,33 @@ def profile_arm(
         scratch = Path(name)
         say(f"{label}: {tracing.num_rounds} rounds under {'nsys' if nsys else 'torch.profiler'}")
         trace, report = _trace(config, tracing.num_rounds, nsys, folder, scratch)
-        slow_down = None
-        if tracing.twin:
+        slow_down = _beside(report)
+        if tracing.twin and slow_down is None:
             say(f"{label}: the same rounds without a profiler")
             job = Job(config=config, tool="none", num_rounds=tracing.num_rounds, folder=scratch / "twin")
             _run(job, None, scratch)
             unprofiled_ns = ChildReport.read(job.folder).rounds.median_ns
             slow_down = SlowDown(profiled_round_ns=report.rounds.median_ns, unprofiled_round_ns=unprofiled_ns)
-    profile = None
-    if report.device == "cuda":
+    profile, ranks = None, None
+    if report.device == "cuda" or not report.rounds.host_phases_ns:
         say(f"{label}: analysing the trace")
+        claims = {**report.subject.claimed_parts, **tracing.claims}
+        report = dataclasses.replace(report, subject=dataclasses.replace(report.subject, claimed_parts=claims))
         profile = dataclasses.replace(_analysed(trace, report, tracing.rules), slow_down=slow_down)
         write_profile(profile, folder)
-    return ArmProfile(report=report, profile=profile, slow_down=slow_down)
+        if config.tensor_parallel_size > 1:
+            of_others = [rank_trace(trace, rank) for rank in range(1, config.tensor_parallel_size)]
+            ranks = rank_profiles([profile, *(_analysed(each, report, tracing.rules) for each in of_others)])
+            ranks.write(folder)
+    return ArmProfile(report=report, profile=profile, slow_down=slow_down, ranks=ranks)
+
+
+def _beside(report: ChildReport) -> SlowDown | None:
+    """By the rounds before the profiler in the same process, where there were any."""
+    if not report.rounds.unprofiled_ns:
+        return None
+    unprofiled_ns = float(median(report.rounds.unprofiled_ns))
+    return SlowDown(profiled_round_ns=report.rounds.median_ns, unprofiled_round_ns=unprofiled_ns)
 
 
 def _trace(
@@ -129,6 +154,8 @@ def _trace(
         raise RuntimeError(f"torch.profiler left no trace. The process said: {tail(log)}")
     trace = folder / (TORCH_TRACE if raw else NSYS_TRACE)
     redact(raw or exported(scratch / "trace", log), trace)
+    for rank in range(1, config.tensor_parallel_size):
+        redact(rank_trace(scratch / TORCH_TRACE, rank), rank_trace(trace, rank))
     report = ChildReport.read(folder)
     subject = dataclasses.replace(report.subject, profiler_argv=tuple(shown))
     return trace, dataclasses.replace(report, subject=subject)
@@ -158,9 +185,12 @@ def _run(job: Job, nsys: str | None, scratch: Path) -> tuple[list[str], str]:
 
 def _analysed(trace: Path, report: ChildReport, rules: PhaseRules) -> Profile:
     from .analysis import analyse_trace
+    from .host_trace import analyse_host_trace
 
     maps = read_node_maps(trace.parent / NODES)
     try:
+        if report.device != "cuda":
+            return analyse_host_trace(trace, rules=rules, subject=report.subject, notes=report.notes)
         return analyse_trace(trace, rules=rules, node_maps=maps, subject=report.subject, notes=report.notes)
     except ValueError as error:
         raise RuntimeError(f"the trace {trace} cannot be analysed: {error}") from error

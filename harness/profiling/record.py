@@ -1,4 +1,4 @@
-"""The record of an analysed trace: frozen dataclasses, written to `profile.json` and read back by reports.
+"""The record of an analysed trace: frozen dataclasses, which `profile_file.py` writes and reads.
 
 Durations are nanoseconds on the trace's clock, under a profiler: compare shares, counts and differences, and do not
 read absolute times as speed. "A round" is one step of the engine; figures "per round" are means over the analysed
@@ -8,27 +8,15 @@ is None outside the drafter.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from specbench.harness.store.codec import (
-    check_nothing_lost,
-    checked_schema,
-    from_document,
-    read_object,
-    to_document,
-    write_document,
-)
-
 SCHEMA = "specbench.profile/1"
-FILE = "profile.json"
-FAILURE = "failure.json"  # in its place: the arm could not be traced
 
 # In the order of a round. `host` phases have no GPU work of their own; `other` is work in a round outside any phase.
 PHASES = ("prefill", "mixed", "advance", "verify", "accept", "compact", "draft", "status", "host", "other")
+MAX_SLOW_DOWN = 1.5  # profiled round / unprofiled round
 LATE = "late"  # the kind of SyncFigures that `syncs_per_round` leaves out
 
 
@@ -42,7 +30,8 @@ class Source:
     num_bytes: int
     tool: str | None = None
     schema_version: str | None = None  # of the nsys export
-    command: tuple[str, ...] | None = None  # the profiled program's argv, as the trace holds it
+    command: tuple[str, ...] | None = None  # the profiled program's argv
+    is_command_given: bool = False  # by the user; else the trace holds it
     working_dir: str | None = None
     devices: tuple[str, ...] = ()  # names of the GPUs
 
@@ -78,6 +67,20 @@ class PhaseFigures:
     graph_launches: float  # of graphs whose first operation is this phase's
     graph_share_kernels: float | None  # None without kernels
     graph_share_time: float | None
+    ranges: float | None = None  # None in profiles that were made before they were counted
+    attention: float | None = None  # kernels of attention; the same
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostPhase:
+    """One phase (of one drafter pass) where there is no GPU, per round: `host_ns` of its ranges without those inside
+    them, number of `ranges`, and calls of attention operators."""
+
+    phase: str
+    draft_step: int | None
+    host_ns: float
+    ranges: float
+    attention: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,15 +89,16 @@ class GraphCertificate:
 
     verdict: str
     reasons: tuple[str, ...]
-    launches_per_round: float  # eager launch calls and graph launches
-    graph_launches_per_round: float
+    launches_per_round: float | None  # eager launch calls and graph launches; None without a GPU
+    graph_launches_per_round: float | None
     graph_share_kernels: float | None
     graph_share_time: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncFigures:
-    """One kind of wait of the host in one place. `kind`: explicit, blocking-copy, pageable-copy (with the
+    """One kind of wait of the host in one place. `site`: the Python line that waits, where the trace has the program's
+    stacks. `kind`: explicit, blocking-copy, pageable-copy (with the
     synchronise call behind it: one read), free (of device or pinned memory, which waits for the whole device), or late
     (for an older step than the newest; not in `syncs_per_round`)."""
 
@@ -103,18 +107,21 @@ class SyncFigures:
     kind: str
     per_round: float
     wait_ns: float  # per round
+    site: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdleFigures:
     """GPU idle time in rounds, per round, by cause: host-late, launch-latency-or-dependency, back-to-back."""
 
-    total_ns: float
+    total_ns: float | None  # None without a GPU
     by_cause_ns: Mapping[str, float]
     verify_to_draft_span_ns: float | None  # median; last operation of verify to first of draft; negative: overlapped
     verify_to_draft_idle_ns: float | None  # median
     verify_to_draft_by_cause_ns: Mapping[str, float]  # means
     num_overlapped: int
+    by_round_ns: tuple[float, ...] = ()  # the total, round by round; as the next one, empty in older profiles
+    verify_to_draft_by_round_ns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,42 +180,74 @@ class SlowDown:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Replays:
+    """The `first`-th graph that a round replays (from 1), `num` times on end. `gpu_busy_ns`, `kernels`, `attention`: of
+    one replay. `rounds`: share of the rounds that replay this same sequence of graphs."""
+
+    first: int
+    num: int
+    kernels: int
+    attention: int
+    gpu_busy_ns: float
+    rounds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundFigures:
+    """Figures of the analysed rounds, one a round: `launches` eager ones and those of graphs; `syncs` and `wait_ns`
+    without late waits."""
+
+    round_ns: tuple[float, ...]  # of those that another one follows
+    gpu_busy_ns: tuple[float, ...]
+    launches: tuple[float, ...]
+    graph_launches: tuple[float, ...]
+    syncs: tuple[float, ...]
+    wait_ns: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """One analysed trace."""
+    """One analysed trace. Without a GPU there are `host_phases`, ranges in the timeline, and nothing of launches."""
 
     source: Source
     subject: Subject | None
     round_ns: float  # median length of a round, start to next start where rounds follow each other
-    gpu_busy_ns: float  # per round, union over all operations
-    gpu_busy_share: float  # of the round
+    gpu_busy_ns: float | None  # per round, union over all operations
+    gpu_busy_share: float | None  # of the round
     phases: tuple[PhaseFigures, ...]
     graph: GraphCertificate
     syncs: tuple[SyncFigures, ...]
-    syncs_per_round: float
+    syncs_per_round: float | None
     idle: IdleFigures
     kernels: tuple[KernelFigures, ...]  # by total time, the largest first; attention ones always kept
     timeline: tuple[Bar, ...]  # the median round
     timeline_round: int
     quality: Quality
     slow_down: SlowDown | None = None
+    told_batch_size: int | None = None  # in the names of ranges, the same in every round
+    host_phases: tuple[HostPhase, ...] = ()
+    replays: tuple[Replays, ...] = ()
+    rounds: RoundFigures | None = None  # None in profiles that were made before they were kept, and without a GPU
     schema: str = SCHEMA
 
+    @property
+    def drafter(self) -> tuple[PhaseFigures, ...]:
+        """The passes, where ranges tell them all apart; else whatever drafts."""
+        drafting = tuple(p for p in self.phases if p.phase == "draft")
+        passes = tuple(p for p in drafting if p.draft_step is not None)
+        is_one = self.subject is not None and self.subject.num_drafts == 1
+        return passes if len(passes) > 1 or is_one else drafting
 
-def to_json(profile: Profile) -> str:
-    return json.dumps(to_document(profile), indent=1)
+    @property
+    def is_slowed(self) -> bool:
+        """Too much for its host times and idle times to say anything of an unprofiled round."""
+        return self.slow_down is not None and self.slow_down.ratio > MAX_SLOW_DOWN
 
+    @property
+    def is_host_only(self) -> bool:
+        return self.gpu_busy_ns is None
 
-def write_profile(profile: Profile, directory: Path) -> Path:
-    path = directory / FILE
-    write_document(path, profile)
-    return path
-
-
-def read_profile(path: Path) -> Profile:
-    """From a file, or the folder that holds it. ValueError for a file that is not a profile of this version, or has
-    fields that are not known."""
-    file = path / FILE if path.is_dir() else path
-    raw = checked_schema(read_object(file), SCHEMA, file)
-    profile = from_document(Profile, raw, str(file))
-    check_nothing_lost(raw, profile, str(file))
-    return profile
+    @property
+    def batch_size(self) -> int | None:
+        """None: not known, or not one."""
+        return self.subject.batch_size if self.subject else self.told_batch_size

@@ -44,6 +44,12 @@ class Rounds:
         """Median, start to next start."""
         return float(statistics.median(s.length_ns for s in self.followed))
 
+    @property
+    def batch_size(self) -> int | None:
+        """As the trace tells it; None also where rounds differ."""
+        sizes = {s.batch_size for s in self.steps}
+        return sizes.pop() if len(sizes) == 1 else None
+
     def median_round(self) -> Step:
         """The followed round whose length is nearest to the median; the earliest of these."""
         median = self.length_ns()

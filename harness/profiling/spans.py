@@ -1,9 +1,10 @@
-"""Host ranges that match a rule: which of them encloses a call, and the steps that they delimit."""
+"""Host ranges that match a rule, the steps that they delimit, and which of them encloses a call."""
 
 from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from .rules import Matcher, Rule
+
+# vLLM's `execute_context_0(0)_generation_2(10)`, before `execute_new_0_cached_2`; SGLang's `step[DECODE bs=2 ...]`.
+_BATCH_SIZE = re.compile(r"_generation_(\d{1,9})\(|_cached_(\d{1,9})$|\bbs=(\d{1,9})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +30,11 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One step of the engine. `t1`: end of its range; `end`: start of the next step; of the last one, the end of what
-    the host does after it.
+    """One step of the engine. `t1`: end of its range; `end`: start of the next step, or for the last step
+    the end of the host's work after it.
 
-    `kind`: decode or mixed (a step with prompt rows). `is_whole`: not known to be cut off; the last of steps that only
-    their next ones end is.
+    `kind`: decode or mixed (a step with prompt rows). `is_whole`: False if the trace may have cut it off, as the last
+    step where a step ends only when the next begins.
     """
 
     index: int  # in time order
@@ -40,6 +44,7 @@ class Step:
     t1: int
     end: int
     is_whole: bool
+    batch_size: int | None  # requests, as the name of a range in it tells
 
     @property
     def length_ns(self) -> int:
@@ -47,8 +52,8 @@ class Step:
 
 
 def matched(ranges: Iterable[tuple[str, int, int, int]], matcher: Matcher) -> list[Span]:
-    """The ranges (name, t0, t1, tid) that have a rule, in time order, without those inside a range that covers its
-    own."""
+    """The ranges (name, t0, t1, tid) that have a rule, in time order, without those inside a range whose rule says
+    `covers`."""
     spans: list[Span] = []
     covered: dict[int, float] = {}  # by thread: until when
     for name, t0, t1, tid in ranges:
@@ -62,19 +67,20 @@ def matched(ranges: Iterable[tuple[str, int, int, int]], matcher: Matcher) -> li
 
 
 def main_thread(spans: Sequence[Span]) -> int:
-    """The thread that the engine's loop runs on: the one with most steps, or with most ranges."""
+    """The thread of the engine's loop: the one with the most steps, or else the most ranges."""
     steps = Counter(s.tid for s in spans if s.rule.step or s.rule.starts_step)
     return min((steps or Counter(s.tid for s in spans)).items(), key=lambda item: (-item[1], item[0]))[0]
 
 
 def steps_of(spans: Sequence[Span], file: str) -> list[Step]:
-    """The steps of one thread's spans. ValueError where no rule says where one begins."""
+    """The steps of one thread's spans. ValueError if no rule says where a step begins."""
     marks = _outermost([s for s in spans if s.rule.step] or _starts(spans, file))
     starts = [s.t0 for s in marks]
     last_end = _end_after(marks[-1], spans)
     prompts = [s.t0 for s in spans if s.rule.phase in ("prefill", "mixed")]
     edges = np.searchsorted(prompts, [*starts, last_end + 1])
     inside = edges[1:] > edges[:-1]
+    told = [(s.t0, int(match[match.lastindex or 0])) for s in spans if (match := _BATCH_SIZE.search(s.name))]
     return [
         Step(
             index=index,
@@ -84,9 +90,16 @@ def steps_of(spans: Sequence[Span], file: str) -> list[Step]:
             t1=end if _is_open(mark) else mark.t1,
             end=end,
             is_whole=index + 1 < len(marks) or not _is_open(mark),
+            batch_size=_first_in(told, mark.t0, end),
         )
         for index, (mark, end, has_prompts) in enumerate(zip(marks, [*starts[1:], last_end], inside, strict=True))
     ]
+
+
+def _first_in(told: Sequence[tuple[int, int]], t0: int, t1: int) -> int | None:
+    """The first value from t0 on and before t1; `told`: times and values, in time order."""
+    first = bisect_left(told, (t0, 0))
+    return told[first][1] if first < len(told) and told[first][0] < t1 else None
 
 
 def _is_open(mark: Span) -> bool:
@@ -95,7 +108,7 @@ def _is_open(mark: Span) -> bool:
 
 
 def _end_after(mark: Span, spans: Sequence[Span]) -> int:
-    """The end of the last step and the host's work right after it; a step that was cut off has no range, but phases."""
+    """The end of the host's work right after the last step. A step that was cut off has phases but no range."""
     end = mark.t1
     for span in spans:
         if span.t0 < mark.t1:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from specbench.workloads.guarded import ANY_SIZE, GZIP, open_file
 
-from .chrome_json import MOST_NS
+from .chrome_json import MAX_NS
 from .record import Source
 
 NSYS, KINETO = "nsys", "kineto"  # kinds of trace
@@ -35,6 +35,7 @@ class ApiCall:
     name: str
     t0: int
     t1: int
+    site: str = ""  # file, line and function that made it; where the trace has stacks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,12 +107,14 @@ class ProcessTrace:
     def calls(self, tid: int) -> list[ApiCall]:
         """All calls of one thread in time order, those made by another call left out."""
         rows = self._connection.execute(
-            "SELECT rowid, name, t0, t1 FROM api WHERE pid = ? AND tid = ? ORDER BY t0, t1 DESC", (self.pid, tid)
+            "SELECT a.rowid, a.name, a.t0, a.t1, COALESCE(s.site, '') FROM api a"
+            " LEFT JOIN call_site s ON s.id = a.rowid WHERE a.pid = ? AND a.tid = ? ORDER BY a.t0, a.t1 DESC",
+            (self.pid, tid),
         )
         outer, end = [], -math.inf
-        for row, name, t0, t1 in rows:
+        for row, name, t0, t1, site in rows:
             if t1 > end:
-                outer.append(ApiCall(row, re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name), t0, t1))
+                outer.append(ApiCall(row, re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name), t0, t1, site))
                 end = t1
         return outer
 
@@ -147,9 +150,9 @@ def finish_tables(connection: sqlite3.Connection, file: str, missing: Mapping[st
             raise ValueError(f"trace: {file} holds {advice}")
     for table in ("op", "api", "rng"):
         if connection.execute(
-            f"SELECT 1 FROM {table} WHERE MIN(t0, t1) <= {-MOST_NS} OR MAX(t0, t1) >= {MOST_NS} LIMIT 1"
+            f"SELECT 1 FROM {table} WHERE MIN(t0, t1) <= {-MAX_NS} OR MAX(t0, t1) >= {MAX_NS} LIMIT 1"
         ).fetchone():
-            raise ValueError(f"trace: {file} holds times beyond {MOST_NS} ns, which no clock says; export it again")
+            raise ValueError(f"trace: {file} holds times beyond {MAX_NS} ns, which no clock says; export it again")
     connection.executescript(_sql("trace_joins.sql"))
     guessed = connection.execute(
         "UPDATE op SET cid = (SELECT g.cid FROM graph_call g WHERE g.pid = op.pid AND g.t0 <= op.t0"

@@ -9,6 +9,9 @@ CREATE TEMP TABLE rng(name TEXT NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NU
 CREATE TEMP TABLE api(name TEXT NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL, tid INTEGER NOT NULL, pid INTEGER NOT NULL,
                       cid INTEGER);
 
+-- Of calls that may wait, the Python line that makes them, where the trace has stacks. id: rowid in api.
+CREATE TEMP TABLE call_site(id INTEGER PRIMARY KEY, site TEXT NOT NULL);
+
 -- Work on a GPU. kind: kernel, memcpy, memset, graph (a replay that was not traced by node). node: NULL outside graphs.
 CREATE TEMP TABLE op(kind TEXT NOT NULL, name_id INTEGER NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL, dev INTEGER NOT NULL,
                      stream INTEGER NOT NULL, cid INTEGER, pid INTEGER NOT NULL, node INTEGER);

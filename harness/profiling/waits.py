@@ -41,6 +41,7 @@ class Wait:
     round: int
     t0: int
     t1: int
+    site: str
 
 
 def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
@@ -48,15 +49,15 @@ def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
 
     One between two steps belongs to the step before it, as phase `status`; one in a step but in no range is the host's.
     """
-    found: list[tuple[str, str, int, int]] = []
+    found: list[tuple[str, str, int, int, str]] = []
     copies = _copies_by_launch(a)
     open_copy: ApiCall | None = None  # a pageable copy, as long as nothing but questions followed it
     for call in calls:
         if _SYNCHRONIZE.match(call.name):
             if open_copy is None:
-                found.append((call.name, EXPLICIT, call.t0, call.t1))
+                found.append((call.name, EXPLICIT, call.t0, call.t1, call.site))
             else:
-                found[-1] = (f"{open_copy.name} + {call.name}", PAGEABLE_COPY, open_copy.t0, call.t1)
+                found[-1] = (f"{open_copy.name} + {call.name}", PAGEABLE_COPY, open_copy.t0, call.t1, open_copy.site)
             open_copy = None
             continue
         if _QUESTION.match(call.name):
@@ -64,11 +65,11 @@ def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
         open_copy = None
         copy = copies.get(call.id, "")
         if _BLOCKING_COPY.match(call.name) and not copy.startswith("Memcpy DtoD"):
-            found.append((call.name, BLOCKING, call.t0, call.t1))
+            found.append((call.name, BLOCKING, call.t0, call.t1, call.site))
         elif _FREE.match(call.name):
-            found.append((call.name, FREE, call.t0, call.t1))
+            found.append((call.name, FREE, call.t0, call.t1, call.site))
         elif _TO_PAGEABLE.match(copy) and _ASYNC_COPY.match(call.name):
-            found.append((call.name, PAGEABLE_COPY, call.t0, call.t1))
+            found.append((call.name, PAGEABLE_COPY, call.t0, call.t1, call.site))
             open_copy = call
     return list(_placed(a, found))
 
@@ -79,23 +80,24 @@ def _copies_by_launch(a: Attribution) -> dict[int, str]:
     return dict(zip(a.launches.index[copies["launch"]].tolist(), copies["name"].tolist(), strict=True))
 
 
-def _placed(a: Attribution, found: Sequence[tuple[str, str, int, int]]) -> Iterator[Wait]:
+def _placed(a: Attribution, found: Sequence[tuple[str, str, int, int, str]]) -> Iterator[Wait]:
     t0, t1 = [w[2] for w in found], [w[3] for w in found]
     rounds = place(a.steps, t0, t1, np.ones(len(found), dtype=bool)).tolist()
-    for (api, kind, begin, end), at, index in zip(found, innermost(a.spans, t0, t1), rounds, strict=True):
+    for (api, kind, begin, end, site), at, index in zip(found, innermost(a.spans, t0, t1), rounds, strict=True):
         rule = a.spans[at].rule if at >= 0 else None
         is_inside = index >= 0 and end <= a.steps[index].t1
         phase = (rule.phase if rule else None) or ("host" if is_inside else "status")
-        yield Wait(api=api, kind=LATE if rule and rule.late else kind, phase=phase, round=index, t0=begin, t1=end)
+        kind = LATE if rule and rule.late else kind
+        yield Wait(api=api, kind=kind, phase=phase, round=index, t0=begin, t1=end, site=site)
 
 
 def sync_figures(waits: Sequence[Wait], rounds: Rounds) -> tuple[SyncFigures, ...]:
     """Waits of the analysed rounds by place and call, in the order of a round."""
     held = {s.index for s in rounds.steps}
-    by_place: defaultdict[tuple[int, str, str], list[Wait]] = defaultdict(list)
+    by_place: defaultdict[tuple[int, str, str, str], list[Wait]] = defaultdict(list)
     for wait in waits:
         if wait.round in held:
-            by_place[PHASES.index(wait.phase), wait.kind, wait.api].append(wait)
+            by_place[PHASES.index(wait.phase), wait.kind, wait.api, wait.site].append(wait)
     return tuple(
         SyncFigures(
             phase=PHASES[phase],
@@ -103,8 +105,9 @@ def sync_figures(waits: Sequence[Wait], rounds: Rounds) -> tuple[SyncFigures, ..
             kind=kind,
             per_round=len(mine) / rounds.num,
             wait_ns=sum(w.t1 - w.t0 for w in mine) / rounds.num,
+            site=site,
         )
-        for (phase, kind, api), mine in sorted(by_place.items())
+        for (phase, kind, api, site), mine in sorted(by_place.items())
     )
 
 

@@ -1,4 +1,4 @@
 """The machine's limits, and the ideal speed-up that they allow.
 
-Imported by: harness/experiments, harness/judge, harness/run, reports/run.
+Imported by: harness/experiments, harness/judge, harness/run, reports/run, reports/site.
 """

@@ -18,10 +18,11 @@ from specbench.harness.metrics.accounting import step_table
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.roofline_record import Forwards, IdealArm, Machine, MeanRound
+from specbench.harness.store.rows import EXPERTS_READ
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import Frames
 
-from .ideal import PHASES, SAMPLING_BYTES, Round, free_rows, round_s
+from .ideal import LIMITS, PHASES, SAMPLING_BYTES, Round, can_sum, free_rows, round_parts_s
 
 OTHER = "other"
 PLAIN, INSTRUMENTED = "plain", "instrumented"
@@ -55,6 +56,7 @@ def mean_round(frames: Frames, label: str, is_unpadded: bool = False) -> MeanRou
         duration_ms=duration_ms,
         phases_ms=phases_ms,
         source=source,
+        experts=_experts(frames.counters[frames.counters["arm"] == label]),
     )
 
 
@@ -71,7 +73,8 @@ def _first_rows(rounds: pd.DataFrame, is_unpadded: bool) -> float:
     num_requests = rounds["batch_size"]
     if not is_unpadded:
         num_requests = num_requests * rounds["num_padded_rows"] / rounds["num_rows"]
-    return float(rounds["num_draft_rows"].sum() / num_requests.sum())
+    total = float(num_requests.sum())
+    return float(rounds["num_draft_rows"].sum()) / total if total else 0.0
 
 
 def _phases_ms(
@@ -93,22 +96,45 @@ def _phases_ms(
     return {}, ""
 
 
+def _experts(counters: pd.DataFrame) -> float | None:
+    """Of all repeats of an arm."""
+    found = counters.loc[counters["name"] == EXPERTS_READ, "value"]
+    return float(found.mean()) if len(found) else None
+
+
 def _arm(entry: ArmRecord, record: RunRecord, frames: Frames, machine: Machine) -> IdealArm:
     measured = mean_round(frames, entry.label, is_unpadded=entry.config.drafter == "unpadded")
     arm = IdealArm(label=entry.label, strategy=entry.strategy, measured=measured)
     if measured is None:
         return replace(arm, unknown="no decode round was measured")
+    if entry.config.has_auto_k:
+        return replace(arm, unknown="its number of drafts changes from round to round")
     forwards = record.forwards.get(entry.label)
     if forwards is None:
-        return replace(arm, unknown="run.json does not record the arm's passes; a version before this one wrote it")
+        why = "run.json does not record its passes: another engine, a drafter with experts, or an older version"
+        return replace(arm, unknown=why)
+    if forwards.target.experts and measured.experts is None:
+        return replace(arm, unknown="it is not counted how many experts its rounds read")
     if forwards.dtype != machine.dtype:
         return replace(arm, unknown=f"the run is in {forwards.dtype}, the machine's limits are of {machine.dtype}")
+    if not can_sum(machine, num_ranks := forwards.target.num_ranks):
+        return replace(arm, unknown=f"how long {num_ranks} of {machine.device} take to sum is not known")
     is_greedy = record.sampling is None or not record.sampling.temperature
-    ideal_ms = _ideal_ms(forwards, measured, machine, is_greedy)
-    return replace(arm, ideal_ms=ideal_ms, free_rows=free_rows(machine, forwards.target))
+    parts_ms = _parts_ms(forwards, measured, machine, is_greedy)
+    by_limit = {limit: sum(parts.get(limit, 0.0) for parts in parts_ms.values()) for limit in LIMITS}
+    return replace(
+        arm,
+        ideal_ms={phase: float(sum(parts.values())) for phase, parts in parts_ms.items()},
+        limits_ms={limit: ms for limit, ms in by_limit.items() if ms},
+        free_rows=None if forwards.target.experts else free_rows(machine, forwards.target),
+        expert_bytes=forwards.target.expert_bytes(measured.experts or 0) or None,
+    )
 
 
-def _ideal_ms(forwards: Forwards, measured: MeanRound, machine: Machine, is_greedy: bool) -> dict[str, float]:
+def _parts_ms(
+    forwards: Forwards, measured: MeanRound, machine: Machine, is_greedy: bool
+) -> dict[str, dict[str, float]]:
+    """Of the ideal round, by phase and limit."""
     r = Round.tree(
         measured.batch,
         measured.context,
@@ -119,8 +145,9 @@ def _ideal_ms(forwards: Forwards, measured: MeanRound, machine: Machine, is_gree
     )
     # Greedy: the logits are written and read once, as they are.
     logit_bytes = 2.0 * forwards.target.number_bytes if is_greedy else SAMPLING_BYTES
-    found = round_s(machine, forwards.target, forwards.drafter, r, logit_bytes)
-    return {phase: seconds * 1e3 for phase, seconds in found.items()}
+    r = replace(r, experts=measured.experts or 0)
+    found = round_parts_s(machine, forwards.target, forwards.drafter, r, logit_bytes)
+    return {phase: {limit: s * 1e3 for limit, s in parts.items()} for phase, parts in found.items()}
 
 
 def _with_speedups(arm: IdealArm, base: IdealArm | None) -> IdealArm:

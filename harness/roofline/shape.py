@@ -6,30 +6,76 @@ norms and biases (thousands of numbers beside millions). Kernels are counted as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 from specbench.harness.engines.native.models.config import ModelConfig
-from specbench.harness.store.roofline_record import ForwardShape
+from specbench.harness.engines.native.models.fp8_linear import Product
+from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.llama import DecoderLayer
+from specbench.harness.engines.native.models.mlp import Experts, Mlp
+from specbench.harness.store.roofline_record import ExpertsShape, ForwardShape
 
 # Of a layer: qkv, rope and KV write, attention, o, norm, gate and up, their product, down, norm. Before the layers: the
 # embedding and the first norm. Of lm_head: the product, and the token from its logits.
 _LAYER_KERNELS, _EMBED_KERNELS, _HEAD_KERNELS = 9, 2, 2
+_EXPERT_KERNELS = 3  # more: router, routing, plan, gate and up, down and sum in place of three
 
 
-def model_shape(config: ModelConfig, number_bytes: int) -> ForwardShape:
-    """A whole model: a target, or a draft model (`self:N` is the target's `config.with_layers(N)`)."""
-    return _shape(
+def model_shape(config: ModelConfig, number_bytes: int, stored: Stored | None = None) -> ForwardShape:
+    """A whole model: a target, or a draft model (`self:N` is the target's `config.with_layers(N)`). `stored`: how its
+    layers' weights are read where they are not all numbers of `number_bytes`."""
+    c, layers = config, range(config.num_layers)
+    num_sparse = sum(_has_experts(c, layer) for layer in layers)
+    shape = _shape(
         config,
-        layer_params=config.num_layers * _layer_params(config, config.hidden_size),
+        layer_params=sum(_attention_params(c, c.hidden_size) + _mlp_params(c, layer) for layer in layers),
         vocab_size=config.vocab_size,
         number_bytes=number_bytes,
-        num_kernels=_EMBED_KERNELS + _LAYER_KERNELS * config.num_layers,
+        num_kernels=_EMBED_KERNELS + _LAYER_KERNELS * config.num_layers + _EXPERT_KERNELS * num_sparse,
     )
+    if stored is None:
+        return shape
+    return replace(shape, layer_bytes=stored.layer_bytes, fast_params=stored.fast_params, experts=stored.experts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """Of the layers of a built model: `layer_bytes` without experts, the rest as in `ForwardShape`."""
+
+    layer_bytes: int
+    fast_params: int
+    experts: ExpertsShape | None
+
+
+def stored_of(layers: Sequence[DecoderLayer], number_bytes: int) -> Stored:
+    """Scales are left out, as norms and biases are."""
+    layer_bytes, fast_params, experts = 0, 0, None
+    for layer in layers:
+        for product in (layer.qkv, layer.o, *_products(layer.mlp)):
+            size, is_fast = product.in_features * product.out_features, not isinstance(product, Linear)
+            layer_bytes += size * (1 if is_fast else number_bytes)
+            fast_params += size * is_fast
+        if isinstance(layer.mlp, Experts):
+            matrices = [w[0] for w in (layer.mlp.weights.gate_up_EXH, layer.mlp.weights.down_EHI)]
+            fast_params += sum(layer.mlp.config.per_token * w.numel() for w in matrices if w.element_size() == 1)
+            experts = ExpertsShape(
+                num_layers=1 + (experts.num_layers if experts else 0),
+                num_experts=layer.mlp.config.num_experts,
+                expert_bytes=sum(w.numel() * w.element_size() for w in matrices),  # the same in all layers
+            )
+    return Stored(layer_bytes=layer_bytes, fast_params=fast_params, experts=experts)
+
+
+def _products(mlp: Mlp) -> tuple[Product, ...]:
+    return (mlp.router,) if isinstance(mlp, Experts) else (mlp.gate_up, mlp.down)
 
 
 def eagle3_shape(config: ModelConfig, draft_vocab_size: int, num_features: int, number_bytes: int) -> ForwardShape:
     """One layer over [embedding, hidden]; `fc` takes the target's `num_features` a row, in the first pass only."""
     return _shape(
         config,
-        layer_params=_layer_params(config, 2 * config.hidden_size),
+        layer_params=_attention_params(config, 2 * config.hidden_size) + _dense_params(config),
         first_params=num_features * config.hidden_size,
         vocab_size=draft_vocab_size,
         number_bytes=number_bytes,
@@ -42,17 +88,33 @@ def eagle1_shape(config: ModelConfig, draft_vocab_size: int, number_bytes: int) 
     h = config.hidden_size
     return _shape(
         config,
-        layer_params=_layer_params(config, h) + 2 * h * h,
+        layer_params=_attention_params(config, h) + _dense_params(config) + 2 * h * h,
         vocab_size=draft_vocab_size,
         number_bytes=number_bytes,
         num_kernels=_EMBED_KERNELS + 1 + _LAYER_KERNELS,
     )
 
 
-def _layer_params(c: ModelConfig, num_inputs: int) -> int:
-    """qkv over `num_inputs`, o, gate, up and down."""
+def _attention_params(c: ModelConfig, num_inputs: int) -> int:
+    """qkv over `num_inputs`, and o."""
     q, kv = c.num_q_heads * c.head_dim, c.num_kv_heads * c.head_dim
-    return num_inputs * (q + 2 * kv) + q * c.hidden_size + 3 * c.hidden_size * c.intermediate_size
+    return num_inputs * (q + 2 * kv) + q * c.hidden_size
+
+
+def _dense_params(c: ModelConfig) -> int:
+    """gate, up and down."""
+    return 3 * c.hidden_size * c.intermediate_size
+
+
+def _has_experts(c: ModelConfig, layer: int) -> bool:
+    return c.experts is not None and c.experts.has(layer)
+
+
+def _mlp_params(c: ModelConfig, layer: int) -> int:
+    """Of a mixture, the router and the experts that a row takes."""
+    if c.experts is None or not c.experts.has(layer):
+        return _dense_params(c)
+    return c.hidden_size * (c.experts.num_experts + 3 * c.experts.per_token * c.experts.intermediate_size)
 
 
 def _shape(

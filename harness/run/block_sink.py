@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from specbench.harness.store.journal import OpenBlock
-from specbench.harness.store.rows import CounterRow, PhaseRow, RequestRow, StepRow
+from specbench.harness.store.rows import CounterRow, LogprobRow, PhaseRow, RequestRow, StepRow
 
 
 class WatchesRequests(Protocol):
@@ -25,6 +25,8 @@ class NullSink:
     def add_phases(self, rows: Sequence[PhaseRow]) -> None: ...
 
     def add_counters(self, rows: Sequence[CounterRow]) -> None: ...
+
+    def add_logprobs(self, rows: Sequence[LogprobRow]) -> None: ...
 
 
 class BlockSink(NullSink):
@@ -45,3 +47,6 @@ class BlockSink(NullSink):
 
     def add_counters(self, rows: Sequence[CounterRow]) -> None:
         self._block.add_counters(rows)
+
+    def add_logprobs(self, rows: Sequence[LogprobRow]) -> None:
+        self._block.add_logprobs(rows)

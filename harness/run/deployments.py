@@ -70,5 +70,6 @@ class Deployments:
         """All, even where one does not end as it should."""
         with ExitStack() as ends:
             ends.callback(self.logs.close)
+            ends.callback(self._engine.close)
             for label in self.labels:
                 ends.callback(self.drop, label)

@@ -11,7 +11,7 @@ from pathlib import Path
 from specbench.harness.store.block_records import MachineSeen
 
 PROC = Path("/proc")
-LEAST_S = 1.0
+MIN_S = 1.0
 """Below it the kernel's ticks of 10 ms are too coarse for a share."""
 
 
@@ -42,7 +42,7 @@ def read_state() -> MachineState:
 
 def seen_between(before: MachineState, after: MachineState, *, device: str) -> MachineSeen:
     """`device`: what is measured, cpu or cuda. The load of the host is compared with its cores for a CPU only."""
-    is_long = after.at_s - before.at_s >= LEAST_S
+    is_long = after.at_s - before.at_s >= MIN_S
     elapsed_us = 1e6 * (after.at_s - before.at_s)
     ticks = _difference(before.ticks, after.ticks)
     return MachineSeen(

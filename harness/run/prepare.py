@@ -27,6 +27,7 @@ from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.assets.table import asset_of_workload
 from specbench.workloads.base import GENERATED, Workload
+from specbench.workloads.temperatures import at_temperatures
 
 Block = tuple[str, int]  # arm, repeat
 AnyServed = TypeVar("AnyServed", bound="Served")
@@ -94,6 +95,7 @@ def prepare(
     if config.workload.path is None and asset is not None:
         resolve(asset.name, progress=progress.asset)  # fetched here, where progress is shown
     workload = load_workload(replace(config.workload, vocab_size=model.vocab_size), model.tokenizer)
+    workload = at_temperatures(workload, config.temperature_grid)
     load = _load_of(config, model, workload)
     run = PreparedRun(config, served.engine, model, served.arms, served.deployments, workload, load)
     try:
@@ -127,6 +129,10 @@ def _load_of(config: RunConfig, model: Model, workload: Workload) -> Load:
         top_p=c.top_p,
         stop_token_ids=tuple(dict.fromkeys((*eos, *c.stop_token_ids))),
         seed=c.seed,
+        edits=c.edits,
+        stop=c.stop,
+        logprobs=c.logprobs,
+        prompt_logprobs=c.prompt_logprobs,
     )
     load.request(0)  # checks the sampling parameters, the model's own stop ids among them
     return load

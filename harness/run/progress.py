@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from specbench.harness.store.rows import RequestRow
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command is. `label`: of the arm or side. `counts`: which of how many, from 1, by what is counted: arm,
+    repeat, block, point, part. `remaining_s`: an estimate with this one included, None before one of them has ended."""
+
+    label: str
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    remaining_s: float | None = None
 
 
 class Progress(Protocol):
@@ -15,6 +27,9 @@ class Progress(Protocol):
 
     def asset(self, name: str, done: int, total: int) -> None:
         """Bytes of a download: `done` of `total` (0: unknown)."""
+
+    def at(self, place: Place) -> None:
+        """What is measured next: before `start_block`, or alone where another process measures it."""
 
     def start_block(self, what: str, num_requests: int) -> None: ...
 
@@ -30,6 +45,8 @@ class NullProgress:
     def say(self, text: str) -> None: ...
 
     def asset(self, name: str, done: int, total: int) -> None: ...
+
+    def at(self, place: Place) -> None: ...
 
     def start_block(self, what: str, num_requests: int) -> None: ...
 

@@ -1,32 +1,53 @@
-"""How long the blocks still to come will take, judged by those that have ended."""
+"""How long what is still to come will take, judged by what has ended: blocks of arms, points of a sweep, parts of a
+certificate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import InitVar, dataclass, field
 from statistics import mean
 
 
 @dataclass(slots=True)
 class Remaining:
-    """`to_come`: the arms of the blocks that are not measured yet, in order, the one being measured included."""
+    """`to_come`: the arms of the blocks that are not measured yet, the one being measured included; or whatever else
+    takes as long as others of its name."""
 
-    to_come: Sequence[str]
-    _num_ended: int = field(default=0, init=False)
+    to_come: InitVar[Iterable[str]]
+    _left: Counter[str] = field(init=False)
     _last_s: dict[str, float] = field(default_factory=dict, init=False)
+    _at_work: tuple[str, float] | None = field(default=None, init=False)
+
+    def __post_init__(self, to_come: Iterable[str]) -> None:
+        self._left = Counter(to_come)
 
     def ended(self, label: str, took_s: float) -> None:
         """The first block of an arm includes its warm-up, so only the last one counts."""
-        self._num_ended += 1
+        self._left[label] -= 1
         self._last_s[label] = took_s
 
-    def text(self) -> str:
-        """`, about 3 min left`; nothing before a block has ended. An arm without one takes the mean of the others."""
+    def begin(self, label: str) -> str:
+        """The text as one begins, where the one before has ended with that."""
+        now = time.monotonic()
+        if self._at_work is not None:
+            self.ended(self._at_work[0], now - self._at_work[1])
+        self._at_work = label, now
+        return self.text()
+
+    @property
+    def left_s(self) -> float | None:
+        """None before a block has ended. An arm without one takes the mean of the others."""
         if not self._last_s:
-            return ""
+            return None
         usual = mean(self._last_s.values())
-        left_s = sum(self._last_s.get(label, usual) for label in self.to_come[self._num_ended :])
-        return f", about {duration(left_s)} left"
+        return sum(max(num, 0) * self._last_s.get(label, usual) for label, num in self._left.items())
+
+    def text(self) -> str:
+        """`, about 3 min left`; nothing where that is not known."""
+        left_s = self.left_s
+        return "" if left_s is None else f", about {duration(left_s)} left"
 
 
 def duration(seconds: float) -> str:

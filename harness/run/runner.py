@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from specbench.harness.engines.base import Deployment, ResolvedArm
 from specbench.harness.engines.warmup import WarmUp
-from specbench.harness.metrics.metrics import results
+from specbench.harness.metrics.run_results import results
 from specbench.harness.roofline.of_engine import forwards_of
 from specbench.harness.run.block_sink import BlockSink
+from specbench.harness.run.estimate import block_estimate
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import PreparedRun, first_line
-from specbench.harness.run.progress import Progress
+from specbench.harness.run.progress import Place, Progress
 from specbench.harness.run.remaining import Remaining
 from specbench.harness.store.block_records import add_record
 from specbench.harness.store.environment import collect_environment
@@ -62,14 +63,14 @@ class Arms:
         run: PreparedRun,
         directory: RunDirectory,
         progress: Progress,
-        name_of: Callable[[str, int], str],
+        where: Callable[[str, int], Place],
         place_of: Callable[[str, int], int],
         watcher: Watcher,
         to_come: Sequence[str],
     ):
-        """`name_of`: what a block is called while it is measured, from its arm and number; `place_of`: its place among
-        the arms of that number. `to_come`: the arms of the blocks that will be tried, in order."""
-        self._run, self._directory, self._progress, self._name_of = run, directory, progress, name_of
+        """`where`: of a block, from its arm and number; `place_of`: its place among the arms of that number. `to_come`:
+        the arms of the blocks that will be tried, in order."""
+        self._run, self._directory, self._progress, self._where = run, directory, progress, where
         self._place_of, self._watcher = place_of, watcher
         self._remaining = Remaining(to_come)
         self._warm: dict[str, Deployment] = {}
@@ -130,8 +131,9 @@ class Arms:
         label = arm.config.label
         try:
             deployment = self.warm(arm)
-            name = self._name_of(label, repeat) + self._remaining.text()
-            self._progress.start_block(name, len(self._run.load))
+            place = replace(self._where(label, repeat), remaining_s=self._remaining.left_s)
+            self._progress.at(place)
+            self._progress.start_block(block_name(place) + self._remaining.text(), len(self._run.load))
             deployment.reset()
             with self._watcher.watch() as watch:
                 deployment.measure(self._run.load, BlockSink(block, self._progress))
@@ -154,8 +156,9 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     done = directory.done_blocks()
     labels, num_repeats = [arm.config.label for arm in run.arms], run.config.num_repeats
 
-    def name_of(label: str, repeat: int) -> str:
-        return f"{label}, arm {labels.index(label) + 1} of {len(labels)}: repeat {repeat + 1} of {num_repeats}"
+    def where(label: str, repeat: int) -> Place:
+        arm = (labels.index(label) + 1, len(labels))
+        return Place(label, {"arm": arm, "repeat": (repeat + 1, num_repeats)})
 
     def place_of(label: str, repeat: int) -> int:
         return (labels.index(label) - repeat) % len(labels)
@@ -166,10 +169,19 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
         for arm in (*run.arms[repeat % len(run.arms) :], *run.arms[: repeat % len(run.arms)])
         if (arm.config.label, repeat) not in done
     ]
-    arms = Arms(run, directory, progress, name_of, place_of, Watcher.of(run), [arm.config.label for arm, _ in order])
+    to_come = [arm.config.label for arm, _ in order]
+    if order:
+        progress.say(block_estimate(run, directory, to_come))
+    arms = Arms(run, directory, progress, where, place_of, Watcher.of(run), to_come)
     for arm, repeat in order:
         if (block := arms.try_block(arm, repeat)) is not None:
             arms.store(arm, repeat, block)
+
+
+def block_name(place: Place) -> str:
+    """`eagle:k=4, arm 2 of 3: repeat 1 of 5`; of an A/B `block 1 of 10: A`."""
+    first, *rest = (f"{name} {n} of {num}" for name, (n, num) in place.counts.items())
+    return f"{place.label}, {': '.join([first, *rest])}" if rest else f"{first}: {place.label}"
 
 
 def record_failure(directory: RunDirectory, label: str, block: int, error: Exception, name: str) -> None:

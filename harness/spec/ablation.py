@@ -12,7 +12,8 @@ from dataclasses import replace
 from specbench.harness.registry import STRATEGIES, declared_strategies
 
 from .arm import ArmConfig, CheckArm, Switches, own_keys, with_switches
-from .legality import ALLOWED, PART_MODES, Refused, allowed
+from .choices import ALLOWED, PART_MODES, allowed
+from .legality import Refused
 from .measured_acceptance import with_measured_rates
 from .plans import PLANS, parse_plan
 from .recipe_files import Base

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from specbench.harness.registry import STRATEGIES, strategy_class
 
-from .legality import ALLOWED
+from .choices import ALLOWED
 from .plans import PARTS
 from .spellings import canonical
 
@@ -66,6 +66,11 @@ class ArmSetup:
     acceptance: str | None = None
     engine: str | None = None
     driven: str | None = None
+
+    @property
+    def has_auto_k(self) -> bool:
+        """Whether each round has its own number of drafts; `num_drafts` is the most then."""
+        return self.options.get("k") == "auto"
 
 
 class Resolved(Protocol):

@@ -46,7 +46,7 @@ class SweepOptions(RunOptions):
 class AbOptions(OutputOptions):
     """Of `specbench ab`, in addition to those of a run."""
 
-    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "strict")
+    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "progress", "strict")
 
     a: str = option(
         "", "An arm, options of `specbench run`, or both; ref:REVISION in front runs that revision.", flags="--a -A"
@@ -85,7 +85,7 @@ class ProfileOptions(RunOptions):
     """Of `specbench profile run`."""
 
     NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
-        "resume ranges accuracy accuracy_num_fewshot accuracy_include_path certify_graphs".split()
+        "resume ranges goodput accuracy accuracy_num_fewshot accuracy_include_path certify_graphs".split()
     )
 
     tool: str = option("auto", "nsys, torch (torch.profiler) or auto: nsys if there is a GPU and nsys is on the PATH.")
@@ -94,6 +94,12 @@ class ProfileOptions(RunOptions):
         None,
         "TOML with your own rules for range names and attention kernels; they come before the built-in ones.",
         metavar="FILE",
+    )
+    claim: tuple[str, ...] = option(
+        (),
+        "What ought to run from CUDA graphs in another engine: verify, drafter, or of its passes first and later; full "
+        "or piecewise. Repeatable.",
+        metavar="PART=MODE",
     )
     print_command: bool = option(False, "Print the full command of every arm without running it.")
     no_twin: bool = option(False, "Skip the same rounds without a profiler; the slow-down is then unknown.")
@@ -108,7 +114,7 @@ class CertifyOptions(RunOptions):
         RunOptions,
         "strategy model engine tokenizer api_key_env python ref command url engine_startup_timeout load_format head "
         "dataset_name dataset_path num_prompts output_len max_model_len max_concurrency seed dtype device attention "
-        "output_dir label format quiet",
+        "tensor_parallel_size draft_tensor_parallel_size all_reduce output_dir label format quiet progress",
     )
 
     strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; no-spec is always added.")

@@ -12,7 +12,8 @@ from specbench.workloads.base import WorkloadRequest
 
 from .arm import ArmConfig
 from .fields import Options, option
-from .sampling import SamplingParams
+from .logit_edits import LogitEdits, parse_bias, parse_words
+from .sampling import MOST_LOGPROBS, SamplingParams
 
 _model = partial(option, group="Model")
 _prompts = partial(option, group="Prompts")
@@ -20,6 +21,7 @@ _load = partial(option, group="Load")
 _sampling = partial(option, group="Sampling")
 _measurement = partial(option, group="Measurement")
 _switch = partial(option, group="Switches of all arms")
+_engine = partial(option, group="Other engines")
 MOST_TOKENS = 1 << 24  # of anything that is counted in tokens or pages: far beyond any model, within any int32
 MAX_PAGE_SIZE = 128  # what the kernels' tests cover
 
@@ -42,11 +44,22 @@ class Conditions(Options):
     num_layers: int | None = _model(None, "Keep the first layers only (dummy weights).", unit="layers", least=1)
     dtype: str = _model("auto", "auto, bfloat16 or float32.", choices=("auto", "bfloat16", "float32"))
     device: str = _model("auto", "auto, cpu or cuda.", choices=("auto", "cpu", "cuda"))
-    engine: str = _model("specbench", "Engine of arms that name none (ENGINE/STRATEGY).")
-    tokenizer: str | None = _model(
+    tensor_parallel_size: int = _model(
+        1, "GPUs that share the model, one process each: 1, 2 or 4.", unit="GPUs", least=1, most=4
+    )
+    draft_tensor_parallel_size: int = _model(
+        0, "GPUs that share the drafter: 1, or as many as the model's (0).", unit="GPUs", least=0, most=4
+    )
+    all_reduce: str = _model(
+        "auto",
+        "How GPUs sum their parts: nccl, or one-shot and two-shot through memory that all can read; auto: by size.",
+        choices=("auto", "nccl", "one-shot", "two-shot"),
+    )
+    engine: str = _engine("specbench", "Engine of arms that name none (ENGINE/STRATEGY).")
+    tokenizer: str | None = _engine(
         None, "openai: tokenizer of the served model: asset name, hub name or directory; default: texts are sent."
     )
-    api_key_env: str = _model(
+    api_key_env: str = _engine(
         "OPENAI_API_KEY", "openai: environment variable with the server's bearer token, which is never stored."
     )
     dataset_name: str = _prompts(
@@ -81,24 +94,56 @@ class Conditions(Options):
     )
     burstiness: float = _load(1.0, "Gamma shape of the arrival gaps; 1 is Poisson.")
     temperature: float = _sampling(0.0, "0 is greedy.", most=1000)
+    temperature_grid: tuple[float, ...] = _sampling(
+        (), "Send every prompt at this temperature; repeat for a grid. Default: once, at --temperature.", metavar="T"
+    )
     top_k: int = _sampling(0, "0 is off.", most=MOST_TOKENS)
     top_p: float = _sampling(1.0, "1 is off.")
+    min_p: float = _sampling(0.0, "Drop tokens below this part of the likeliest one's probability; 0 is off.")
+    repetition_penalty: float = _sampling(
+        1.0, "Divide (if positive) or multiply logits of tokens of prompt and output; 1 is off."
+    )
+    frequency_penalty: float = _sampling(0.0, "Taken from a logit for each time its token was output, -2 to 2.")
+    presence_penalty: float = _sampling(0.0, "Taken from a logit once its token was output, -2 to 2.")
+    logit_bias: tuple[str, ...] = _sampling((), "Added to a token's logit, -100 to 100. Repeatable.", metavar="ID:BIAS")
+    allowed_token_ids: tuple[int, ...] = _sampling(
+        (), "Only these token ids are drawn. Repeatable. Default: all.", flags="--allowed-token-id"
+    )
+    banned_token_ids: tuple[int, ...] = _sampling(
+        (), "A token id that is never drawn. Repeatable.", flags="--banned-token-id"
+    )
+    bad_words: tuple[str, ...] = _sampling(
+        (), "Token ids that never follow one another in an output. Repeatable.", flags="--bad-word", metavar="ID,ID,.."
+    )
+    min_tokens: int = _sampling(
+        0, "No stop id is drawn before so many output tokens.", unit="tokens", least=0, most=MOST_TOKENS
+    )
     ignore_eos: bool = _sampling(False, "Ignore end-of-sequence tokens: always generate to the length limit.")
     stop_token_ids: tuple[int, ...] = _sampling(
         (), "Another token id that ends an output. Repeatable.", flags="--stop-token-id"
+    )
+    stop: tuple[str, ...] = _sampling((), "A string that ends an output. Repeatable.", metavar="TEXT")
+    logprobs: int | None = _sampling(
+        None, "Store log-probabilities of output tokens, and of so many likeliest ones.", least=0, most=MOST_LOGPROBS
+    )
+    prompt_logprobs: int | None = _sampling(
+        None, "The same of prompt tokens, by a pass before the first step.", least=0, most=MOST_LOGPROBS
     )
     seed: int = _sampling(42, "Seed of prompts, arrivals and sampling.", least=0, most=(1 << 63) - 1)
     num_repeats: int = _measurement(3, "Blocks per arm, interleaved.", unit="blocks", least=1, most=100_000)
     warmup_max_s: float = _measurement(
         8.0, "Longest warm-up of an arm after every shape has run; it ends earlier once stable.", unit="seconds"
     )
-    engine_startup_timeout: float = _measurement(
+    engine_startup_timeout: float = _engine(
         600.0, "Longest start of another engine, as a child or a server, until it is ready.", unit="seconds"
     )
-    deploy: str = _measurement(
+    deploy: str = _engine(
         "side-by-side",
         "side-by-side: every arm stays up; alternate: an arm of another engine is started for each of its blocks.",
         choices=("side-by-side", "alternate"),
+    )
+    num_clients: int = _engine(
+        1, "Processes that send the measured load to a server, each its share.", unit="processes", least=1, most=64
     )
     ranges: str = _measurement(
         "off", "nvtx: mark phases for nsys and the torch profiler; or off.", choices=("off", "nvtx")
@@ -117,12 +162,19 @@ class Conditions(Options):
         own = {name: getattr(self, name) for name in named}
         return WorkloadRequest(name=self.dataset_name, path=self.dataset_path, **own)
 
+    @property
+    def edits(self) -> LogitEdits:
+        named: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(LogitEdits)}
+        parsed = {"logit_bias": parse_bias(self.logit_bias), "bad_words": parse_words(self.bad_words)}
+        return LogitEdits(**{**named, **parsed})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.model:
             raise ValueError("model: is empty; give an asset name, a hub name, a directory or a .gguf file")
         if self.num_layers is not None and self.load_format != "dummy":
             raise ValueError("num_layers: needs --load-format dummy (a checkpoint keeps all its layers)")
+        self._check_ranks()
         assert self.workload  # refuses what no workload can be
         if not self.request_rate > 0:
             raise ValueError(f"request_rate: {self.request_rate} is not allowed; must be > 0 (inf: no limit)")
@@ -132,6 +184,12 @@ class Conditions(Options):
         if not math.isfinite(self.temperature):
             raise ValueError(f"temperature: {self.temperature} is not allowed; must be >= 0 and finite (0 is greedy)")
         SamplingParams(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        grid = self.temperature_grid
+        if len({f"{heat:g}" for heat in grid}) < len(grid) or not all(0 <= heat <= 1000 for heat in grid):
+            raise ValueError(f"temperature_grid: {list(grid)} is not allowed; give different values from 0 to 1000")
+        assert self.edits  # refuses what cannot be
+        if "" in self.stop:
+            raise ValueError("stop: is empty; give a string")
         if any(token < 0 for token in self.stop_token_ids):
             raise ValueError(f"stop_token_id: {min(self.stop_token_ids)} is not allowed; must be >= 0")
         if not 0 <= self.page_size <= MAX_PAGE_SIZE:
@@ -141,6 +199,17 @@ class Conditions(Options):
             )
         if self.num_pages is not None and self.num_pages < 2:
             raise ValueError(f"num_pages: {self.num_pages} is not allowed; must be >= 2 (one is the dummy page)")
+
+    def _check_ranks(self) -> None:
+        size, draft_size = self.tensor_parallel_size, self.draft_tensor_parallel_size
+        if size == 3:
+            raise ValueError("tensor_parallel_size: 3 is not allowed; allowed: 1, 2, 4")
+        if draft_size not in (0, 1, size):
+            raise ValueError(
+                f"draft_tensor_parallel_size: {draft_size} is not allowed; allowed: 1, or {size} as the model has (0)"
+            )
+        if size == 1 and self.all_reduce != "auto":
+            raise ValueError(f"all_reduce: {self.all_reduce!r} has no effect on one GPU; drop it")
 
 
 @dataclass(frozen=True, kw_only=True)

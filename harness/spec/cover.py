@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from specbench.harness.registry import BASELINE, declared_strategies, strategy_class
 
 from .arm import CheckArm, parse_arm
-from .legality import ALLOWED, allowed
+from .choices import ALLOWED, allowed
 from .plans import PLANS
 
 _NUM_ORDERS = 60

@@ -16,7 +16,7 @@ from typing import ClassVar, TypeVar
 
 from specbench.harness.text import nearest
 
-from .spellings import canonical, check_keys, check_renamed
+from .spellings import canonical, check_keys, check_renamed, one_each
 
 Value = str | int | float | bool | Path | tuple[str, ...] | tuple[int, ...] | tuple[float, ...] | None
 AnyOptions = TypeVar("AnyOptions", bound="Options")
@@ -131,7 +131,7 @@ def parse_words(words: Sequence[str], schema: Mapping[str, Option]) -> dict[str,
     """
     by_flag = {flag: spec for spec in schema.values() for flag in spec.flags}
     values: dict[str, Value] = {}
-    rest = iter(words)
+    rest = iter(one_each(words))
     for word in rest:
         check_renamed(word, by_flag)
         flag, equals, text = canonical(word, by_flag).partition("=")
@@ -178,8 +178,7 @@ def read_text(spec: Option, text: str | None) -> Value:
     """One value of an option. ValueError for text that is not of its kind."""
     if text is None:
         raise ValueError(f"{spec.name}: {spec.flag} needs a value")
-    if spec.kind is Path:
-        return given_path(spec.name, text)
+    refuse_empty(spec.name, text)
     try:
         return spec.kind(text)
     except ValueError:
@@ -187,11 +186,10 @@ def read_text(spec: Option, text: str | None) -> Value:
         raise ValueError(f"{spec.name}: {text!r} is not {what}") from None
 
 
-def given_path(name: str, text: str) -> Path:
-    """ValueError for an empty one, which would be the folder one is in."""
-    if not text:
-        raise ValueError(f"{name}: is empty; give a path (. is the folder you are in)")
-    return Path(text)
+def refuse_empty(name: str, value: object) -> None:
+    """ValueError for an empty text, as of a variable that is not set, alone or among others."""
+    if "" in (value if isinstance(value, (list, tuple)) else [value]):
+        raise ValueError(f"{name}: is empty; give a path or a value (. is the folder you are in), or leave it out")
 
 
 def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], where: str) -> dict[str, Value]:
@@ -206,4 +204,5 @@ def _plain_value(spec: Option, value: object, where: str) -> Value:
     is_number = kind is float and type(value) is int
     if not is_number and type(value) is not kind:
         raise ValueError(f"{where}.{spec.name}: {value!r} is not allowed; allowed: {kind.__name__}")
+    refuse_empty(f"{where}.{spec.name}", value)
     return tuple(value) if isinstance(value, list) else value  # type: ignore[return-value]

@@ -8,96 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
+from .choices import ALLOWED, PART_MODES, Choices, allowed, declares
+from .plans import parse_plan
 
-from .plans import MODES, PARTS, PLANS, GraphPlan, parse_plan
-
-_ATTENTION = tuple(ATTENTION_BACKENDS.built_in)
-# What our own backends declare (AttentionBackend), known without an import; others are asked.
-_OWN = {"is_planned": frozenset({"flashinfer"}), "reads_lengths": frozenset({"torch"})}
 _CAPTURED = frozenset({"full", "one"})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choices:
-    """The switches of one arm, as asked for; `plan` and `status_lag` are known once resolved."""
-
-    device: str  # "cpu" or "cuda"
-    graph: str = "auto"
-    graph_parts: dict[str, str] = field(
-        default_factory=dict
-    )  # target, first, later, mixed: modes that replace a plan's
-    sync: str = "auto"
-    attention: str = "auto"
-    attention_drafter: str = "same"
-    drafter: str = "padded"
-    state_update: str = "fused"
-    status_lag: int | None = None
-    # What the strategy is:
-    default_graph: str = "full_and_piecewise"  # what it asks for where graph is auto
-    num_drafts: int = 1
-    has_tree: bool = False
-    can_unpad: bool = True  # its first drafter pass runs over the verified rows
-    # Resolved:
-    plan: GraphPlan = PLANS["none"]
-
-    @property
-    def drafter_backend(self) -> str:
-        return self.attention if self.attention_drafter == "same" else self.attention_drafter
-
-    @property
-    def backends(self) -> set[str]:
-        return {self.attention, self.drafter_backend} if self.num_drafts else {self.attention}
-
-    @property
-    def is_planned(self) -> bool:
-        return _declares("is_planned", self.backends)
-
-    @property
-    def reads_lengths(self) -> bool:
-        return _declares("reads_lengths", self.backends)
-
-    @property
-    def modes(self) -> set[str]:
-        """Modes of all parts."""
-        return {getattr(self.plan, part) for part in PARTS}
-
-    def described(self) -> dict[str, str | int | None]:
-        return dict(
-            graph=self.plan.described(),
-            sync=self.sync,
-            attention=self.attention,
-            attention_drafter=self.drafter_backend if self.num_drafts else None,
-            drafter=self.drafter if self.num_drafts else None,
-            state_update=self.state_update,
-        )
-
-
-ALLOWED: dict[str, tuple[str, ...]] = {
-    "graph": ("auto", *PLANS),
-    "sync": ("auto", "multi", "single", "none"),
-    "attention": ("auto", *_ATTENTION),
-    "attention_drafter": ("same", *_ATTENTION),
-    "drafter": ("padded", "unpadded"),
-    "state_update": tuple(STATE_UPDATES.built_in),
-}
-PART_MODES: dict[str, tuple[str, ...]] = {part: MODES if part != "mixed" else MODES[:-1] for part in PARTS}
-
-
-def allowed(switch: str) -> tuple[str, ...]:
-    """The values of a switch, those of other packages behind ours."""
-    tables = {"attention": ATTENTION_BACKENDS, "attention_drafter": ATTENTION_BACKENDS, "state_update": STATE_UPDATES}
-    return tuple(dict.fromkeys((*ALLOWED[switch], *tables.get(switch, ()))))
-
-
-def _declares(what: str, backends: Collection[str]) -> bool:
-    return any(
-        b in _OWN[what] if b in _ATTENTION else getattr(lookup(ATTENTION_BACKENDS, b, "attention"), what, False)
-        for b in backends
-    )
 
 
 class Refused(ValueError):
@@ -132,9 +49,7 @@ def _needs(backend: str, is_there: Callable[[], bool]) -> Callable[[Choices], bo
     return lambda c: backend in c.backends and (c.device != "cuda" or not is_there())
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("graph", lambda c: c.modes != {"none"} and c.device != "cuda", "CUDA graphs need a CUDA device"),
-    Rule("sync=none", lambda c: c.sync == "none" and c.device != "cuda", "launches on a CPU are synchronous"),
+OF_THE_MACHINE: tuple[Rule, ...] = (
     Rule(
         "attention=triton",
         _needs("triton", lambda: _has("triton")),
@@ -156,10 +71,15 @@ RULES: tuple[Rule, ...] = (
         _needs("flashinfer-xqa", lambda: _has("flashinfer")),
         "FlashInfer's XQA needs a CUDA device and the package flashinfer-python",
     ),
+)
+RULES: tuple[Rule, ...] = (
+    Rule("graph", lambda c: c.modes != {"none"} and c.device != "cuda", "CUDA graphs need a CUDA device"),
+    Rule("sync=none", lambda c: c.sync == "none" and c.device != "cuda", "launches on a CPU are synchronous"),
+    *OF_THE_MACHINE,
     Rule(
         "attention=torch + a graph around attention",
         lambda c: (
-            (_declares("reads_lengths", {c.attention}) and bool({c.plan.target, c.plan.mixed} & _CAPTURED))
+            (declares("reads_lengths", {c.attention}) and bool({c.plan.target, c.plan.mixed} & _CAPTURED))
             or (c.reads_lengths and bool({c.plan.first, c.plan.later, c.plan.mixed} & _CAPTURED))
         ),
         "the backend reads lengths on the host (as torch does), so its launches cannot be captured",
@@ -233,7 +153,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def resolve(choices: Choices) -> Choices:
+def resolve(choices: Choices, rules: Sequence[Rule] = RULES) -> Choices:
     """Every `auto` replaced, every rule checked. Raises ValueError naming the choice, the value and what is allowed."""
     for name in ALLOWED:
         value, known = getattr(choices, name), allowed(name)
@@ -243,7 +163,7 @@ def resolve(choices: Choices) -> Choices:
         if mode not in PART_MODES[part]:
             raise ValueError(f"graph_{part}: {mode!r} is not known; allowed: {', '.join(PART_MODES[part])}")
     resolved = _resolve_auto(choices)
-    for rule in RULES:
+    for rule in rules:
         if rule.refused(resolved):
             raise Refused(rule, resolved)
     return resolved

@@ -8,21 +8,24 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+from specbench.harness.stats.slos import Slos, parse_slos
+
 from .arm import ENGINE_KEYS, STRATEGY_KEYS, Switches
+from .choices import ALLOWED, PART_MODES
 from .conditions import Conditions
 from .fields import Options, Value, changed, option
-from .legality import ALLOWED, PART_MODES
 from .recipe_files import Base, Recipe, load_base, load_recipe
 
 GROUPS = (
-    *("Arms", "The sweep", "Model", "Prompts", "Load", "Sampling", "Measurement", "Switches of all arms"),
-    *("", "Output"),
-)  # as help shows them
+    *("Head", "Arms", "The sweep", "Model", "Prompts", "Load", "Sampling", "Measurement", "Switches of all arms"),
+    *("Other engines", "Limits", "Responses", "Training", "", "Output"),
+)  # in the order of the help
 _NOT_IN_FILES = ("Arms", "Output")  # groups of options that a recipe cannot give
 _output = partial(option, group="Output")
 _arms = partial(option, group="Arms")
 _measurement = partial(option, group="Measurement")
 _switch = partial(option, None, group="Switches of all arms")
+_engine = partial(option, None, group="Other engines")
 _WORDS = {name: ", ".join(words) for name, words in {**ALLOWED, **PART_MODES}.items()}
 AnyOutput = TypeVar("AnyOutput", bound="OutputOptions")
 
@@ -31,7 +34,8 @@ AnyOutput = TypeVar("AnyOutput", bound="OutputOptions")
 class OutputOptions(Options):
     """Where results go and how they are printed. `given`: the options that the user named."""
 
-    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet")  # options that it may be combined with
+    # Options that --resume may be combined with.
+    WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "progress")
 
     output_dir: Path = _output(Path("runs"), "Parent of the result directory.")
     label: str = _output("run", "Word in the name of the result directory.")
@@ -40,6 +44,11 @@ class OutputOptions(Options):
         "table", "table, or json: everything, on stdout.", choices=("table", "json"), flags="--format -f"
     )
     quiet: bool = _output(False, "No progress on stderr.", flags="--quiet -q")
+    progress: str = _output(
+        "auto",
+        "auto: bars on a terminal, lines elsewhere; lines; json: an object a line; none. On stderr.",
+        choices=("auto", "lines", "json", "none"),
+    )
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
@@ -49,7 +58,7 @@ class OutputOptions(Options):
     def check_alone(self, thing: str, words: Sequence[str] = ()) -> None:
         """What is resumed has its own options: any other beside --resume would be ignored, so it is refused.
 
-        `words`: further ones, of commands that pass them on.
+        `words`: further options, of commands that pass them on.
         """
         schema = self.schema()
         given = sorted(schema[name].flag for name in self.given if name not in self.WITH_RESUME)
@@ -60,8 +69,10 @@ class OutputOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(OutputOptions, Conditions):
-    """The options of `specbench run`. Other commands take them too, some with other defaults (`changed`), none with all
-    (`NOT_ASKED`). A recipe or a base gives its own values to options that are not named."""
+    """The options of `specbench run`. Other commands take most of them (`NOT_ASKED` lists the rest), some with other
+    defaults (`changed`). A recipe or a base gives its own values to options that are not named."""
+
+    WITH_RESUME: ClassVar[tuple[str, ...]] = (*OutputOptions.WITH_RESUME, "goodput")
 
     strategy: tuple[str, ...] = _arms(
         (),
@@ -80,6 +91,12 @@ class RunOptions(OutputOptions, Conditions):
         (), "With --base: only this switch and these values, as sync=none,single. Repeatable."
     )
     batch_sizes: str | None = _arms(None, "Run everything at each of these concurrencies, as 1,8,64.")
+    goodput: tuple[str, ...] = _output(
+        (),
+        "Limits in ms, as ttft:500 tpot:50 (ttft, tpot, e2el): also show the requests/s that kept all of them. Of a "
+        "stored run: specbench show --goodput.",
+        metavar="KEY:MS",
+    )
     format: str = changed(
         OutputOptions,
         "format",
@@ -104,24 +121,24 @@ class RunOptions(OutputOptions, Conditions):
     drafter: str | None = _switch(f"Rows of the first drafter pass of EAGLE chains: {_WORDS['drafter']}.")
     state_update: str | None = _switch(f"Kernels that advance a round's state: {_WORDS['state_update']}.")
     acceptance: str | None = _switch(
-        "real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/.., measured:sharegpt"
+        "real, synthetic:LENGTH, synthetic:rates=a/b/.., synthetic:histogram=n0/n1/.., "
+        "synthetic:drift=TOKENS/LENGTH/LENGTH/.., measured:sharegpt"
     )
-    python: str | None = _switch(
+    python: str | None = _engine(
         "Arms of other engines: virtual environment or interpreter that has the engine.",
         flags="--engine-python",
         metavar="VENV",
     )
-    ref: str | None = _switch(
-        "Arms of vLLM and SGLang: git revision of the engine's editable checkout that differs from it in nothing "
-        "compiled.",
+    ref: str | None = _engine(
+        "Arms of vLLM and SGLang: git revision of the engine's editable checkout, with the same compiled parts.",
         flags="--engine-ref",
         metavar="REF",
     )
-    command: str | None = _switch(
+    command: str | None = _engine(
         "Arms of other engines: command that starts their server; {model}, {host} and {port} are filled in.",
         flags="--engine-command",
     )
-    url: str | None = _switch(
+    url: str | None = _engine(
         "Arms of other engines: address of a server that runs already, as http://HOST:PORT/v1.",
         flags="--base-url",
     )
@@ -143,10 +160,11 @@ class RunOptions(OutputOptions, Conditions):
         super().__post_init__()
         if self.file is None and (self.recipe or self.base):
             raise ValueError("recipe: RunOptions.of reads a recipe or a base; RunOptions() takes values as they are")
+        parse_slos(self.goodput)
 
     @classmethod
     def of(cls: type[AnyRun], named: Mapping[str, Value]) -> AnyRun:
-        """A recipe or base that is named gives its values to the options that are not. ValueError where both are."""
+        """A recipe or a base gives its values to the options that are not named. ValueError for both at once."""
         recipe, base = named.get("recipe"), named.get("base")
         if recipe is not None and base is not None:
             raise ValueError("base: --recipe and --base exclude each other")
@@ -166,6 +184,10 @@ class RunOptions(OutputOptions, Conditions):
             defaults={name: value for name, value in values.items() if name not in self.given},
             given={name: value for name, value in values.items() if name in self.given},
         )
+
+    @property
+    def slos(self) -> Slos:
+        return parse_slos(self.goodput)
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from .logit_edits import LogitEdits
+
+MOST_LOGPROBS = 20  # best tokens told beside one: vLLM's default limit
 MAX_STOP_IDS = 8  # columns of a slot's stop ids on the device
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SamplingParams:
-    """How tokens are drawn and when a request ends. temperature 0 is greedy; top_k 0 and top_p 1 are off."""
+class SamplingParams(LogitEdits):
+    """How tokens are drawn and when a request ends. temperature 0 is greedy; top_k 0 and top_p 1 are off.
+
+    Min-p comes before top-k and top-p, everything else of LogitEdits before the temperature. logprobs,
+    prompt_logprobs: how many of the likeliest tokens are told beside each token's own; None: nothing is told."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -17,8 +23,19 @@ class SamplingParams:
     max_tokens: int = 128
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    is_plain: bool = field(init=False, compare=False, repr=False)
+    """Whether it neither changes logits nor asks for log-probabilities: told once, since every round asks."""
+
+    def at_most(self, max_tokens: int) -> SamplingParams:
+        """The same with no more output tokens than these."""
+        most = min(self.max_tokens, max_tokens)
+        return replace(self, max_tokens=most, min_tokens=min(self.min_tokens, most))
 
     def __post_init__(self) -> None:
+        LogitEdits.__post_init__(self)  # super() does not know a dataclass with slots
+        object.__setattr__(self, "is_plain", not self.named and self.logprobs is None)
         if not self.temperature >= 0:
             raise ValueError(f"temperature: {self.temperature} is not allowed; must be >= 0 (0 is greedy)")
         if self.top_k < 0:
@@ -27,6 +44,11 @@ class SamplingParams:
             raise ValueError(f"top_p: {self.top_p} is not allowed; must be in (0, 1]")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens: {self.max_tokens} is not allowed; must be >= 1")
+        for name in ("logprobs", "prompt_logprobs"):
+            if not 0 <= (getattr(self, name) or 0) <= MOST_LOGPROBS:
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be 0 to {MOST_LOGPROBS}")
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens: {self.min_tokens} is not allowed; must be <= max_tokens ({self.max_tokens})")
         if len(self.stop_token_ids) > MAX_STOP_IDS:
             raise ValueError(
                 f"stop_token_ids: {len(self.stop_token_ids)} ids are not allowed; allowed: at most {MAX_STOP_IDS}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 
 from specbench.harness.text import nearest
+
+_KEYED = re.compile(r"\w+:[^/\\]*")
 
 # As vLLM and SGLang spell what means the same here: options of commands, keys of arms and of TOML files.
 SYNONYMS: Mapping[str, str] = {
@@ -34,10 +37,24 @@ RENAMED_FILES: Mapping[str, str] = {
     "seed-20078": "vllm-pr-20078",
     "seed-25196": "vllm-pr-25196",
     "seed-34880": "vllm-pr-34880",
-    "seed-6995": "sglang-pr-6995",
+    "seed-6995": "sglang-pr-6995-one-gpu",
     "seed-faithful": "vllm-0.9",
     "vllm-before-pr-20078": "vllm-0.9",
 }
+
+
+def one_each(words: Sequence[str], flag: str = "--goodput") -> list[str]:
+    """Several values behind one flag, as vLLM takes them (`--goodput ttft:500 tpot:50`), each behind a flag of its
+    own. Further values are words with a colon and no path."""
+    found: list[str] = []
+    is_open = False
+    for word in words:
+        is_value = is_open and _KEYED.fullmatch(word) is not None
+        if is_value and found[-1] != flag:
+            found.append(flag)
+        is_open = is_value or word.partition("=")[0] == flag
+        found.append(word)
+    return found
 
 
 def canonical(word: str, known: Collection[str]) -> str:

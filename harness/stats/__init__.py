@@ -1,4 +1,4 @@
-"""Mathematics: spreads, intervals, paired tests, power, break-even points.
+"""Mathematics: spreads, intervals, paired tests, power, break-even points, limits on latencies.
 
-Imported by: harness/experiments, harness/judge, harness/metrics, harness/store, harness/training, reports.
+Imported by: harness, reports.
 """

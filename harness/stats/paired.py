@@ -16,7 +16,7 @@ from scipy import stats
 LEVEL = 0.95
 _EXACT_ZERO = 1e-12  # log ratios nearer to their mean than this are equal: what is left is the rounding of log
 
-_MOST_EXACT_PAIRS = 100  # the exact distribution takes time with the cube of the pairs
+_MAX_EXACT_PAIRS = 100  # the exact distribution takes time with the cube of the pairs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,14 +72,14 @@ def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
     )
 
 
-def widened(result: Paired, shared: Shared, level: float = LEVEL) -> Paired:
+def widened(result: Paired, shared: Shared) -> Paired:
     """`result` with the noise that its pairs share: both variances added, and t with the fewer degrees of freedom.
 
     Welch's approximation lies between the fewer and their sum, so that this interval is never too narrow for it.
     """
     error = np.sqrt(result.error**2 + np.asarray(shared.variance, dtype=float))
     freedom = min(result.freedom, shared.freedom)
-    half = stats.t.ppf((1 + level) / 2, freedom) * error
+    half = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
     none = np.abs(result.mean) < _EXACT_ZERO
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stats.t.sf(np.abs(result.mean) / error, freedom)
@@ -95,7 +95,7 @@ def signed_rank_p(log_ratios: ArrayLike) -> float:
     """
     ratios = np.asarray(log_ratios, dtype=float)
     nonzero = ratios[np.abs(ratios) >= _EXACT_ZERO]
-    method = "exact" if len(nonzero) <= _MOST_EXACT_PAIRS else "approx"
+    method = "exact" if len(nonzero) <= _MAX_EXACT_PAIRS else "approx"
     return float(stats.wilcoxon(nonzero, method=method).pvalue) if len(nonzero) else 1.0
 
 

@@ -17,18 +17,18 @@ POWER = 0.8
 MAX_PAIRS = 10_000
 
 
-def mde(sd: float, num_pairs: int, alpha: float = ALPHA, power: float = POWER) -> float:
-    """Minimum detectable effect: the true log ratio that `num_pairs` (2 or more) detect with chance `power`.
+def mde(sd: float, num_pairs: int) -> float:
+    """Minimum detectable effect: the true log ratio that `num_pairs` (2 or more) detect with chance POWER.
 
-    (t_{1-alpha/2, n-1} + t_{power, n-1}) * sd / sqrt(n), the usual approximation of the noncentral t.
+    (t_{1-ALPHA/2, n-1} + t_{POWER, n-1}) * sd / sqrt(n), the usual approximation of the noncentral t.
     """
     assert num_pairs >= 2, "no spread below two pairs"
-    return mde_of(sd / math.sqrt(num_pairs), num_pairs - 1, alpha, power)
+    return mde_of(sd / math.sqrt(num_pairs), num_pairs - 1)
 
 
-def mde_of(error: float, freedom: int, alpha: float = ALPHA, power: float = POWER) -> float:
+def mde_of(error: float, freedom: int, alpha: float = ALPHA) -> float:
     """The same from the standard error of the mean log ratio and its degrees of freedom."""
-    return float((stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)) * error)
+    return float((stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(POWER, freedom)) * error)
 
 
 def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> float:
@@ -40,15 +40,15 @@ def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> fl
     return float(stats.nct.sf(critical, freedom, abs(effect) / sd * math.sqrt(num_pairs)))
 
 
-def pairs_needed(effect: float, sd: float, alpha: float = ALPHA, power: float = POWER) -> int | None:
-    """Fewest pairs whose chance to find `effect` is at least `power`; None beyond MAX_PAIRS."""
+def pairs_needed(effect: float, sd: float, alpha: float = ALPHA) -> int | None:
+    """Fewest pairs whose chance to find `effect` is at least POWER; None beyond MAX_PAIRS."""
     assert effect > 0, "no number of pairs finds no effect"
-    return _fewest(lambda n: chance(effect, sd, n, alpha) >= power)
+    return _fewest(lambda n: chance(effect, sd, n, alpha) >= POWER)
 
 
-def pairs_for_width(half_width: float, sd: float, level: float = 0.95) -> int | None:
-    """Fewest pairs whose interval is no wider than +-`half_width`; None beyond MAX_PAIRS."""
-    return _fewest(lambda n: stats.t.ppf((1 + level) / 2, n - 1) * sd / math.sqrt(n) <= half_width)
+def pairs_for_width(half_width: float, sd: float) -> int | None:
+    """Fewest pairs whose 95 % interval is no wider than +-`half_width`; None beyond MAX_PAIRS."""
+    return _fewest(lambda n: stats.t.ppf(1 - ALPHA / 2, n - 1) * sd / math.sqrt(n) <= half_width)
 
 
 def _fewest(is_enough: Callable[[int], bool]) -> int | None:

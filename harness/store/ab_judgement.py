@@ -21,8 +21,8 @@ MAX_REJECTED = 0.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentBlock:
-    """`order`: of its sides, as AB. `measured`: on both. `reasons`: to reject it. `load_average`: beside each side,
-    before and after; `machine`: what else was seen there."""
+    """`order`: of its sides, as AB. `measured`: on both. `reasons`: why it was rejected. `load_average`: before and
+    after each side; `machine`: what else was seen there."""
 
     block: int
     order: str
@@ -41,14 +41,14 @@ class JudgedArm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedMetric(Comparison):
-    """`pairs`: (A, B), what the comparison was made of."""
+    """`pairs`: (A, B), the values that were compared."""
 
     pairs: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SameOutput:
-    """Of `num_pairs` answers to the same prompts; `is_enough`: as many as were asked for."""
+    """Of `num_pairs` answers to the same prompts, how many are equal; `is_enough`: as many as were required."""
 
     num_same: int
     num_pairs: int
@@ -57,9 +57,9 @@ class SameOutput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """verdict: of the whole, the worst of the gated metrics; `mixed` where one improved and another regressed, as with
-    more drafts a step: then `product`, the verdict of TPOT, decides. driven_otherwise: why sides that were driven
-    differently have none."""
+    """verdict: of the whole, the worst of the gated metrics; `mixed` if one improved and another regressed, as with
+    more drafts per step: then `product`, the verdict of TPOT, decides. driven_otherwise: why sides that were driven
+    differently have no verdict."""
 
     schema: str = AB_SCHEMA
     run_id: str

@@ -9,6 +9,9 @@ from enum import Enum
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.plans import GraphPlan
 
+NOT_PLAUSIBLE = "output not plausible"
+"""How the note of an arm begins whose model knows plain English hardly better than a uniform guess."""
+
 
 class Fact(str, Enum):
     """What an engine may not know: figures are made of it besides texts and host times, which every engine gives."""

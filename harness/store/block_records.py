@@ -29,7 +29,7 @@ class MachineSeen:
     is_power_capped: bool | None = None
 
     def reasons(self) -> Iterator[str]:
-        """Why the block does not count. A power limit that is reached is no reason: it belongs to the GPU under this
+        """Why the block does not count. Reaching a power limit is not a reason: it belongs to the GPU under this
         load."""
         if self.steal is not None and self.steal > MAX_STEAL:
             yield f"another guest had {self.steal:.0%} of the CPU time (steal)"

@@ -2,6 +2,7 @@
 
     parts/{requests,steps,phases,counters}-<arm>-<n>.parquet      one set a measured block, until they are consolidated
     requests.parquet steps.parquet phases.parquet counters.parquet   all blocks
+    logprobs.parquet and its parts                    where a run asked for log-probabilities
     journal/<arm>-<n>.jsonl                           blocks without an end
 
 A block (one arm, one repeat) is committed by its requests part, which is written last. An existing part supersedes
@@ -30,7 +31,9 @@ from specbench.harness.text import slug
 from specbench.workloads.guarded import read_parquet, read_parquet_schema
 
 Block = tuple[str, int]
-_REQUESTS_LAST = ("counters", "steps", "phases", "requests")
+_REQUESTS_LAST = ("logprobs", "counters", "steps", "phases", "requests")
+_IF_ASKED = frozenset({"logprobs"})
+_MAY_LACK = _IF_ASKED | {"counters"}  # blocks from before there were counters have none
 
 
 class BlockStore:
@@ -48,7 +51,7 @@ class BlockStore:
         self._read = {}
         tag = json.dumps({"arm": arm, "repeat": repeat, "error": error})
         for name in _REQUESTS_LAST:
-            write_parquet(self._part(name, arm, repeat), tables[name].replace_schema_metadata({"specbench.block": tag}))
+            _write(name, self._part(name, arm, repeat), tables[name].replace_schema_metadata({"specbench.block": tag}))
 
     def remove_leftovers(self) -> None:
         """Of a kill between the writing of a part and its rename."""
@@ -92,9 +95,10 @@ class BlockStore:
 
     def consolidate(self) -> list[str]:
         """Writes the tables of all blocks; the names of their files. The parts stay until `drop_parts`."""
+        files = {name: self._path / f"{name}.parquet" for name in TABLES}
         for name, table in self.tables().items():
-            write_parquet(self._path / f"{name}.parquet", table)
-        return [f"{name}.parquet" for name in TABLES]
+            _write(name, files[name], table)
+        return [path.name for path in files.values() if path.exists()]
 
     def drop_parts(self) -> None:
         """Rename first: a kill half way through the deletion must not leave a block without its steps."""
@@ -127,9 +131,16 @@ class BlockStore:
             tables.append(whole)
         files = [self._part(name, arm, repeat) for arm, repeat in parts]
         for path in files:
-            if name != "counters" or path.exists():  # blocks from before there were counters have none
+            if name not in _MAY_LACK or path.exists():
                 tables.append(_as_now(name, _table_of(path), path))
         return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+
+
+def _write(name: str, path: Path, table: pa.Table) -> None:
+    if name in _IF_ASKED and not len(table):
+        path.unlink(missing_ok=True)
+    else:
+        write_parquet(path, table)
 
 
 def _as_now(name: str, table: pa.Table, path: Path) -> pa.Table:

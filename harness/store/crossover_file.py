@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specbench.harness.spec.table_records import SweepArm
 from specbench.harness.stats.crossover import BreakEven, Ratio
+from specbench.harness.stats.slos import Slos
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.harness.store.roofline_record import IdealArm, Machine
 
 SCHEMA, RECORD_FILE = "specbench.crossover/1", "crossover.json"
+NO_VERDICT = "no verdict: "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goodput:
+    """Requests per second that kept all limits, and their share of all requests: medians over blocks."""
+
+    requests_per_s: float
+    share: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadCell:
     """What an arm did at one load, in the run with the id `run`: medians over blocks, speed-ups against no-spec (None
-    for itself), and what the roofline would allow. `doubts`: marks of its row in that run."""
+    for itself), and what the roofline would allow. `doubts`: marks of its row in that run. `goodput`: where limits were
+    named."""
 
     load: int
     run: str
@@ -29,6 +40,7 @@ class LoadCell:
     tps: Ratio | None
     ideal: IdealArm | None
     doubts: tuple[str, ...] = ()
+    goodput: Goodput | None = None
 
     def speedup(self, figure: str) -> Ratio | None:
         return {"tpot": self.tpot, "tps": self.tps}[figure]
@@ -36,7 +48,8 @@ class LoadCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrossoverArm:
-    """Arms of a family differ in their number of drafts. `crossing`: by figure, and `ideal`; None: no curve."""
+    """Arms of a family differ in their number of drafts. `crossing`: by figure, and `ideal`; None: no curve, or a note
+    that begins with NO_VERDICT says why it would mislead."""
 
     label: str
     family: str
@@ -68,7 +81,8 @@ class DescribedMachine(Machine):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crossover:
-    """`num_blocks`: by the id of a run. `method`: how the intervals were made. From `sweep_id` on: of a sweep alone."""
+    """`num_blocks`: by the id of a run. `method`: how the intervals were made. From `sweep_id` on: of a sweep alone.
+    `slos`: the limits that the goodput of its cells is of."""
 
     schema: str = SCHEMA
     baseline: str
@@ -88,3 +102,4 @@ class Crossover:
     hardware: str = ""
     workload: WorkloadRecord | None = None
     model: str | None = None
+    slos: Slos = field(default_factory=dict)

@@ -104,6 +104,8 @@ def collect_environment() -> Environment:
     """Hardware, software, allowed environment variables, threads and load. Imports torch."""
     import torch
 
+    from specbench.kernels import compiled
+
     # Every GPU the driver shows, regardless of CUDA_VISIBLE_DEVICES; none without a driver.
     gpus = _output(["nvidia-smi", f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"])
     return Environment(
@@ -111,7 +113,7 @@ def collect_environment() -> Environment:
         software=Software(
             python=platform.python_version(),
             os=f"{platform.system()} {platform.release()}",
-            packages={name: installed_version(name) for name in _PACKAGES},
+            packages={**{name: installed_version(name) for name in _PACKAGES}, "C compiler": compiled.compiler()},
             torch_cuda=torch.version.cuda,
             torch_cuda_devices=torch.cuda.device_count(),
         ),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from specbench.harness.spec.conditions import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRecord:
-    """`sha256`: of the checkpoint's original bytes, empty for random weights. `synthetic`: random weights."""
+    """`sha256`: of the checkpoint's original bytes, empty for random weights. `synthetic`: random weights.
+    `arithmetic`: how quantized matrices are multiplied; empty: none are, `dtype` says it. `num_ranks`: processes that
+    shared the model, each on a device of its own; None: one."""
 
     name: str | None = None
     dtype: str | None = None
@@ -19,12 +21,14 @@ class ModelRecord:
     sha256: str | None = None
     synthetic: bool | None = None
     num_layers: int | None = None
+    arithmetic: str = ""
+    num_ranks: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadRecord:
-    """`rule`: how prompts were chosen. `sha256`: of the exact prompts. `num_prompts`: in words for an evaluation, whose
-    tasks have a limit each."""
+    """`rule`: how prompts were chosen. `sha256`: of the exact prompts. `num_prompts`: in words for an evaluation, where
+    each task has its own limit."""
 
     name: str | None = None
     rule: str | None = None
@@ -36,7 +40,9 @@ class WorkloadRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingRecord:
-    """`request_rate`: requests per second; None: as soon as there is room, or not known."""
+    """`request_rate`: requests per second; None: as soon as there is room, or not known. `edits`: changes of the logits
+    that were on; empty: none. `stop`: strings that ended an output. `logprobs`, `prompt_logprobs`: likeliest tokens
+    told beside each; None: nothing was."""
 
     temperature: float | None = None
     top_k: int | None = None
@@ -45,8 +51,23 @@ class SamplingRecord:
     seed: int | None = None
     max_concurrency: int | None = None
     request_rate: float | None = None
+    edits: str = ""
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     @staticmethod
     def of(config: RunConfig) -> SamplingRecord:
-        values = {field.name: getattr(config, field.name) for field in fields(SamplingRecord)}
-        return SamplingRecord(**{name: None if value == math.inf else value for name, value in values.items()})
+        return SamplingRecord(
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            ignore_eos=config.ignore_eos,
+            seed=config.seed,
+            max_concurrency=config.max_concurrency,
+            request_rate=None if config.request_rate == math.inf else config.request_rate,
+            edits=config.edits.describe(),
+            stop=config.stop,
+            logprobs=config.logprobs,
+            prompt_logprobs=config.prompt_logprobs,
+        )

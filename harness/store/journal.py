@@ -18,14 +18,15 @@ from threading import Event, Thread
 
 import msgspec
 
-from specbench.harness.store.rows import CounterRow, PhaseRow, RequestRow, Row, StepRow
+from specbench.harness.store.rows import CounterRow, LogprobRow, PhaseRow, RequestRow, Row, StepRow
 from specbench.workloads.guarded import numbered_lines, parse_json
 
-_KINDS: dict[str, type[RequestRow] | type[StepRow] | type[PhaseRow] | type[CounterRow]] = {
+_KINDS: dict[str, type[RequestRow] | type[StepRow] | type[PhaseRow] | type[CounterRow] | type[LogprobRow]] = {
     "requests": RequestRow,
     "steps": StepRow,
     "phases": PhaseRow,
     "counters": CounterRow,
+    "logprobs": LogprobRow,
 }
 
 
@@ -40,6 +41,7 @@ class PartialBlock:
     steps: tuple[StepRow, ...] = ()
     phases: tuple[PhaseRow, ...] = ()
     counters: tuple[CounterRow, ...] = ()
+    logprobs: tuple[LogprobRow, ...] = ()
 
 
 class OpenBlock:
@@ -58,6 +60,7 @@ class OpenBlock:
         self.steps: list[StepRow] = []
         self.phases: list[PhaseRow] = []
         self.counters: list[CounterRow] = []
+        self.logprobs: list[LogprobRow] = []
         self._pending: deque[tuple[str, Sequence[Row]]] = deque()
         self._has_ended = Event()
         path.parent.mkdir(exist_ok=True)
@@ -78,6 +81,9 @@ class OpenBlock:
     def add_counters(self, rows: Sequence[CounterRow]) -> None:
         self.counters += rows
 
+    def add_logprobs(self, rows: Sequence[LogprobRow]) -> None:
+        self.logprobs += rows
+
     def close(self) -> None:
         """Everything that the journal was given is on disk then."""
         self._has_ended.set()
@@ -86,7 +92,7 @@ class OpenBlock:
     def keep(self) -> None:
         """The block did not end: what there is stays, steps and phases included."""
         if self.requests:
-            others: dict[str, Sequence[Row]] = {"steps": self.steps, "phases": self.phases, "counters": self.counters}
+            others: dict[str, Sequence[Row]] = {name: getattr(self, name) for name in _KINDS if name != "requests"}
             self._pending += [(kind, rows) for kind, rows in others.items() if rows]
         self.close()
         if not self.requests:

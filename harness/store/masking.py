@@ -1,10 +1,19 @@
-"""Hides the private parts of a command line: values of options that look secret, and the names of home folders."""
+"""Hides the private parts of command lines and records: values of options that look secret, and names of home folders.
+
+Own paths in a record are written from `~` on, so that a resumed run finds them again.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar, cast
 
 MASK = "[redacted]"
+_Record = TypeVar("_Record")
 
 HOME = re.compile(r"(/home/|/Users/)([^/\\\s\"':;,]+)")
 # No plain `token`: --num-tokens and --stop-token-id are figures; --api-key-env is the name of a variable.
@@ -33,3 +42,36 @@ def is_secret_name(name: str) -> bool:
 def plain_text(text: str) -> str:
     """Values behind names that look secret, and passwords in addresses, masked; home folders made anonymous."""
     return HOME.sub(r"\1user", _IN_ADDRESS.sub(rf"\1:{MASK}@", _SECRET_VALUE.sub(rf"\1{MASK}", text)))
+
+
+def from_home(record: _Record) -> _Record:
+    """A dataclass in which every text that is a path below the user's home begins with `~`."""
+    home = str(Path.home())
+
+    def change(text: str) -> str:
+        return f"~{text[len(home) :]}" if text == home or text.startswith(home + os.sep) else text
+
+    is_private = home != os.sep  # of a user without a home everything would be below it
+    return cast(_Record, _with_texts(record, change)) if is_private else record
+
+
+def to_home(record: _Record) -> _Record:
+    """The same with the paths as this user's system takes them."""
+    return cast(_Record, _with_texts(record, _expanded))
+
+
+def _expanded(text: str) -> str:
+    return os.path.expanduser(text) if text == "~" or text.startswith("~/") else text
+
+
+def _with_texts(value: object, change: Callable[[str], str]) -> object:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(_with_texts(item, change) for item in value)
+    if isinstance(value, Mapping):
+        return {key: _with_texts(item, change) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        return dataclasses.replace(value, **{name: _with_texts(getattr(value, name), change) for name in names})
+    return value

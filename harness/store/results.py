@@ -44,6 +44,18 @@ class PeerAcceptance:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AcceptanceGroup:
+    """Of the decode forwards that have something in common: see `metrics.acceptance_groups`."""
+
+    kind: str
+    name: str
+    num_forwards: int
+    num_verifications: int
+    acceptance_length: float | None
+    tokens_per_forward: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Acceptance:
     """See `metrics.acceptance.acceptance_metrics`."""
 
@@ -61,6 +73,7 @@ class Acceptance:
     num_forwards_without_draft: int | None
     num_truncated_tokens: int | None
     peers: PeerAcceptance
+    groups: tuple[AcceptanceGroup, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +101,8 @@ class Speedup:
     tpot_ratio is exp of the mean over prompts of log(baseline TPOT / arm TPOT), paired by repeat and prompt and
     averaged over the repeats of a prompt, with its interval over blocks and prompts; above 1 the arm is faster. None
     where nothing pairs; one repeat has no interval. Of imported arms: see `imported_speedup.over_requests`.
-    same_output_rate: share of the pairs whose tokens are identical.
+    num_pairs: requests that both arms answered; those of one token have no TPOT. same_output_rate: share of these pairs
+    whose tokens are identical.
     """
 
     baseline: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from specbench.harness.text import is_number
 
 MEASURED, GIVEN = "measured", "given"
+_MAY_BE_ZERO = ("first_params", "num_kernels", "num_sums", "sum_bytes", "fast_params")
 _RATES = ("read_bytes_per_s", "matmul_flops_per_s", "attention_flops_per_s")
 
 
@@ -49,12 +50,24 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ForwardShape:
-    """Sizes of one model's pass.
+class ExpertsShape:
+    """Of a mixture: how many layers have experts, how many each, and the bytes of one as it is read."""
 
-    layer_params: in the matrix products of its layers, lm_head apart. first_params: more of them that only the first
-    pass of a round has. head_params: of lm_head, whose outputs are vocab_size. number_bytes: size of a weight and of a
-    cached number. num_kernels: without lm_head; num_head_kernels: with what makes a token of its logits.
+    num_layers: int
+    num_experts: int
+    expert_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForwardShape:
+    """Sizes of one model's pass, or of one rank's part of it.
+
+    layer_params: by which its layers multiply a row, lm_head apart: of a mixture, by as many experts as a row takes.
+    first_params: more of them that only the first pass of a round has. head_params: of lm_head, whose outputs are
+    vocab_size. number_bytes: size of a cached number, and of a weight unless layer_bytes says how many bytes the layers
+    read, experts apart. fast_params: of layer_params, those multiplied as E4M3. num_kernels: without lm_head;
+    num_head_kernels: with what makes a token of its logits. num_ranks: among which the pass sums `num_sums` times,
+    `sum_bytes` a row.
     """
 
     layer_params: int
@@ -68,12 +81,28 @@ class ForwardShape:
     number_bytes: int
     num_kernels: int
     num_head_kernels: int
+    num_ranks: int = 1
+    num_sums: int = 0
+    sum_bytes: int = 0
+    fast_params: int = 0
+    layer_bytes: int | None = None
+    experts: ExpertsShape | None = None
 
     def __post_init__(self) -> None:
         for own in fields(self):
-            value, least = getattr(self, own.name), 0 if own.name in ("first_params", "num_kernels") else 1
+            value, least = getattr(self, own.name), 0 if own.name in _MAY_BE_ZERO else 1
+            if value is None or isinstance(value, ExpertsShape):
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"shape.{own.name}: {value!r} is not allowed; must be a whole number >= {least}")
+
+    def read_bytes(self, experts: float) -> float:
+        """Of the layers in a pass; `experts`: that each layer of a mixture reads."""
+        dense = self.layer_params * self.number_bytes if self.layer_bytes is None else self.layer_bytes
+        return dense + self.expert_bytes(experts)
+
+    def expert_bytes(self, experts: float) -> float:
+        return experts * self.experts.num_layers * self.experts.expert_bytes if self.experts else 0
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -100,7 +129,8 @@ class MeanRound:
     context: cached tokens a request. rates[i]: share of a request's rounds that accepted draft i + 1, rounds without
     drafts included. tokens: kept a request. phases_ms add up to duration_ms (`other`: outside the ideal's phases);
     empty without phase times. source: plain, or instrumented: the shares of another capture, not its times.
-    first_rows: rows a request of the first drafter pass.
+    first_rows: rows a request of the first drafter pass. experts: that a layer of the target reads in its pass; None
+    for a model without, and where they were not counted.
     """
 
     batch: float
@@ -111,15 +141,18 @@ class MeanRound:
     duration_ms: float
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
+    experts: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdealArm:
     """An arm's mean round beside the ideal one. `unknown` says why the ideal is not known, and is empty where it is.
 
-    measured is None where no decode round was measured; ideal_ms (by phase, PHASES) is empty where unknown. free_rows:
-    rows of the target up to which reading its weights takes longer than multiplying by them. The last three follow from
-    the others; efficiency: ideal over measured, 1 is the machine's limit.
+    measured is None where no decode round was measured; ideal_ms (by phase, PHASES) and limits_ms (the same time by
+    LIMITS; empty in older records) are empty where unknown. free_rows: rows of the target up to which reading its
+    weights takes longer than multiplying by them; None for a mixture, of which more rows read more. expert_bytes: of
+    the experts that the target's pass reads. The last three follow from the others; efficiency: ideal over
+    measured, 1 is the machine's limit.
     """
 
     label: str
@@ -130,6 +163,8 @@ class IdealArm:
     measured_speedup: float | None = None
     free_rows: float | None = None
     unknown: str = ""
+    limits_ms: Mapping[str, float] = field(default_factory=dict)
+    expert_bytes: float | None = None
     ideal_round_ms: float | None = field(init=False, default=None)
     measured_round_ms: float | None = field(init=False, default=None)
     efficiency: float | None = field(init=False, default=None)
@@ -140,3 +175,8 @@ class IdealArm:
         object.__setattr__(self, "ideal_round_ms", ideal_ms)
         object.__setattr__(self, "measured_round_ms", measured_ms)
         object.__setattr__(self, "efficiency", ideal_ms / measured_ms if ideal_ms and measured_ms else None)
+
+    @property
+    def limit(self) -> str:
+        """What the most of the ideal round goes into; empty where it is not known."""
+        return max(self.limits_ms, key=self.limits_ms.__getitem__, default="")

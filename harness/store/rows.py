@@ -70,4 +70,18 @@ class CounterRow(NamedTuple):
     value: float
 
 
-Row = RequestRow | StepRow | PhaseRow | CounterRow
+class LogprobRow(NamedTuple):
+    """Of one request's prompt (from its second token on) or output, by the target's own logits. The likeliest tokens of
+    all positions stand one behind the other, equally many of each."""
+
+    request_id: int
+    part: str  # "prompt" or "output"
+    token_logprobs: Sequence[float]
+    top_token_ids: Sequence[int]
+    top_logprobs: Sequence[float]
+
+
+# Of a mixture of experts: how many a layer reads in a pass of decode rounds (mean), and how many it has.
+EXPERTS_READ, NUM_EXPERTS = "engine.experts_per_decode_pass", "engine.num_experts"
+
+Row = RequestRow | StepRow | PhaseRow | CounterRow | LogprobRow

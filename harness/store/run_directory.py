@@ -5,6 +5,7 @@
       parts/      the tables of measured blocks (one arm, one repeat each), until the run is finished
       journal/    the rows of a block that is being measured, or was interrupted
       requests.parquet steps.parquet phases.parquet counters.parquet   all blocks, once the run is finished
+      logprobs.parquet  where the run asked for log-probabilities
       prompts.parquet   the token ids of every prompt
 
 How blocks are stored: block_store.py; how a kill keeps the requests that had ended: journal.py.
@@ -31,7 +32,7 @@ from specbench.harness.store.directories import RecordDirectory, directory_name,
 from specbench.harness.store.environment import Environment, collect_environment, git_state
 from specbench.harness.store.files import sha256_file, sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
-from specbench.harness.store.masking import masked, plain_text
+from specbench.harness.store.masking import from_home, masked, plain_text
 from specbench.harness.store.prompts import FILE as PROMPTS
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_file import read_run_record, stored_document
@@ -89,7 +90,8 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def put(self, record: RunRecord) -> None:
         results = record.results
-        super().put(replace(record, results_sha256=None if results is None else sha256_json(to_document(results))))
+        sha256 = None if results is None else sha256_json(to_document(results))
+        super().put(replace(from_home(replace(record, results=None)), results=results, results_sha256=sha256))
 
     def resume(self, argv: Iterable[str] | None = None) -> None:
         """Set the status back to `running` and note when and by which command the run goes on."""
@@ -97,14 +99,21 @@ class RunDirectory(RecordDirectory[RunRecord]):
         super().resume(sys.argv if argv is None else argv)
 
     def append(
-        self, arm: str, repeat: int, requests: Rows, steps: Rows = (), phases: Rows = (), counters: Rows = ()
+        self,
+        arm: str,
+        repeat: int,
+        requests: Rows,
+        steps: Rows = (),
+        phases: Rows = (),
+        counters: Rows = (),
+        logprobs: Rows = (),
     ) -> None:
         """Store one measured block at once. Columns: `schema.py`; ValueError for rows that do not fit them.
 
         A block appended again replaces its earlier rows, failed or not.
         """
         self._record.arm(arm)
-        given = {"requests": requests, "steps": steps, "phases": phases, "counters": counters}
+        given = {"requests": requests, "steps": steps, "phases": phases, "counters": counters, "logprobs": logprobs}
         tables = {name: build_table(name, arm, repeat, rows) for name, rows in given.items()}
         self._store.write(arm, repeat, tables, error=None)
         self._store.drop_journal(arm, repeat)
@@ -125,7 +134,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         """As `append`, requests in their order."""
         block.close()
         requests = sorted(block.requests, key=lambda row: row.request_id)
-        self.append(arm, repeat, requests, block.steps, block.phases, block.counters)
+        self.append(arm, repeat, requests, block.steps, block.phases, block.counters, block.logprobs)
 
     def partial_blocks(self) -> list[PartialBlock]:
         """What is left of blocks that were interrupted or failed; no figure is derived from it."""
@@ -185,7 +194,9 @@ class RunDirectory(RecordDirectory[RunRecord]):
     def check_has_tables(self) -> None:
         """ValueError for a run of profiles, before anything reads it as measured or begins to measure in it."""
         if self._record.profile is not None:
-            raise ValueError(f"{self.path}: holds profiles and no figures; see them with specbench profile show")
+            raise ValueError(
+                f"{self.path}: holds profiles and no figures; see them with: specbench profile show {self.path}"
+            )
 
     def done_blocks(self) -> set[Block]:
         """Blocks that were measured; failed ones are not among them, so that a resumed run tries them again."""
@@ -199,7 +210,14 @@ class RunDirectory(RecordDirectory[RunRecord]):
         """All rows so far, from parts and consolidated tables alike."""
         frames = {name: table.to_pandas() for name, table in self._store.tables().items()}
         partial = tuple(self._store.partial_blocks())
-        return Frames(**frames, arms=self._record.arms, partial=partial, seen=read_records(self.path))
+        record, sampling = self._record, self._record.sampling
+        return Frames(
+            **frames,
+            arms=record.arms,
+            partial=partial,
+            seen=read_records(self.path),
+            temperature=sampling.temperature if sampling else None,
+        )
 
     def columns(self) -> dict[str, Mapping[str, Sequence[Value]]]:
         """All rows so far by table and column, for `append` to another directory; None where a value is not known."""

@@ -20,6 +20,8 @@ def read_run_record(file: Path) -> RunRecord:
     record = from_document(RunRecord, raw, str(file))
     if record.results is not None and record.results_sha256 not in (None, sha256_json(raw["results"])):
         raise ValueError(f"{file}: results: were changed since they were stored; {DERIVE_AGAIN}")
+    if not record.arms:
+        raise ValueError(f"{file}: arms: [] is not allowed; allowed: at least one arm; restore it from a copy")
     # What leads out of the directory: others copy it by these names and read them.
     check_name(record.run_id, f"{file}: run_id")
     for name in record.files:

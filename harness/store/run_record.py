@@ -11,6 +11,7 @@ from specbench.harness.store.ab_record import AbRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.environment import Environment, GitState
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
+from specbench.harness.store.masking import to_home
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.results import Results
 from specbench.harness.store.roofline_record import Forwards, Machine
@@ -79,10 +80,10 @@ class RunRecord:
 
     @property
     def measured_config(self) -> RunConfig:
-        """ValueError for a run without one, which nothing can go on with."""
+        """With the paths as this system takes them. ValueError for a run without one, which nothing can go on with."""
         if self.config is None:
             raise ValueError(f"config: {self.run_id} has none: its figures were imported, or it never began")
-        return self.config
+        return to_home(self.config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

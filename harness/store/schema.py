@@ -26,8 +26,9 @@ FAILED_ARM_REQUEST_ID = -1
 
 FINISH_REASONS = ("stop", "length", "abort", "error")
 STEP_KINDS = ("decode", "mixed")
+TEXT_PARTS = ("prompt", "output")
 
-Value = bool | int | float | str | Sequence[int] | None
+Value = bool | int | float | str | Sequence[int] | Sequence[float] | None
 Rows = Sequence[Row] | Sequence[Mapping[str, Value]] | Mapping[str, Sequence[Value]]
 """Rows as an engine gave them, as a list of dicts, or one sequence a column."""
 
@@ -143,11 +144,21 @@ COUNTER_COLUMNS = (
     Column("value", pa.float64(), "over the whole block"),
 )
 
+LOGPROB_COLUMNS = (
+    *_BLOCK,
+    Column("request_id", pa.int64(), "the request"),
+    Column("part", pa.string(), "prompt (from its second token on) or output", allowed=TEXT_PARTS),
+    Column("token_logprobs", pa.list_(pa.float32()), "of each token, by the target's logits before any change of them"),
+    Column("top_token_ids", pa.list_(pa.int32()), "likeliest tokens, likeliest first, as many for each token in turn"),
+    Column("top_logprobs", pa.list_(pa.float32()), "theirs"),
+)
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "requests": REQUEST_COLUMNS,
     "steps": STEP_COLUMNS,
     "phases": PHASE_COLUMNS,
     "counters": COUNTER_COLUMNS,
+    "logprobs": LOGPROB_COLUMNS,
 }
 
 
@@ -232,12 +243,15 @@ def _array(table: str, column: Column, values: Sequence[Value]) -> pa.Array:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frames:
     """The raw tables of a run as pandas frames, its arms as the record describes them, what is left of blocks without
-    an end, which the tables do not hold, and what was seen of the machine around each block."""
+    an end, which the tables do not hold, and what was seen of the machine around each block. `temperature`: at which
+    all tokens were drawn; None: not known."""
 
     requests: pd.DataFrame
     steps: pd.DataFrame
     phases: pd.DataFrame
     counters: pd.DataFrame = field(default_factory=lambda: arrow_schema("counters").empty_table().to_pandas())
+    logprobs: pd.DataFrame = field(default_factory=lambda: arrow_schema("logprobs").empty_table().to_pandas())
     arms: tuple[ArmRecord, ...] = ()
     partial: tuple[PartialBlock, ...] = ()
     seen: Mapping[tuple[str, int], BlockRecord] = field(default_factory=dict)
+    temperature: float | None = None

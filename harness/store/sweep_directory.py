@@ -21,7 +21,7 @@ from typing import ClassVar
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
-from specbench.harness.store.masking import masked, plain_text
+from specbench.harness.store.masking import from_home, masked, plain_text
 from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep
 from specbench.harness.store.purpose import Purpose, SweepPoint
 from specbench.harness.store.run_directory import RunDirectory
@@ -57,6 +57,9 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
             raw = migrated_sweep(raw, SWEEP_SCHEMA)
         check_known(RunConfig, raw.get("config"), f"{file}: config")
         return cls(file.parent, from_document(SweepRecord, checked_schema(raw, SWEEP_SCHEMA, file), str(file)))
+
+    def put(self, record: SweepRecord) -> None:
+        super().put(from_home(record))
 
     @property
     def loads(self) -> tuple[int, ...]:

@@ -1,25 +1,25 @@
-"""Checks that a folder holds a usable EAGLE-3 head for a target: its files first, then its acceptance.
+"""Checks that a folder holds a usable EAGLE head for a target: its files first, then its acceptance.
 
 A head that no engine can run is a ValueError of the loader. A head that runs but looks wrong is a problem in the
-report: maps that disagree, values that are not finite, features taken one layer off.
+report: maps that disagree, features taken one layer off.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from specbench.harness.engines.native.models.config import ModelConfig, read_config, size_of
 from specbench.harness.engines.native.models.eagle3 import Eagle3Head
-from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
 from specbench.harness.engines.native.models.forward import run_pieces
+from specbench.harness.engines.native.models.heads import check_head_files, load_head
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.rope import rope_table
+from specbench.harness.engines.native.models.weights import CheckpointWeights
+from specbench.workloads.assets.cache import Progress
+from specbench.workloads.assets.head_source import head_folder
 
 from .evaluate import Acceptance, acceptance_of, generate_with_head
 from .frozen_target import DenseAttention, FrozenTarget
@@ -46,21 +46,25 @@ class HeadReport:
         return not self.problems
 
 
+def find_head(head: str, progress: Progress | None = None) -> Path:
+    """The folder of `head`: one on this disk, a hub name or shipped:NAME. ValueError where it holds no head."""
+    check_head_files(head, "check-head", progress)
+    return head_folder(head)
+
+
 def check_files(head_dir: Path, target: LlamaModel) -> HeadReport:
     """Tensors, shapes, maps and aux layers. Raises ValueError for what cannot be loaded."""
     if not head_dir.is_dir():
-        raise ValueError(f"head: {head_dir} is not a directory; give the folder of an EAGLE-3 checkpoint")
-    load_eagle3(head_dir, target)
-    report = HeadReport(head=head_dir.name, aux_layers=target.config.aux_layers)
-    tensors = {n: t for path in sorted(head_dir.glob("*.safetensors")) for n, t in load_file(path).items()}
+        raise ValueError(f"head: {head_dir} is not a directory; give the folder of an EAGLE checkpoint")
+    head = load_head(head_dir, target)
+    report = HeadReport(head=head_dir.name, aux_layers=head.aux_layers if isinstance(head, Eagle3Head) else ())
+    source = CheckpointWeights(head_dir, target.dtype, torch.device("cpu"))
+    tensors = {name: source.raw(name) for name in source.names()}
     report.tensors = {
         name: f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for name, t in sorted(tensors.items())
     }
     report.num_bytes = sum(path.stat().st_size for path in head_dir.iterdir() if path.is_file())
-    report.draft_vocab_size = size_of(read_config(head_dir)[1], "draft_vocab_size", target.config.vocab_size)
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            report.problems.append(f"{name} has values that are not finite")
+    report.draft_vocab_size = head.weights.lm_head.out_features
     report.problems += _map_problems(tensors, target.config.vocab_size)
     return report
 
@@ -81,24 +85,6 @@ def _map_problems(tensors: dict[str, Tensor], vocab_size: int) -> list[str]:
     return problems
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ShiftedConfig(ModelConfig):
-    """A config with features taken `shift` layers later."""
-
-    shift: int
-
-    @property
-    def aux_layers(self) -> tuple[int, int, int]:
-        low, mid, high = super().aux_layers
-        return (low + self.shift, mid + self.shift, high + self.shift)
-
-
-def _with_shift(target: LlamaModel, shift: int) -> LlamaModel:
-    values = {f.name: getattr(target.config, f.name) for f in dataclasses.fields(ModelConfig)}
-    config = _ShiftedConfig(**values, shift=shift)
-    return LlamaModel(config, target.embed_VH, target.layers, target.norm_H, target.lm_head)
-
-
 @torch.inference_mode()
 def agreement(head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[int], int]], shift: int) -> float:
     """Share of the tokens after a prompt that the head's first draft gets right, its features taken `shift` layers off.
@@ -108,13 +94,16 @@ def agreement(head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[i
     hits = total = 0
     max_tokens = max(len(ids) for ids, _ in sequences)
     no_ids = torch.zeros(1).long()
-    frozen = FrozenTarget(_with_shift(target, shift), no_ids, no_ids, max_tokens)
+    layers = tuple(layer + shift for layer in head.aux_layers)
+    frozen = FrozenTarget(target.with_aux_layers(layers), no_ids, no_ids, max_tokens)
     table = rope_table(head.config, max_tokens, target.device)
     for ids, num_prompt in sequences:
         ids_T = torch.tensor(ids, device=target.device)
         _, features_TF = frozen.states(ids_T.unsqueeze(0))
         hidden_TH = head.project(features_TF[:-1])
-        output_TH = run_pieces(head.pieces(ids_T[1:], hidden_TH), DenseAttention(head.config, table, 1))
+        output_TH = run_pieces(
+            head.pieces(ids_T[1:], hidden_TH), DenseAttention(head.config, table, [head.weights.head_norm_2D], 1)
+        )
         draft_T = head.logits_and_state(output_TH)[0].argmax(-1)
         draft_T = draft_T if head.d2t is None else draft_T + head.d2t[draft_T]
         same = draft_T[num_prompt - 1 : -1] == ids_T[num_prompt + 1 :]
@@ -142,18 +131,20 @@ def check_head(
             "accepted; was it trained for this target?"
         )
     sequences = [([*r.prompt_ids, *r.output_ids], len(r.prompt_ids)) for r in done.requests.values()]
-    _check_layers(report, load_eagle3(head_dir, target), target, [s for s in sequences if len(s[0]) >= s[1] + 2])
+    head = load_head(head_dir, target)
+    if isinstance(head, Eagle3Head):
+        _check_layers(report, head, target, [s for s in sequences if len(s[0]) >= s[1] + 2])
     return report
 
 
 def _check_layers(
     report: HeadReport, head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[int], int]]
 ) -> None:
-    layers = target.config.aux_layers
+    layers = head.aux_layers
     if not sequences:
         return
     for shift in (-1, 0, 1):
-        if layers[0] + shift >= 0 and layers[-1] + shift < target.config.num_layers:
+        if min(layers) + shift >= 0 and max(layers) + shift <= target.config.num_layers:
             name = "/".join(str(layer + shift) for layer in layers)
             report.agreement[name] = agreement(head, target, sequences, shift)
     actual = report.agreement["/".join(map(str, layers))]

@@ -7,13 +7,19 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from specbench.harness.registry import declared_strategies, strategy_class
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.spec.fields import Options, changed, option
 from specbench.harness.spec.options import OutputOptions
 
+_head = partial(option, group="Head")
+_responses = partial(option, group="Responses")
+_training = partial(option, group="Training")
+_limits = partial(option, group="Limits")
 _Part = TypeVar("_Part", bound=Options)
 
 
@@ -21,26 +27,26 @@ _Part = TypeVar("_Part", bound=Options)
 class GenerateConfig(Options):
     """Which conversations the target holds, and how it answers."""
 
-    target: str = option(help="Asset name, hub name, Hugging Face directory or .gguf.")
-    data: tuple[str, ...] = option(
+    target: str = _head(help="Asset name, hub name, Hugging Face directory or .gguf.")
+    data: tuple[str, ...] = _head(
         help="Prompts: sharegpt, gsm8k-train, or a file (.json, .jsonl, .parquet); *N: N samples of each."
     )
-    exclude: tuple[str, ...] = option(("gsm8k",), "Evaluation data to keep out of training. Default: gsm8k.")
-    num_prompts: int = option(0, "Most conversations; 0: all.", least=0)
-    max_turns: int = option(3, "Human turns per conversation; the target answers each.", least=1)
-    max_prompt_tokens: int = option(
+    exclude: tuple[str, ...] = _responses(("gsm8k",), "Evaluation data to keep out of training. Default: gsm8k.")
+    num_prompts: int = _responses(0, "Most conversations; 0: all.", least=0)
+    max_turns: int = _responses(3, "Human turns per conversation; the target answers each.", least=1)
+    max_prompt_tokens: int = _responses(
         640, "A conversation ends when a prompt, earlier turns included, is longer.", unit="tokens", least=1
     )
-    max_response_tokens: int = option(256, "Most tokens of a response.", unit="tokens", least=1)
-    samples_per_prompt: int = option(2, "Responses per conversation.", least=1)
-    greedy_share: float = option(0.5, "Share of greedy samples; at most one per conversation.")
-    temperature_low: float = option(0.7, "Lowest temperature of sampled responses.")
-    temperature_high: float = option(1.0, "Highest temperature of sampled responses.")
+    max_response_tokens: int = _responses(256, "Most tokens of a response.", unit="tokens", least=1)
+    samples_per_prompt: int = _responses(2, "Responses per conversation.", least=1)
+    greedy_share: float = _responses(0.5, "Share of greedy samples; at most one per conversation.")
+    temperature_low: float = _responses(0.7, "Lowest temperature of sampled responses.")
+    temperature_high: float = _responses(1.0, "Highest temperature of sampled responses.")
     whole_loop_share: float = 0.1  # looping responses that are kept whole; the others lose their tail
-    generate_batch: int = option(
+    generate_batch: int = _responses(
         0, "Requests in flight while generating; 0: 512 on a GPU, 8 on a CPU.", unit="requests", least=0
     )
-    seed: int = option(0, "Seed of prompts, sampling, weights and batches.")
+    seed: int = _training(0, "Seed of prompts, sampling, weights and batches.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,25 +73,31 @@ class GenerateConfig(Options):
 class TrainConfig(Options):
     """The head and its optimisation."""
 
-    draft_vocab_size: int = option(
+    kind: str | None = _training(
+        None, "Strategy that the head is for: one that drafts token by token (default), or all tokens in one pass."
+    )
+    draft_vocab_size: int = _training(
         12_000, "Tokens that the head can draft: the most frequent ones in the responses.", unit="tokens", least=1
     )
-    intermediate_size: int = option(0, "Width of the MLP in the head's layer; 0: the target's.", least=0)
-    unroll: int = option(5, "Steps on the head's own outputs while training.", least=1)
-    decay: float = option(0.9, "Weight of an unrolled step relative to the one before.")
-    lr: float = option(1e-3, "Peak learning rate.")
+    intermediate_size: int = _training(0, "Width of the MLP in the head's layer; 0: the target's.", least=0)
+    unroll: int = _training(5, "Drafts in a row that are trained: on the head's own outputs, or in one pass.", least=1)
+    decay: float = _training(0.9, "Weight of an unrolled step relative to the one before.")
+    lr: float = _training(1e-3, "Peak learning rate.")
     warmup_steps: int = 100
-    epochs: float = option(8.0, "Passes over the responses.")
-    steps: int = option(0, "Optimiser steps, instead of epochs; 0: use epochs.", least=0)
-    batch_tokens: int = option(32_768, "Tokens per optimiser step, padding included.", unit="tokens", least=1)
-    max_sequence_tokens: int = option(1024, "Longer sequences are cut.", unit="tokens", least=1)
+    epochs: float = _training(8.0, "Passes over the responses.")
+    steps: int = _training(0, "Optimiser steps, instead of epochs; 0: use epochs.", least=0)
+    batch_tokens: int = _training(32_768, "Tokens per optimiser step, padding included.", unit="tokens", least=1)
+    max_sequence_tokens: int = _training(1024, "Longer sequences are cut.", unit="tokens", least=1)
     clip: float = 1.0
-    log_every: int = option(50, "Optimiser steps between rows of training_log.csv.", least=1)
+    log_every: int = _training(50, "Optimiser steps between rows of training_log.csv.", least=1)
     checkpoint_every_s: float = 120.0
-    seed: int = option(0, "Seed of prompts, sampling, weights and batches.")
+    seed: int = _training(0, "Seed of prompts, sampling, weights and batches.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.kind is not None and not strategy_class(self.kind).takes_head:
+            allowed = ", ".join(kind.name for kind in declared_strategies() if kind.takes_head)
+            raise ValueError(f"kind: {self.kind!r} has no head; allowed: {allowed}")
         if self.warmup_steps < 0:
             raise ValueError(f"warmup_steps: {self.warmup_steps} is not allowed; must be >= 0")
         for name in ("lr", "epochs", "decay", "clip"):
@@ -97,22 +109,26 @@ class TrainConfig(Options):
                 f"({self.max_sequence_tokens})"
             )
 
+    @property
+    def one_pass(self) -> bool:
+        return self.kind is not None and strategy_class(self.kind).one_pass
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainHeadOptions(GenerateConfig, TrainConfig):
     """Options of `specbench train-head`: both halves, and where and how long."""
 
-    out: Path = option(help="Output folder: the head, and everything else below it.")
-    responses: Path | None = option(None, "Folder of the target's responses, if shared. Default: OUT/responses.")
-    budget_s: float = option(math.inf, "Time limit of the whole command.", unit="seconds")
-    generate_budget_s: float = option(
+    out: Path = _head(help="Output folder: the head, and everything else below it.")
+    responses: Path | None = _responses(None, "Folder of the target's responses, if shared. Default: OUT/responses.")
+    budget_s: float = _limits(math.inf, "Time limit of the whole command.", unit="seconds")
+    generate_budget_s: float = _limits(
         math.inf, "Time limit for responses; 0: train on the existing ones.", unit="seconds"
     )
-    only_responses: bool = option(False, "Stop after the responses.")
-    dtype: str = changed(Conditions, "dtype", group="")
-    device: str = changed(Conditions, "device", group="")
-    resume: bool = option(False, "Resume in OUT with the same options.")
-    quiet: bool = changed(OutputOptions, "quiet", group="")
+    only_responses: bool = _limits(False, "Stop after the responses.")
+    dtype: str = changed(Conditions, "dtype")
+    device: str = changed(Conditions, "device")
+    resume: bool = _head(False, "Resume in OUT with the same options.")
+    quiet: bool = changed(OutputOptions, "quiet")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from specbench.harness.engines.native.core.request import Request, SamplingParams
+from specbench.harness.engines.native.models.heads import is_one_pass
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import head_strategy
 from specbench.harness.stats.spread import ratio_interval
@@ -101,11 +102,12 @@ def generate_with_head(
     seed: int,
     max_num_seqs: int,
 ) -> Outputs:
-    """Runs (prompt ids, most output tokens) pairs through `eagle:k=..,head=..`."""
+    """Runs (prompt ids, most output tokens) pairs through the strategy of the head's kind."""
     max_model_len = max(len(ids) + max_tokens for ids, max_tokens in prompts) + 1
+    strategy = head_strategy(is_one_pass(head_dir))
     options = {"k": str(k), "head": str(head_dir)}
     num_seqs = min(max_num_seqs, len(prompts))
-    engine = throughput_engine(target, head_strategy(), options, max_num_seqs=num_seqs, max_model_len=max_model_len)
+    engine = throughput_engine(target, strategy, options, max_num_seqs=num_seqs, max_model_len=max_model_len)
     for number, (ids, max_tokens) in enumerate(prompts):
         sampling = SamplingParams(
             temperature=temperature,

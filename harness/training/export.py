@@ -12,7 +12,7 @@ from specbench.harness.store.files import write_atomically, write_json
 from specbench.workloads.json_values import JsonObject
 
 from .draft_vocab import DraftVocab
-from .head_module import HeadModule
+from .head_module import PLACEHOLDER_ID, HeadModule
 
 # Keys that the head shares with the target's config. The aux layers are the default of the reference implementation
 # (entering 2, N // 2 and N - 3); a list of ids is left out, as engines interpret it by different conventions.
@@ -51,6 +51,8 @@ def published_tensors(module: HeadModule, vocab: DraftVocab, dtype: torch.dtype)
     }
     tensors = {f"midlayer.{name}.weight": tensor for name, tensor in layer.items()}
     tensors |= {"fc.weight": module.fc, "norm.weight": module.norm, "lm_head.weight": module.lm_head}
+    if module.placeholder is not None:
+        tensors["mask_hidden"] = module.placeholder.unsqueeze(0)
     result = {name: t.detach().to("cpu", dtype).contiguous().clone() for name, t in tensors.items()}
     return result | {"d2t": vocab.d2t_Vd.clone(), "t2d": vocab.t2d_V.clone()}
 
@@ -58,10 +60,12 @@ def published_tensors(module: HeadModule, vocab: DraftVocab, dtype: torch.dtype)
 def head_config(module: HeadModule, target: JsonObject, dtype: torch.dtype) -> JsonObject:
     """config.json of the head; `target` is that of the target."""
     shared = {key: target[key] for key in _SHARED_KEYS if target.get(key) is not None}
+    kind = {} if module.placeholder is None else {"ptd_token_id": PLACEHOLDER_ID}
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
         **shared,
+        **kind,
         "head_dim": module.config.head_dim,
         "num_key_value_heads": module.config.num_kv_heads,
         "intermediate_size": module.config.intermediate_size,

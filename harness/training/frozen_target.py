@@ -6,6 +6,7 @@ whose distribution is learned, D head size, M longest position.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,9 +36,12 @@ class DenseAttention:
     """Causal attention of whole sequences, without pages or a cache. Rope is the engine's kernel over a temporary
     buffer."""
 
-    def __init__(self, config: ModelConfig, cos_sin_MD: Tensor, num_sequences: int):
+    def __init__(
+        self, config: ModelConfig, cos_sin_MD: Tensor, head_norms: Sequence[Tensor | None], num_sequences: int
+    ):
         self._config = config
         self._cos_sin_MD = cos_sin_MD
+        self._head_norms = head_norms
         self._num_sequences = num_sequences
 
     def __call__(self, layer: int, qkv_NX: Tensor) -> Tensor:
@@ -45,7 +49,18 @@ class DenseAttention:
         width = num_rows // self._num_sequences
         slot_N = torch.arange(num_rows, device=qkv_NX.device)
         k, v = (qkv_NX.new_empty(1, num_rows, c.num_kv_heads, c.head_dim) for _ in range(2))
-        q = rope_store_kv(qkv_NX, self._cos_sin_MD, slot_N % width, slot_N, k, v, c.num_q_heads, c.num_kv_heads)
+        q = rope_store_kv(
+            qkv_NX,
+            self._cos_sin_MD,
+            slot_N % width,
+            slot_N,
+            k,
+            v,
+            c.num_q_heads,
+            c.num_kv_heads,
+            self._head_norms[layer],
+            c.rms_norm_eps,
+        )
         q, k, v = (x.view(self._num_sequences, width, -1, c.head_dim).transpose(1, 2) for x in (q, k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=c.num_q_heads != c.num_kv_heads)
         return out.transpose(1, 2).reshape(num_rows, c.num_q_heads * c.head_dim)
@@ -76,6 +91,8 @@ class FrozenTarget:
         """Final-normed hidden states [N, H] and features [N, F] of every row."""
         c, num_sequences = self.target.config, ids_BT.shape[0]
         ids_N = ids_BT.reshape(-1)
-        features_NF = torch.empty(len(ids_N), 3 * c.hidden_size, dtype=self.target.dtype, device=self.target.device)
-        attend = DenseAttention(c, self._cos_sin_MD, num_sequences)
+        features_NF = torch.empty(
+            len(ids_N), len(self.target.aux_layers) * c.hidden_size, dtype=self.target.dtype, device=self.target.device
+        )
+        attend = DenseAttention(c, self._cos_sin_MD, self.target.head_norms, num_sequences)
         return run_pieces(self.target.pieces(ids_N, features_NF), attend), features_NF

@@ -21,6 +21,7 @@ from specbench.harness.engines.native.models.config import ModelConfig
 
 from .unrolled_attention import unrolled_attention
 
+PLACEHOLDER_ID = 0  # any token will do: its rows are told from real ones by their learned features
 _Inputs = ParamSpec("_Inputs")
 _Outputs = TypeVar("_Outputs")
 
@@ -29,9 +30,17 @@ class HeadModule(nn.Module):
     """Master weights of one head. `lm_head` starts as the target's rows, `norm` as the target's last norm.
 
     `config` has the target's width, heads and rope, so that engines can share cache layout and embedding.
+    `one_pass`: with learned features [F] for the rows of drafts that are not known yet.
     """
 
-    def __init__(self, config: ModelConfig, lm_head_VH: Tensor, norm_H: Tensor, generator: torch.Generator):
+    def __init__(
+        self,
+        config: ModelConfig,
+        lm_head_VH: Tensor,
+        norm_H: Tensor,
+        generator: torch.Generator,
+        one_pass: bool = False,
+    ):
         super().__init__()
         self.config = config
         h, i = config.hidden_size, config.intermediate_size
@@ -50,6 +59,7 @@ class HeadModule(nn.Module):
         self.down = matrix(h, i)
         self.norm = nn.Parameter(norm_H.detach().float().cpu().clone())
         self.lm_head = nn.Parameter(lm_head_VH.detach().float().cpu().clone())
+        self.placeholder = nn.Parameter(torch.empty(3 * h).uniform_(-1, 1, generator=generator)) if one_pass else None
 
     def cast(self, dtype: torch.dtype) -> dict[str, Tensor]:
         """Copies of all but `lm_head` in the dtype of the arithmetic, for one optimiser step."""
@@ -57,7 +67,7 @@ class HeadModule(nn.Module):
 
 
 class Unroller:
-    """Runs the layer on its previous outputs. `compiled`: row-wise parts go through torch.compile."""
+    """Runs the layer on its previous outputs or placeholders. `compiled`: row-wise parts go through torch.compile."""
 
     def __init__(self, config: ModelConfig, embed_VH: Tensor, cos_sin_MD: Tensor, compiled: bool):
         self._config = config
@@ -69,7 +79,8 @@ class Unroller:
     def outputs(self, w: dict[str, Tensor], features_NF: Tensor, ids_BT: Tensor, num_steps: int) -> Iterator[Tensor]:
         """The layer's output [N, H] before the final norm, for each unrolled step.
 
-        Step k takes token p+1+k in row p at rotary position p+k, as the engine's k-th draft does.
+        Step k takes token p+1+k in row p at rotary position p+k, as the engine's k-th draft does. With a
+        placeholder the head has neither that token nor the state before it: every step takes the placeholder's.
         """
         c, (num, width) = self._config, ids_BT.shape
         place_N = torch.arange(width, device=ids_BT.device).repeat(num)
@@ -77,7 +88,11 @@ class Unroller:
         values: list[Tensor] = []
         hidden_NH = F.linear(features_NF, w["fc"])
         for k in range(num_steps):
-            embed_NH = F.embedding(shifted(ids_BT, 1 + k).reshape(-1), self._embed_VH)
+            ids_N = shifted(ids_BT, 1 + k).reshape(-1)
+            if k and "placeholder" in w:
+                ids_N = torch.full_like(ids_N, PLACEHOLDER_ID)
+                hidden_NH = F.linear(w["placeholder"], w["fc"]).expand(num * width, -1)
+            embed_NH = F.embedding(ids_N, self._embed_VH)
             cos_sin_ND = self._cos_sin_MD[place_N + k]
             q, key, value = self._before(
                 embed_NH,

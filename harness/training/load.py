@@ -44,6 +44,6 @@ def load_for_training(name: str, device_name: str, dtype_name: str, progress: Pr
         model=load_target(source.path, dtype, device),
         model_dir=source.path,
         tokenizer=tokenizer,
-        stop_token_ids=tokenizer.eos_ids or config.eos_token_ids,
+        stop_token_ids=tokenizer.eos_ids,
         described={"name": source.name, "hub_name": hub_name, "source": origin, "sha256": source.sha256},
     )

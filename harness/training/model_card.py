@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
+from specbench.harness.registry import head_strategy, strategy_class
 from specbench.harness.store.files import write_atomically
 from specbench.workloads.guarded import read_json, read_json_object
 
@@ -24,6 +25,7 @@ def write_model_card(head_dir: Path) -> None:
     training, acceptance, log = (head_dir / name for name in (TRAINING, ACCEPTANCE, LOG))
     if not training.is_file():
         raise ValueError(f"{head_dir} has no {TRAINING}; only a head made by train-head has a card to write")
+    record = read_json_object(training)
     evaluations: Any = read_json(acceptance) if acceptance.is_file() else []
     rules = {
         f"{e['workload']}, {e['all']['num_prompts']} prompts: {e['rule']} (sha256 {e['workload_sha256'][:16]})"
@@ -34,7 +36,8 @@ def write_model_card(head_dir: Path) -> None:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        {"notes": [], **read_json_object(training)},
+        {"notes": [], **record},
+        strategy=strategy_class(record["train"].get("kind") or head_strategy()),
         evaluations=evaluations,
         rules=sorted(rules),
         log=curve.to_dict("records"),

@@ -109,13 +109,13 @@ def make_trainer(
 ) -> Trainer:
     """A trainer at step 0, its weights drawn with the config's seed."""
     intermediate_size = config.intermediate_size or target.config.intermediate_size
-    shape = dataclasses.replace(target.config, num_layers=1, intermediate_size=intermediate_size)
+    shape = dataclasses.replace(target.config, num_layers=1, intermediate_size=intermediate_size, qk_norm=False)
     generator = torch.Generator().manual_seed(config.seed)
     with torch.no_grad():
         # lm_head's rows, independent of the target's layout: obtained by multiplying with the identity.
         eye = torch.eye(target.config.hidden_size, dtype=target.dtype, device=target.device)
         lm_head_VH = target.logits(eye).t()[vocab.target_id_Vd.to(target.device)]
-    module = HeadModule(shape, lm_head_VH, target.norm_H, generator)
+    module = HeadModule(shape, lm_head_VH, target.norm_H, generator, config.one_pass)
     frozen = FrozenTarget(target, vocab.target_id_Vd, vocab.draft_id_V, config.max_sequence_tokens + 64)
     batches = Batches(sequences, config.batch_tokens, config.max_sequence_tokens, config.unroll, config.seed)
     return Trainer(config, module, frozen, batches, out / "checkpoint.pt", out / LOG)

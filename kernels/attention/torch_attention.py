@@ -12,12 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from specbench.kernels import compiled
 from specbench.kernels.attention.base import AttentionMetadata
 
 # Up to this many query rows a key head (q * G), the G heads are packed into the rows of one matrix product, which reads
 # the keys once instead of G times: 2-12 times faster than enable_gqa at q = 1, 1.2-2 times at q = 5 to 16. Longer
 # chunks gain little, and packing them would cost a mask G times the size.
 _MAX_PACKED_ROWS = 256
+
+# Up to this product of query rows (of one key head), keys and requests, one compiled loop on one core is faster than
+# torch's operations on two.
+_MAX_COMPILED_SCORES = 6000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class TorchAttention:
         """
         num_pages, page_size, num_kv_heads, _ = k_cache.shape
         group = q_THD.shape[1] // num_kv_heads
+        if compiled.takes(q_THD) and _is_few(meta, group) and k_cache.stride() == v_cache.stride():
+            return _attend_compiled(q_THD, k_cache, v_cache, meta, scale, out_THD)
         requests = _plan(meta, group, page_size, q_THD.dtype).requests
         if len(requests) == 1 and requests[0].q == q_THD.shape[0]:
             only_THD = _attend(q_THD, k_cache, v_cache, requests[0], group, scale)
@@ -90,6 +97,66 @@ class TorchAttention:
             rows = slice(request.first_row, request.first_row + request.q)
             out_THD[rows] = _attend(q_THD[rows], k_cache, v_cache, request, group, scale)
         return out_THD
+
+
+def _is_few(meta: AttentionMetadata, group: int) -> bool:
+    """ValueError as in `forward`."""
+    cu_q, kv_len = meta.cu_q_B1.tolist(), meta.kv_len_B.tolist()
+    rows = [end - start for start, end in zip(cu_q, cu_q[1:], strict=False)]
+    for b, (q, num_keys) in enumerate(zip(rows, kv_len, strict=True)):
+        _check_keys(meta, b, q, num_keys)
+    return group * sum(q * num_keys for q, num_keys in zip(rows, kv_len, strict=True)) <= _MAX_COMPILED_SCORES
+
+
+def _attend_compiled(
+    q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, scale: float, out_THD: Tensor | None
+) -> Tensor:
+    out_THD = torch.empty_like(q_THD) if out_THD is None else out_THD
+    mask = meta.tree_mask_BQM
+    _, page_size, num_kv_heads, head_dim = k_cache.shape
+    page_stride, slot_stride, head_stride, dim_stride = k_cache.stride()
+    assert (
+        (head_stride, dim_stride) == (head_dim, 1)
+        and head_dim <= compiled.WIDEST_HEAD
+        and k_cache.dtype == v_cache.dtype == torch.bfloat16
+    )
+    assert q_THD.is_contiguous() and out_THD.is_contiguous() and (mask is None or mask.is_contiguous())
+    assert meta.cu_q_B1.dtype == meta.kv_len_B.dtype == meta.block_table_BP.dtype == torch.int32
+    assert meta.block_table_BP.stride(1) == 1
+    functions = compiled.library()
+    assert functions is not None
+    failed = functions.specbench_attention(
+        q_THD.data_ptr(),
+        k_cache.data_ptr(),
+        v_cache.data_ptr(),
+        out_THD.data_ptr(),
+        meta.cu_q_B1.data_ptr(),
+        meta.kv_len_B.data_ptr(),
+        meta.block_table_BP.data_ptr(),
+        None if mask is None else mask.data_ptr(),
+        meta.block_table_BP.stride(0),
+        0 if mask is None else mask.shape[1],
+        0 if mask is None else mask.shape[2],
+        meta.kv_len_B.shape[0],
+        q_THD.shape[0],
+        q_THD.shape[1],
+        num_kv_heads,
+        head_dim,
+        page_size,
+        page_stride,
+        slot_stride,
+        scale,
+    )
+    if failed:
+        raise MemoryError("no memory for the scores of attention")
+    return out_THD
+
+
+def _check_keys(meta: AttentionMetadata, b: int, q: int, num_keys: int) -> None:
+    mask_width = 0 if meta.tree_mask_BQM is None else meta.tree_mask_BQM.shape[2]
+    if q and num_keys < max(q, mask_width):
+        needs = f"its {q} rows" if mask_width <= q else f"the {mask_width} keys of its mask"
+        raise ValueError(f"kv_len of request {b} is {num_keys}; allowed: at least {needs}")
 
 
 def _attend(q_qHD: Tensor, k_cache: Tensor, v_cache: Tensor, request: _Request, group: int, scale: float) -> Tensor:
@@ -146,14 +213,11 @@ def _make_plan(
     meta: AttentionMetadata, cu_q: list[int], kv_len: list[int], group: int, page_size: int, dtype: torch.dtype
 ) -> _Plan:
     requests = []
-    mask_width = 0 if meta.tree_mask_BQM is None else meta.tree_mask_BQM.shape[2]
     for b, num_keys in enumerate(kv_len):
         q = cu_q[b + 1] - cu_q[b]
         if q == 0:
             continue
-        if num_keys < max(q, mask_width):
-            needs = f"its {q} rows" if mask_width <= q else f"the {mask_width} keys of its mask"
-            raise ValueError(f"kv_len of request {b} is {num_keys}; allowed: at least {needs}")
+        _check_keys(meta, b, q, num_keys)
         pages_P = meta.block_table_BP[b, : -(-num_keys // page_size)].long()
         consecutive = bool((pages_P[1:] - pages_P[:-1] == 1).all())
         bias = _bias(meta, b, q, num_keys, dtype)

@@ -9,13 +9,16 @@ below the chart, so the three cannot differ. Columns of the frames, in the order
     least        the smallest effect that would have been detected (MDE)
     dashed       whether the value belongs to the dashed line of its series
     part         a piece of a stacked bar
-    facet, pair  which small chart, and which points a line joins there
+    facet, pair  which small chart, and which points a line joins there; a series in one alone is named above it
 
-Further columns are written beside the values, or are for the data table and tooltips only.
+Further columns are written beside the values, or are for the data table and tooltips only; these leave out a name that
+begins with an underscore.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,10 +26,14 @@ from typing import Literal
 import pandas as pd
 
 from specbench.harness.profiling.record import PHASES
+from specbench.reports.cells import MARKS
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 NUM_COLOURS, NUM_DRAFT_SHADES = 8, 4
+_MOST_LINES = 3  # in one chart
+_LEAST_SEEN = 0.003  # of the longest bar: two of 700 pixels
+_MARKS = re.compile(rf"( \((?:{'|'.join(MARKS)})\))+$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +52,11 @@ class Styles:
     known: dict[str, Style] = field(default_factory=dict)
 
     def of(self, names: Iterable[str]) -> dict[str, Style]:
-        return {name: self._one(name) for name in dict.fromkeys(names)}
+        """Names that differ in marks of their measurement alone are of one strategy, and look alike; beside each other
+        they must differ."""
+        asked = list(dict.fromkeys(names))
+        plain = Counter(_MARKS.sub("", name) for name in asked)
+        return {name: self._one(own if plain[own := _MARKS.sub("", name)] == 1 else name) for name in asked}
 
     def _one(self, name: str) -> Style:
         i, turn = len(self.known) % NUM_COLOURS, len(self.known) // NUM_COLOURS
@@ -65,12 +76,14 @@ def phase_styles(parts: Iterable[str]) -> dict[str, Style]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
     """`scale`: number; whole (counts from 1); log2; ordinal; names, one to a row. `unit`: a share of 1 and a change are
-    shown as percentages. `range`: both ends, where they are fixed."""
+    shown as percentages, a factor as 1.5x. `range`: both ends, where they are fixed. `spans`: all small charts at
+    once, or each by itself, from 0."""
 
     title: str
     scale: Literal["number", "whole", "log2", "ordinal", "names"] = "number"
-    unit: Literal["number", "share", "change"] = "number"
+    unit: Literal["number", "share", "change", "factor"] = "number"
     range: tuple[float, float] | None = None
+    spans: Literal["all", "each"] = "all"
 
 
 CHANGES = ["y", "x", "low", "high", "least", "verdict"]
@@ -84,8 +97,9 @@ class Chart:
     name: of its files, unique on its page: letters, digits, hyphens. styles: of the names in `series` or `part`, in the
     order of the legend; without them everything is drawn in ink. marks: lines with a symbol at each point; steps, where
     a value holds until the next; bars, upright and side by side, or lying and stacked beside names; points. rule: a
-    line across the chart at this value. margin: a grey band about 0. events: dashed upright lines, (x, text). words:
-    the column written above each value, or to the right of the end in the column `words_beside`.
+    line across the chart at this value, upright where the rows have names. margin: a grey band about 0. events:
+    dashed upright lines, (x, text). words: the column written above each value, or to the right of the end in the
+    column `words_beside`. along: the column that lines follow.
     """
 
     name: str
@@ -101,11 +115,41 @@ class Chart:
     events: tuple[tuple[float, str], ...] = ()
     words: str = ""
     words_beside: str = ""
+    along: str = "x"
 
     @property
     def names(self) -> list[str]:
         """What the rows of a chart with names are called, from the top; empty for other charts."""
         return list(dict.fromkeys(self.frame["y"])) if self.y.scale == "names" else []
+
+    @property
+    def told(self) -> list[str]:
+        """Columns that tables and tooltips have: without one that repeats a name."""
+        twice = {"part", "facet"} if self.names_itself else set()
+        return [str(name) for name in self.frame if not str(name).startswith("_") and name not in twice]
+
+    @property
+    def legend(self) -> dict[str, Style]:
+        """The styles of what can be seen; empty where names stand at their values."""
+        return {} if self.names_itself else {n: style for n, style in self.styles.items() if n not in self.too_thin}
+
+    @property
+    def names_itself(self) -> bool:
+        """Whether a row or a small chart has one name alone, which stands beside or above it."""
+        if not self.styles or not len(self.frame):
+            return False
+        if "part" in self.frame:
+            return bool((self.frame["part"] == self.frame["y"]).all())
+        return "facet" in self.frame and int(self.frame.groupby("series")["facet"].nunique().max()) == 1
+
+    @property
+    def too_thin(self) -> list[str]:
+        """Parts of stacked bars of which none is as wide as a line."""
+        if "part" not in self.frame or not len(self.frame):
+            return []
+        longest = float(self.frame.groupby("y")["x"].sum().max())
+        widest = self.frame.groupby("part")["x"].max()
+        return [name for name in self.styles if longest > 0 and widest.get(name, longest) < _LEAST_SEEN * longest]
 
     @property
     def has_lines(self) -> bool:
@@ -118,9 +162,29 @@ class Chart:
             return {(name, is_dashed): (3, 3) if is_dashed else (1, 0) for name, is_dashed in keys}
         return {(name, False): style.dash for name, style in self.styles.items()}
 
+    def num_on_top(self) -> dict[str, int]:
+        """How many later lines have every point of a series, which must be drawn wider to be seen behind them; empty
+        where all can be seen."""
+        if not (self.has_lines and self.styles):
+            return {}
+        columns = [name for name in ("x", "y", "dashed") if name in self.frame]
+        points: dict[str, set[tuple[object, ...]]] = {}
+        for name, *point in zip(*(self.frame[column].tolist() for column in ("series", *columns)), strict=True):
+            points.setdefault(name, set()).add(tuple(point))
+        names = [name for name in self.styles if name in points]
+        found = {name: sum(points[name] <= points[other] for other in names[n + 1 :]) for n, name in enumerate(names)}
+        return found if any(found.values()) else {}
+
     def has(self, column: str) -> bool:
         """Whether any value of the column is known."""
         return column in self.frame and bool(self.frame[column].notna().any())
+
+
+def small_charts(frame: pd.DataFrame, suffix: str = "") -> pd.DataFrame:
+    """With a facet for each series where one chart would have too many lines; names but for `suffix` alike share it."""
+    if frame["series"].nunique() <= _MOST_LINES:
+        return frame
+    return frame.assign(facet=frame["series"].str.removesuffix(suffix))
 
 
 def drawable(*charts: Chart) -> tuple[Chart, ...]:

@@ -22,9 +22,9 @@ _HEADERS = {
 
 def data_table(chart: Chart) -> Table:
     """All rows of the frame; changes as signed percentages, other figures with up to four digits."""
-    columns = [str(name) for name in chart.frame]
+    columns = chart.told
     headers = {**_HEADERS, "x": chart.x.title, "y": chart.y.title}
-    rows = chart.frame.itertuples(index=False)
+    rows = chart.frame[columns].itertuples(index=False)
     return Table(
         title=chart.title,
         headers=tuple(headers.get(name, name) for name in columns),

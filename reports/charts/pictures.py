@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from specbench.reports.cells import number
 
@@ -21,6 +21,7 @@ from .chart import Chart
 _STYLE_SHEETS = ("templates/page.css", "site/templates/site.css")
 _MARKERS = {"circle": "o", "square": "s", "triangle-up": "^", "diamond": "D", "cross": "P", "triangle-down": "v"}
 _WIDTH_INCHES, _HEIGHT_INCHES, _DPI = 8.5, 4.8, 150
+_MOST_BESIDE = 4  # small charts
 _AXIS_CHARACTERS, _LEGEND_CHARACTERS, _TEXT_CHARACTERS = 36, 80, 130
 _INK, _QUIET, _BAND = "#1a1c20", "#545962", "#c9cdd4"
 
@@ -45,26 +46,39 @@ def write_pictures(charts: Iterable[tuple[str, Chart]], folder: Path, formats: S
 def figure(chart: Chart) -> Figure:
     """The matplotlib figure; colours are those of the pages in light mode."""
     facets = list(dict.fromkeys(chart.frame["facet"])) if "facet" in chart.frame else [""]
-    lines = sum(wrapped(name, _AXIS_CHARACTERS).count("\n") + 1 for name in chart.names)
+    lines = sum(map(num_lines, chart.names))
     height = 1.9 + max(0.55 * len(chart.names), 0.22 * lines) if chart.names else _HEIGHT_INCHES
-    drawn = Figure(figsize=(max(_WIDTH_INCHES, 2.8 * len(facets)), height), layout="constrained")
+    columns = min(len(facets), _MOST_BESIDE)
+    rows = -(-len(facets) // columns)
+    drawn = Figure(figsize=(max(_WIDTH_INCHES, 2.8 * columns), height * (1 + 0.7 * (rows - 1))), layout="constrained")
     drawn.suptitle(f"{_literal(chart.title)}\n{wrapped(chart.description, _TEXT_CHARACTERS)}", fontsize="small")
+    first = None
     for n, facet in enumerate(facets):
-        axes = drawn.add_subplot(1, len(facets), n + 1)
-        frame = chart.frame[chart.frame["facet"] == facet] if facet else chart.frame
-        if chart.names:
-            frame = frame.assign(y=frame["y"].map(chart.names.index))
-        _draw_behind(chart, axes)
-        _draw_values(chart, axes, frame)
-        _draw_beside(chart, axes, frame)
-        _finish(chart, axes)
-        axes.set_title(facet, fontsize="small")
-        axes.set_ylabel("" if n else axes.get_ylabel())
+        axes = drawn.add_subplot(rows, columns, n + 1, sharey=first)
+        first = axes if chart.y.spans == "all" else None
+        draw(chart, axes, chart.frame[chart.frame["facet"] == facet] if facet else chart.frame)
+        axes.set_title(wrapped(str(facet), _AXIS_CHARACTERS), fontsize="small")
+        axes.set_ylabel("" if n % columns else axes.get_ylabel())
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         columns = max(1, min(len(labels), int(90 / (6 + max(map(len, labels))))))
         drawn.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
     return drawn
+
+
+def draw(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
+    """The values of `frame`, all or those of one facet, and what lies behind and beside them."""
+    if chart.names:
+        frame = frame.assign(y=frame["y"].map(chart.names.index))
+    _draw_behind(chart, axes)
+    _draw_values(chart, axes, frame)
+    _draw_beside(chart, axes, frame)
+    _finish(chart, axes)
+
+
+def num_lines(name: str) -> int:
+    """That the name of a row takes beside its axis."""
+    return wrapped(name, _AXIS_CHARACTERS).count("\n") + 1
 
 
 def wrapped(label: str, width: int) -> str:
@@ -85,7 +99,7 @@ def wrapped(label: str, width: int) -> str:
 def _draw_behind(chart: Chart, axes: Axes) -> None:
     """A line across the chart, a band about 0, events."""
     if chart.rule is not None:
-        axes.axhline(chart.rule, color=_QUIET, lw=1.2)
+        (axes.axvline if chart.names else axes.axhline)(chart.rule, color=_QUIET, lw=1.2)
     if chart.margin is not None:
         axes.axvspan(-chart.margin, chart.margin, color=_BAND, alpha=0.6, lw=0)
         axes.axvline(0, color=_INK, lw=1)
@@ -114,7 +128,8 @@ def _draw_values(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
 def _draw_bars(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
     left, width = np.zeros(len(chart.names)), 0.8 / len(chart.styles)
     for n, name in enumerate(chart.styles):
-        look: dict[str, Any] = {"color": _colour(chart, name), "label": wrapped(name, _LEGEND_CHARACTERS)}
+        label = wrapped(name, _LEGEND_CHARACTERS) if name in chart.legend else None
+        look: dict[str, Any] = {"color": _colour(chart, name), "label": label}
         if chart.names:
             own = frame[frame["part"] == name].set_index("y")["x"].reindex(range(len(left))).fillna(0.0).to_numpy()
             axes.barh(range(len(left)), own, left=left, edgecolor="white", height=0.62, **look)
@@ -127,18 +142,20 @@ def _draw_bars(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
 
 def _draw_lines(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
     dashed = frame["dashed"] if "dashed" in frame else pd.Series(False, index=frame.index)
-    strokes = chart.strokes()
+    strokes, under = chart.strokes(), chart.num_on_top()
     for (name, is_dashed), own in frame.groupby([frame["series"], dashed], sort=False):
         dash = strokes[name, is_dashed]
-        is_named = not is_dashed or (name, False) not in strokes
-        own = own.sort_values("x")
+        is_named = name in chart.legend and (not is_dashed or (name, False) not in strokes)
+        own = own.sort_values(chart.along)
         axes.plot(
             own["x"],
             own["y"],
             ls=(0, () if dash == (1, 0) else dash),
             ds="steps-post" if chart.marks == "steps" else "default",
             marker=_MARKERS[chart.styles[name].shape],
-            ms=5,
+            ms=5 * (1 + 0.6 * under.get(name, 0)),
+            lw=1.5 * (1 + 2 * under.get(name, 0)),
+            alpha=0.6 if is_dashed else 1,
             color=_colour(chart, name),
             label=wrapped(name, _LEGEND_CHARACTERS) if is_named else None,
         )
@@ -147,7 +164,8 @@ def _draw_lines(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
 def _draw_beside(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
     """Ticks and words."""
     if chart.has("least"):
-        axes.plot(frame["least"], frame["y"], "|", color=palette()["s1"], ms=12, mew=2)
+        for ends in (frame["least"], -frame["least"]):
+            axes.plot(ends, frame["y"], "|", color=palette()["s1"], ms=12, mew=2)
     place, align, up = ((6, 0), "left", "center") if chart.words_beside else ((0, 8), "center", "bottom")
     for row in frame.dropna(subset=[chart.words]).to_dict("records") if chart.words else ():
         word, at = row[chart.words], (row[chart.words_beside or "x"], row["y"])
@@ -162,7 +180,9 @@ def _finish(chart: Chart, axes: Axes) -> None:
     axes.set_axisbelow(True)
     for axis, line in ((chart.x, axes.xaxis), (chart.y, axes.yaxis)):
         line.set_label_text("" if axis.scale == "names" else _literal(axis.title))
-        if axis.unit != "number":
+        if axis.unit == "factor":
+            line.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}x"))
+        elif axis.unit != "number":
             line.set_major_formatter(PercentFormatter(1.0, decimals=1 if axis.unit == "change" else None))
     if chart.x.scale == "log2":
         axes.set_xscale("log", base=2)
@@ -171,7 +191,7 @@ def _finish(chart: Chart, axes: Axes) -> None:
         axes.set_xticks(sorted(set(chart.frame["x"])), [str(x) for x in sorted(set(chart.frame["x"]))])
     if chart.x.scale == "whole":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlim=chart.x.range, ylim=chart.y.range)
+    axes.set(xlim=chart.x.range, ylim=chart.y.range or ((0, None) if chart.y.spans == "each" else None))
     if chart.names:
         axes.set_yticks(range(len(chart.names)), [wrapped(name, _AXIS_CHARACTERS) for name in chart.names])
         axes.set_ylim(len(chart.names) - 0.5, -0.6)  # the first on top

@@ -6,22 +6,25 @@ values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import altair as alt
 
 from specbench.harness.store.files import to_object, to_plain
-from specbench.workloads.json_values import JsonObject
+from specbench.workloads.json_values import Json, JsonObject
 
 from .chart import Axis, Chart
 
 _INK, _QUIET, _LINE = "var(--text)", "var(--quiet)", "var(--line)"
 _HEIGHT_PX, _ROW_PX = 280, 42
+_CHARACTER_PX, _STROKE_PX, _FAINT = 7, 2, 0.6
 _CROWDED = 30  # points per line, above which they are drawn smaller
+_TICK_PX = 22  # half of the longest label of a tick, which may stand at the very end
 _LABEL_PX = 260  # for names beside horizontal bars; longer ones are cut here and whole in the table
 # For axis labels only: a format set on the axis would also round the values in the marks' accessible names.
-_FORMATS = {"number": ",.4~r", "share": ".0%", "change": "+.1~%"}
+_FORMATS = {"number": ",.4~r", "share": ".0%", "change": "+.1~%", "factor": ",.3~r"}
 _FROM_ONE = "datum.value < 1 ? '' : format(datum.value, 'd')"  # the axis begins left of 1: no labels there
 _CONFIG: JsonObject = {
     "background": None,
@@ -37,6 +40,7 @@ _CONFIG: JsonObject = {
         "titleFontSize": 12,
         "titleFontWeight": "normal",
         "labelLimit": _LABEL_PX,
+        "labelSeparation": 6,
     },
     "header": {"labelColor": _INK, "titleColor": _INK, "labelFontSize": 12},
     "text": {"color": _INK, "fontSize": 12},
@@ -45,28 +49,38 @@ _CONFIG: JsonObject = {
 
 
 def specification(chart: Chart) -> JsonObject:
-    """The Vega-Lite specification as plain data. Data and the site's configuration are added last: altair copies
-    the data many times, and its checks do not know the page's colours."""
+    """The Vega-Lite specification as plain data. altair makes the layers; they are put together here, because its own
+    layering and facets copy every layer many times, and its checks do not know the page's colours."""
     frame = chart.frame
     if "part" in frame:
         frame = frame.assign(order=frame["part"].map(list(chart.styles).index))
-    layers = alt.layer(*_behind(chart), *_values(chart), *_beside(chart), data=alt.Data(name="values"))
+    layers = [_plain(one) for one in (*_behind(chart), *_values(chart), *_beside(chart))]
+    found: dict[str, Json] = {"$schema": alt.SCHEMA_URL}
     if "facet" in frame:
-        facet = alt.Facet("facet:N", title=None, sort=list(dict.fromkeys(frame["facet"])))
-        small = layers.properties(width=190, height=180).facet(facet=facet, columns=3)
-        found = small.to_dict(validate=False)
+        order: list[Json] = list(dict.fromkeys(map(str, frame["facet"])))
+        found["facet"] = {"field": "facet", "type": "nominal", "title": None, "sort": order}
+        found |= {"columns": 3, "spec": {"layer": layers, "width": 190, "height": 180}}
+        if chart.y.spans == "each":
+            found["resolve"] = {"scale": {"y": "independent"}}
     else:
-        height = _ROW_PX * len(chart.names) + 20 if chart.names else _HEIGHT_PX
-        found = layers.properties(width="container", height=height).to_dict(validate=False)
+        found |= {
+            "layer": layers,
+            "width": "container",
+            "height": _ROW_PX * len(chart.names) + 20 if chart.names else _HEIGHT_PX,
+        }
         found["autosize"] = {"type": "fit-x", "contains": "padding"}
+        found["padding"] = {"left": 5, "top": 5, "bottom": 5, "right": 5 if chart.x.scale == "ordinal" else _TICK_PX}
+    if chart.names:
+        found["usermeta"] = {"names": chart.names}  # the page folds them to the width that it has
     found |= {"data": {"values": to_plain(frame.to_dict("records"))}, "config": _CONFIG}
     return to_object({**found, "description": f"{chart.title}. {chart.description}"})
 
 
-def _behind(chart: Chart) -> Iterator[alt.Chart | alt.LayerChart]:
+def _behind(chart: Chart) -> Iterator[alt.Chart]:
     """What is drawn behind the values: a line across the chart, a band about 0, events, each with its own data."""
     if chart.rule is not None:
-        yield _own([{"y": chart.rule}]).mark_rule(strokeWidth=1.5, aria=False).encode(y=_y(chart))
+        line = _own([{"at": chart.rule}]).mark_rule(strokeWidth=1.5, aria=False)
+        yield line.encode(x=_x(chart, "at")) if chart.names else line.encode(y=_y(chart, "at"))
     if chart.margin is not None:
         band = _own([{"from": -chart.margin, "to": chart.margin}]).mark_rect(color=_LINE, opacity=0.6, aria=False)
         yield band.encode(x=_x(chart, "from"), x2="to:Q")
@@ -96,12 +110,15 @@ def _values(chart: Chart) -> Iterator[alt.Chart]:
         points = alt.Chart().mark_point(filled=True, size=size, opacity=1, shape="diamond" if chart.names else "circle")
         if chart.styles:
             points = points.encode(shape=alt.Shape("series:N", legend=None, scale=_scale(chart, "shape")))
+        if under := chart.num_on_top():
+            sizes = alt.Scale(type="ordinal", domain=list(under), range=[size * (1 + 2 * n) for n in under.values()])
+            points = points.encode(size=alt.Size("series:O", legend=None, scale=sizes))
         yield points.encode(x=_x(chart), y=_y(chart), tooltip=_spoken(chart), **_colour(chart))
 
 
 def _bars(chart: Chart) -> alt.Chart:
     if chart.names:
-        bars = alt.Chart().mark_bar(stroke="var(--ground)", strokeWidth=1, height={"band": 0.62})
+        bars = alt.Chart().mark_bar(height={"band": 0.62})  # no stroke: it would cover parts of a few µs
         bars = bars.encode(x=_x(chart).stack("zero"), order=alt.Order("order:Q"))
     else:
         bars = alt.Chart().mark_bar(stroke=_INK, strokeWidth=0.5).encode(x=_x(chart))
@@ -111,12 +128,19 @@ def _bars(chart: Chart) -> alt.Chart:
 
 def _lines(chart: Chart) -> alt.Chart:
     way: Literal["step-after", "linear"] = "step-after" if chart.marks == "steps" else "linear"
-    lines = alt.Chart().mark_line(strokeWidth=2, aria=False, interpolate=way)
+    lines = alt.Chart().mark_line(strokeWidth=_STROKE_PX, aria=False, interpolate=way)
     lines = lines.encode(x=_x(chart), y=_y(chart), **_colour(chart))
+    if chart.along != "x":
+        lines = lines.encode(order=f"{chart.along}:Q")
     if not chart.styles:
         return lines.encode(detail="pair:N", strokeWidth=alt.value(1), opacity=alt.value(0.6))
+    if under := chart.num_on_top():
+        widths = alt.Scale(type="ordinal", domain=list(under), range=[_STROKE_PX * (1 + 3 * n) for n in under.values()])
+        lines = lines.encode(strokeWidth=alt.StrokeWidth("series:O", legend=None, scale=widths))
     if "dashed" in chart.frame:
         scale = alt.Scale(domain=[False, True], range=[[1, 0], [3, 3]])
+        faint = alt.Scale(domain=[False, True], range=[1, _FAINT])
+        lines = lines.encode(opacity=alt.Opacity("dashed:O", legend=None, scale=faint))
         return lines.encode(strokeDash=alt.StrokeDash("dashed:N", legend=None, scale=scale))
     return lines.encode(strokeDash=alt.StrokeDash("series:N", legend=None, scale=_scale(chart, "dash")))
 
@@ -125,10 +149,13 @@ def _beside(chart: Chart) -> Iterator[alt.Chart]:
     """Ticks and words."""
     if chart.has("least"):
         ticks = alt.Chart().mark_tick(thickness=2, size=12, color="var(--s1)", aria=False)
-        yield ticks.transform_filter("isValid(datum.least)").encode(x=_x(chart, "least"), y=_y(chart))
+        ticks = ticks.transform_filter("isValid(datum.least)").transform_calculate(minus="-datum.least")
+        for end in ("least", "minus"):
+            yield ticks.encode(x=_x(chart, end), y=_y(chart))
     if chart.words:
         is_number = _kind(chart, chart.words) == "quantitative"
-        text = alt.Text(f"{chart.words}:Q", format=",.4~r") if is_number else alt.Text(f"{chart.words}:N")
+        field = re.sub(r"([\[\].])", r"\\\1", chart.words)  # Vega reads brackets and dots as a path
+        text = alt.Text(f"{field}:Q", format=",.4~r") if is_number else alt.Text(f"{field}:N")
         place = {"dx": 6, "align": "left"} if chart.words_beside else {"dy": -12}
         words = alt.Chart().mark_text(aria=False, **place).transform_filter(f"isValid(datum['{chart.words}'])")
         yield words.encode(x=_x(chart, chart.words_beside or "x"), y=_y(chart), text=text)
@@ -142,7 +169,7 @@ def _x(chart: Chart, column: str = "x") -> alt.X:
         scale = alt.Scale(type="log", base=2, nice=False, padding=20)
         ticks = alt.Axis(grid=has_grid, values=sorted(set(chart.frame["x"])), format="~d")
     else:
-        scale = alt.Scale(zero=False, nice=False, padding=45 if chart.names else 12)
+        scale = alt.Scale(zero=False, nice=False, padding=_padding_px(chart))
         ticks = alt.Axis(grid=has_grid, labelExpr=_label(axis), tickCount=10)
     if axis.range:
         scale = alt.Scale(domain=axis.range)
@@ -155,13 +182,25 @@ def _y(chart: Chart, column: str = "y") -> alt.Y:
     axis = chart.y
     if axis.scale == "names":
         return alt.Y(column, type="nominal", title=None, sort=chart.names)
-    scale = alt.Scale(domain=axis.range) if axis.range else alt.Scale(zero=chart.marks == "bars", nice=True)
+    scale = (
+        alt.Scale(domain=axis.range)
+        if axis.range
+        else alt.Scale(zero=chart.marks == "bars" or axis.spans == "each", nice=True)
+    )
     labels = alt.Axis(labelExpr=_label(axis))
     return alt.Y(column, type="quantitative", title=axis.title, scale=scale, axis=labels)
 
 
+def _padding_px(chart: Chart) -> float:
+    """Room at both ends for half of the longest word above a value."""
+    if not chart.names:
+        return 24 if chart.words else 12
+    longest = max((len(str(word)) for word in chart.frame[chart.words].dropna()), default=0) if chart.words else 0
+    return max(45, longest * _CHARACTER_PX / 2)
+
+
 def _label(axis: Axis) -> str:
-    return f"format(datum.value, '{_FORMATS[axis.unit]}')"
+    return f"format(datum.value, '{_FORMATS[axis.unit]}')" + " + 'x'" * (axis.unit == "factor")
 
 
 def _colour(chart: Chart) -> dict[str, Any]:
@@ -178,12 +217,19 @@ def _scale(chart: Chart, what: str) -> alt.Scale:
 def _spoken(chart: Chart) -> list[alt.Tooltip]:
     """The values that a mark shows, in the order of the frame's columns."""
     titles = {"x": chart.x.title, "y": chart.y.title, "facet": "metric"}
-    names = [str(name) for name in chart.frame if name != "dashed"]
+    names = [name for name in chart.told if name != "dashed"]
     return [alt.Tooltip(name, type=_kind(chart, name), title=titles.get(name, name)) for name in names]
 
 
 def _kind(chart: Chart, column: str) -> Literal["quantitative", "nominal"]:
     return "quantitative" if chart.frame[column].dtype.kind in "fi" else "nominal"
+
+
+def _plain(layer: alt.Chart) -> JsonObject:
+    found = to_object(layer.to_dict(validate=False, context={"top_level": False, "datasets": {}}))
+    if found["data"] == {"name": "empty"}:  # altair's word for none: the chart's own data are meant
+        del found["data"]
+    return found
 
 
 def _own(rows: list[dict[str, Any]]) -> alt.Chart:

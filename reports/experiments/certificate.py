@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from specbench.reports.cells import NOTHING, number
-from specbench.reports.document import Table, table_of
+from specbench.reports.document import Table, fitting, table_of
 
 _MAX_POSITIONS = 4
+
+
+def certificate_answer(certificate: Mapping[str, Any]) -> str:
+    """`Lossless: 3 of 3 arms passed.`"""
+    ok: dict[str, bool] = {}
+    for row in certificate["certificates"]:
+        ok[row["arm"]] = ok.get(row["arm"], True) and row["ok"]
+    failed = [arm for arm, passed in ok.items() if not passed]
+    unfinished = "" if certificate["status"] == "complete" else " so far: not finished"
+    word = "NOT LOSSLESS" if failed else "Lossless" if ok else "Nothing was judged"
+    names = f"; failed: {', '.join(failed)}" if failed else ""
+    return f"{word}: {len(ok) - len(failed)} of {len(ok)} arms passed{unfinished}{names}."
 
 
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
@@ -25,7 +38,21 @@ def certificate_table(certificate: Mapping[str, Any]) -> Table:
         *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
         *_other_engines(certificate["certificates"]),
     ]
-    return table_of("Losslessness against no-spec", _COLUMNS, certificate["certificates"], (*unfinished, *notes))
+    rows = certificate["certificates"]
+    told = {name: cell for name, cell in _COLUMNS.items() if any(cell(row) != NOTHING for row in rows)}
+    return table_of("Losslessness against no-spec", told, rows, (*unfinished, *notes))
+
+
+def certificate_brief(certificate: Mapping[str, Any], width: int | None = None) -> Table:
+    """The columns that fit into `width` characters, what decides first; why arms failed is below."""
+    rows = certificate["certificates"]
+    columns = {name: _COLUMNS[name] for name in _FIRST}
+    columns["verdict"] = lambda row: "passed" if row["ok"] else "FAILED"
+    whole = table_of("", columns, rows)
+    table = whole if width is None else fitting(whole, width)
+    failed = [f"{row['arm']}, temperature {row['temperature']:g}: {_verdict(row)}" for row in rows if not row["ok"]]
+    means = "; ".join(f"{name}: {_MEANS[name]}" for name in table.headers if name in _MEANS)
+    return replace(table, notes=(*failed, means, *_other_engines(rows)))
 
 
 def _tolerance_note(temperature: str, row: Mapping[str, Any]) -> str:
@@ -80,6 +107,7 @@ def _distribution(test: Mapping[str, Any] | None) -> str:
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "arm": lambda row: row["arm"],
     "temperature": lambda row: f"{row['temperature']:g}",
+    "verdict": _verdict,
     "prompts": _judged(lambda row: str(row["num_prompts"])),
     "exact": _judged(lambda row: f"{row['num_exact'] / row['num_prompts']:.1%}"),
     "first divergences": _judged(lambda row: _positions(row["divergences"])),
@@ -90,5 +118,11 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "AL": _judged(lambda row: number(row["acceptance_length"])),
     "acceptance": _judged(lambda row: _acceptance(row["acceptance"])),
     "distribution": _judged(lambda row: _distribution(row["distribution"])),
-    "verdict": _verdict,
 }
+_MEANS = {
+    "exact": "outputs identical to no-spec's",
+    "acceptance": "rounds that accept what they do without graphs",
+    "distribution": "p over many seeds, fails below 0.001",
+    "worst regret": "logits below the best, fails above tolerance",
+}
+_FIRST = ("arm", "temperature", "verdict", "exact", "acceptance", "distribution", "worst regret", "tolerance", "AL")

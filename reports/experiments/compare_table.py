@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -11,15 +12,15 @@ from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import json_text, to_object
-from specbench.reports.cells import NOTHING, TOO_WIDE, change_text, is_no_figure, number, size_text
+from specbench.reports.cells import NOTHING, TOO_WIDE, change_text, is_no_figure, marked_name, number, size_text
 from specbench.reports.document import Table
 
-COMPARE_SCHEMA = "specbench.compare/1"
+COMPARE_SCHEMA = "specbench.compare/2"
 HEADERS = ("run", "arm", "metric", "baseline", "this", "change [95% CI]", "MDE", "verdict", "pairs")
 NO_COUNTERPART = "no counterpart"
 _SIGNS = {EQUIVALENT: "~", INCONCLUSIVE: "?"}
 _CSV = ("run", "arm", "baseline", "metric", "unit", "median", "baseline_mean", "mean", "change", "low", "high")
-_CSV_TEST = ("least_effect", "p", "verdict", "num_pairs", "pairs")
+_CSV_TEST = ("least_effect", "p", "verdict", "num_pairs", "pairs", "marks")
 
 
 def compare_table(compared: ComparedRuns) -> Table:
@@ -39,16 +40,34 @@ def compare_table(compared: ComparedRuns) -> Table:
         headers=HEADERS,
         rows=tuple(rows),
         notes=(*differences(compared), *_arm_notes(compared), *notes),
+        spare=("pairs", "MDE", "baseline", "this"),
     )
 
 
+def without_run(table: Table) -> Table:
+    """With the run in the title, not in every row, where there is only one."""
+    runs = {row[0] for row in table.rows}
+    if len(runs) != 1:
+        return table
+    title = f"{runs.pop()} against the baseline"
+    return replace(table, title=title, headers=table.headers[1:], rows=tuple(row[1:] for row in table.rows))
+
+
 def _arm_notes(compared: ComparedRuns) -> list[str]:
-    """What is compared with what, and the arms' own marks."""
-    said = []
+    """What is compared with what, and the arms' own marks; arms of a run that it is said of stand in one line."""
+    said: dict[tuple[str, str], list[str]] = {}
     for row in compared.rows:
-        against = f"against {row.baseline}" if row.baseline else "the baseline" if row.is_baseline else NO_COUNTERPART
-        said.append(f"{row.run}: {row.arm}: " + "; ".join([against, *filter(None, [row.note])]))
-    return said
+        against = (
+            f"against {_counterpart(row)}" if row.baseline else "the baseline" if row.is_baseline else NO_COUNTERPART
+        )
+        for text in (against, *row.marks):
+            said.setdefault((row.run, text), []).append(row.arm)
+    return [f"{run}: {', '.join(arms)}: {text}" for (run, text), arms in said.items()]
+
+
+def _counterpart(row: Row) -> str:
+    """The run alone, where the arm has the same name there."""
+    return row.baseline.removesuffix(f": {row.arm}")
 
 
 def differences(compared: ComparedRuns) -> list[str]:
@@ -89,16 +108,17 @@ def verdict_cell(comparison: Comparison) -> str:
 
 
 def _rows(row: Row) -> Iterable[tuple[str, ...]]:
+    arm = marked_name(row.arm, row.marks)
     for figure in COMPARED:
         value, found = row.values[figure.key], row.comparisons.get(figure.key)
         if value is None and found is None:
             continue
         if found is None or found.a is None:
-            yield (row.run, row.arm, figure.heading, NOTHING, number(value), NOTHING, NOTHING, _word(row), NOTHING)
+            yield (row.run, arm, figure.heading, NOTHING, number(value), NOTHING, NOTHING, _word(row), NOTHING)
             continue
         yield (
             row.run,
-            row.arm,
+            arm,
             figure.heading,
             number(found.a),
             number(found.b),
@@ -110,7 +130,8 @@ def _rows(row: Row) -> Iterable[tuple[str, ...]]:
     if row.same_output is not None:
         same, pairs = row.same_output
         share = f"{same / pairs:.1%}"
-        yield (row.run, row.arm, SAME_OUTPUT.name, NOTHING, share, NOTHING, NOTHING, NOTHING, f"{pairs} requests")
+        word = "equal" if same == pairs else f"{pairs - same} of {pairs} differ"
+        yield (row.run, arm, SAME_OUTPUT.name, NOTHING, share, NOTHING, NOTHING, word, f"{pairs} requests")
 
 
 def _word(row: Row) -> str:
@@ -119,8 +140,8 @@ def _word(row: Row) -> str:
 
 def _csv_row(row: Row, figure: Figure) -> dict[str, Any]:
     found = row.comparisons.get(figure.key)
-    base = {"run": row.run, "arm": row.arm, "baseline": row.baseline, "metric": figure.key, "unit": figure.unit}
-    base["median"] = row.values[figure.key]  # type: ignore[assignment]
+    base: dict[str, Any] = {"run": row.run, "arm": row.arm, "baseline": row.baseline, "metric": figure.key}
+    base |= {"unit": figure.unit, "median": row.values[figure.key], "marks": "; ".join(row.marks)}
     if found is None:
         return base
     tested: Mapping[str, Any] = to_object(found)

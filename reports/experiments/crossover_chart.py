@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from specbench.harness.store.crossover_file import Crossover
-from specbench.reports.charts.chart import Axis, Chart, Styles
+from specbench.reports.charts.chart import Axis, Chart, Styles, small_charts
 from specbench.reports.experiments.crossover_table import FIGURE_NAMES, display_names
 
 IDEAL = ", ideal"
@@ -16,7 +16,8 @@ _COLUMNS = ["series", "x", "y", "low", "high", "dashed", "note"]
 
 
 def crossover_frame(record: Crossover, figure: str = "tpot", names: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """series, x: concurrency, y: speed-up with its interval; rows of the ideal are dashed and named so."""
+    """Columns: series, x (concurrency), y (speed-up) with its interval; facet: the arm, where there are many lines.
+    Names of ideals end in IDEAL."""
     names = names or display_names(record)
     other = "tps" if figure == "tpot" else "tpot"
     rows: list[tuple[object, ...]] = []
@@ -33,6 +34,7 @@ def crossover_frame(record: Crossover, figure: str = "tpot", names: Mapping[str,
             if cell.ideal and cell.ideal.ideal_speedup is not None
         ]
     frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"low": float, "high": float, "dashed": bool})
+    frame = small_charts(frame, IDEAL)
     return frame if frame["dashed"].any() else frame.drop(columns="dashed")
 
 
@@ -50,8 +52,8 @@ def crossover_chart(
         title=f"Speed-up of {word} against no-spec by concurrency",
         description=f"Above the line at 1 speculation is faster. Bars: 95% interval over blocks and prompts.{ideal}",
         frame=frame,
-        x=Axis(title="concurrency", scale="log2"),
-        y=Axis(title=f"speed-up of {word}"),
+        x=Axis(title="concurrency (log scale)", scale="log2"),
+        y=Axis(title=f"speed-up of {word}", unit="factor"),
         marks="lines",
         rule=1.0,
         styles={one: looks[one.removesuffix(IDEAL)] for one in series},

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from specbench.harness.judge.crossover_record import FIGURES
+from specbench.harness.metrics.figures import GOODPUT
 from specbench.harness.spec.table_records import SweepArm
 from specbench.harness.stats.crossover import BreakEven, Ratio, Side
 from specbench.harness.store.crossover_file import BestArm, Crossover, CrossoverArm, LoadCell
 from specbench.harness.store.roofline_record import IdealArm
 from specbench.reports.cells import NOTHING, TOO_WIDE, is_no_figure, marked_name, milliseconds, number
 from specbench.reports.document import Table
+from specbench.reports.experiments.interactivity import interactivity_table
+from specbench.reports.run.comparison import goodput_cell
+from specbench.reports.run.notes import goodput_note
+
+from .crossover_notes import dips, doubt_notes, doubts, missing, no_verdict, troubles
 
 FIGURE_NAMES = {word: figure.name for word, figure in FIGURES.items()}
 BREAK_EVEN, INTERVAL = "break-even concurrency", "95% interval"
@@ -34,6 +40,10 @@ def crossover_tables(record: Crossover, names: Mapping[str, str] | None = None) 
     """The tables that the record has data for. `names`: what to call the arms, by label."""
     names = names or display_names(record)
     tables = [_figure_table(record, figure, names) for figure in FIGURE_NAMES]
+    if record.slos:
+        tables.append(goodput_table(record, names))
+    if (matched := interactivity_table(record, names)) is not None:
+        tables.append(matched)
     if any(best.num_arms > 1 for best in record.best):
         tables.append(_best_table(record))
     if any(cell.ideal for arm in record.arms for cell in arm.points):
@@ -43,12 +53,12 @@ def crossover_tables(record: Crossover, names: Mapping[str, str] | None = None) 
 
 def display_names(record: Crossover) -> dict[str, str]:
     """Labels, with the marks that must show beside every figure of an arm."""
-    return {arm.label: marked_name(arm.label, [*arm.notes, *(mark for _, mark in _doubts(arm))]) for arm in record.arms}
+    return {arm.label: _display_name(arm) for arm in record.arms}
 
 
-def _doubts(arm: CrossoverArm) -> list[tuple[int, str]]:
-    """Marks of its rows by load."""
-    return [(cell.load, mark) for cell in arm.points for mark in cell.doubts]
+def _display_name(arm: CrossoverArm) -> str:
+    marked = marked_name(arm.label, [*arm.notes, *(mark for _, mark in doubts(arm))])
+    return f"{marked} (driven otherwise)" if no_verdict(arm) else marked
 
 
 def crossing_text(crossing: BreakEven | None) -> str:
@@ -93,40 +103,28 @@ def plan_table(
 
 
 def _figure_table(record: Crossover, figure: str, names: Mapping[str, str]) -> Table:
-    rows, troubles = [], []
+    rows = []
     for arm in record.arms:
         name, crossing = names[arm.label], arm.crossing[figure]
         cells = {cell.load: cell for cell in arm.points}
         texts = [_cell(cells.get(load), figure, record.baseline, arm.label) for load in record.loads]
-        rows.append((name, *texts, crossing_text(crossing), interval_text(crossing)))
-        troubles += [f"{name}, concurrency {at}: {error}" for error, at in _errors(arm).items()]
-    for refused in record.refused:
-        rows.append((refused.label, *["refused"] * len(record.loads), NOTHING, NOTHING))
-        troubles.append(f"{refused.label}: refused: {refused.refused}")
+        ends = "no verdict" if no_verdict(arm) else crossing_text(crossing)
+        rows.append((name, *texts, ends, interval_text(crossing)))
+    rows += [(each.label, *["refused"] * len(record.loads), NOTHING, NOTHING) for each in record.refused]
     headers = ("strategy", *map(_load_header, record.loads), BREAK_EVEN, INTERVAL)
     title = f"{'Speed-up of TPOT' if figure == 'tpot' else 'Throughput (TPS)'} by concurrency"
-    notes = [_FIGURE_NOTES[figure], HOW_CROSSED, f"Intervals: {record.method}.", *troubles]
-    notes += _dips(record, figure, names)
+    how = [HOW_CROSSED, f"Intervals: {record.method}."] if figure == "tpot" else []  # below the first table once
+    notes = [_FIGURE_NOTES[figure], *how, *(troubles(record, names) if figure == "tpot" else ())]
+    notes += dips(record, figure, names)
     if figure == "tpot":
-        notes += [f"{names[a.label]}, concurrency {load}: {mark}" for a in record.arms for load, mark in _doubts(a)]
-        notes += [*_missing(record), *record.notes]
+        notes += doubt_notes(record, names)
+        notes += [*missing(record), *record.notes]
     return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
 
-def _errors(arm: CrossoverArm) -> dict[str, str]:
-    """Each error once, with all the loads at which it came."""
-    loads: dict[str, list[str]] = {}
-    for cell in arm.points:
-        if cell.error:
-            loads.setdefault(cell.error, []).append(str(cell.load))
-    return {error: ", ".join(at) for error, at in loads.items()}
-
-
 def _cell(cell: LoadCell | None, figure: str, baseline: str, label: str) -> str:
-    if cell is None:
-        return NOTHING
-    if not cell.num_blocks:
-        return "failed" if cell.error else "not run"
+    if cell is None or not cell.num_blocks:
+        return unmeasured(cell)
     own = f"{milliseconds(cell.tpot_ms)} ms" if figure == "tpot" else number(cell.tps_median)
     if cell.speedup(figure) is None:
         return own if _is_baseline(label, baseline) or figure == "tps" else NOTHING
@@ -135,31 +133,25 @@ def _cell(cell: LoadCell | None, figure: str, baseline: str, label: str) -> str:
     return (ratio if figure == "tpot" else f"{own} ({ratio})") + partial
 
 
+def unmeasured(cell: LoadCell | None) -> str:
+    """Why a load has no figures; empty where it has some."""
+    if cell is None:
+        return NOTHING
+    return "" if cell.num_blocks else "failed" if cell.error else "not run"
+
+
 def _is_baseline(label: str, baseline: str) -> bool:
     return label.partition(":")[0] == baseline
 
 
-def _dips(record: Crossover, figure: str, names: Mapping[str, str]) -> list[str]:
-    """Arms that are slower at some concurrency below their break-even, which that one number does not show."""
-    notes = []
+def goodput_table(record: Crossover, names: Mapping[str, str]) -> Table:
+    rows = []
     for arm in record.arms:
-        below = [(cell.load, found.ratio < 1) for cell in arm.points if (found := cell.speedup(figure))]
-        kept = [is_below for _, is_below in below]
-        while kept and kept[-1]:
-            kept.pop()
-        dips = [str(load) for (load, is_below) in below[: len(kept)] if is_below]
-        if dips:
-            notes.append(f"{names[arm.label]}: slower than no-spec also at lower concurrency: {', '.join(dips)}.")
-    return notes
-
-
-def _missing(record: Crossover) -> list[str]:
-    """That the sweep is unfinished, and which loads have no figures yet."""
-    left = [str(load) for load in record.asked_loads if load not in record.loads]
-    if record.status == "complete":
-        return []
-    loads = f"; not begun: concurrency {', '.join(left)}" if left else ""
-    return [f"The sweep is not complete (status {record.status}): figures cover what it holds{loads}."]
+        kept = {cell.load: cell.goodput for cell in arm.points if cell.goodput}
+        cells = (goodput_cell(kept[n].requests_per_s, kept[n].share) if n in kept else NOTHING for n in record.loads)
+        rows.append((names[arm.label], *cells))
+    headers, note = ("strategy", *map(_load_header, record.loads)), goodput_note(record.slos)
+    return Table(title=f"Goodput ({GOODPUT.unit}) by concurrency", headers=headers, rows=tuple(rows), notes=(note,))
 
 
 def _best_table(record: Crossover) -> Table:

@@ -47,6 +47,7 @@ def gate_table(report: GateReport) -> Table:
         headers=HEADERS,
         rows=tuple(_row(result) for result in _sorted(report.results)),
         notes=(*(f"differs in {m.describe()}" for m in report.mismatches), *report.notes, sentence(report)),
+        spare=("pairs", "MDE", "limit", "baseline"),
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specbench.harness.judge.history.points import Series
-from specbench.harness.judge.history.rerun import rerun_command
 from specbench.harness.judge.history.steps import DRIVEN, MACHINE, DatedStep, Segment, Suspect
+from specbench.harness.judge.rerun import rerun_command
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.files import json_text
 from specbench.reports.cells import change_text, number

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.noise_record import MetricNoise, NoiseFloor
 from specbench.reports.cells import NOTHING
 from specbench.reports.document import Table, table_of
+
+_SPARE = ("n", "false verdicts", "CV between blocks")
+
+
+def noise_answer(floor: NoiseFloor) -> str:
+    """`With 10 blocks a change of TPOT is found from 4.38% on; for 1% it takes 150 blocks.`"""
+    tpot = next((m for m in floor.metrics if m.name == TPOT_MS.name), None)
+    found = [] if tpot is None else [(n, effect) for n, effect in tpot.least_effect.items() if effect is not None]
+    if tpot is None or not found:
+        return "How small a change of TPOT can be found is not known."
+    num_blocks, effect = found[len(found) // 2]
+    least, needed = next(iter(tpot.blocks_needed.items()))
+    more = (
+        f"for {float(least):.0%} it takes {needed} blocks" if needed else f"for {float(least):.0%} no number is enough"
+    )
+    return f"With {num_blocks} blocks a change of TPOT is found from {effect:.2%} on; {more}."
 
 
 def noise_table(floor: NoiseFloor) -> Table:
@@ -22,7 +40,7 @@ def noise_table(floor: NoiseFloor) -> Table:
         "n": lambda m: f"{m.num_pairs} {m.pairs}",
     }
     title = f"Noise of A/A: {floor.arm} on {floor.model.name} ({floor.model.device})"
-    return table_of(title, columns, floor.metrics, _notes(floor))
+    return replace(table_of(title, columns, floor.metrics, _notes(floor)), spare=_SPARE)
 
 
 def _percent(value: float | None) -> str:

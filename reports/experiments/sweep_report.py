@@ -8,8 +8,10 @@ from specbench.harness.store.crossover_file import RECORD_FILE, Crossover
 from specbench.harness.store.files import write_atomically, write_json
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.charts.chart import Styles
+from specbench.reports.experiments.crossover_answer import crossover_answer
 from specbench.reports.experiments.crossover_chart import crossover_chart
 from specbench.reports.experiments.crossover_table import FIGURE_NAMES, crossover_tables, display_names
+from specbench.reports.experiments.interactivity import interactivity_chart
 from specbench.reports.markdown import escape_markdown, markdown_result
 from specbench.reports.run.roofline_table import roofline_tables
 
@@ -28,11 +30,12 @@ def write_sweep_reports(folder: Path, record: Crossover) -> list[Path]:
 def markdown_sweep(record: Crossover, pictures: list[str]) -> str:
     """The tables as GitHub Markdown; `pictures`: paths relative to where the text will lie."""
     head = f"# {escape_markdown(record.sweep_id)}"
+    said = escape_markdown(crossover_answer(record, display_names(record)))
     facts = [f"* {name}: {escape_markdown(value)}" for name, value in _facts(record)]
     found = [*crossover_tables(record), *roofline_tables(record, display_names(record))]
     tables = [markdown_result(table) for table in found]
     shown = [f"![{path.rsplit('/', 1)[-1].removesuffix('.png')}]({path})" for path in pictures]
-    return "\n\n".join([head, "\n".join(facts), *tables, *shown]) + "\n"
+    return "\n\n".join([head, said, "\n".join(facts), *tables, *shown]) + "\n"
 
 
 def _facts(record: Crossover) -> list[tuple[str, str]]:
@@ -48,4 +51,5 @@ def _write_pictures(folder: Path, record: Crossover) -> list[Path]:
     from specbench.reports.charts.pictures import write_pictures  # matplotlib, which reading a sweep does not need
 
     charts = {f"crossover_{name}": crossover_chart(record, Styles(), name, name) for name in FIGURE_NAMES}
+    charts["interactivity"] = interactivity_chart(record, Styles(), "interactivity", display_names(record))
     return write_pictures(charts.items(), folder)

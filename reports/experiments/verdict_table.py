@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, MIN_PAIRS, NO_DATA
 from specbench.harness.store.ab_judgement import INVALID, MAX_REJECTED, MIXED, UNFINISHED, JudgedMetric, Judgement
@@ -25,25 +25,36 @@ _MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
 _MAX_REASONS = 5
 
 
+def _figure(c: JudgedMetric, value: float | None) -> str:
+    return (milliseconds if c.metric.unit == "ms" else number)(value if c.change is not None else None)
+
+
+FIGURES: Mapping[str, Callable[[JudgedMetric], str]] = {
+    "metric": lambda c: ", ".join(filter(None, (c.metric.name, c.metric.unit))),
+    "A": lambda c: _figure(c, c.a),
+    "B": lambda c: _figure(c, c.b),
+}
+
+
 def verdict_table(record: Judgement) -> Table:
     """From `ab.json`, finished or not."""
-    title = f"B against A: {verdict_words(record)}"
-    if record.is_aa:
-        title = f"A/A (both sides are the same code and configuration): {verdict_words(record)}"
-    if record.status != "complete":
-        title += f" ({record.status})"
-    columns: dict[str, Callable[[JudgedMetric], str]] = {
-        "metric": lambda c: ", ".join(filter(None, (c.metric.name, c.metric.unit))),
-        "A": lambda c: _figure(c, c.a),
-        "B": lambda c: _figure(c, c.b),
-        "change [95% CI]": lambda c: _change(c, record.verdict),
+    columns = {
+        **FIGURES,
+        "change [95% CI]": lambda c: _mark(c, record.verdict) + change_of(c),
         "MDE": lambda c: size_text(c.least_effect, max_decimals=2),
-        "verdict": lambda c: _verdict(c, record.verdict),
+        "verdict": lambda c: metric_verdict(c, record.verdict),
         "p (Holm)": lambda c: NOTHING if c.p_holm is None else f"{c.p_holm:.2g}",
         "p (signed rank)": lambda c: NOTHING if c.p_signed_rank is None else f"{c.p_signed_rank:.2g}",
         "n": lambda c: f"{c.num_pairs} {c.metric.pairs}",
     }
-    return table_of(title, columns, record.metrics, _notes(record))
+    return table_of(verdict_title(record), columns, record.metrics, _notes(record))
+
+
+def verdict_title(record: Judgement) -> str:
+    """`B against A: improved`, with what the experiment was if it was not a complete A/B."""
+    what = "A/A (both sides are the same code and configuration)" if record.is_aa else "B against A"
+    unfinished = "" if record.status == "complete" else f" ({record.status})"
+    return f"{what}: {verdict_words(record)}{unfinished}"
 
 
 def verdict_words(record: Judgement) -> str:
@@ -71,21 +82,21 @@ def arm_marks(record: Judgement, beginning: str) -> dict[str, str]:
     return {label: notes[0] for label, notes in found.items() if notes}
 
 
-def _figure(c: JudgedMetric, value: float | None) -> str:
-    return (milliseconds if c.metric.unit == "ms" else number)(value if c.change is not None else None)
-
-
-def _change(c: JudgedMetric, whole: str) -> str:
+def change_of(c: JudgedMetric) -> str:
+    """`-22.2% [-24.5%, -19.9%]`."""
     if c.change is None:
         return NOTHING
-    mark = "" if whole in NO_VERDICT else _MARKS.get(c.verdict, "")
-    text = mark + change_text(c.change, max_decimals=2)
+    text = change_text(c.change, max_decimals=2)
     if c.low is None or c.high is None:
         return text
     return TOO_WIDE if is_no_figure(1 + c.low, 1 + c.high) else f"{text} {interval(c.low, c.high)}"
 
 
-def _verdict(c: JudgedMetric, whole: str) -> str:
+def _mark(c: JudgedMetric, whole: str) -> str:
+    return "" if c.change is None or whole in NO_VERDICT else _MARKS.get(c.verdict, "")
+
+
+def metric_verdict(c: JudgedMetric, whole: str) -> str:
     """`whole`: the verdict of the experiment; where that is none, a word of change here would be read as one."""
     if c.change is None:
         return NO_DATA
@@ -102,15 +113,28 @@ def _verdict(c: JudgedMetric, whole: str) -> str:
 
 
 def _notes(record: Judgement) -> list[str]:
-    plan = record.plan
-    notes = [f"{side.label}: {_side(side, record)}" for side in plan.sides]
+    sides = [f"{side.label}: {_side(side, record)}" for side in record.plan.sides]
+    return [*sides, *cautions(record), *_design(record), *_blocks(record), *_beside(record), *_reading(record)]
+
+
+def cautions(record: Judgement) -> list[str]:
+    """What no figure of the experiment may be read without."""
+    notes = []
     if record.mismatches:
         notes.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record.mismatches)}")
     if record.driven_otherwise:
         notes.append(f"exploratory: {record.driven_otherwise}")
     if record.is_aa:
         notes.append("A/A: a verdict of change between identical sides is false and makes the measurement invalid")
-    return [*notes, *_design(record), *_blocks(record), *_reading(record)]
+    return notes
+
+
+def how_measured(record: Judgement) -> list[str]:
+    """In a few lines: processes, blocks that count and why others do not, and equal outputs where too few are."""
+    where = "in ONE process (--in-process)" if record.plan.in_process else "a fresh process for each side and block"
+    outputs = [] if record.same_output.is_enough else _outputs(record)
+    counted, *doubts = _blocks(record)
+    return [f"{counted}; {where}", *doubts, *outputs]
 
 
 def _side(side: Side, record: Judgement) -> str:
@@ -129,18 +153,19 @@ def _design(record: Judgement) -> list[str]:
         else "a fresh process for each side and block"
     )
     order = " ".join("".join(pair) for pair in plan.order())
-    same = record.same_output
-    found = [f"{plan.num_blocks} blocks, {how}; order (seed {plan.order_seed}): {order}"]
+    return [f"{plan.num_blocks} blocks, {how}; order (seed {plan.order_seed}): {order}", *_outputs(record)]
+
+
+def _outputs(record: Judgement) -> list[str]:
+    least, same = record.plan.min_same_output, record.same_output
     if same.num_pairs:
         line = f"{same.num_same} of {same.num_pairs} outputs are the same on both sides"
-        least = f", fewer than the required {plan.min_same_output:.0%}: WRONG" if not same.is_enough else ""
+        wrong = f", fewer than the required {least:.0%}: WRONG" if not same.is_enough else ""
         forced = " (forced acceptance: not a model's own outputs)" if arm_marks(record, FORCED) else ""
-        found.append(line + least + forced)
-    elif not same.is_enough:
-        found.append(
-            f"no outputs of the same prompts: the required {plan.min_same_output:.0%} cannot be checked: INVALID"
-        )
-    return found
+        return [line + wrong + forced]
+    if same.is_enough:
+        return []
+    return [f"no outputs of the same prompts: the required {least:.0%} cannot be checked: INVALID"]
 
 
 def _blocks(record: Judgement) -> list[str]:
@@ -155,6 +180,12 @@ def _blocks(record: Judgement) -> list[str]:
         notes.append("not all blocks are measured: no verdict yet")
     elif record.num_kept < MIN_PAIRS:
         notes.append(f"exploratory: no verdict with fewer than {MIN_PAIRS} blocks")
+    return notes
+
+
+def _beside(record: Judgement) -> list[str]:
+    """What else the machine did, as far as that is known."""
+    notes = []
     loads = [v for b in record.blocks for pair in b.load_average.values() for v in pair or () if v is not None]
     if loads:
         notes.append(f"load average around the blocks: {min(loads):.2f} to {max(loads):.2f}")

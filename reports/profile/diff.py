@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from specbench.harness.profiling.record import PHASES, KernelFigures, PhaseFigures, Profile
+from specbench.reports.profile.round_intervals import change_interval
 
 SCHEMA = "specbench.profile-diff/1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delta:
-    """One figure on both sides; None where a side does not have it."""
+    """One figure on both sides; None where a side does not have it. `interval`: of the change, over the rounds."""
 
     name: str
     unit: str
     a: float | None
     b: float | None
+    interval: tuple[float, float] | None = None
 
     @property
     def change(self) -> float | None:
@@ -39,6 +41,7 @@ class SyncDelta:
     phase: str
     api: str
     kind: str
+    site: str
     per_round: Delta
     wait: Delta
 
@@ -83,8 +86,9 @@ def _warnings(a: Profile, b: Profile) -> Iterable[str]:
         ("versions of the tool", a.source.tool, b.source.tool),
     ]
     if a.subject and b.subject:
-        compared.append(("batch sizes", a.subject.batch_size, b.subject.batch_size))
         compared.append(("numbers of drafts", a.subject.num_drafts, b.subject.num_drafts))
+    if a.batch_size and b.batch_size:
+        compared.append(("batch sizes", a.batch_size, b.batch_size))
     else:
         yield "The batch size of a side is not known: the trace does not record it."
     for name, left, right in compared:
@@ -95,9 +99,14 @@ def _warnings(a: Profile, b: Profile) -> Iterable[str]:
             yield f"The evidence of {side} is refused: figures by phase are left out."
         elif profile.quality.verdict == "doubtful":
             yield f"The evidence of {side} is doubtful."
+        if profile.is_slowed:
+            yield f"{side} was slowed down too much by its profiler: idle times are left out."
 
 
 def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
+    """Where the profiler slowed a side down too much, nothing of idle time."""
+    no_idle = a.is_slowed or b.is_slowed
+    no_gap = refused or no_idle
     figures: list[tuple[str, str, Callable[[Profile], float | None]]] = [
         ("launches a round", "count", lambda p: p.graph.launches_per_round),
         ("graph launches a round", "count", lambda p: p.graph.graph_launches_per_round),
@@ -106,16 +115,19 @@ def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
         ("synchronisations a round", "count", lambda p: p.syncs_per_round),
         ("engine's own count of them", "count", lambda p: p.subject.engine_syncs_per_round if p.subject else None),
         ("wait of the host a round", "ns", lambda p: sum(sync.wait_ns for sync in p.syncs)),
-        ("verify to draft, idle", "ns", lambda p: None if refused else p.idle.verify_to_draft_idle_ns),
-        ("verify to draft, span", "ns", lambda p: None if refused else p.idle.verify_to_draft_span_ns),
-        ("GPU idle a round", "ns", lambda p: p.idle.total_ns),
+        ("verify to draft, idle", "ns", lambda p: None if no_gap else p.idle.verify_to_draft_idle_ns),
+        ("verify to draft, span", "ns", lambda p: None if no_gap else p.idle.verify_to_draft_span_ns),
+        ("GPU idle a round", "ns", lambda p: None if no_idle else p.idle.total_ns),
         ("GPU busy a round", "ns", lambda p: p.gpu_busy_ns),
         ("GPU busy", "share", lambda p: p.gpu_busy_share),
         ("round under the profiler", "ns", lambda p: p.round_ns),
         ("profiler's slow-down", "ratio", lambda p: p.slow_down.ratio if p.slow_down else None),
     ]
     for name, unit, figure in figures:
-        delta = Delta(name=name, unit=unit, a=figure(a), b=figure(b))
+        left, right = figure(a), figure(b)
+        has_both = left is not None and right is not None
+        interval = change_interval(name, a, b) if has_both else None
+        delta = Delta(name=name, unit=unit, a=left, b=right, interval=interval)
         if (delta.a, delta.b) != (None, None):
             yield delta
 
@@ -128,7 +140,7 @@ def _phases(a: Profile, b: Profile) -> Iterable[PhaseDelta]:
 
 
 def _syncs(a: Profile, b: Profile) -> Iterable[SyncDelta]:
-    sides = [{(s.phase, s.api, s.kind): s for s in profile.syncs} for profile in (a, b)]
+    sides = [{(s.phase, s.api, s.kind, s.site): s for s in profile.syncs} for profile in (a, b)]
     for key in dict.fromkeys([*sides[0], *sides[1]]):
         left, right = (side.get(key) for side in sides)
         calls = [sync.per_round if sync else 0.0 for sync in (left, right)]
@@ -137,6 +149,7 @@ def _syncs(a: Profile, b: Profile) -> Iterable[SyncDelta]:
             phase=key[0],
             api=key[1],
             kind=key[2],
+            site=key[3],
             per_round=Delta(name="a round", unit="count", a=calls[0], b=calls[1]),
             wait=Delta(name="wait a round", unit="ns", a=waits[0], b=waits[1]),
         )

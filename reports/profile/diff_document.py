@@ -10,6 +10,7 @@ from specbench.reports.document import Command, Document, Section, Table
 from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, points, ratio, share
 from specbench.reports.profile.diff import Delta, PhaseDelta, ProfileDiff, diff_profiles
 from specbench.reports.profile.report import commands, without_phases
+from specbench.reports.profile.round_intervals import NOTE
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED, findings
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
 
@@ -47,7 +48,8 @@ def diff_document(a: Profile, b: Profile, names: tuple[str, str]) -> Document:
 
 def _headline(diff: ProfileDiff) -> Table:
     rows = [((f"{d.name}, µs" if d.unit == "ns" else d.name,), (d,)) for d in diff.headline]
-    return _table("Figures of a round", ("figure",), ("",), rows)
+    notes = (NOTE,) if any(d.interval for d in diff.headline) else ()
+    return _table("Figures of a round", ("figure",), ("",), rows, notes)
 
 
 def _phases(diff: ProfileDiff) -> tuple[Table, Table]:
@@ -75,8 +77,10 @@ def _figure(phase: PhaseDelta, field: str, unit: str) -> Delta:
 
 def _syncs(diff: ProfileDiff) -> Table:
     ordered = sorted(diff.syncs, key=lambda sync: -abs(sync.wait.change or 0.0))
-    rows = [((s.phase or NOTHING, s.api, s.kind), (s.per_round, s.wait)) for s in ordered]
-    return _table("Synchronisations by place", ("phase", "call", "kind"), ("a round", "wait µs"), rows)
+    has_sites = any(s.site for s in ordered)
+    names = ("phase", "call", "kind", *["call site"] * has_sites)
+    rows = [((s.phase or NOTHING, s.api, s.kind, *[s.site] * has_sites), (s.per_round, s.wait)) for s in ordered]
+    return _table("Synchronisations by place", names, ("a round", "wait µs"), rows)
 
 
 def _kernels(diff: ProfileDiff) -> Section:
@@ -119,10 +123,16 @@ def _cells(delta: Delta) -> tuple[str, str, str]:
 
 
 def _change(delta: Delta) -> str:
-    """B - A with its sign; `0` for no change."""
-    change = delta.change
+    """B - A with its sign; `0` for no change; behind it its interval, if any: `-2.30 [-3.10, -1.50]`."""
+    if delta.change is None:
+        return NOTHING
+    ends = [_signed(end, delta.unit) for end in delta.interval or ()]
+    return _signed(delta.change, delta.unit) + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def _signed(change: float, unit: str) -> str:
     if not change:
-        return NOTHING if change is None else "0"
-    if delta.unit == "ns":
+        return "0"
+    if unit == "ns":
         return microseconds(change, signed=True)
-    return points(change) if delta.unit == "share" else count(change, signed=True)
+    return points(change) if unit == "share" else count(change, signed=True)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from specbench.harness.profiling.record import FILE, Profile, read_profile, to_json
+from specbench.harness.profiling.profile_file import FILE, read_profile, to_json
+from specbench.harness.profiling.record import Profile
 from specbench.harness.store.files import write_text
 from specbench.harness.store.safe_paths import path_inside
 from specbench.reports.document import Document

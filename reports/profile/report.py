@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 
-from specbench.harness.profiling.record import Profile
+from specbench.harness.profiling.record import IdleFigures, Profile
 from specbench.reports.cells import NOTHING, compact
 from specbench.reports.document import Command, Document, Fact, Section, Table, with_rows
 from specbench.reports.profile.cells import count, microseconds, num_bytes_text, ratio, share
@@ -21,10 +21,13 @@ from specbench.reports.profile.sentences import (
 from specbench.reports.profile.tables import (
     attention_table,
     claims_table,
+    host_table,
     idle_table,
     kernel_table,
     overview_table,
+    parts_table,
     phase_table,
+    replays_table,
     sync_table,
 )
 from specbench.reports.profile.timeline import timeline
@@ -35,27 +38,28 @@ _SAME_COUNT = 0.005  # counts per round that differ by less are equal
 def profile_document(profile: Profile, title: str | None = None) -> Document:
     """The whole report of one profile. Where the evidence is refused, figures by phase are left out."""
     shown = without_phases(profile) if profile.quality.verdict == "refused" else profile
+    shown = without_host_times(shown) if profile.is_slowed else shown
     return Document(
         title=title or f"Profile: {profile_name(profile)}",
         warnings=warnings(profile),
         sections=(
-            _commands(shown),
-            Section(title="Evidence", sentences=(evidence(shown), *shown.quality.notes)),
+            Section(title="A round at a glance", sentences=findings(shown), facts=facts(shown)),
+            *_timeline(shown),
+            Section(
+                title="Phases",
+                sentences=() if shown.phases or shown.host_phases else ("There are no figures by phase.",),
+                tables=with_rows(phase_table(shown), host_table(shown)),
+            ),
             Section(
                 title="Graph certificate",
                 sentences=(certificate(shown), *shown.graph.reasons),
-                tables=with_rows(claims_table(shown)),
-            ),
-            Section(title="A round at a glance", sentences=findings(shown), facts=facts(shown)),
-            Section(
-                title="Phases",
-                sentences=() if shown.phases else ("There are no figures by phase.",),
-                tables=with_rows(phase_table(shown)),
+                tables=with_rows(claims_table(shown), parts_table(shown), replays_table(shown)),
             ),
             *_tables("Synchronisations", sync_table(shown)),
             *_tables("GPU idle time", idle_table(shown)),
             *_tables("Kernels", attention_table(shown), kernel_table(shown)),
-            *_timeline(shown),
+            Section(title="Evidence", sentences=(evidence(shown), *shown.quality.notes)),
+            _commands(shown),
             Section(title="How to read the times", sentences=(SHARES_NOT_SPEED,)),
         ),
     )
@@ -100,12 +104,27 @@ def without_phases(profile: Profile) -> Profile:
     )
 
 
+def without_host_times(profile: Profile) -> Profile:
+    """The profile without what a profiler that slows the host down makes up."""
+    idle = IdleFigures(
+        total_ns=None,
+        by_cause_ns={},
+        verify_to_draft_span_ns=None,
+        verify_to_draft_idle_ns=None,
+        verify_to_draft_by_cause_ns={},
+        num_overlapped=0,
+    )
+    phases = tuple(dataclasses.replace(phase, host_ns=None) for phase in profile.phases)
+    return dataclasses.replace(profile, phases=phases, idle=idle, gpu_busy_share=None)
+
+
 def commands(profile: Profile) -> tuple[Command, ...]:
     """The exact commands."""
     profiler = profile.subject.profiler_argv if profile.subject else None
+    program = "Program, as given" if profile.source.is_command_given else "Program, from the trace"
     texts = [
         ("Profiler", profiler and shlex.join(profiler)),
-        ("Program, from the trace", profile.source.command and shlex.join(profile.source.command)),
+        (program, profile.source.command and shlex.join(profile.source.command)),
         ("Working directory", profile.source.working_dir),
     ]
     return tuple(Command(name=name, text=text) for name, text in texts if text)
@@ -114,6 +133,13 @@ def commands(profile: Profile) -> tuple[Command, ...]:
 def facts(profile: Profile) -> tuple[Fact, ...]:
     """Key figures, shown as chips."""
     graph, idle = profile.graph, profile.idle
+    slow_down = Fact(
+        name="profiler's slow-down",
+        value=ratio(profile.slow_down.ratio if profile.slow_down else None),
+        note="" if profile.slow_down else "no unprofiled twin",
+    )
+    if profile.is_host_only:
+        return (Fact(name="median round, µs", value=microseconds(profile.round_ns)), slow_down)
     return (
         Fact(name="launches a round", value=count(graph.launches_per_round)),
         Fact(name="graph launches a round", value=count(graph.graph_launches_per_round)),
@@ -133,18 +159,14 @@ def facts(profile: Profile) -> tuple[Fact, ...]:
             value=share(profile.gpu_busy_share),
             note=f"all rounds; median round {microseconds(profile.round_ns)} µs",
         ),
-        Fact(
-            name="profiler's slow-down",
-            value=ratio(profile.slow_down.ratio if profile.slow_down else None),
-            note="" if profile.slow_down else "no unprofiled twin",
-        ),
+        slow_down,
     )
 
 
 def _engine_count(profile: Profile) -> str:
     """The engine's own count of synchronisations, and whether it matches the trace."""
     counted = profile.subject.engine_syncs_per_round if profile.subject else None
-    if counted is None:
+    if counted is None or profile.syncs_per_round is None:
         return ""
     is_same = abs(counted - profile.syncs_per_round) < _SAME_COUNT
     return f"engine's own count{'' if is_same else ' DIFFERS'}: {count(counted)}"
@@ -165,9 +187,9 @@ def _commands(profile: Profile) -> Section:
         ("nsys export schema", source.schema_version),
         ("trace", f"{source.file}, {num_bytes_text(source.num_bytes)}, sha256 {source.sha256[:16]}…"),
     ]
-    if profile.subject:
-        about += [("arm", profile.subject.arm), ("batch size", str(profile.subject.batch_size))]
-        about += [("choices", compact(profile.subject.config))]
+    about += [("arm", profile.subject.arm)] if profile.subject else []
+    about += [("batch size", str(profile.batch_size))] if profile.batch_size else []
+    about += [("choices", compact(profile.subject.config))] if profile.subject else []
     missing = [] if source.command else ["The trace does not contain the program's command."]
     rows = tuple((name, value) for name, value in about if value)
     table = Table(title="Where it comes from", headers=("what", "value"), rows=rows)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from specbench.harness.profiling.record import PhaseFigures, Profile
+from specbench.harness.profiling.record import MAX_SLOW_DOWN, HostPhase, PhaseFigures, Profile
 from specbench.reports.profile.cells import cause_name, count, microseconds, share, steps_name
 
 SHARES_NOT_SPEED = "Times in a profile are shares, not speed: profiling slows a run. For speed, use specbench run."
 _CERTIFICATES = {
-    "holds": "The certificate HOLDS: all parts that the row claims to run from CUDA graphs did so.",
-    "void": "The certificate is VOID: the row claims CUDA graphs that the trace does not show.",
-    "no claim": "NO CLAIM: the run does not record which parts should run from CUDA graphs.",
+    "holds": "The certificate HOLDS: all parts that are claimed to run from CUDA graphs did so.",
+    "void": "The certificate is VOID: CUDA graphs are claimed that the trace does not show.",
+    "no claim": "NO CLAIM: nothing says which parts should run from CUDA graphs (of an import: --claim).",
     "cannot tell": "CANNOT TELL: the trace does not show whether parts ran from CUDA graphs.",
 }
 _NO_PHASES = (
@@ -22,7 +22,45 @@ _NO_PHASES = (
 
 
 def findings(profile: Profile) -> tuple[str, ...]:
-    return (*drafter_graphs(profile), *verify_to_draft(profile))
+    return (*drafter_passes(profile), *drafter_graphs(profile), *verify_to_draft(profile))
+
+
+def drafter_passes(profile: Profile) -> list[str]:
+    """The passes that have ranges of their own, with K and the attention in each."""
+    passes = _passes(profile)
+    if not passes:
+        return []
+    calls = ", ".join(dict.fromkeys(count(p.attention) for p in passes))
+    what = "operators" if profile.is_host_only else "kernels"
+    asked = _asked(profile)
+    beside = f", K = {asked}" if asked else ""
+    return [f"Drafter: {len(passes)} passes with ranges of their own{beside}; attention {what} in each: {calls}."]
+
+
+def _passes(profile: Profile) -> list[PhaseFigures | HostPhase]:
+    rows: list[PhaseFigures | HostPhase] = [*profile.phases, *profile.host_phases]
+    return [p for p in rows if p.phase == "draft" and p.draft_step is not None and p.ranges]
+
+
+def _asked(profile: Profile) -> int | None:
+    """Passes that a chain of the engine must have; None where that is not known."""
+    subject = profile.subject
+    is_chain = subject is not None and subject.config.get("engine") == "vllm" and subject.strategy == "eagle"
+    return subject.num_drafts if is_chain and subject is not None else None
+
+
+def _wrong_passes(profile: Profile) -> list[str]:
+    """What is inconsistent about the passes. If anything is, single passes allow no conclusion."""
+    passes, asked = _passes(profile), _asked(profile)
+    if not passes:
+        return []
+    said = []
+    merged = any(p.attention and p.attention > 1.5 * (passes[0].attention or 0) for p in passes[1:])
+    if asked is not None and len(passes) != asked and not merged:
+        said.append(f"{len(passes)} passes have ranges, and K is {asked}")
+    said += [f"pass {p.draft_step} has {count(p.ranges)} ranges a round" for p in passes if p.ranges != 1]
+    said += [f"pass {p.draft_step} has no attention in it" for p in passes if p.attention == 0]
+    return [f"The passes do not add up: {'; '.join(said)}."] if said else []
 
 
 def drafter_graphs(profile: Profile) -> list[str]:
@@ -55,6 +93,8 @@ def verify_to_draft(profile: Profile) -> list[str]:
 def evidence(profile: Profile) -> str:
     """How much of the trace supports the figures."""
     quality = profile.quality
+    if profile.is_host_only:
+        return f"Evidence: {quality.verdict}. {share(quality.attributed_share)} of the rounds' time is in a range."
     return (
         f"Evidence: {quality.verdict}. {share(quality.attributed_share)} of GPU time has a phase. "
         f"Rounds: {quality.num_rounds}, {quality.num_rounds_left_out} left out. GPU operations: {quality.num_ops}, "
@@ -72,6 +112,12 @@ def warnings(profile: Profile) -> tuple[str, ...]:
         texts.append(f"Refused: only {attributed}. Figures by phase are left out; name the ranges with --rules.{more}")
     if quality.verdict == "doubtful":
         texts.append(f"Doubtful: {attributed}.")
+    texts += _wrong_passes(profile)
+    if profile.is_slowed and profile.slow_down is not None:
+        texts.append(
+            f"The profiler slowed the rounds {profile.slow_down.ratio:.2f}x, more than {MAX_SLOW_DOWN}x: idle times "
+            "and times of the host would be the profiler's own, and are left out. Counts hold."
+        )
     if profile.graph.verdict == "void":
         texts.append(f"{certificate(profile)} {'; '.join(profile.graph.reasons)}")
     return tuple(texts)

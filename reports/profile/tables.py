@@ -48,10 +48,70 @@ def phase_table(profile: Profile) -> Table:
     return table_of("Time and launches by phase", columns, profile.phases, [note])
 
 
+def host_table(profile: Profile) -> Table:
+    """Where there is no GPU: the host's time, and attention beside the ranges."""
+    columns = {
+        "phase": lambda p: phase_name(p.phase, p.draft_step),
+        "host µs": lambda p: microseconds(p.host_ns),
+        "of the round": lambda p: share(p.host_ns / profile.round_ns),
+        "ranges": lambda p: count(p.ranges),
+        "attention calls": lambda p: count(p.attention),
+    }
+    note = "Per round, means; of the round: of the median one. Host: without the ranges inside."
+    return table_of("Time of the host by phase", columns, profile.host_phases, [note])
+
+
+def parts_table(profile: Profile) -> Table:
+    """How verify and each pass of the drafter ran."""
+    columns = {
+        "part": lambda p: part_name(profile, p),
+        "ran": ran_as,
+        "kernels": lambda p: count(p.kernels),
+        "attention": lambda p: count(p.attention),
+        "graph launches": lambda p: count(p.graph_launches),
+        "eager launches": lambda p: count(p.eager_launches),
+        "ranges": lambda p: count(p.ranges),
+    }
+    parts = [p for p in profile.phases if p.phase in ("verify", "draft") and p.kernels]
+    return table_of("How each part ran", columns, parts, ["Per round, means; attention: kernels of it."])
+
+
+def replays_table(profile: Profile) -> Table:
+    """The graphs of a round where no range names a phase."""
+    columns = {
+        "replay": lambda r: str(r.first) if r.num == 1 else f"{r.first} to {r.first + r.num - 1}, the same graph",
+        "kernels": lambda r: count(r.kernels),
+        "attention": lambda r: count(r.attention),
+        "GPU busy µs": lambda r: microseconds(r.gpu_busy_ns),
+    }
+    shown = () if profile.phases else profile.replays
+    note = "Each: of one replay, in the order of a round. What a graph computes the trace does not say."
+    rest = f"Of {share(shown[0].rounds)} of the rounds, which replay this sequence." if shown else ""
+    return table_of("Graphs replayed", columns, shown, [f"{note} {rest}"])
+
+
+def part_name(profile: Profile, figures: PhaseFigures) -> str:
+    """`draft, between passes`: what the drafter does outside its numbered passes."""
+    if figures.phase == "draft" and figures not in profile.drafter:
+        return "draft, between passes"
+    return phase_name(figures.phase, figures.draft_step)
+
+
+def ran_as(figures: PhaseFigures) -> str:
+    """The verdict on one part by what launched its kernels."""
+    if not figures.graph_kernels:
+        return "eager"
+    if figures.graph_kernels < figures.kernels:
+        return f"piecewise, {share(figures.graph_share_kernels)} of its kernels from graphs"
+    if not figures.graph_launches:
+        return "in a graph that another part begins"
+    return "one graph" if round(figures.graph_launches, 2) == 1 else f"{count(figures.graph_launches)} graphs"
+
+
 def claims_table(profile: Profile) -> Table:
     """What the graph plan claims for each part, and the share of its kernels that graphs launched."""
     claims = profile.subject.claimed_parts if profile.subject and profile.phases else {}
-    parts = [(part, mode, [p for p in profile.phases if _is_of(p, part)]) for part, mode in claims.items()]
+    parts = [(part, mode, [p for p in profile.phases if _is_of(profile, p, part)]) for part, mode in claims.items()]
     columns = {
         "part": lambda part: part[0],
         "claimed": lambda part: part[1],
@@ -71,6 +131,8 @@ def sync_table(profile: Profile) -> Table:
         "a round": lambda s: count(s.per_round),
         "wait µs a round": lambda s: microseconds(s.wait_ns),
     }
+    if any(sync.site for sync in ordered):
+        columns["call site"] = lambda s: s.site or NOTHING
     notes = [note for kind, note in _KINDS.items() if any(sync.kind == kind for sync in ordered)]
     return table_of("Synchronisations by place", columns, ordered, notes)
 
@@ -129,9 +191,11 @@ def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str
     return table_of("Arms side by side", columns, profiles, notes)
 
 
-def _is_of(figures: PhaseFigures, part: str) -> bool:
-    if part == "target":
-        return figures.phase in _TARGET
+def _is_of(profile: Profile, figures: PhaseFigures, part: str) -> bool:
+    if part == "drafter":
+        return figures in profile.drafter
+    if part in ("target", "verify"):
+        return figures.phase in (_TARGET if part == "target" else ("verify",))
     return figures.draft_step is not None and (figures.draft_step == 0) == (part == "first")
 
 

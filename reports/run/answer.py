@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specbench.harness.metrics.doubts import IMPOSSIBLE
+from specbench.harness.metrics.doubts import CHANGED, IMPOSSIBLE
 from specbench.harness.registry import BASELINE
-from specbench.harness.store.arm_record import driven_otherwise
+from specbench.harness.store.arm_record import NOT_PLAUSIBLE, driven_otherwise
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, median_ms, number, row_name
 from specbench.reports.run.view import RunView
@@ -15,7 +15,7 @@ def answer(view: RunView) -> str:
     measured = [arm for arm in view.arms if arm.num_repeats]
     if not measured:
         return f"Nothing was measured: {next((arm.error for arm in view.arms if arm.error), view.record.status)}"
-    compared = sorted((arm for arm in measured if _is_compared(view, arm)), key=_ratio, reverse=True)
+    compared = _compared(view)
     if not compared:
         return _alone(measured)
     best, *others = compared
@@ -34,7 +34,13 @@ def answer(view: RunView) -> str:
         said = f"No arm is clearly faster than {baseline} in TPOT: {how_much} as fast"
     close = [row_name(arm) for arm in others if low is not None and _high(arm) > low]
     said += f"; {', '.join(close)} may be as fast" if close else ""
-    return f"{said}; outputs equal {_of(best)}."
+    untrue = [word for word in (NOT_PLAUSIBLE, CHANGED) if any(mark.startswith(word) for mark in best.marks)]
+    return f"{'; '.join([said, f'outputs equal {_of(best)}', *untrue])}."
+
+
+def fastest(view: RunView) -> ArmSummary | None:
+    """The arm that the answer is about; None where none can be compared with its baseline."""
+    return next(iter(_compared(view)), None)
 
 
 def ratio_text(arm: ArmSummary) -> str:
@@ -57,6 +63,12 @@ def _of(arm: ArmSummary) -> str:
     if speedup is None or speedup.same_output_rate is None:
         return NOTHING
     return f"{round(speedup.same_output_rate * speedup.num_pairs)} of {speedup.num_pairs}"
+
+
+def _compared(view: RunView) -> list[ArmSummary]:
+    """The fastest first."""
+    found = (arm for arm in view.arms if arm.num_repeats and _is_compared(view, arm))
+    return sorted(found, key=_ratio, reverse=True)
 
 
 def _is_compared(view: RunView, arm: ArmSummary) -> bool:

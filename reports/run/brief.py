@@ -1,4 +1,4 @@
-"""What a terminal shows of a run below the answer: one table that fits its width, and what was run in three lines."""
+"""What a terminal shows of a run below the answer: one table that fits its width, and what was run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, number, row_name, tps_spread
 from specbench.reports.document import Table, fitting, table_of
 from specbench.reports.run.answer import equal_outputs, ratio_text
-from specbench.reports.run.comparison import more_columns
+from specbench.reports.run.comparison import goodput_column, more_columns
 from specbench.reports.run.notes import reasons
 from specbench.reports.run.view import RunView
 
@@ -22,12 +22,13 @@ _BARS = "▁▂▃▄▅▆▇█"
 def brief_table(view: RunView, width: int | None = None) -> Table:
     """The comparison below the answer. Columns that do not fit into `width` characters are left out, the
     least telling first; marks, why figures are missing and what was run are its notes."""
-    columns = {**_FIRST, **more_columns(view), **_LAST}
+    first = {name: _FIRST[name] for name in list(_FIRST)[:2]}
+    columns = {**first, **goodput_column(view), **_FIRST, **more_columns(view), **_LAST}
     told = {name: cell for name, cell in columns.items() if any(cell(arm) != NOTHING for arm in view.arms)}
     whole = table_of("", told, view.arms)
     table = whole if width is None else fitting(whole, width)
     marks = [f"{arm.label}: {'; '.join(arm.marks)}" for arm in view.arms if arm.marks]
-    return replace(table, notes=(*marks, *reasons(view), *_about(view)))
+    return replace(table, notes=(*marks, *reasons(view), *about(view)))
 
 
 def bars(rates: Sequence[float | None]) -> str:
@@ -38,7 +39,8 @@ def bars(rates: Sequence[float | None]) -> str:
     return f"{NOTHING if rates[0] is None else f'{rates[0]:.2f}'} {drawn}"
 
 
-def _about(view: RunView) -> list[str]:
+def about(view: RunView) -> list[str]:
+    """The prompts, the model and the machine: a line each."""
     record = view.record
     workload, sampling = record.workload or WorkloadRecord(), record.sampling
     num_repeats = max((arm.num_repeats for arm in view.arms), default=0)
@@ -46,12 +48,16 @@ def _about(view: RunView) -> list[str]:
     if sampling is not None:
         greedy = f"temperature {sampling.temperature:g}" if sampling.temperature else "greedy"
         batch = [] if sampling.max_concurrency is None else [f"concurrency {sampling.max_concurrency}"]
-        how = [*batch, greedy, f"seed {sampling.seed}"]
+        edits = [sampling.edits] if sampling.edits else []
+        how = [*batch, greedy, *edits, f"seed {sampling.seed}"]
     num_prompts = "?" if workload.num_prompts is None else workload.num_prompts
     prompts = f"{num_prompts} prompts of {workload.name or 'an unknown data set'}"
     digest = f"sha256 {workload.sha256[:12]}" if workload.sha256 else "no digest"
     model = record.model or ModelRecord(name=record.config.model if record.config else None)
-    served = " ".join(word for word in (model.name, model.dtype, f"on {model.device}" if model.device else "") if word)
+    devices = f"{model.num_ranks} x {model.device}" if model.num_ranks else model.device
+    quantized = f"({model.arithmetic})" if model.arithmetic else ""
+    words = (model.name, model.dtype, quantized, f"on {devices}" if devices else "")
+    served = " ".join(word for word in words if word)
     engine = f"engine {record.config.engine}" if record.config and record.config.engine != "specbench" else ""
     where = [served, engine, record.environment.describe_hardware(), _revision(record.git) if record.git else ""]
     unfinished = [] if record.status == "complete" else [f"{record.run_id} ({record.status})"]
@@ -59,7 +65,6 @@ def _about(view: RunView) -> list[str]:
         *unfinished,
         f"{prompts} ({digest}), {', '.join([*how, f'{num_repeats} repeat' + 's' * (num_repeats != 1)])}",
         ", ".join(word for word in where if word),
-        record.command,
     ]
 
 

@@ -9,19 +9,18 @@ import pandas as pd
 
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import row_name
-from specbench.reports.charts.chart import Axis, Chart, Style, Styles, phase_styles
+from specbench.reports.charts.chart import Axis, Chart, Styles, phase_styles
 
 GAP = "gap"
-_BASELINE, _OTHERS = "baseline", "against the baseline"
 _ROOM = 1.3  # of the longest bar: the text beside it needs some
 
 
 def run_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[Chart, ...]:
     """All of them, the `n`-th of their page; those that the arms have no figures for have no rows."""
-    return (tps_chart(arms), *acceptance_charts(arms, styles, n), phase_chart(arms, n))
+    return (tps_chart(arms, styles), *acceptance_charts(arms, styles, n), phase_chart(arms, n))
 
 
-def tps_chart(arms: Sequence[ArmSummary]) -> Chart:
+def tps_chart(arms: Sequence[ArmSummary], styles: Styles) -> Chart:
     """Medians of TPS with the extremes over repeats, and the speed-up against the baseline beside them."""
     measured = [arm for arm in arms if "tps" in arm.spreads]
     frame = pd.DataFrame([_tps_row(arm) for arm in measured], columns=["y", "part", "x", "low", "high", "TPS (x)"])
@@ -29,23 +28,23 @@ def tps_chart(arms: Sequence[ArmSummary]) -> Chart:
     return Chart(
         name="tokens-per-second",
         title="Output tokens per second",
-        description="Medians over the repeats, with the lowest and the highest; in brackets the speed-up against "
-        "the baseline of the run.",
+        description=f"Medians over the repeats (n={repeats}), with the lowest and the highest; in brackets the "
+        "speed-up against the baseline of the run.",
         frame=frame,
-        x=Axis(title=f"output tokens per second (median, min to max, n={repeats})", range=_from_zero(frame, "high")),
+        x=Axis(title="output tokens per second", range=_from_zero(frame, "high")),
         y=Axis(title="strategy", scale="names"),
         marks="bars",
         words="TPS (x)",
         words_beside="high",
-        styles={_BASELINE: Style(colour="host"), _OTHERS: Style(colour="s0")},
+        styles=styles.of(frame["part"]),
     )
 
 
 def _tps_row(arm: ArmSummary) -> dict[str, object]:
     tps, ratio = arm.spreads["tps"], arm.speedup.tps_ratio if arm.speedup else None
     text = f"{tps.median:,.0f}" + (f" ({ratio:.2f}x)" if ratio else "")
-    part = _OTHERS if arm.speedup else _BASELINE
-    return {"y": row_name(arm), "part": part, "x": tps.median, "low": tps.min, "high": tps.max, "TPS (x)": text}
+    name = row_name(arm)
+    return {"y": name, "part": name, "x": tps.median, "low": tps.min, "high": tps.max, "TPS (x)": text}
 
 
 def acceptance_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[Chart, Chart]:
@@ -103,12 +102,12 @@ def histogram_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
 
 
 def phase_chart(arms: Sequence[ArmSummary], n: int = 0) -> Chart:
-    """Medians of the phases, stacked."""
+    """The phases, stacked, to the round that the tables give."""
     return stack_chart(
         phase_frame(arms),
         name=f"phases-{n + 1}",
         title="Phases of a decode round",
-        description="Medians of each phase by the engine's clock. An instrumented capture gives shares, not speed.",
+        description="Shares of the phases by the engine's clock, of the median round. Instrumented: in a capture.",
         x_title="ms in a decode round",
     )
 
@@ -132,13 +131,17 @@ def stack_chart(frame: pd.DataFrame, *, name: str, title: str, description: str,
 
 
 def phase_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
-    """y: the arm, part: a phase, the host's gap first, x: its median in ms of a decode round."""
+    """y: the arm, part: a phase, the host's gap first, x: its share of the median decode round, in ms. A capture with
+    instruments is slower than the round, and medians of parts do not add up: only their shares count."""
     rows = []
     for arm in arms:
         plain, gap_ms = arm.group("phases_ms.plain"), arm.median("gap_ms.p50")
         phases = plain or arm.group("phases_ms.instrumented")
         if phases and gap_ms is not None:
             phases = {GAP: gap_ms, **phases}
+        whole_ms, parts_ms = arm.median("round_ms.p50"), sum(phases.values())
+        if whole_ms is not None and parts_ms > 0:
+            phases = {part: value * whole_ms / parts_ms for part, value in phases.items()}
         name = row_name(arm) + ("" if plain else " (instrumented)")
         rows += [{"y": name, "part": part, "x": value} for part, value in phases.items()]
     return pd.DataFrame(rows, columns=["y", "part", "x"])

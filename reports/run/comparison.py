@@ -4,29 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specbench.harness.metrics import figures
+from specbench.harness.metrics import figures, goodput
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, number, rates, share, tps_spread
+from specbench.reports.cells import (
+    NOTHING,
+    acceptance_length,
+    median,
+    median_ms,
+    number,
+    rates,
+    row_name,
+    share,
+    tps_spread,
+)
 from specbench.reports.document import Table, table_of
 from specbench.reports.run.accuracy_columns import accuracy_columns
 from specbench.reports.run.graph_columns import graph_columns
 from specbench.reports.run.notes import conventions, footnotes
 from specbench.reports.run.ratios import tpot_factor
+from specbench.reports.run.roofline_table import roofline_column
 from specbench.reports.run.view import RunView
 
 
 def comparison_table(view: RunView) -> Table:
     """Its notes say how to read the columns, what was run and how to repeat it."""
-    columns = {**_COLUMNS, **more_columns(view), "marks": _marks}
+    columns = {**_COLUMNS, **goodput_column(view), **more_columns(view), "marks": _marks}
     about = [f"{name}: {value}" for name, value in footnotes(view)]
     return table_of("", columns, view.arms, (*conventions(view), *about))
 
 
+def arms_table(view: RunView) -> Table:
+    """The same for a page, which says elsewhere what was run: marks are notes, because a column of them makes rows as
+    tall as their text is long."""
+    columns = {**_COLUMNS, "strategy": row_name, **goodput_column(view), **more_columns(view)}
+    marks = [f"{arm.label}: {'; '.join(arm.marks)}" for arm in view.arms if arm.marks]
+    return table_of("Arms", columns, view.arms, (*marks, *conventions(view)))
+
+
 def more_columns(view: RunView) -> dict[str, Callable[[ArmSummary], str]]:
-    """Of traces, of evaluations and of other packages' figures, where there are any."""
-    more = _factors(view) | graph_columns(view.graphs) | accuracy_columns(view.accuracy) | _foreign_columns(view)
+    """Of the roofline, of traces, of evaluations and of other packages' figures, where there are any."""
+    more = (
+        _factors(view)
+        | roofline_column(view.roofline.arms)
+        | graph_columns(view.graphs)
+        | accuracy_columns(view.accuracy)
+        | _foreign_columns(view)
+    )
     return {header: _of_arm(cells) for header, cells in more.items()}
+
+
+def goodput_column(view: RunView) -> dict[str, Callable[[ArmSummary], str]]:
+    """`12.3 (87%)`, where limits were named."""
+    if not view.slos:
+        return {}
+    return {_GOODPUT: lambda arm: goodput_cell(arm.median(goodput.REQUESTS_PER_S), arm.median(goodput.SHARE))}
+
+
+def goodput_cell(per_s: float | None, kept: float | None) -> str:
+    return NOTHING if per_s is None else f"{number(per_s)} ({share(kept)})"
 
 
 def _of_arm(cells: dict[str, str]) -> Callable[[ArmSummary], str]:
@@ -74,4 +110,5 @@ _COLUMNS: dict[str, Callable[[ArmSummary], str]] = {
     figures.SYNCS_PER_ROUND.heading: median(figures.SYNCS_PER_ROUND.block),
     figures.SAME_OUTPUT.heading: lambda arm: share(arm.speedup.same_output_rate if arm.speedup else None),
 }
+_GOODPUT = f"{figures.GOODPUT.heading} (share)"
 HEADERS = (*_COLUMNS, "marks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from specbench.harness.metrics.figures import ITL_MS, SYNCS_PER_ROUND, TPOT_MS, TPS, TTFT_MS, Figure
+from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPOT_MS, TPS
 from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.cells import (
     NOTHING,
@@ -23,8 +23,10 @@ from specbench.reports.cells import (
 from specbench.reports.document import Document, Section, Table, table_of
 from specbench.reports.markdown import markdown_document, markdown_pictures
 from specbench.reports.run.ablation_table import ablation_table
+from specbench.reports.run.acceptance_groups import group_tables
 from specbench.reports.run.accuracy_table import accuracy_tables
 from specbench.reports.run.comparison import comparison_table
+from specbench.reports.run.percentiles import medians, percentile_tables
 from specbench.reports.run.recipe_table import recipe_table
 from specbench.reports.run.view import RunView
 
@@ -51,9 +53,12 @@ def run_document(view: RunView) -> Document:
         *main_tables(view),
         _table(_speedup_title(view), _SPEEDUP, compared, _SPEEDUP_NOTE),
         _table("Latency and throughput", _LATENCY, measured, _LATENCY_NOTE),
+        *percentile_tables(medians(measured)),
         _table("Acceptance", _ACCEPTANCE, drafted, _ACCEPTANCE_NOTE),
+        *group_tables(drafted),
         _table("Acceptance as peers would print it", _PEERS, measured, _PEERS_NOTE),
         _table("Rounds", _ROUNDS, measured, _ROUNDS_NOTE),
+        _logprobs(measured),
         _phases(measured),
         _table("Does it add up?", _ACCOUNTING, predicted, _ACCOUNTING_NOTE),
     ]
@@ -75,6 +80,12 @@ def requested_tables(view: RunView) -> list[Table]:
 
 def _table(title: str, columns: Cells, arms: Sequence[ArmSummary], note: str) -> Table:
     return table_of(title, {"strategy": row_name, **columns}, arms, (note,))
+
+
+def _logprobs(arms: Sequence[ArmSummary]) -> Table:
+    """Of a run that asked for them."""
+    told = [arm for arm in arms if arm.group("logprobs")]
+    return _table("Log-probabilities", _LOGPROBS, told, _LOGPROBS_NOTE)
 
 
 def _phases(arms: Sequence[ArmSummary]) -> Table:
@@ -116,16 +127,21 @@ def _tps_ratio(arm: ArmSummary) -> str:
     return f"{speedup.tps_ratio:.3f} ({speedup.tps_ratio_min:.3f} to {speedup.tps_ratio_max:.3f})"
 
 
-def _statistics(figure: Figure, *names: str) -> Cells:
-    return {heading: median_ms(block) for heading, block in map(figure.statistic, names)}
-
-
 def _histogram(arm: ArmSummary) -> str:
     return " ".join(map(str, arm.acceptance.accepted_histogram)) if arm.acceptance else NOTHING
 
 
 def _graphs(arm: ArmSummary) -> str:
     return ", ".join(f"{name}: {number(count)}" for name, count in arm.group("rounds_by_graph").items()) or NOTHING
+
+
+def _drafts(arm: ArmSummary) -> str:
+    """One number, or the mean and the share of the rounds with each."""
+    shares = arm.group("rounds_by_drafts")
+    if len(shares) < 2:
+        return number(arm.median("drafts_per_round"))
+    each = ", ".join(f"{count}: {share(part)}" for count, part in sorted(shares.items(), key=lambda one: int(one[0])))
+    return f"{number(arm.median('drafts_per_round'))} ({each})"
 
 
 def _residual(arm: ArmSummary) -> str:
@@ -147,11 +163,8 @@ _SPEEDUP_NOTE = (
     "Above 1 the arm is faster."
 )
 _LATENCY: Cells = {
-    **_statistics(TPOT_MS, "mean"),
+    f"{TPOT_MS.name} mean": median_ms(TPOT_MS.block),
     "by token": median_ms("tpot_ms.weighted"),
-    **_statistics(TPOT_MS, "p50", "p90", "p99"),
-    **_statistics(TTFT_MS, "p50", "p99"),
-    **_statistics(ITL_MS, "p99"),
     "ICL p50": median_ms("icl_ms.p50"),
     "E2E/token": median_ms("e2e_per_token_ms"),
     "TPS/user": median("tps_per_user"),
@@ -163,6 +176,10 @@ _LATENCY: Cells = {
 _LATENCY_NOTE = (
     "Times in ms. TPOT: (last - first token) / (tokens - 1). TPS: output tokens / (first submit to last token). "
     "Steady TPS: while the most requests were in service. Decode TPS: tokens of decode rounds / time in them."
+)
+_LOGPROBS: Cells = {"output mean": median("logprobs.output"), "prompt mean": median("logprobs.prompt")}
+_LOGPROBS_NOTE = (
+    "Mean of a token in nats, by the target's logits before any change of them. Every token's: logprobs.parquet."
 )
 _ACCEPTANCE: Cells = {
     "AL pooled": _pooled(lambda a: a.acceptance_length),
@@ -198,6 +215,7 @@ _ROUNDS: Cells = {
     "gap mean ms": median_ms("gap_ms.mean"),
     SYNCS_PER_ROUND.name: median(SYNCS_PER_ROUND.block),
     "requests/round": median("mean_batch_size"),
+    "drafts/round": _drafts,
     "rounds by graph": _graphs,
 }
 _ROUNDS_NOTE = "Medians over repeats. A round lasts from the end of the step before it to its own end."

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from specbench.harness.profiling.record import FAILURE, FILE, Profile, read_profile
-from specbench.harness.store.codec import read_object
-from specbench.reports.cells import VOID
+from specbench.harness.judge.graph_marks import GraphsView
+from specbench.harness.profiling.record import Profile
 
 HEADERS = ("graph claim", "graph share", "graph launches/round", "launches/round", "syncs/round (trace)")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphsView:
-    """By arm: what its trace said, or why there is none."""
-
-    profiles: Mapping[str, Profile]
-    failures: Mapping[str, str]
-
-
-def view_graphs(directory: Path) -> GraphsView | None:
-    """The certificates of a run; None for a run without any. ValueError for a damaged one."""
-    profiles, failures = {}, {}
-    for folder in sorted(directory.glob("profile/*/")):
-        if (folder / FILE).is_file():
-            profile = read_profile(folder / FILE)
-            if profile.subject is not None:
-                profiles[profile.subject.arm] = profile
-        elif (folder / FAILURE).is_file():
-            record = read_object(folder / FAILURE)
-            failures[str(record.get("arm"))] = str(record.get("error"))
-    return GraphsView(profiles=profiles, failures=failures) if profiles or failures else None
 
 
 def graph_columns(view: GraphsView | None) -> dict[str, dict[str, str]]:
@@ -44,18 +18,6 @@ def graph_columns(view: GraphsView | None) -> dict[str, dict[str, str]]:
     columns = {header: {label: row[header] for label, row in rows.items()} for header in HEADERS}
     columns[HEADERS[0]] |= dict.fromkeys(view.failures, "not traced")
     return columns
-
-
-def graph_marks(view: GraphsView | None) -> dict[str, str]:
-    """By arm: what no figure of its row may hide."""
-    if view is None:
-        return {}
-    void = {
-        label: f"{VOID}: {profile.graph.reasons[0] if profile.graph.reasons else 'see its profile'}"
-        for label, profile in view.profiles.items()
-        if profile.graph.verdict == "void"
-    }
-    return void | {label: f"graphs not traced: {error}" for label, error in view.failures.items()}
 
 
 def graph_conventions(view: GraphsView | None) -> list[str]:
@@ -85,4 +47,4 @@ def _cells(profile: Profile) -> tuple[str, ...]:
     graph = profile.graph
     share = "-" if graph.graph_share_kernels is None else f"{graph.graph_share_kernels:.1%}"
     figures = (graph.graph_launches_per_round, graph.launches_per_round, profile.syncs_per_round)
-    return graph.verdict, share, *(f"{value:.4g}" for value in figures)
+    return graph.verdict, share, *("-" if value is None else f"{value:.4g}" for value in figures)

@@ -21,8 +21,10 @@ def json_report(view: RunView) -> dict[str, Any]:
         "schema": REPORT_SCHEMA,
         "run": to_plain(replace(view.record, results=None)),
         "arms": to_plain(view.arms),
+        **({"goodput_slos_ms": to_plain(view.slos)} if view.slos else {}),
         "accuracy": _accuracy(view.accuracy),
         "graphs": to_plain(graph_json(view.graphs)),
+        "roofline": to_plain(view.roofline),
         "tables": to_plain(requested_tables(view)),
         "blocks": [{"arm": arm, "repeat": n, **_block(figures)} for (arm, n), figures in view.blocks.items()],
     }

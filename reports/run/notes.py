@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+
 from specbench.harness.metrics.speedup import NO_INTERVAL
+from specbench.harness.stats.slos import Slos, describe_slos
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.cells import compact, machine_notes
 from specbench.reports.run.accuracy_columns import accuracy_conventions
 from specbench.reports.run.graph_columns import graph_conventions
+from specbench.reports.run.roofline_table import roofline_column
 from specbench.reports.run.view import RunView
 
 
@@ -47,6 +51,11 @@ def conventions(view: RunView) -> list[str]:
         lines.append(f"AL: tokens per verification with the bonus token, all repeats pooled [{methods[0]}].")
         if view.record.sampling is not None and view.record.sampling.ignore_eos:
             lines.append("ignore_eos: outputs continue past their end and repeat themselves, which inflates AL.")
+    if view.roofline.machine and roofline_column(view.roofline.arms):
+        lines.append(
+            "of roofline: the ideal time of a decode round over the measured one, and what most of the ideal time goes "
+            f"into; {view.roofline.machine.describe()}."
+        )
     return lines + reasons(view)
 
 
@@ -56,6 +65,7 @@ def reasons(view: RunView) -> list[str]:
     baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
     once = any(arm.speedup and arm.speedup.method.endswith(NO_INTERVAL) for arm in view.arms)
     return [
+        *([goodput_note(view.slos)] if view.slos else []),
         *(_of_imports(baselines[0]) if baselines and view.record.is_imported else []),
         *([f"{NO_INTERVAL} (--num-repeats 3 measures three)."] if once else []),
         *_other_outputs(view),
@@ -66,6 +76,13 @@ def reasons(view: RunView) -> list[str]:
     ]
 
 
+def goodput_note(slos: Slos) -> str:
+    return (
+        f"goodput: requests/s that kept {describe_slos(slos)}, median over repeats; in brackets their share of all "
+        "requests, failed ones included."
+    )
+
+
 def _other_outputs(view: RunView) -> list[str]:
     """Why outputs differ from the baseline's, where some do."""
     arms = [
@@ -73,8 +90,11 @@ def _other_outputs(view: RunView) -> list[str]:
     ]
     if not arms or view.record.is_imported:
         return []
-    if all(any(mark.startswith("synthetic acceptance") for mark in arm.marks) for arm in arms):
+    forced = all(any(mark.startswith("synthetic acceptance") for mark in arm.marks) for arm in arms)
+    if forced:
         reason = "forced acceptance keeps drafts that the model would not say"
+    elif all(any(mark.startswith("drawn drafts") for mark in arm.marks) for arm in arms) and _is_sampled(view):
+        reason = "drawn drafts take other random numbers, and are as right"
     elif view.record.model is not None and view.record.model.dtype in ("bfloat16", "float16"):
         reason = (
             f"in {view.record.model.dtype} the two best tokens are now and then exactly tied, and a forward of several "
@@ -83,8 +103,12 @@ def _other_outputs(view: RunView) -> list[str]:
     else:
         reason = "a forward of several rows rounds otherwise than one of a single row, which decides near-ties"
     baseline = arms[0].speedup.baseline if arms[0].speedup else ""
-    tell = "specbench certify tells ties from errors"
-    return [f"same output: share of requests with the tokens of {baseline!r}; below 100%: {reason}; {tell}."]
+    tell = "" if forced else f"; ties or errors: specbench certify --run {shlex.quote(str(view.path))}"
+    return [f"same output: share of requests with the tokens of {baseline!r}; below 100%: {reason}{tell}"]
+
+
+def _is_sampled(view: RunView) -> bool:
+    return view.record.sampling is not None and bool(view.record.sampling.temperature)
 
 
 def _machine(view: RunView) -> list[str]:

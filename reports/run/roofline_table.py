@@ -36,14 +36,21 @@ def roofline_tables(record: Crossover, names: Mapping[str, str]) -> list[Table]:
     return tables
 
 
+def roofline_column(arms: Sequence[IdealArm]) -> dict[str, dict[str, str]]:
+    """`63%, reading weights` by arm label, below its header; empty where no arm has an ideal."""
+    known = {arm.label: f"{arm.efficiency:.0%}, {arm.limit}" for arm in arms if arm.efficiency is not None}
+    return {"of roofline": known} if known else {}
+
+
 def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Against the roofline") -> Table:
     """A row an arm, in their order; the notes say how to read the figures, and which arms have no ideal and why."""
     notes = [
         f"machine: {machine.describe()}",
         "ms are of the mean decode round; by phase ideal / measured, other: measured outside these phases. efficiency: "
-        "ideal / measured round. accept holds lm_head and sampling of the target.",
+        "ideal / measured round. limit: what most of the ideal round goes into. accept holds lm_head and sampling of "
+        "the target.",
         "speed-up: tokens per request and second in decode rounds, against no-spec at its own batch and context; "
-        " measured / ideal speed-up = efficiency / efficiency of no-spec.",
+        "measured / ideal speed-up = efficiency / efficiency of no-spec.",
         _LEFT_OUT,
     ]
     knees = {f"{arm.free_rows:.0f}" for arm in arms if arm.free_rows}
@@ -56,6 +63,11 @@ def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Aga
         notes.append(
             "~: measured phases are the round's time by the shares of an instrumented capture of the largest batch"
         )
+    notes += [
+        f"{arm.label}: its target reads {mean.experts:.1f} experts a layer, {arm.expert_bytes / 1e9:.3g} GB a pass"
+        for arm in arms
+        if (mean := arm.measured) and mean.experts and arm.expert_bytes
+    ]
     notes += [f"{arm.label}: no ideal: {arm.unknown}" for arm in arms if arm.unknown]
     return table_of(title, _COLUMNS, arms, notes)
 
@@ -95,6 +107,7 @@ _COLUMNS: dict[str, Callable[[IdealArm], str]] = {
     "ideal ms": lambda arm: "unknown" if arm.unknown else milliseconds(arm.ideal_round_ms),
     "measured ms": lambda arm: milliseconds(arm.measured_round_ms),
     "efficiency": lambda arm: NOTHING if arm.efficiency is None else f"{arm.efficiency:.0%}",
+    "limit": lambda arm: arm.limit or NOTHING,
     **{f"{name} ms": _phase(phase) for phase, name in _PHASES.items()},
     "other ms": lambda arm: _measured(arm, OTHER),
     "ideal speed-up": lambda arm: _speedup(arm.ideal_speedup),

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pandas as pd
 
-from specbench.harness.metrics.metrics import results_of
+from specbench.harness.judge.graph_marks import GraphsView, view_graphs
+from specbench.harness.judge.stored import marks_of
+from specbench.harness.metrics.goodput import with_goodput
+from specbench.harness.metrics.run_results import results_of
+from specbench.harness.roofline.machines import Roofline, roofline_of
+from specbench.harness.stats.slos import Slos
 from specbench.harness.store.block_records import BlockRecord, read_records
 from specbench.harness.store.results import ArmSummary, BlockFigures, Figures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
-from specbench.reports.experiments.certificate_marks import failed_marks
 from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
-from specbench.reports.run.graph_columns import GraphsView, graph_marks, view_graphs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:
     """The run record, the arms' summaries, the figures of every block, the requests' raw rows, and the scores
-    and traces where the arms were evaluated and traced. `seen`: of the machine, block by block."""
+    and traces where the arms were evaluated and traced. `path`: of its directory. `seen`: of the machine, block by
+    block. `slos`: the limits that its goodput is of. `roofline`: of the arms, where the raw tables were read."""
 
     record: RunRecord
     arms: tuple[ArmSummary, ...]
@@ -29,7 +34,10 @@ class RunView:
     requests: pd.DataFrame
     accuracy: AccuracyView | None = None
     graphs: GraphsView | None = None
+    path: Path = Path()
     seen: tuple[BlockRecord, ...] = ()
+    slos: Slos = field(default_factory=dict)
+    roofline: Roofline = Roofline()
 
     @property
     def values(self) -> dict[tuple[str, int], Figures]:
@@ -41,19 +49,31 @@ def stored_view(directory: RunDirectory, results: Results) -> RunView:
     """What the record and its neighbours say, without raw tables and scores. Arms carry the marks of failed
     certificates and of void graph claims."""
     graphs = view_graphs(directory.path)
-    marks = (failed_marks(directory.path), graph_marks(graphs))
-    arms = [replace(a, marks=(*a.marks, *(m[a.label] for m in marks if a.label in m))) for a in results.arms]
+    marks = marks_of(directory.path, results, graphs)
+    arms = [replace(arm, marks=marks[arm.label]) for arm in results.arms]
     blocks = results.by_block()
     seen = tuple(record for block, record in read_records(directory.path).items() if block in blocks)
     return RunView(
-        record=directory.record, arms=tuple(arms), blocks=blocks, requests=pd.DataFrame(), graphs=graphs, seen=seen
+        record=directory.record,
+        path=directory.path,
+        arms=tuple(arms),
+        blocks=blocks,
+        requests=pd.DataFrame(),
+        graphs=graphs,
+        seen=seen,
     )
 
 
-def view_run(run: RunDirectory | str | os.PathLike[str]) -> RunView:
-    """Read a run directory, finished or not; ValueError where `RunDirectory.open` raises it."""
+def view_run(run: RunDirectory | str | os.PathLike[str], slos: Slos | None = None) -> RunView:
+    """Read a run directory, finished or not; ValueError where `RunDirectory.open` raises it. `slos`: with goodput."""
     directory = run if isinstance(run, RunDirectory) else RunDirectory.open(run)
     directory.check_has_tables()
-    requests = directory.frames().requests
-    view = stored_view(directory, results_of(directory))
-    return replace(view, requests=requests, accuracy=view_accuracy(directory))
+    frames = directory.frames()
+    view = stored_view(directory, with_goodput(results_of(directory), frames.requests, slos or {}))
+    return replace(
+        view,
+        requests=frames.requests,
+        accuracy=view_accuracy(directory),
+        slos=slos or {},
+        roofline=roofline_of(directory, frames),
+    )

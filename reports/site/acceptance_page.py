@@ -12,7 +12,7 @@ from specbench.reports.run.charts import acceptance_charts, position_frame
 from specbench.reports.run.comparison import tps_cell
 
 from .groups import Group, by_case
-from .page import Page, newest_sections, or_nothing
+from .page import Page, newest_sections, one_open, or_nothing
 from .runs import SiteRun
 
 PATH = "acceptance.html"
@@ -40,7 +40,7 @@ def acceptance_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
         path=PATH,
         title="Acceptance",
         lead="How good the drafts are, whatever the speed of the machine. The newest run of each workload.",
-        sections=or_nothing(sections, "Nothing to draw", "No run here verified a draft."),
+        sections=or_nothing(one_open(sections), "Nothing to draw", "No run here verified a draft."),
     )
 
 
@@ -53,4 +53,5 @@ def acceptance_table(run: SiteRun) -> Table:
 def _section(group: Group, n: int, styles: Styles) -> Section:
     run = group.newest
     charts = acceptance_charts(run.arms, styles, n)
-    return Section(title=group.title, links=(run.link,), charts=charts, tables=(acceptance_table(run),))
+    tables = (acceptance_table(run),)
+    return Section(title=group.title, anchor=run.anchor, links=(run.link,), charts=charts, tables=tables)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 
 import pandas as pd
 
 from specbench.harness.stats.verdict import MIN_EFFECT
 from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
-from specbench.reports.document import Cell, Section, table_of
+from specbench.reports.document import Cell, Command, Section, table_of
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.run.accuracy_table import accuracy_tables
 
 from . import badges
 from .groups import by_case
-from .page import Page, or_nothing
+from .page import Page
 from .runs import SiteRun
 
 PATH = "accuracy.html"
@@ -37,12 +38,11 @@ def accuracy_page(runs: Sequence[SiteRun]) -> Page:
     if certified:
         table = table_of("Every certificate, the newest first", _CERTIFICATES, certified)
         sections.append(Section(title="All certificates", tables=(table,)))
-    ways = "Certify a run with specbench certify RUN; score its arms with specbench accuracy RUN."
     return Page(
         path=PATH,
         title="Accuracy and certificates",
         lead="A speed-up that changes the answers is not a speed-up.",
-        sections=or_nothing(sections, "No evidence yet", ways),
+        sections=tuple(sections) or (_no_evidence(runs),),
     )
 
 
@@ -56,6 +56,30 @@ def difference_frame(run: SiteRun) -> pd.DataFrame:
         if p.items.p is not None
     ]
     return pd.DataFrame(rows, columns=[*CHANGES[:-1], "p"])
+
+
+def _no_evidence(runs: Sequence[SiteRun]) -> Section:
+    """With the commands that give some, for the newest run that they can be for."""
+    run = next(filter(was_measured_here, runs), None)
+    if run is None:
+        return Section(title="No evidence yet", sentences=("No run here can be certified.",))
+    path, arms = shlex.quote(str(run.path)), " ".join(f"-s {shlex.quote(arm.label)}" for arm in run.arms)
+    return Section(
+        title="No evidence yet",
+        sentences=("No run here has a certificate or scores.",),
+        commands=(
+            Command(name="Are the outputs the target's own?", text=f"specbench certify --run {path}"),
+            Command(
+                name="Do the arms answer as well?",
+                text=f"specbench accuracy --model {shlex.quote(run.model)} {arms} --tasks gsm8k --limit 200",
+            ),
+        ),
+    )
+
+
+def was_measured_here(run: SiteRun) -> bool:
+    """Imported runs do not say how to start their arms, and the sides of an experiment are not arms."""
+    return bool(run.arms) and not run.is_experiment and not any(arm.imported for arm in run.record.arms)
 
 
 def _certificate(run: SiteRun) -> Section:

@@ -17,7 +17,7 @@ from specbench.reports.profile.timeline import timeline, timeline_span_ns
 from specbench.reports.run.charts import phase_chart, phase_frame, stack_chart
 
 from .groups import Group, by_case
-from .page import Page, newest_sections, or_nothing
+from .page import Page, newest_sections, one_open, or_nothing
 from .runs import SiteRun
 
 PATH = "anatomy.html"
@@ -33,7 +33,7 @@ def anatomy_page(runs: Sequence[SiteRun]) -> Page:
         path=PATH,
         title="Step anatomy",
         lead="Where the time of a decode round goes. The newest run of each workload.",
-        sections=or_nothing(sections, "Nothing to draw", "No run here recorded phases or traces."),
+        sections=or_nothing(one_open(sections), "Nothing to draw", "No run here recorded phases or traces."),
     )
 
 
@@ -43,7 +43,7 @@ def trace_frame(run: SiteRun) -> pd.DataFrame:
     for arm, profile in run.profiles.items():
         if profile.quality.verdict != "refused" and profile.phases:
             rows += [(arm, phase_name(p.phase, p.draft_step), p.gpu_busy_ns / 1e3) for p in profile.phases]
-            rows += [(arm, IDLE, profile.idle.total_ns / 1e3)]
+            rows += [(arm, IDLE, (profile.idle.total_ns or 0.0) / 1e3)]
     frame = pd.DataFrame(rows, columns=["y", "part", "x"])
     summed = frame.groupby(["y", "part"], sort=False, as_index=False)["x"].sum()
     return summed[(summed["x"] > 0) | (summed["part"] == IDLE)]
@@ -96,6 +96,7 @@ def _section(group: Group, n: int) -> Section:
     traces = table_of("Counted in traces", _TRACE, run.profiles.items(), (SHARES_NOT_SPEED,))
     return Section(
         title=group.title,
+        anchor=run.anchor,
         links=(run.link,),
         charts=drawable(phase_chart(run.arms, n), traced),
         timelines=tuple(timelines),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from specbench.harness.judge.certificate_marks import all_passed
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.harness.store.ab_judgement import INVALID, Judgement
 from specbench.reports.cells import NOTHING
 from specbench.reports.document import Cell
-from specbench.reports.experiments.certificate_marks import all_passed
 from specbench.reports.experiments.verdict_table import verdict_words
 
 from .runs import SiteRun

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
 
 from specbench.harness.judge.history.accepted import Accepted, read_accepted
 from specbench.harness.judge.stored import Problem
+from specbench.harness.stats.slos import Slos
 from specbench.harness.store.codec import read_object
 from specbench.harness.store.safe_paths import path_inside, refuse_links
 from specbench.reports.charts.chart import Chart, Styles
@@ -23,6 +25,7 @@ from .crossover_page import crossover_page
 from .find import find_runs, histories
 from .groups import by_case
 from .history_page import history_page
+from .history_series import MAX_WORKLOADS, points, stories
 from .overview_page import overview_page
 from .page import Page
 from .predecessors import followers
@@ -47,25 +50,32 @@ class Built:
 
 
 def build_site(
-    paths: Sequence[Path], output: Path, formats: Iterable[str] = ("html",), title: str = "specbench"
+    paths: Sequence[Path],
+    output: Path,
+    formats: Iterable[str] = ("html",),
+    title: str = "specbench",
+    slos: Slos | None = None,
+    more: Callable[[Sequence[SiteRun]], Sequence[Page]] = lambda runs: (),
 ) -> Built:
-    """Write the site of the runs in `paths` into `output`, replacing the site that is there.
+    """Write the site of the runs in `paths` into `output`, replacing the site that is there. `slos`: with goodput.
 
     ValueError if no run can be read, or if `output` holds something other than a site. `formats`: html is always
-    written; png and pdf add every chart as a picture, drawn by matplotlib from the same values.
+    written; png and pdf add every chart as a picture, drawn by matplotlib from the same values. `more`: pages of
+    somebody's own, made of the runs that were read; they stand behind the overview.
     """
     _check_output(output)
     directories, missing = find_runs(paths)
-    runs, broken = read_site_runs(directories)
+    runs, broken = read_site_runs(directories, slos)
     problems = (*missing, *broken)
     if not runs:
         reasons = "; ".join(p.reason for p in problems[:3])
         raise ValueError(f"runs: none of those given can be read ({reasons})")
     accepted = [entry for folder in histories(paths) for entry in read_accepted(folder)]
-    pages, menu = site_pages(runs, problems, accepted, title)
+    pages, menu = site_pages(runs, problems, accepted, more(runs))
     files = write_assets(output / "assets")
     files += [_write(output / page.path, render(page, menu, title)) for page in pages]
     files += [_write(output / _profile_path(run), _profile_html(run)) for run in runs if run.profiles]
+    files += [_copy(source, output / path) for page in pages for path, source in page.files.items()]
     extra = [name for name in formats if name != "html"]
     if extra:
         from specbench.reports.charts.pictures import write_pictures  # matplotlib, which pages do not need
@@ -77,18 +87,20 @@ def build_site(
 
 
 def site_pages(
-    runs: Sequence[SiteRun], problems: Sequence[Problem], accepted: Sequence[Accepted], title: str
+    runs: Sequence[SiteRun], problems: Sequence[Problem], accepted: Sequence[Accepted], more: Sequence[Page]
 ) -> tuple[list[Page], list[tuple[str, str]]]:
     """Every page, and the menu: (path, title) of those that all pages lead to."""
     styles, follows = Styles(), followers(runs)
+    told, num_cases = stories(points(runs), accepted, MAX_WORKLOADS)
     main = [
-        overview_page(runs, problems, "Overview"),
+        overview_page(runs, problems, told, styles),
+        *more,
         compare_page(runs, follows),
         crossover_page(runs, styles),
         acceptance_page(runs, styles),
         anatomy_page(runs),
         accuracy_page(runs),
-        history_page(runs, accepted, styles),
+        history_page(runs, told, num_cases, styles),
     ]
     whole = _read_whole(runs)
     each = [
@@ -132,6 +144,12 @@ def _check_output(output: Path) -> None:
 def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _copy(source: Path, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    copyfile(source, path)
     return path
 
 

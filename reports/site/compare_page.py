@@ -8,12 +8,13 @@ from dataclasses import replace
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, arm_name, doubt_words
 from specbench.reports.document import Command, Section, Table
+from specbench.reports.experiments.ab_brief import ab_answer
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.run.comparison import comparison_table, tps_cell
 
 from . import badges
-from .groups import Group, by_case, by_load
-from .page import Page, newest_sections, or_nothing
+from .groups import Group, by_case, by_load, newest_by_load
+from .page import Page, newest_sections, one_open, or_nothing
 from .predecessors import Follows
 from .run_page import asked_tables
 from .runs import SiteRun
@@ -40,22 +41,18 @@ def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Pag
         path=PATH,
         title="Compare",
         lead="Which is faster, by how much, and whether that is more than noise.",
-        sections=or_nothing(sections, "Nothing to compare", "No run here has a measured arm."),
+        sections=or_nothing(one_open(sections), "Nothing to compare", "No run here has a measured arm."),
     )
 
 
 def matrix_table(group: Group) -> Table:
     """A row per strategy, a column per load: TPS and the speed-up in the newest run at that load."""
-    newest: dict[str, SiteRun] = {}
-    for run in group.runs:
-        newest.setdefault(_load(run), run)
-    loads = sorted(newest, key=lambda name: (newest[name].concurrency or 0, name))
-    arms = {load: {arm_name(arm): arm for arm in newest[load].arms} for load in loads}
-    names = list(dict.fromkeys(name for load in loads for name in arms[load]))
-    rows = tuple((name, *(_cell(arms[load].get(name)) for load in loads)) for name in names)
+    arms = {load: {arm_name(arm): arm for arm in run.arms} for load, run in newest_by_load(group).items()}
+    names = list(dict.fromkeys(name for own in arms.values() for name in own))
+    rows = tuple((name, *(_cell(own.get(name)) for own in arms.values())) for name in names)
     return Table(
         title="Tokens per second (speed-up against no-spec of the same run)",
-        headers=("strategy", *loads),
+        headers=("strategy", *arms),
         rows=rows,
         notes=("Medians over the repeats of the newest run of each load.",),
     )
@@ -66,9 +63,10 @@ def _card(run: SiteRun, n: int) -> Section:
     title = claim_title(run.ab) if run.ab.arms else run.run_id
     return Section(
         title=f"{title} ({run.started_utc[:10]})",
+        anchor=run.anchor,
         badge=badges.verdict(run.ab),
         links=(run.link,),
-        sentences=caution(run.ab),
+        sentences=(ab_answer(run.ab), *caution(run.ab)),
         facts=claim_facts(run),
         commands=(Command(name="Command", text=run.record.command),),
         charts=verdict_charts(run.ab, n),
@@ -81,14 +79,12 @@ def _matrix(group: Group) -> Section:
     newest = replace(figures, title=f"All figures of {group.newest.run_id}", notes=())
     tables = [table for case in by_case(group.runs)[:_MAX_ASKED] for table in asked_tables(case.newest)]
     links = tuple(run.link for run in group.runs[:5])
-    return Section(title=f"Strategies: {group.title}", links=links, tables=(matrix_table(group), newest, *tables))
-
-
-def _load(run: SiteRun) -> str:
-    rate = run.record.sampling.request_rate if run.record.sampling else None
-    if rate:
-        return f"{rate:g} requests/s"
-    return f"concurrency {run.concurrency}" if run.concurrency else "load unknown"
+    return Section(
+        title=f"Strategies: {group.title}",
+        anchor=f"loads-{group.newest.anchor}",
+        links=links,
+        tables=(matrix_table(group), newest, *tables),
+    )
 
 
 def _cell(arm: ArmSummary | None) -> str:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from specbench.harness.judge.rerun import sweep_command
+from specbench.harness.registry import BASELINE
 from specbench.harness.stats.crossover import Ratio
 from specbench.harness.store.results import ArmSummary, Speedup
 from specbench.reports.cells import arm_name, row_name
-from specbench.reports.charts.chart import Styles
+from specbench.reports.charts.chart import Styles, drawable
 from specbench.reports.document import Command, Section, Table
+from specbench.reports.experiments.crossover_answer import crossover_answer
 from specbench.reports.experiments.crossover_chart import crossover_chart
-from specbench.reports.experiments.crossover_table import crossover_tables, ratio_text
+from specbench.reports.experiments.crossover_table import crossover_tables, display_names, ratio_text
+from specbench.reports.experiments.interactivity import interactivity_chart
 from specbench.reports.run.roofline_table import roofline_tables
 
+from .accuracy_page import was_measured_here
 from .crossover_records import StoredSweep, group_record, loads_of, stored_sweeps
 from .groups import Group, by_load
-from .page import Page, newest_sections, or_nothing
+from .page import Page, newest_sections, one_open, or_nothing
 from .runs import SiteRun
 
 PATH = "crossover.html"
@@ -40,7 +46,7 @@ def crossover_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
         path=PATH,
         title="Crossover",
         lead="Speculation trades spare compute for time; once many requests use it up, nothing is left to trade.",
-        sections=or_nothing(sections, "Nothing to draw", needs),
+        sections=or_nothing(one_open(sections), "Nothing to draw", needs),
         warnings=problems,
     )
 
@@ -48,24 +54,36 @@ def crossover_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
 def _of_sweep(sweep: StoredSweep, n: int, styles: Styles) -> Section:
     record = sweep.record
     state = "" if record.status == "complete" else f" Its status is {record.status}: loads are missing."
-    sentence = f"A sweep, {record.sweep_id}: every load is a run, its arms interleaved on the same prompts.{state}"
+    what = f"A sweep, {record.sweep_id}: every load is a run, its arms interleaved on the same prompts.{state}"
     return Section(
         title=f"Sweep: {by_load(sweep.runs)[0].title}",
+        anchor=f"sweep-{sweep.runs[0].anchor}",
         links=tuple(run.link for run in sweep.runs[:_MAX_LINKS]),
-        sentences=(sentence,),
+        sentences=(crossover_answer(record, sweep.names), what),
         commands=(Command(name="Command", text=record.command),),
-        charts=(crossover_chart(record, styles, f"sweep-{n + 1}", names=sweep.names),),
+        charts=(
+            crossover_chart(record, styles, f"sweep-{n + 1}", names=sweep.names),
+            *drawable(interactivity_chart(record, styles, f"sweep-users-{n + 1}", sweep.names)),
+        ),
         tables=(*crossover_tables(record, sweep.names), *roofline_tables(record, sweep.names)),
     )
 
 
 def _of_runs(group: Group, n: int, styles: Styles) -> Section:
-    record = group_record(group)
+    record = replace(group_record(group), hardware=group.newest.hardware)
+    names = display_names(record)
     return Section(
         title=group.title,
+        anchor=f"loads-{group.newest.anchor}",
         links=tuple(run.link for run in group.runs[:_MAX_LINKS]),
-        sentences=("Runs made at different times that differ only in their load; the newest at each load counts.",),
-        charts=(crossover_chart(record, styles, f"crossover-{n + 1}"),),
+        sentences=(
+            crossover_answer(record, names),
+            "Runs made at different times that differ only in their load; the newest at each load counts.",
+        ),
+        charts=(
+            crossover_chart(record, styles, f"crossover-{n + 1}"),
+            *drawable(interactivity_chart(record, styles, f"users-{n + 1}", names)),
+        ),
         tables=tuple(crossover_tables(record)),
     )
 
@@ -82,8 +100,11 @@ def _one_load(groups: Sequence[Group]) -> Section:
     headers = ("strategy", "speed-up of TPOT [95% CI]", "concurrency", "workload")
     note = "Interval: bootstrap over the blocks and prompts of the run; none with one repeat."
     table = Table(title="Speed-up at one load", headers=headers, rows=tuple(rows), notes=(note,))
-    more = "specbench sweep measures the same at several loads and gives the break-even concurrency."
-    return Section(title="Measured at one load only", sentences=(more,), tables=(table,))
+    own = next((run for run, _, _ in newest.values() if was_measured_here(run)), None)
+    arms = [arm.label for arm in own.record.arms if arm.strategy != BASELINE] if own else []
+    name = "At several loads, with the concurrency from which it no longer pays"
+    commands = (Command(name=name, text=sweep_command(own.record, arms)),) if own else ()
+    return Section(title="Measured at one load only", commands=commands, tables=(table,))
 
 
 def _ratio(s: Speedup) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specbench.harness.judge.crossover_goodput import goodput_by_load
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.metrics.doubts import is_doubt
@@ -50,7 +52,9 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
         except (ValueError, *WRONG_SHAPE) as error:
             file = folder / RECORD_FILE
             why = described(error).removeprefix(f"{file}: ")
-            problems.append(f"{file}: cannot be read: {why}; specbench show --write makes it anew")
+            problems.append(
+                f"{file}: cannot be read: {why}; make it anew: specbench show --write {shlex.quote(str(folder))}"
+            )
     return [sweep for sweep in found if len(crossover_frame(sweep.record, names=sweep.names))], tuple(problems)
 
 
@@ -68,7 +72,8 @@ def group_record(group: Group) -> Crossover:
         if new:
             seen |= new
             points.append(_point(run))
-    return crossover_record(points)
+    arms = {(run.page, arm_name(arm)): arm for run in group.runs for arm in run.arms}
+    return goodput_by_load(crossover_record(points), arms, group.newest.figures.slos)
 
 
 def _compared(run: SiteRun) -> list[str]:
@@ -96,6 +101,8 @@ def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
     """Raises if the file is a link, or does not hold what the page shows."""
     refuse_link(file)
     record = read_document(file, Crossover, SCHEMA)
+    arms = {(run.run_id, arm.label): arm for run in runs for arm in run.arms}
+    record = goodput_by_load(record, arms, runs[0].figures.slos)  # of this site's limits, not those it was written with
     marks: dict[str, list[str]] = {}
     for run in runs:
         for arm in run.arms:

@@ -13,6 +13,8 @@ import pandas as pd
 from scipy import stats
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
+from specbench.harness.metrics.metrics import measure_blocks
+from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.schema import Frames
 from specbench.reports.cells import row_name
@@ -51,6 +53,17 @@ def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
             styles=styles.of(lengths["series"]),
         ),
     )
+
+
+def latencies(run: SiteRun) -> dict[str, Figures]:
+    """By name of an arm's row: medians over repeats of all figures, derived anew. Raises what reading the
+    raw tables raises."""
+    blocks = measure_blocks(RunDirectory.open(run.path).frames())
+    found: dict[str, Figures] = {}
+    for name, label in _arms(run):
+        own = pd.DataFrame([figures.values for (arm, _), figures in blocks.items() if arm == label], dtype=float)
+        found[name] = own.median().dropna().to_dict()
+    return found
 
 
 def tpot_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:

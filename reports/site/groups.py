@@ -11,6 +11,7 @@ from specbench.harness.store.inputs_record import SamplingRecord
 from .runs import SiteRun
 from .verdict_claim import claim_title
 
+LOAD_UNKNOWN = "load unknown"
 _LOAD = ("max concurrency", "request rate")
 _OF_PROMPTS = ("prompts sha256", "number of prompts")
 
@@ -41,6 +42,21 @@ def by_load(runs: Iterable[SiteRun]) -> list[Group]:
 def by_kind(runs: Iterable[SiteRun]) -> list[Group]:
     """Runs worth comparing: same model, workload and load, on any machine and with any prompts."""
     return _grouped(runs, _OF_PROMPTS, ("workload",))
+
+
+def newest_by_load(group: Group) -> dict[str, SiteRun]:
+    """The newest run at each load, by its name, the lightest first."""
+    newest: dict[str, SiteRun] = {}
+    for run in group.runs:
+        newest.setdefault(load_name(run), run)
+    return {name: newest[name] for name in sorted(newest, key=lambda name: (newest[name].concurrency or 0, name))}
+
+
+def load_name(run: SiteRun) -> str:
+    rate = run.record.sampling.request_rate if run.record.sampling else None
+    if rate:
+        return f"{rate:g} requests/s"
+    return f"concurrency {run.concurrency}" if run.concurrency else LOAD_UNKNOWN
 
 
 def _grouped(
@@ -76,4 +92,7 @@ def _load(keys: Mapping[str, str]) -> str:
 
 
 def _sampling(sampling: SamplingRecord | None) -> str:
-    return f"temperature {sampling.temperature:g}" if sampling and sampling.temperature else ""
+    if sampling is None:
+        return ""
+    words = [f"temperature {sampling.temperature:g}" if sampling.temperature else "", sampling.edits]
+    return ", ".join(filter(None, words))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from specbench.harness.judge.history.accepted import Accepted
 from specbench.harness.judge.history.points import METRICS, Commit, Series
 from specbench.harness.judge.history.steps import DatedStep
 from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
@@ -16,20 +15,19 @@ from specbench.reports.document import Cell, Section, Table, table_of
 from specbench.reports.experiments.history_table import short_commit, suspects_table
 
 from .changes import changes_table
-from .history_series import Story, commit_places, event_marks, history_frame, points, stories
+from .history_series import Story, commit_places, event_marks, history_frame
 from .page import Page, or_nothing
 from .runs import SiteRun
 
 PATH = "history.html"
-MAX_WORKLOADS, MAX_MARKS = 4, 6
+MAX_MARKS = 6
 _MAX_COMMITS = 12  # listed and linked on the page
 _PAGE_POINTS = 12_000  # drawn on the page, so that it stays far below 5 MB
 _SERIES_POINTS = 120  # in one line: more cannot be distinguished, and take time to draw
 
 
-def history_page(runs: Sequence[SiteRun], accepted: Sequence[Accepted], styles: Styles) -> Page:
-    """Runs newest first; experiments are not part of a history."""
-    shown, num_cases = stories(points(runs), accepted, MAX_WORKLOADS)
+def history_page(runs: Sequence[SiteRun], shown: Sequence[Story], num_cases: int, styles: Styles) -> Page:
+    """Runs newest first. `shown`: the histories of the newest of `num_cases` workloads."""
     cases = list(dict.fromkeys(story.series.case for story in shown))
     pages = {run.run_id: run.page for run in runs}
     num_points = max(20, min(_SERIES_POINTS, _PAGE_POINTS // max(len(shown), 1)))
@@ -38,7 +36,7 @@ def history_page(runs: Sequence[SiteRun], accepted: Sequence[Accepted], styles: 
         for n, case in enumerate(cases)
     ]
     if num_cases > len(cases):
-        note = f"{num_cases - len(cases)} older workloads are left out: specbench history show has them all."
+        note = f"{num_cases - len(cases)} older workloads are left out; a site of their runs alone shows them."
         sections.append(Section(title="Older workloads", sentences=(note,)))
     needs = "A history needs runs of one workload at two commits or more."
     return Page(
@@ -106,7 +104,7 @@ def _workload(group: Sequence[Story], n: int, num_points: int, styles: Styles, p
                 name=f"history-{n + 1}-{metric}".replace("_", "-"),
                 title=_title(metric),
                 description="One point per commit: the median of its runs. Vertical dashes: a step or a new machine."
-                + " If lines coincide, only the last is visible." * _coincide(frame),
+                + " Where lines coincide, those below are wider." * _coincide(frame),
                 frame=frame,
                 x=Axis(title="commit, the oldest 1", scale="whole"),
                 y=Axis(title=_title(metric)),
@@ -121,7 +119,7 @@ def _workload(group: Sequence[Story], n: int, num_points: int, styles: Styles, p
         sentences.append(f"Of {most} commits the newest are drawn, the older ones thinned: {num_points} points a line.")
     searched = max(len(story.series.commits) for story in group)
     if most > searched:
-        sentences.append(f"Steps are looked for in the newest {searched} commits; specbench history show looks in all.")
+        sentences.append(f"Steps are looked for in the newest {searched} commits.")
     steps = steps_table(group, pages)
     if not steps.rows:
         sentences.append("No step was found.")

@@ -26,6 +26,7 @@ from specbench.reports.experiments.history_table import short_commit
 
 from .runs import SiteRun
 
+MAX_WORKLOADS = 4  # with a history on the site
 _MAX_SEARCHED, _MIN_SEARCHED, _NUM_JUDGED = 150, 40, 40
 _SEARCH_BUDGET = 300_000  # commits squared, over all series: about 4 s
 

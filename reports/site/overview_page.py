@@ -1,42 +1,36 @@
-"""The first page: all runs, newest first, with their evidence, and the runs that could not be read."""
+"""The first page: the newest result as a sentence and a chart, what changed lately, and all runs to choose from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Sequence
 
 from specbench.harness.judge.stored import Problem
-from specbench.harness.store.inputs_record import WorkloadRecord
-from specbench.reports.cells import NOTHING, row_name
-from specbench.reports.document import Cell, Fact, Section, Table, table_of
+from specbench.reports.cells import NOTHING
+from specbench.reports.charts.chart import Styles
+from specbench.reports.document import Command, Fact, Section, Table
+from specbench.reports.experiments.verdict_table import NO_VERDICT
+from specbench.reports.run.answer import answer
 
 from . import badges
+from .groups import by_load, newest_by_load
+from .history_series import Story
 from .page import Page
 from .runs import SiteRun
-from .verdict_claim import claim_sides, claim_words
+from .runs_table import counted, runs_table
+from .speedup_chart import has_speedups, speedup_chart
+from .triage import triage_section
+from .verdict_charts import verdict_charts
+from .verdict_claim import caution, claim_sentence
 
 PATH = "index.html"
-_NOTE = (
-    "best speed-up: TPS against the baseline of the same run; arms with forced acceptance or a failed certificate do "
-    "not count. change: that of an A/B experiment, with its 95% interval. A dash: not measured, or no verdict."
-)
+_MAX_SENTENCES = 6
 
 
-def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], title: str) -> Page:
-    """Runs in the order given."""
-    machines = list(dict.fromkeys(run.hardware for run in runs))
-    notes = [f"All on {machine}." for machine in machines] if len(machines) == 1 else []
-    columns: dict[str, Callable[[SiteRun], str | Cell]] = {
-        "run": lambda run: run.link,
-        "began (UTC), commit": lambda run: f"{run.started_utc.replace('T', ' ')[:16]} {run.commit}",
-        "workload": lambda run: _workload(run) + (f", {run.hardware}" if len(machines) > 1 else ""),
-        "best speed-up, or change": _headline,
-        "verdict": lambda run: badges.verdict(run.ab) if run.ab else badges.NONE,
-        "lossless": badges.certificate,
-        "graphs": badges.graph_claim,
-        "status": badges.status,
-    }
-    table = table_of(f"{_counted(len(runs), 'run')}, the newest first", columns, runs, (*notes, _NOTE))
-    sections = [Section(title="At a glance", facts=_facts(runs)), Section(title="Runs", tables=(table,))]
+def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], told: Sequence[Story], styles: Styles) -> Page:
+    """Runs in the order given, the newest first. `told`: the histories that the site has."""
+    sections = [*_results(runs, styles), *triage_section(told, {run.run_id: run.page for run in runs})]
+    sections.append(Section(title="All runs", facts=_facts(runs), tables=(runs_table(runs),)))
     warnings = []
     if problems:
         rows = tuple((problem.path, problem.reason) for problem in problems)
@@ -44,20 +38,60 @@ def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], title: s
         sentence = "Everything else on these pages is complete without them."
         sections.append(Section(title="Could not be read", sentences=(sentence,), tables=(broken,)))
         warnings = [
-            f"{_counted(len(problems), 'directory')} listed below could not be read, or cannot be distinguished."
+            f"{counted(len(problems), 'directory')} listed below could not be read, or cannot be distinguished."
         ]
-    lead = "What was measured, and how well it is established."
-    return Page(path=PATH, title=title, lead=lead, warnings=tuple(warnings), sections=tuple(sections))
+    lead = "What is fastest, by how much, and how well that is established."
+    return Page(path=PATH, title="Overview", lead=lead, warnings=tuple(warnings), sections=tuple(sections))
 
 
-def best_speedup(run: SiteRun) -> tuple[float, str] | None:
-    """(speed-up, arm) of the fastest arm that may be a headline."""
-    found = [
-        (arm.speedup.tps_ratio, arm.label)
-        for arm in run.arms
-        if arm.speedup and arm.speedup.tps_ratio and row_name(arm) == arm.label
-    ]
-    return max(found, default=None)
+def _results(runs: Sequence[SiteRun], styles: Styles) -> list[Section]:
+    """The newest run that says something about speed; if that is an A/B experiment, also the newest comparison of
+    strategies."""
+    speedups = next((run for run in runs if has_speedups(run)), None)
+    told = (run for run in runs if run is speedups or (run.ab is not None and run.ab.verdict not in NO_VERDICT))
+    newest = next(told, runs[0] if runs else None)
+    if newest is None:
+        return []
+    if newest is speedups:
+        return [_strategies("Newest result", runs, newest, styles)]
+    compared = [_strategies("Newest comparison of strategies", runs, speedups, styles)] if speedups else []
+    return [_newest(newest), *compared]
+
+
+def _newest(run: SiteRun) -> Section:
+    """An experiment, judged or not, or a run that has nothing to compare."""
+    said, charts = answer(run.figures), verdict_charts(run.ab)[:1] if run.ab else ()
+    if run.ab is not None:
+        said = claim_sentence(run.ab)
+    elif run.is_experiment:
+        said = f"Not judged yet: specbench ab --resume {shlex.quote(str(run.path))}"
+    return Section(
+        title="Newest result",
+        badge=badges.verdict(run.ab) if run.ab else None,
+        links=(run.link,),
+        sentences=(said, *(caution(run.ab) if run.ab else ())),
+        charts=charts,
+        commands=(Command(name="The same again", text=run.record.command),),
+    )
+
+
+def _strategies(title: str, runs: Sequence[SiteRun], run: SiteRun, styles: Styles) -> Section:
+    """The answer at each load of the runs that differ from this one in their load only."""
+    group = next(group for group in by_load(filter(_is_comparison, runs)) if run in group.runs)
+    loads = newest_by_load(group)
+    several = len(loads) > 1
+    said = [f"{name}: {answer(one.figures)}" if several else answer(one.figures) for name, one in loads.items()]
+    return Section(
+        title=title,
+        links=tuple(one.link for one in list(loads.values())[:_MAX_SENTENCES]),
+        sentences=(*said[:_MAX_SENTENCES], f"Measured: {group.title}."),
+        charts=(speedup_chart(group, styles),),
+        commands=(Command(name="The same again", text=run.record.command),),
+    )
+
+
+def _is_comparison(run: SiteRun) -> bool:
+    return not run.is_experiment and has_speedups(run)
 
 
 def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
@@ -76,25 +110,3 @@ def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:
         ),
         Fact(name="runs with traces", value=str(sum(bool(run.profiles) for run in runs))),
     )
-
-
-def _workload(run: SiteRun) -> str:
-    workload, load = (
-        run.record.workload or WorkloadRecord(),
-        f"concurrency {run.concurrency}" if run.concurrency else "",
-    )
-    return ", ".join(filter(None, (run.model, workload.name or "no workload", load)))
-
-
-def _headline(run: SiteRun) -> str | Cell:
-    """The one figure of a run: for an experiment the change, with the sides; otherwise the best speed-up."""
-    if run.ab:
-        words = claim_words(run.ab)
-        return ": ".join(filter(None, (words, claim_sides(run.ab)))) if words else badges.NONE
-    best = best_speedup(run)
-    return f"{best[0]:.2f}x {best[1]}" if best else badges.NONE
-
-
-def _counted(n: int, noun: str) -> str:
-    plural = noun.removesuffix("y") + "ies" if noun.endswith("y") else f"{noun}s"
-    return f"{n} {noun if n == 1 else plural}"

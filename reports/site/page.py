@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 from specbench.reports.document import Document, Section
@@ -13,9 +14,10 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page(Document):
-    """`path`: within the site, with `/`."""
+    """`path`: within the site, with `/`. `files`: copied beside it, by their path within the site, for links."""
 
     path: str
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
@@ -30,6 +32,11 @@ def newest_sections(items: Sequence[_Item], maximum: int, section: Callable[[_It
         return sections
     sentence = f"{len(items) - maximum} older workloads are left out; the page of each run has its figures."
     return [*sections, Section(title="Older workloads", sentences=(sentence,))]
+
+
+def one_open(sections: Sequence[Section]) -> list[Section]:
+    """The first as it is, the others folded."""
+    return [section if n == 0 else replace(section, folded=True) for n, section in enumerate(sections)]
 
 
 def or_nothing(sections: Sequence[Section], title: str, sentence: str) -> tuple[Section, ...]:

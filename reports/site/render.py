@@ -18,6 +18,7 @@ from specbench.reports.html import page_environment
 from specbench.workloads.json_values import Json
 
 from .page import Page
+from .runs_table import ChoiceTable
 
 _HERE = Path(__file__).parent
 # First group: timestamps, intervals and short remarks in brackets, which are hard to read over two lines. Second group:
@@ -27,7 +28,8 @@ _PIECES = re.compile(
     r"|(\S{25,})"
 )
 _PARTS = re.compile(r"(?<=[,./=_-])(?=[^,./=_-])")
-SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js", "site.js")
+_OWN = ("charts.js", "choose.js")
+_DRAWING = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js", "charts.js")
 MAX_PAGE_BYTES = 5_000_000
 _SYMBOLS = {
     "circle": "M17 3a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
@@ -42,15 +44,18 @@ _SYMBOLS = {
 def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
     """The page's text. `menu`: (path, title) of the pages that every page leads to."""
     charts = [chart for section in page.sections for chart in section.charts]
+    tables = [table for section in page.sections for table in section.tables]
+    num_folded = sum(section.folded for section in page.sections)
+    chosen = num_folded or any(isinstance(table, ChoiceTable) for table in tables)
     return _template().render(
         page=page,
         menu=menu,
         site_title=site_title,
         specifications={chart.name: specification(chart) for chart in charts},
         symbols=_SYMBOLS,
-        has_charts=bool(charts),
         has_timelines=any(section.timelines for section in page.sections),
-        scripts=SCRIPTS,
+        num_folded=num_folded,
+        scripts=(*_DRAWING * bool(charts), *("choose.js",) * bool(chosen)),
     )
 
 
@@ -58,7 +63,7 @@ def write_assets(folder: Path) -> list[Path]:
     """Scripts, their licences and the style sheet: once for the whole site."""
     folder.mkdir(parents=True, exist_ok=True)
     sources = {path.name: [path] for path in sorted((_HERE / "vendor").iterdir()) if path.suffix != ".md"}
-    sources["site.js"] = [_HERE / "templates" / "site.js"]
+    sources |= {name: [_HERE / "templates" / name] for name in _OWN}
     sources["site.css"] = [_HERE.parent / "templates" / "page.css", _HERE / "templates" / "site.css"]
     for name, paths in sources.items():
         text = "\n".join(path.read_text(encoding="utf-8") for path in paths)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from dataclasses import replace
 
+from specbench.harness.judge.rerun import certify_command
+from specbench.harness.metrics.figures import E2EL_MS
+from specbench.harness.roofline.machines import Roofline
 from specbench.harness.store.environment import GitState
+from specbench.harness.store.results import ArmSummary
+from specbench.reports.cells import NOTHING
 from specbench.reports.charts.chart import Chart, Styles, drawable
 from specbench.reports.document import Cell, Command, Section, Table
+from specbench.reports.experiments.ab_brief import ab_answer, ab_unequal
 from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.report import commands as profile_commands
 from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.accuracy_table import accuracy_tables
+from specbench.reports.run.answer import answer
 from specbench.reports.run.charts import tps_chart
-from specbench.reports.run.comparison import comparison_table
-from specbench.reports.run.notes import conventions, footnotes
+from specbench.reports.run.comparison import arms_table
+from specbench.reports.run.notes import footnotes
+from specbench.reports.run.percentiles import medians, percentile_chart, percentile_tables
 from specbench.reports.run.recipe_table import recipe_table
+from specbench.reports.run.roofline_table import roofline_table
+from specbench.reports.run.view import RunView
 
 from . import badges
+from .accuracy_page import was_measured_here
 from .changes import difference_table, environment_rows
-from .distributions import distribution_charts
+from .distributions import distribution_charts, latencies
 from .experiment_blocks import blocks_table
 from .page import Page
 from .predecessors import Follows
@@ -33,10 +45,13 @@ from .verdict_claim import caution, claim_facts, claim_title
 def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, styles: Styles, whole: bool) -> Page:
     """`follows`: the runs before it. `profile_href`: the page of its traces, if it has any. `whole`: whether to include
     what takes as long as reading the whole run: distributions, the table of its recipe, its scores."""
+    view = _with_roofline(run) if whole else run.figures
     sections = [
         _reproduce(run),
         *_verdict(run),
-        *_figures(run, whole),
+        *_figures(run, view, styles, whole),
+        *_latency(run, styles, whole),
+        *_roofline(view),
         *_distributions(run, styles, whole),
         *_proof(run, whole),
         *_traces(run, profile_href),
@@ -45,10 +60,19 @@ def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, st
     return Page(
         path=run.page,
         title=f"Run {run.run_id}",
-        lead=f"Began {run.started_utc}, status {run.record.status}.",
+        lead=_answer(run),
         warnings=_warnings(run),
         sections=(*sections, *_origin(run)),
     )
+
+
+def _answer(run: SiteRun) -> str:
+    """What was found, in the sentence that a terminal begins with."""
+    if run.ab is not None:
+        return ab_answer(run.ab)
+    if run.is_experiment or run.record.profile is not None or not run.arms:
+        return f"Began {run.started_utc}, status {run.record.status}."
+    return answer(run.figures)
 
 
 def _warnings(run: SiteRun) -> tuple[str, ...]:
@@ -69,7 +93,8 @@ def _reproduce(run: SiteRun) -> Section:
     for name, profile in run.profiles.items():
         commands += [Command(name=f"{name}: {c.name}", text=c.text) for c in profile_commands(profile)]
     dirty = ("The checkout had local changes: the commit alone does not give the same code.",) if git.dirty else ()
-    return Section(title="Reproduce", sentences=dirty, commands=tuple(commands))
+    began = f"Began {run.started_utc}, status {run.record.status}."
+    return Section(title="Reproduce", sentences=(began, *dirty), commands=tuple(commands))
 
 
 def _verdict(run: SiteRun) -> list[Section]:
@@ -80,22 +105,20 @@ def _verdict(run: SiteRun) -> list[Section]:
         return [Section(title="Verdict", sentences=(f"Not judged yet: {command}",))]
     badge, sentences = badges.verdict(run.ab), (f"{claim_title(run.ab)}.", *caution(run.ab))
     charts, tables = verdict_charts(run.ab), (verdict_table(run.ab),)
-    blocks = Section(title="Blocks", tables=(blocks_table(run),))
-    facts = claim_facts(run)
-    return [
-        Section(title="Verdict", badge=badge, sentences=sentences, facts=facts, charts=charts, tables=tables),
-        blocks,
-    ]
+    facts, tell = claim_facts(run), certify_command(run.record) if ab_unequal(run.ab) else ""
+    commands = (Command(name=f"{ab_unequal(run.ab)}; which of the two", text=tell),) if tell else ()
+    verdict = Section(title="Verdict", badge=badge, sentences=sentences, commands=commands, facts=facts, charts=charts)
+    return [replace(verdict, tables=tables), Section(title="Blocks", tables=(blocks_table(run),))]
 
 
-def _figures(run: SiteRun, whole: bool) -> list[Section]:
+def _figures(run: SiteRun, view: RunView, styles: Styles, whole: bool) -> list[Section]:
     if not run.arms:
         return []
-    table = replace(comparison_table(run.figures), title="Arms", notes=tuple(conventions(run.figures)))
+    table = arms_table(view)
     more = asked_tables(run) if whole else []
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
     sentences = (later,) * (asks(run) and not more)
-    charts = drawable(tps_chart(run.arms)) if whole and not run.is_experiment else ()  # a verdict has its own
+    charts = drawable(tps_chart(run.arms, styles)) if whole and not run.is_experiment else ()  # a verdict has its own
     return [Section(title="Figures", sentences=sentences, charts=charts, tables=(table, *more))]
 
 
@@ -110,6 +133,31 @@ def asked_tables(run: SiteRun) -> list[Table]:
         return []
     view = run.with_requests()
     return [table for table in (recipe_table(view), ablation_table([view])) if table is not None]
+
+
+def _latency(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
+    """Runs of before E2EL was stored are derived anew, where the whole run is read."""
+    figures = medians(run.arms)
+    if whole and all(own.get(E2EL_MS.block) is None for own in figures.values()):
+        with contextlib.suppress(ValueError, *WRONG_SHAPE):  # the section below says why
+            figures = latencies(run)
+    chart, tables = percentile_chart(figures, styles), percentile_tables(figures)
+    return [Section(title="Latency percentiles", charts=(chart,), tables=tuple(tables))] if tables else []
+
+
+def _with_roofline(run: SiteRun) -> RunView:
+    try:
+        return run.with_roofline()
+    except (ValueError, *WRONG_SHAPE) as error:
+        return replace(run.figures, roofline=Roofline(unknown=f"the raw tables cannot be read: {described(error)}"))
+
+
+def _roofline(view: RunView) -> list[Section]:
+    """Nothing where nobody looked: of older runs the raw tables are not read."""
+    roofline, title = view.roofline, "Against the roofline"
+    if roofline.machine is not None:
+        return [Section(title=title, tables=(replace(roofline_table(roofline.arms, roofline.machine), title=""),))]
+    return [Section(title=title, sentences=(f"{NOTHING}: {roofline.unknown}.",))] if roofline.unknown else []
 
 
 def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
@@ -151,6 +199,10 @@ def _proof(run: SiteRun, whole: bool) -> list[Section]:
     if run.certificate is not None:
         table = certificate_table(run.certificate)
         found.append(Section(title="Losslessness", badge=badges.certificate(run), tables=(table,)))
+    elif was_measured_here(run) and any(_differs(arm) for arm in run.arms):
+        why = "Outputs differ between arms, which near-ties explain, or an error; the notes of the figures say more."
+        command = Command(name="Which of the two", text=f"specbench certify --run {shlex.quote(str(run.path))}")
+        found.append(Section(title="Losslessness", sentences=(why,), commands=(command,)))
     if run.record.purpose.evaluation is None:
         return found
     if not whole:
@@ -158,6 +210,12 @@ def _proof(run: SiteRun, whole: bool) -> list[Section]:
         return [*found, Section(title="Accuracy", sentences=(elsewhere,))]
     sentences = (run.accuracy_problem,) if run.accuracy_problem else ()
     return [*found, Section(title="Accuracy", sentences=sentences, tables=tuple(accuracy_tables(run.with_scores())))]
+
+
+def _differs(arm: ArmSummary) -> bool:
+    """Forced acceptance keeps what the model would not say: there is nothing to certify."""
+    rate = arm.speedup.same_output_rate if arm.speedup else None
+    return rate is not None and rate < 1 and not any(mark.startswith("synthetic acceptance") for mark in arm.marks)
 
 
 def _traces(run: SiteRun, href: str | None) -> list[Section]:

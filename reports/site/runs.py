@@ -8,10 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.judge.certificate_marks import read_certificate
 from specbench.harness.judge.keys import comparison_keys
 from specbench.harness.judge.stored import WRONG_SHAPE, Problem, described
-from specbench.harness.metrics.metrics import results_of
+from specbench.harness.metrics.goodput import with_goodput
+from specbench.harness.metrics.run_results import results_of
 from specbench.harness.profiling.record import Profile
+from specbench.harness.roofline.machines import roofline_of
+from specbench.harness.stats.slos import Slos
 from specbench.harness.store.ab_judgement import AB_FILE, AB_SCHEMA, Judgement
 from specbench.harness.store.codec import read_document
 from specbench.harness.store.results import ArmSummary, BlockFigures, Results
@@ -20,7 +24,6 @@ from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import slug
 from specbench.reports.document import Cell
 from specbench.reports.experiments.certificate import certificate_table
-from specbench.reports.experiments.certificate_marks import read_certificate
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.files import read_profiles
 from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
@@ -62,6 +65,11 @@ class SiteRun:
     def link(self) -> Cell:
         """To its page."""
         return Cell(text=self.run_id, href=self.page)
+
+    @property
+    def anchor(self) -> str:
+        """Of a section about it, in the address of a page."""
+        return Path(self.page).stem.replace("=", "-")
 
     @property
     def hardware(self) -> str:
@@ -113,19 +121,28 @@ class SiteRun:
     def with_scores(self) -> RunView:
         return replace(self.figures, accuracy=self.accuracy)
 
+    def with_roofline(self) -> RunView:
+        """Against the limits of its machine, for which the raw tables are read."""
+        directory = RunDirectory.open(self.path)
+        roofline = roofline_of(directory)
+        names = shown_labels(self.record)
+        arms = [replace(arm, label=names.get(arm.label, arm.label)) for arm in roofline.arms]
+        return replace(self.figures, roofline=replace(roofline, arms=arms))
+
     def with_requests(self) -> RunView:
         """With the requests' rows, for tables that pair requests again; this is slow."""
         return replace(self.figures, requests=RunDirectory.open(self.path).frames().requests)
 
 
-def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]:
-    """The runs that can be read, the newest first, and those that cannot, with the reason."""
+def read_site_runs(paths: Iterable[Path], slos: Slos | None = None) -> tuple[list[SiteRun], list[Problem]]:
+    """The runs that can be read, the newest first, and those that cannot, with the reason. `slos`: with goodput, for
+    which all their raw tables are read."""
     runs: list[SiteRun] = []
     problems: list[Problem] = []
     ids: dict[str, Path] = {}
     for path in paths:
         try:
-            run = _read(path)
+            run = _read(path, slos or {})
         except (ValueError, *WRONG_SHAPE) as error:
             problems.append(Problem.of(path, error))
             continue
@@ -138,16 +155,18 @@ def read_site_runs(paths: Iterable[Path]) -> tuple[list[SiteRun], list[Problem]]
     return _with_pages(newest), problems
 
 
-def _read(path: Path) -> SiteRun:
+def _read(path: Path, slos: Slos) -> SiteRun:
     directory = RunDirectory.open(path)
     record = directory.record
-    view = stored_view(directory, Results() if record.profile is not None else results_of(directory))
+    found = Results() if record.profile is not None else results_of(directory)
+    view = stored_view(directory, with_goodput(found, directory.frames().requests, slos) if slos else found)
     names = shown_labels(record)
     figures = replace(
         view,
         record=replace(record, results=None),
         arms=tuple(_shown(arm, names) for arm in view.arms),
         blocks={(names.get(arm, arm), n): block for (arm, n), block in view.blocks.items()},
+        slos=slos,
     )
     run = SiteRun(
         page="",

@@ -22,7 +22,7 @@ from .runs import WRONG_SHAPE, SiteRun, described
 from .verdict_charts import READING, signed_word
 
 MAX_PAIRS = 8  # each takes as long as reading two runs whole
-_MAX_REFUSED, _MAX_DRAWN = 3, 24
+_MAX_REFUSED, _MAX_DRAWN, _MAX_COMMANDS = 3, 24, 20
 _REFUSALS: dict[str, Callable[[Follows], str | Cell]] = {
     "run": lambda follows: follows.run.link,
     "before it": lambda follows: follows.refused[0][0].link,
@@ -39,8 +39,11 @@ def stored_sections(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> 
     others = [f for _, f in found if f.comparable is None and f.before is not None]
     sections = [_section(group, f, n) for n, (group, f) in enumerate(pairs[:MAX_PAIRS])]
     if len(pairs) > MAX_PAIRS:
-        sentence = f"{len(pairs) - MAX_PAIRS} older workloads are left out: specbench compare OLDER NEWER shows each."
-        sections.append(Section(title=f"{_TITLE}: older workloads", sentences=(sentence,)))
+        left_out = pairs[MAX_PAIRS:]
+        commands = tuple(_command(group.title, f.run, f.comparable or f.run) for group, f in left_out[:_MAX_COMMANDS])
+        sentence = f"{len(left_out)} older workloads are left out; a terminal compares each."
+        title = f"{_TITLE}: older workloads"
+        sections.append(Section(title=title, folded=True, sentences=(sentence,), commands=commands))
     if others:
         title = "Not comparable with the run before"
         sections.append(Section(title=title, tables=(table_of("What differs (before and now)", _REFUSALS, others),)))
@@ -74,6 +77,7 @@ def _section(group: Group, follows: Follows, n: int) -> Section:
         ]
     shown = Section(
         title=f"{_TITLE}: {group.title}",
+        anchor=f"before-{run.anchor}",
         links=(run.link, older.link),
         sentences=tuple(sentences),
     )
@@ -81,13 +85,16 @@ def _section(group: Group, follows: Follows, n: int) -> Section:
         compared = compare_runs([read_run(older.path), read_run(run.path)])
     except (ValueError, *WRONG_SHAPE) as error:
         return replace(shown, sentences=(*sentences, f"Could not be compared: {described(error)}"))
-    command = f"specbench compare {shlex.quote(str(older.path))} {shlex.quote(str(run.path))}"
     return replace(
         shown,
-        commands=(Command(name="The same in a terminal", text=command),),
+        commands=(_command("The same in a terminal", run, older),),
         charts=drawable(_chart(compared, n)),
         tables=(_table(compared, run, older),),
     )
+
+
+def _command(name: str, run: SiteRun, older: SiteRun) -> Command:
+    return Command(name=name, text=f"specbench compare {shlex.quote(str(older.path))} {shlex.quote(str(run.path))}")
 
 
 def _chart(compared: ComparedRuns, n: int) -> Chart:

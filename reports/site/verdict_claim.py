@@ -6,7 +6,15 @@ from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.reports.cells import TOO_WIDE, change_text, is_no_figure, milliseconds, number, size_text
 from specbench.reports.document import Fact
-from specbench.reports.experiments.verdict_table import FORCED, NO_VERDICT, RANDOM_WEIGHTS, arm_marks, interval
+from specbench.reports.experiments.sides import apart
+from specbench.reports.experiments.verdict_table import (
+    FORCED,
+    NO_VERDICT,
+    RANDOM_WEIGHTS,
+    arm_marks,
+    interval,
+    verdict_words,
+)
 
 from . import badges
 from .runs import SiteRun
@@ -16,7 +24,7 @@ _PRODUCT = TPOT_MS.name  # what the user waits for, of which step time and token
 
 def claim_title(record: Judgement) -> str:
     """`B state_update=fused against A state_update=torch; both eagle:k=4`, or `A/A: eagle:k=4`."""
-    sides, both = _sides(record)
+    sides, both = apart(record)
     if record.is_aa:
         return f"A/A: {both}"
     return f"B {sides['B']} against A {sides['A']}" + (f"; both {both}" if both else "")
@@ -24,7 +32,7 @@ def claim_title(record: Judgement) -> str:
 
 def claim_sides(record: Judgement) -> str:
     """`state_update=fused against state_update=torch`: only what differs; empty for equal sides."""
-    sides, _ = _sides(record)
+    sides, _ = apart(record)
     return "" if record.is_aa else f"{sides['B']} against {sides['A']}"
 
 
@@ -38,6 +46,13 @@ def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
     gated = [c for c in record.metrics if c.metric.gated and c.change is not None]
     changes = [_change(c) for c in sorted(gated, key=lambda c: c.metric.name != _PRODUCT)]
     return (*changes, *_proof(run, record))
+
+
+def claim_sentence(record: Judgement) -> str:
+    """The sides, the change of TPOT with its interval or why there is none, and equal outputs."""
+    change, same = claim_words(record) or verdict_words(record), record.same_output
+    equal = f"; outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else ""
+    return f"{claim_title(record)}: {change}{equal}."
 
 
 def claim_words(record: Judgement) -> str:
@@ -72,23 +87,6 @@ def caution(record: Judgement) -> tuple[str, ...]:
     return tuple(_CAUTIONS[name].format(reason) for name, reason in reasons.items() if reason)
 
 
-def _sides(record: Judgement) -> tuple[dict[str, str], str]:
-    """What only one side has, by its label, and what both have. If their options do not tell them apart, the text as
-    typed does. Forced acceptance is shown elsewhere, unless nothing else differs."""
-    sides = {side.label: side for side in record.plan.sides}
-    arms = record.arms
-    parts = {label: (arms[label].name or arms[label].strategy).split(",") for label in "AB"}
-    kept = {label: [p for p in found if not p.startswith("acceptance=")] for label, found in parts.items()}
-    if record.is_aa or set(kept["A"]) != set(kept["B"]):
-        parts = kept
-    both = [p for p in parts["A"] if p in parts["B"]]
-    only = {label: ",".join(p for p in found if p not in both) for label, found in parts.items()}
-    refs = {label: f"at {side.ref}" if side.ref else "" for label, side in sides.items()}
-    if not all(only.values()) and not any(refs.values()):
-        return {label: sides[label].text or ",".join(parts[label]) for label in "AB"}, ",".join(both)
-    return {label: f"{only[label]} {refs[label]}".strip() or "the code at hand" for label in "AB"}, ",".join(both)
-
-
 def _change(c: JudgedMetric) -> Fact:
     metric, figure = c.metric, milliseconds if c.metric.unit == "ms" else number
     assert c.change is not None
@@ -109,6 +107,8 @@ def _ends(c: JudgedMetric, form: str) -> str:
 
 def _proof(run: SiteRun, record: Judgement) -> tuple[Fact, Fact]:
     same, note = record.same_output, "acceptance is forced" if arm_marks(record, FORCED) else ""
+    if same.num_same < same.num_pairs and not note:
+        note = "the others: a near-tie that fell otherwise, or an error"
     answers = f"{same.num_same} of {same.num_pairs}" if same.num_pairs else "not compared"
     certificate = "not certified" if run.certificate is None else badges.certificate(run).text
     return Fact(name="same answers", value=answers, note=note), Fact(name="losslessness", value=certificate)

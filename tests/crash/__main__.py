@@ -1,8 +1,9 @@
 """Kills commands at random moments and lets them go on: `make crash KILLS=20`; `--out FILE` keeps the table.
 
-A kill is right if every file can be read afterwards, every request of a stored block is there, and of a block in
-progress every request that ended before the journal's last turn; if no process is left; and if the command, killed now
-and then while it goes on as well, ends whole, with all that was stored before unchanged. Exit code 1 if one was not.
+A kill is right if every file can be read afterwards, every request of a stored block is there (of `ab`: of a pair of
+blocks), and of a block in progress every request that ended before the journal's last turn; if no process is left; and
+if the command, killed now and then while it goes on as well, ends whole, with all that was stored before unchanged.
+Exit code 1 if one was not.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from random import Random
 
 import torch
 
-from crash.experiments import EXPERIMENTS, Experiment
+from crash.experiments import EXPERIMENTS, Experiment, Stored
 from crash.process import JOURNAL_EVERY_S, LATE_S, Ended, left_behind, run, specbench
 from crash.stored import Request, by_name, look
 
@@ -48,7 +49,7 @@ class Lost(AssertionError):
 
 def kill_and_go_on(name: str, experiment: Experiment, folder: Path, random: Random, whole: Whole, tally: Tally) -> None:
     """One directory, from its first start to its end, killed once or more on the way."""
-    known: dict[Request, int] = {}
+    known: Stored = {}
     for step in range(_MAX_STEPS):
         made = _made(folder)
         words = experiment.start(folder) if made is None else experiment.go_on(made)
@@ -58,7 +59,7 @@ def kill_and_go_on(name: str, experiment: Experiment, folder: Path, random: Rand
         ended = run(specbench(words, mark), folder / "log", after_s)
         if left := left_behind(mark):
             raise Lost(f"processes left: {left}")
-        known = _check(folder, ended, known, tally)
+        known = experiment.kept(_check(folder, ended, known, tally))
         if ended.code >= 0:
             tally.ended_first += is_killed
             if ended.code not in experiment.codes:
@@ -71,12 +72,12 @@ def kill_and_go_on(name: str, experiment: Experiment, folder: Path, random: Rand
     raise Lost("did not end")
 
 
-def _check(folder: Path, ended: Ended, known: dict[Request, int], tally: Tally) -> dict[Request, int]:
+def _check(folder: Path, ended: Ended, known: Stored, tally: Tally) -> dict[Request, int]:
     """What is stored now; Lost where something that was told, or known before, is not."""
     seen = run(look(folder / "runs"), folder / "log")
     if seen.code:
         raise Lost(f"a file cannot be read:\n{(folder / 'log').read_text()[-2000:]}")
-    ((whole, partial, _, hidden),) = seen.told
+    ((whole, partial, hidden),) = seen.told
     stored, journal = by_name(whole), by_name(partial)
     tally.leftovers = max(tally.leftovers, len(hidden))
     if changed := [one for one, end in known.items() if stored.get(one) != end]:
@@ -100,7 +101,7 @@ class Whole:
     requests: frozenset[tuple[str, int, int]]
 
 
-def _short(requests: dict[Request, int]) -> set[tuple[str, int, int]]:
+def _short(requests: Stored) -> set[tuple[str, int, int]]:
     return {request[1:] for request in requests}
 
 

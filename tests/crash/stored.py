@@ -11,7 +11,7 @@ Request = tuple[str, str, int, int]  # run directory, arm, repeat, request id
 
 
 def look(folder: Path) -> Callable[[Callable[[Any], None]], int]:
-    """For process.run: tells [requests of stored blocks, requests of journals, statuses, leftovers], each request with
+    """For process.run: tells [requests of stored blocks, requests of journals, leftovers], each request with
     its end in ns. An unreadable file ends it with a traceback."""
 
     def work(tell: Callable[[Any], None]) -> int:
@@ -21,17 +21,13 @@ def look(folder: Path) -> Callable[[Callable[[Any], None]], int]:
 
         whole: list[Any] = []
         partial: list[Any] = []
-        statuses: dict[str, str] = {}
-        for file in sorted(folder.rglob("*")):
-            if file.name.startswith(".") or not file.is_file():
-                continue
+        seen = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
+        for file in filter(Path.is_file, seen):
             if file.suffix == ".json":
-                statuses[str(file)] = _status(json.loads(file.read_text(encoding="utf-8")))
+                json.loads(file.read_text(encoding="utf-8"))
             elif file.suffix == ".parquet":
                 pq.read_table(file)
-        for record in sorted(folder.rglob("run.json")):
-            if any(part.startswith(".") for part in record.relative_to(folder).parts):
-                continue  # a copy that a kill has left: nobody sees it
+        for record in (path for path in seen if path.name == "run.json"):
             run = RunDirectory.open(record.parent)
             frame = run.frames().requests
             columns = [frame[name] for name in ("arm", "repeat", "request_id", "t_last_ns")]
@@ -39,21 +35,16 @@ def look(folder: Path) -> Callable[[Callable[[Any], None]], int]:
             for block in run.partial_blocks():
                 rows = block.requests
                 partial += [[str(run.path), block.arm, block.repeat, row.request_id, row.t_last_ns] for row in rows]
-        tell(
-            [
-                whole,
-                partial,
-                statuses,
-                [str(path) for path in folder.rglob(".*") if path.name not in (".lock", ".index.json")],
-            ]
-        )
+        hidden = [str(path) for path in folder.rglob(".*") if path.name not in (".lock", ".index.json")]
+        tell([whole, partial, hidden])
         return 0
 
     return work
 
 
-def _status(value: Any) -> str:
-    return str(value.get("status", "")) if isinstance(value, dict) else ""
+def _is_hidden(path: Path) -> bool:
+    """A temporary file, or part of a copy, that a kill has left: nobody reads it."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def by_name(rows: Sequence[Sequence[Any]]) -> dict[Request, int]:

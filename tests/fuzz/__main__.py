@@ -16,12 +16,16 @@ import traceback
 from collections import Counter
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import atheris
+import psutil
 
 with atheris.instrument_imports(include=["specbench"]):
     from fuzz.contained import Hang, Watch
     from fuzz.targets import Trial, all_targets, temporary
+
+    TARGETS = all_targets()  # imports the readers: what is imported later is not guided
 
 import torch
 
@@ -31,24 +35,27 @@ CORPUS, FOUND = Path(__file__).with_name("corpus"), Path("fuzz-found")
 class Search:
     """What has been tried and found."""
 
-    def __init__(self, folder: Path, names: list[str], seconds: float):
-        targets, watch = all_targets(), Watch()
+    def __init__(self, work: TemporaryDirectory[str], names: list[str], seconds: float):
+        watch, self._work, folder = Watch(), work, Path(work.name)
         self.trials: dict[str, Trial] = {}
-        for name in names or targets:
+        for name in names or TARGETS:
             (folder / name).mkdir()
-            self.trials[name] = Trial(targets[name], folder / name, watch)
+            self.trials[name] = Trial(TARGETS[name], folder / name, watch)
         self.names = list(self.trials)
         self.tries, self.accepted = Counter[str](), Counter[str]()
         self.found: dict[tuple[str, ...], Path] = {}
         self._end = time.monotonic() + seconds
 
-    def inputs(self, folder: Path) -> None:
-        """Writes the first inputs: seeds, and what was found before."""
+    def inputs(self) -> Path:
+        """Where the first inputs are: seeds, and what was found before."""
+        folder = Path(self._work.name) / "inputs"
+        folder.mkdir()
         for number, (name, trial) in enumerate(self.trials.items()):
             old = (file.read_bytes() for file in (CORPUS / name).glob("*"))
             for data in (*trial.seeds, *old):
                 whole = bytes([number]) + data
                 (folder / hashlib.sha1(whole).hexdigest()).write_bytes(whole)
+        return folder
 
     def mutate(self, data: bytes, max_size: int, seed: int) -> bytes:
         """By the target's own form, or as libFuzzer does. Each target has its turn, whatever else covers more."""
@@ -86,28 +93,22 @@ class Search:
     def end(self) -> None:
         for name in self.names:
             print(f"{name:20} {self.tries[name]:7} tries, {self.accepted[name]} accepted")
-        print(f"{sum(self.tries.values())} tries, {len(self.found)} kinds of faults", flush=True)
-        os._exit(1 if self.found else 0)  # libFuzzer has no end that is not its own
+        left = psutil.Process().children(recursive=True)
+        print(f"{sum(self.tries.values())} tries, {len(self.found)} kinds of faults, {len(left)} processes left")
+        self._work.cleanup()
+        sys.stdout.flush()
+        os._exit(1 if self.found or left else 0)  # libFuzzer has no end that is not its own
 
 
 def main() -> None:
     seconds, *names = sys.argv[1:]
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    with temporary() as work, temporary() as inputs:
-        search = Search(Path(work), names, float(seconds))
-        search.inputs(Path(inputs))
-        # libFuzzer's own clock would take the signal that ends a hang.
-        options = [
-            "-seed=1",
-            "-max_len=400000",
-            "-timeout=0",
-            "-rss_limit_mb=0",
-            "-verbosity=0",
-            "-report_slow_units=100",
-        ]
-        atheris.Setup(["fuzz", *options, inputs], search.one, custom_mutator=search.mutate)
-        atheris.Fuzz()
+    search = Search(temporary(), names, float(seconds))
+    # libFuzzer's own clock would take the signal that ends a hang.
+    options = ["-seed=1", "-max_len=400000", "-timeout=0", "-rss_limit_mb=0", "-verbosity=0", "-report_slow_units=100"]
+    atheris.Setup(["fuzz", *options, str(search.inputs())], search.one, custom_mutator=search.mutate)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ from toy.checkpoints import eagle3_config, llama_config, write_eagle3, write_lla
 
 from fuzz.mutate import Mutate, mutate_bytes, mutate_framed, mutate_json
 from fuzz.targets import Reader, Target
-from specbench.harness.engines.native.models.config import read_config, rope_frequencies
+from specbench.harness.engines.native.models.config import read_config
 from specbench.harness.engines.native.models.heads import load_head
 from specbench.harness.engines.native.models.loader import load_target
+from specbench.harness.engines.native.models.rope import rope_frequencies
 from specbench.workloads.assets.gguf import convert_gguf
 from specbench.workloads.tokenizer import load_tokenizer
 
@@ -27,7 +28,11 @@ SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 CONFIGS = [
     LLAMA,
     {**LLAMA, "rope_scaling": {**SCALED, "original_max_position_embeddings": 64}, "attention_bias": False},
-]
+    {
+        **LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32, "truncate": True},
+    },
+]  # fmt: skip
 HEAD = eagle3_config(vocab_size=260, hidden_size=16, target_hidden_size=16, intermediate_size=16, head_dim=8)
 TEMPLATES = [
     b"{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}",

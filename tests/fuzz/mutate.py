@@ -8,6 +8,7 @@ import json
 import re
 import struct
 import sys
+import zlib
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -57,7 +58,10 @@ def mutate_json(data: bytes, random: Random) -> bytes:
         return mutate_bytes(data, random)
     if random.randrange(10) == 0:
         return mutate_bytes(data, random)
-    return _json(_changed(value, random)).encode()
+    try:
+        return _json(_changed(value, random)).encode()
+    except RecursionError:  # read, but too deep to be copied
+        return mutate_bytes(data, random)
 
 
 def mutate_lines(data: bytes, random: Random) -> bytes:
@@ -84,7 +88,10 @@ def mutate_toml(data: bytes, random: Random) -> bytes:
         return mutate_bytes(data, random)
     if random.randrange(5) == 0:
         return mutate_bytes(data, random)
-    changed = _changed(value, random)
+    try:
+        changed = _changed(value, random)
+    except RecursionError:
+        return mutate_bytes(data, random)
     tables = changed if isinstance(changed, dict) else {"x": changed}
     return "\n".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in tables.items()).encode()
 
@@ -102,7 +109,7 @@ def mutate_packed(data: bytes, random: Random) -> bytes:
     """gzipped JSON."""
     try:
         inner = gzip.decompress(data)
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return mutate_bytes(data, random)
     return mutate_bytes(data, random) if random.randrange(5) == 0 else gzip.compress(mutate_json(inner, random), 1)
 

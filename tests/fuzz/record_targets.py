@@ -6,12 +6,14 @@ import gzip
 import json
 import lzma
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 from profile_samples import eagle_profile
 from run_samples import begun, chain_block
 from sweep_samples import stored_sweep
@@ -23,13 +25,17 @@ from fuzz.targets import Reader, Target
 from fuzz.text_targets import POLICIES, ROOT, SERVED
 from specbench.harness.cli.main import app
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.metrics.metrics import results
-from specbench.harness.profiling.record import write_profile
+from specbench.harness.metrics.run_results import results
+from specbench.harness.profiling.profile_file import write_profile
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.workloads.assets.manifest import Manifest
+from specbench.workloads.assets.resolve import from_cache
+from specbench.workloads.assets.seal import Seal, check_seals, write_seals
 
 GOLDEN = ROOT / "tests/harness/profiling/golden/eagle"
 # No download may succeed, or be tried for long.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "PIP_NO_INDEX": "1", "PIP_RETRIES": "0", "https_proxy": "http://127.0.0.1:9"}
+_OUTSIDE = re.compile(r"\.\.|(^|[=,:\s-])[/~]|-[a-z]/")  # words that lead out of a folder, also behind an option
 TOY = (
     "--load-format dummy --model toy --dtype float32 --dataset-name random --random-input-len 6 --random-output-len 3 "
     "--num-prompts 2 --num-repeats 1 --warmup-max-s 0.01 --max-model-len 32 --output-dir runs"
@@ -89,7 +95,7 @@ def run_directory(folder: Path) -> Path:
     return run.path
 
 
-def in_run(name: str, words: str, mutate: Mutate) -> Target:
+def in_run(name: str, words: str, mutate: Mutate, tries: int = 2) -> Target:
     """A file of the run `a` is the input, `words` a command that reads it; what it writes is removed each time."""
 
     def prepare(folder: Path) -> Reader:
@@ -98,7 +104,7 @@ def in_run(name: str, words: str, mutate: Mutate) -> Target:
         made = [folder / one for one in ("site", "h")]
         return reader(folder, folder / "a" / name, words.split(), made)
 
-    return Target(prepare=prepare, mutate=mutate, starts=True, tries=5)
+    return Target(prepare=prepare, mutate=mutate, starts=True, tries=tries)
 
 
 def reader(folder: Path, file: Path, words: Sequence[str], made: Sequence[Path]) -> Reader:
@@ -123,7 +129,42 @@ def traced(name: str, data: Callable[[], bytes], mutate: Mutate) -> Target:
         (folder / name).write_bytes(data())
         return reader(folder, folder / name, ["profile", "import", name, "-o", "kept"], [folder / "kept"])
 
-    return Target(prepare=prepare, mutate=mutate, tries=5)
+    return Target(prepare=prepare, mutate=mutate, tries=4)
+
+
+def _history(name: str) -> Target:
+    """A file of a history with one run is the input."""
+
+    def prepare(folder: Path) -> Reader:
+        run_directory(folder / "made").rename(folder / "a")
+        command(["history", "add", "h", "a"], folder)
+        command(["history", "show", "h"], folder)
+        (file,) = (folder / "h").glob(name)
+        return reader(folder, file, ["history", "show", "h", "--format", "json"], [])
+
+    return Target(prepare=prepare, mutate=mutate_json, starts=True, tries=2)
+
+
+def _cached(folder: Path) -> Reader:
+    """asset.json of a cache, and the seals of what was converted from it."""
+    kept = folder / "assets" / "x"
+    kept.mkdir(parents=True)
+    (kept / "d.jsonl").write_bytes(b"{}")
+    seal = Seal.of(kept / "d.jsonl")
+    made = Manifest(name="x", file="d.jsonl", source="pypi:x", **{f: getattr(seal, f) for f in seal.__struct_fields__})
+
+    def read() -> object:
+        with mock.patch.dict(os.environ, {"SPECBENCH_CACHE": str(folder)}):
+            return from_cache("x")
+
+    return Reader(file=kept / "asset.json", seeds=[msgspec.json.encode(made)], read=read)
+
+
+def _sealed(folder: Path) -> Reader:
+    (folder / "model.safetensors").write_bytes(b"x")
+    write_seals(folder / "seal.json", {"model.safetensors": folder / "model.safetensors"})
+    file = folder / "seal.json"
+    return Reader(file=file, seeds=[file.read_bytes()], read=lambda: check_seals(file, folder, "fetch it again"))
 
 
 def _profile(folder: Path) -> Reader:
@@ -150,8 +191,11 @@ def _command(folder: Path) -> Reader:
     kept = {*folder.iterdir(), folder / "words"}
 
     def read() -> None:
+        words = (folder / "words").read_bytes().decode(errors="replace").split("\0")
+        if any(_OUTSIDE.search(word) for word in words):
+            raise ValueError("what a person types may lead anywhere, so that it is not tried")
         try:
-            command((folder / "words").read_bytes().decode(errors="replace").split("\0"), folder)
+            command(words, folder)
         finally:
             for path in {*folder.iterdir()} - kept:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -163,14 +207,18 @@ def _command(folder: Path) -> Reader:
 RECORDS: Mapping[str, Target] = {
     "run-show": in_run("run.json", "show a", mutate_json),
     "run-compare": in_run("run.json", "compare b a --allow-mismatch", mutate_json),
-    "run-report": in_run("run.json", "report a b -o site", mutate_json),
+    "run-report": in_run("run.json", "report a b -o site", mutate_json, tries=1),
     "run-history": in_run("run.json", "history add h a", mutate_json),
     "run-requests": in_run("requests.parquet", "show a", mutate_bytes),
     "run-steps": in_run("steps.parquet", "show a", mutate_bytes),
-    "sweep": Target(prepare=_sweep, mutate=mutate_json, starts=True, tries=5),
-    "profile": Target(prepare=_profile, mutate=mutate_json),
+    "history-run": _history("runs/*/run.json"),
+    "history-index": _history(".index.json"),
+    "asset": Target(prepare=_cached, mutate=mutate_json),
+    "seals": Target(prepare=_sealed, mutate=mutate_json),
+    "sweep": Target(prepare=_sweep, mutate=mutate_json, starts=True, tries=2),
+    "profile": Target(prepare=_profile, mutate=mutate_json, tries=4),
     "kineto": traced("trace.json", lambda: json.dumps(_kineto()).encode(), mutate_json),
     "kineto-packed": traced("trace.json.gz", lambda: gzip.compress(json.dumps(_kineto()).encode()), mutate_packed),
     "nsys": traced("trace.sqlite", lambda: lzma.decompress((GOLDEN / "trace.sqlite.xz").read_bytes()), mutate_bytes),
-    "command": Target(prepare=_command, mutate=mutate_words, starts=True, tries=20),
+    "command": Target(prepare=_command, mutate=mutate_words, starts=True, tries=3),
 }

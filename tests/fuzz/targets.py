@@ -34,7 +34,7 @@ class Target:
     prepare: Callable[[Path], Reader]
     mutate: Mutate
     starts: bool = False
-    tries: int = 40
+    tries: int = 8
 
 
 class Trial:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pandas as pd
+import tool_files
 
 from fuzz.mutate import Mutate, mutate_bytes, mutate_json, mutate_lines, mutate_packed, mutate_toml
 from fuzz.targets import Reader, Target
+from specbench.harness.engines.openai import server
 from specbench.harness.engines.openai.acceptance import step_rows
-from specbench.harness.engines.openai.answers import read_answer
+from specbench.harness.engines.openai.answers import error_text, read_answer
+from specbench.harness.engines.openai.endpoint import Endpoint, Page
 from specbench.harness.engines.openai.metrics_page import read_counters
 from specbench.harness.engines.openai.stream import Exchange
-from specbench.harness.experiments.import_serve import import_result, read_results
+from specbench.harness.experiments.imports.write import import_files
 from specbench.harness.judge.history.accepted import read_accepted
 from specbench.harness.judge.lm_eval_samples import read_samples
 from specbench.harness.judge.policy import read_policy
@@ -25,10 +30,14 @@ from specbench.harness.profiling.node_map import read_node_maps
 from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.recipe_files import load_recipe
+from specbench.harness.store.journal import read_journal
+from specbench.strategies.ngram import Ngram
+from specbench.workloads.guarded import read_json_object
 from specbench.workloads.jsonl import load
-from specbench.workloads.questions import read_gsm8k, read_turns
+from specbench.workloads.questions import read_gsm8k
 from specbench.workloads.records import read_records
 from specbench.workloads.sharegpt_file import write_compact
+from specbench.workloads.turns import read_turns
 
 ROOT = Path(__file__).parents[2]
 LINES = [
@@ -43,7 +52,8 @@ SERVED = {
     **{"request_rate": "inf", "max_concurrency": 1, "duration": 0.6, "completed": 2, "failed": 0},
     **{"input_lens": [20, 20], "output_lens": [9, 9], "ttfts": [0.1, 0.1], "itls": [[0.05] * 4] * 2},
     **{"start_times": [1000.0, 1000.3], "latencies": [0.3, 0.3], "generated_texts": ["a", "b"], "errors": ["", ""]},
-    **{"spec_decode_acceptance_rate": 25.0, "spec_decode_num_drafts": 24, "output_throughput": 30.0},
+    **{"spec_decode_acceptance_rate": 25.0, "spec_decode_num_drafts": 24, "spec_decode_draft_tokens": 24},
+    **{"spec_decode_accepted_tokens": 6, "output_throughput": 30.0},
 }
 SAMPLE = {
     **{"doc_id": 0, "doc": {}, "target": "1", "resps": [["1"]], "filter": "none", "metrics": ["exact_match"]},
@@ -58,6 +68,11 @@ EVENTS: list[object] = [
         "metrics": {"speculative_decoding": {**VLLM, "acceptance_histogram": [0, 1, 0], "per_step_drafted": [2]}},
         "sglext": {"spec_tokens_details": {"spec_verify_ct": 2, "spec_correct_drafts_histogram": [1, 1]}},
     },
+]
+JOURNAL = [
+    {"arm": "a", "repeat": 0, "num_requests": 2},
+    {"requests": [[0, "p", 1, 1, "stop", 1, 2, 3]]},
+    {"steps": []},
 ]
 PAGE = b'# TYPE vllm:num_preemptions counter\nvllm:num_preemptions_total{engine="0"} 3.0\nsglang:cached_tokens 5\n'
 
@@ -107,7 +122,31 @@ def _stream(file: Path) -> object:
 
 
 def _served(file: Path) -> object:
-    return [import_result(one, file, file.parent / "runs", ["specbench", "import"]) for one in read_results(file)]
+    try:
+        return import_files([file], file.parent / "runs", ["specbench", "import"])
+    finally:
+        shutil.rmtree(file.parent / "runs", ignore_errors=True)
+
+
+def _server(file: Path) -> object:
+    """What a server says of itself, page by page, and why it refuses."""
+    data = file.read_bytes()
+    pages = read_json_object(file)
+
+    def ask(endpoint: Endpoint, *paths: str) -> list[Page]:
+        return [Page(200 if path in pages else 404, json.dumps(pages.get(path))) for path in paths]
+
+    with mock.patch.object(server, "ask", ask):
+        return server.identify(Endpoint("http://h/v1")), error_text(data)
+
+
+def _draft_table(file: Path) -> object:
+    strategy = Ngram.of({"k": "auto", "k_table": str(file)})
+    return [strategy.draft_counts().choose(num) for num in (1, 3, 9)]
+
+
+def imported(*objects: object) -> Target:
+    return reads("r.json", [lines(objects)], _served, mutate_lines)
 
 
 def _toml(*paths: str) -> list[bytes]:
@@ -120,6 +159,20 @@ RULES = _toml(*(str(path.relative_to(ROOT)) for path in (ROOT / "harness/profili
 ACCEPTED = b'[[accepted]]\ncommit = "3f21af4"\nnote = "larger head"\n'
 NODES = _toml("tests/harness/profiling/golden/eagle/nodes.json")
 EVENT_BYTES = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in EVENTS) + b"data: [DONE]\n\n"
+INFO = "/server_info?config_format=json"
+SERVERS = [
+    {"/v1/models": {"data": [{"id": "m", "owned_by": owner}]}, "error": {"message": "x"}, **pages}
+    for owner, pages in (
+        ("vllm", {"/version": {"version": "1"}, INFO: {"vllm_config": {"speculative_config": {"method": "eagle"}}}}),
+        ("sglang", {INFO: {"version": "1", "speculative_algorithm": "EAGLE", "speculative_eagle_topk": 2}}),
+        ("llamacpp", {"/props": {"build_info": "b1"}, "/slots": [{"speculative": True}]}),
+    )
+]
+REQUESTS = tool_files.served(num=2)
+TIMES = [{"num_drafts": k, "round_ms": 9.0, "tpot_ms": 8.0 - k} for k in (0, 2)]
+LOADS = [{"max_concurrency": n, "best": 2, "times": TIMES} for n in (1, 8)]
+DRAFT_TABLE = {"strategy": "ngram", "options": {}, "acceptance": [0.5, 0.25], "loads": LOADS}
+DRAFT_TABLES = {"schema": "specbench.draft_table/1", "sweep_id": "s", "model": None, "hardware": "x"}
 SAMPLES = "samples_gsm8k_2026-11-22T19-04-05.123456.jsonl"
 
 TEXTS: Mapping[str, Target] = {
@@ -135,12 +188,21 @@ TEXTS: Mapping[str, Target] = {
     "recipe": reads("r.toml", RECIPES, lambda file: load_recipe(str(file), RunOptions.schema()), mutate_toml),
     "policy": reads("p.toml", POLICIES, read_policy, mutate_toml),
     "rules": reads("u.toml", RULES, lambda file: PhaseRules.shipped().with_file(file).matcher().rule("x"), mutate_toml),
+    "draft-table": reads(
+        "t.json", [json.dumps({**DRAFT_TABLES, "tables": [DRAFT_TABLE]}).encode()], _draft_table, mutate_json
+    ),
     "nodes": reads("nodes.json", NODES, read_node_maps, mutate_json),
     "accepted": reads("history.toml", [ACCEPTED], lambda file: read_accepted(file.parent), mutate_toml),
     "stream": reads("stream", [EVENT_BYTES], _stream, mutate_lines),
     "metrics-page": reads(
         "page", [PAGE], lambda file: read_counters(file.read_bytes().decode(errors="replace")), mutate_bytes
     ),
+    "server-pages": reads("pages.json", [json.dumps(one).encode() for one in SERVERS], _server, mutate_json),
     "serve-result": reads("r.json", [json.dumps(SERVED).encode()], _served, mutate_json),
+    "sglang-result": imported(tool_files.sglang_bench(REQUESTS)),
+    "aiperf-records": imported(*tool_files.aiperf_records(REQUESTS)),
+    "aiperf-totals": imported(tool_files.AIPERF_TOTALS),
+    "guidellm-report": imported(tool_files.guidellm_report(REQUESTS)),
+    "journal": reads("a.jsonl", [lines(JOURNAL)], read_journal, mutate_lines),
     "lm-eval-samples": reads(SAMPLES, [lines([SAMPLE, {**SAMPLE, "doc_id": 1}])], read_samples, mutate_lines),
 }

@@ -25,7 +25,8 @@ from specbench.harness.registry import (
     plug_ins,
     strategy_class,
 )
-from specbench.harness.spec.legality import Choices, Refused, allowed, resolve
+from specbench.harness.spec.choices import Choices, allowed
+from specbench.harness.spec.legality import Refused, resolve
 
 BACKEND = """
 from specbench.kernels.attention.torch_attention import TorchAttention

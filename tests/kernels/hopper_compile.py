@@ -15,7 +15,11 @@ from specbench.kernels import (
     compact_kv,
     decode_rows,
     draft_rows,
+    experts,
+    fp8,
+    gumbel_noise,
     ngram,
+    one_pass_rows,
     rms_norm,
     rope_store_kv,
     sample,
@@ -74,17 +78,50 @@ def layer_kernels() -> None:
     rms_norm.rms_norm_triton(x, weight, 1e-5)
     rms_norm.add_rms_norm_triton(x, x.clone(), weight, 1e-5)
     silu_and_mul.silu_and_mul_triton(torch.zeros(5, 3072, dtype=BF16))
+    fp8.quantize_rows_triton(x)
+    for rows in (1, 40, 200):
+        fp8.fp8_block_linear_triton(
+            torch.zeros(rows, 256, dtype=BF16), torch.zeros(128, 256).to(fp8.E4M3), torch.zeros(1, 2), weight[:128]
+        )
     for q_heads, kv_heads, dim in ((32, 8, 128), (9, 3, 64)):
         qkv = torch.zeros(5, (q_heads + 2 * kv_heads) * dim, dtype=BF16)
         cache = torch.zeros(4, 16, kv_heads, dim, dtype=BF16)
         table = torch.zeros(64, dim)
         rope_store_kv.rope_store_kv_triton(qkv, table, i64(5), i64(5), cache, cache.clone(), q_heads, kv_heads)
+        norm = torch.zeros(2, dim, dtype=BF16)
+        rope_store_kv.rope_store_kv_triton(
+            qkv, table, i64(5), i64(5), cache, cache.clone(), q_heads, kv_heads, norm, 1e-6
+        )
+
+
+def expert_kernels() -> None:
+    count, k, hidden, inner = 128, 8, 2048, 768
+    read = i64(2)
+    plain = experts.ExpertWeights(
+        torch.zeros(1, dtype=BF16).expand(count, 2 * inner, hidden),
+        torch.zeros(1, dtype=BF16).expand(count, hidden, inner),
+        read,
+    )
+    small = torch.zeros(1).to(fp8.E4M3)
+    blocks = experts.ExpertWeights(
+        small.expand(count, 2 * inner, hidden), small.expand(count, hidden, inner), read,
+        torch.zeros(count, 12, 16), torch.zeros(count, 16, 6),
+    )  # fmt: skip
+    by_row = experts.ExpertWeights(
+        blocks.gate_up_EXH, blocks.down_EHI, read, torch.zeros(count, 2 * inner, 1), torch.zeros(count, hidden, 1)
+    )
+    for rows in (5, 4096):
+        for weights in (plain, blocks, by_row):
+            experts.experts_triton(
+                torch.zeros(rows, hidden, dtype=BF16), torch.zeros(rows, count, dtype=BF16), weights, k, True
+            )
 
 
 def sampling_kernels() -> None:
     logits = torch.zeros(5, 49152, dtype=BF16)
     for all_greedy in (True, False):
         sample.sample_triton(logits, torch.ones(5), i64(5), i64(5), all_greedy)
+    gumbel_noise.add_gumbel_triton(logits, torch.ones(5, dtype=torch.bool), i64(5), i64(5))
     for d2t in (None, i64(49152)):
         store_draft.store_draft_triton(logits, d2t, i64(5), 1, i64(9, 4))
 
@@ -116,6 +153,8 @@ def round_kernels(k: int) -> None:
         accept_chain.accept_chain_triton(i64(b, q), rows, slots, outcome, forced)
     decode_rows.prepare_rows_triton(rows, slots)
     draft_rows.draft_first_ids_triton(i64(b), i64(b * q), i64(b * q), i64(s, 100), i64(b * q))
+    num_rows = b * (q + max(k, 1) - 1)
+    one_pass_rows.draft_one_pass_rows_triton(pass_rows(num_rows, b), i64(num_rows), rows, i32(b + 1), outcome, slots, 7)
     draft_rows.draft_pair_rows_triton(pass_rows(2 * b, b), i64(b), slots)
     if k > 1:
         draft_rows.draft_next_rows_triton(pass_rows(b, b), i64(b), slots, 2)
@@ -165,6 +204,7 @@ def attention_kernels() -> None:
 if __name__ == "__main__":
     compile_only()
     layer_kernels()
+    expert_kernels()
     sampling_kernels()
     for num_drafts in (0, 1, 4):
         round_kernels(num_drafts)

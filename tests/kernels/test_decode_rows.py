@@ -2,7 +2,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from kernels.slots import assert_same_bits, key_slot, poisoned, poisoned_pass, random_slots, rows_of
+from kernels.slots import assert_same_bits, key_slot, poisoned, poisoned_outcome, poisoned_pass, random_slots, rows_of
 
 from specbench.kernels.decode_rows import prepare_rows, prepare_rows_ref, prepare_rows_triton
 from specbench.kernels.draft_rows import (
@@ -15,6 +15,11 @@ from specbench.kernels.draft_rows import (
     draft_pair_rows,
     draft_pair_rows_ref,
     draft_pair_rows_triton,
+)
+from specbench.kernels.one_pass_rows import (
+    draft_one_pass_rows,
+    draft_one_pass_rows_ref,
+    draft_one_pass_rows_triton,
 )
 
 # Decode rounds (uniform, dummies as padding), prompt chunks (last and earlier), both together, over 128 rows.
@@ -114,3 +119,43 @@ def test_draft_pair_rows_are_the_pending_token_and_the_one_before(op, requests, 
         for row, at in ((2 * request, n - 1), (2 * request + 1, n)):
             token = max(int(slots.tokens_SL[slot, at]), 0)
             assert [values[row] for values in filled] == [token, at, key_slot(slots, slot, at)]
+
+
+@pytest.mark.parametrize("more", [0, 1, 3])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("op", [draft_one_pass_rows_ref, draft_one_pass_rows_triton, draft_one_pass_rows])
+def test_one_pass_has_real_rows_up_to_the_accepted_token_and_placeholders_behind(op, step, more, device):
+    depth, placeholder = 3, 99
+    slots = random_slots(seed=more, depth=depth + more, device=device, length=160)
+    slot_of, shape = STEPS[step]
+    lengths, num_drafts = shape(depth)
+    slots.n_S[[1, 4, 5]] = torch.tensor([11, 0, 30], dtype=torch.int32, device=device)
+    slots.tokens_SL[slot_of[0], 5] = -1
+    rows = rows_of(slots, slot_of, lengths, num_drafts)
+    prepare_rows_ref(rows, slots)
+    cu_q = [0]
+    for length in lengths:
+        cu_q.append(cu_q[-1] + length)
+    accepted = [index % (depth + 1) for index in range(len(lengths))]
+    last_real = [
+        a if drafts > 0 else length - 1 for a, drafts, length in zip(accepted, num_drafts, lengths, strict=True)
+    ]
+    outcome = poisoned_outcome(len(lengths), depth + 1, device)
+    outcome.sample_row_B = torch.tensor([first + at for first, at in zip(cu_q, last_real, strict=False)], device=device)
+    rows.q_len_B[-1] = 0  # as the padding of a captured mixed step
+    num_rows = cu_q[-1] + more * len(lengths)
+    out, source = poisoned_pass(num_rows, len(lengths), device), poisoned(num_rows, dtype=torch.int64, device=device)
+    cu_q_B1 = torch.tensor(cu_q, dtype=torch.int32, device=device)
+    op(out, source, rows, cu_q_B1, outcome, slots, placeholder)
+
+    found = list(zip(*(t.tolist() for t in (out.ids_T, out.position_T, out.kv_slot_T, source)), strict=True))
+    expected = []
+    for request, (slot, length) in enumerate(zip(slot_of, lengths, strict=True)):
+        for offset in range(length + more):
+            at = int(slots.n_S[slot]) + offset
+            real = offset <= last_real[request]
+            token = max(int(slots.tokens_SL[slot, min(at + 1, 159)]), 0) if real else placeholder
+            expected.append((token, at, key_slot(slots, slot, at), cu_q[request] + offset if real else cu_q[-1]))
+    assert found == expected
+    n = [int(slots.n_S[slot]) + length + more for slot, length in zip(slot_of, lengths, strict=True)]
+    assert out.kv_len_B.tolist() == [*n[:-1], 0]

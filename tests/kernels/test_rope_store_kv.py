@@ -5,6 +5,7 @@ import torch
 from specbench.kernels.rope_store_kv import rope_store_kv, rope_store_kv_ref, rope_store_kv_triton
 
 PAGES, PAGE, MAX_POSITION = 7, 4, 50
+EPS = 0.1  # large enough to be seen
 
 
 def cos_sin(head_dim: int) -> torch.Tensor:
@@ -22,21 +23,31 @@ def rotate(heads: np.ndarray, position: np.ndarray) -> np.ndarray:
     return np.concatenate([turned.real, turned.imag], axis=2)
 
 
+def normalise(heads: np.ndarray, weights: np.ndarray, num_q: int, num_kv: int) -> np.ndarray:
+    weight = np.repeat(weights, [num_q, num_kv], axis=0)
+    turned = heads[:, : num_q + num_kv]
+    return turned / np.sqrt((turned**2).mean(axis=2, keepdims=True) + EPS) * weight
+
+
 @pytest.mark.parametrize("rows,num_q,num_kv,head_dim", [(1, 9, 3, 64), (5, 4, 4, 16), (3, 8, 1, 32), (2, 2, 2, 48)])
+@pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("op", [rope_store_kv_ref, rope_store_kv_triton, rope_store_kv])
-def test_rotates_and_stores(op, rows, num_q, num_kv, head_dim, dtype, device, assert_close):
+def test_rotates_and_stores(op, rows, num_q, num_kv, head_dim, dtype, normed, device, assert_close):
     generator = torch.Generator().manual_seed(rows)
     qkv = torch.randn(rows, (num_q + 2 * num_kv) * head_dim, generator=generator).to(device, dtype)
     position = torch.randint(0, MAX_POSITION, (rows,), generator=generator)
     slot = torch.randperm(PAGES * PAGE, generator=generator)[:rows]
     caches = [torch.full((PAGES, PAGE, num_kv, head_dim), float("nan"), dtype=dtype, device=device) for _ in range(2)]
     before = qkv.clone()
-    q = op(qkv, cos_sin(head_dim).to(device), position.to(device), slot.to(device), *caches, num_q, num_kv)
+    weights = torch.randn(2, head_dim, generator=generator).to(device, dtype)
+    norm = (weights, EPS) if normed else ()
+    q = op(qkv, cos_sin(head_dim).to(device), position.to(device), slot.to(device), *caches, num_q, num_kv, *norm)
 
     assert q.is_contiguous() and q.dtype == dtype and torch.equal(qkv, before)
     heads = before.cpu().double().numpy().reshape(rows, -1, head_dim)
-    turned = torch.from_numpy(rotate(heads, position.numpy()))
+    wide = normalise(heads, weights.cpu().double().numpy(), num_q, num_kv) if normed else heads
+    turned = torch.from_numpy(rotate(wide, position.numpy()))
     assert_close(q, turned[:, :num_q])
     k_cache, v_cache = (cache.cpu().view(PAGES * PAGE, num_kv, head_dim) for cache in caches)
     assert_close(k_cache[slot], turned[:, num_q : num_q + num_kv])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from kernels.slots import assert_same_bits, poisoned, poisoned_outcome, poisoned_pass, random_slots, rows_of
 
-from specbench.kernels import accept_chain, decode_rows, draft_rows, store_draft
+from specbench.kernels import accept_chain, decode_rows, draft_rows, one_pass_rows, store_draft
 from specbench.kernels.buffers import PassRows, Rows, Slots
 from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.vllm_092 import TorchStateUpdate
@@ -18,6 +18,7 @@ OPERATIONS = (
     (draft_rows, "draft_first_ids"),
     (draft_rows, "draft_next_rows"),
     (draft_rows, "draft_pair_rows"),
+    (one_pass_rows, "draft_one_pass_rows"),
     (store_draft, "store_draft"),
 )
 REFERENCE = SimpleNamespace(**{name: getattr(module, f"{name}_ref") for module, name in OPERATIONS})

@@ -5,13 +5,21 @@ from copy import deepcopy
 import pytest
 import torch
 from kernels.operations import counted_operations
-from kernels.slots import assert_same_bits, poisoned_outcome, poisoned_pass, tensors
+from kernels.slots import assert_same_bits, poisoned, poisoned_outcome, poisoned_pass, tensors
 from kernels.test_state_update import OPERATIONS, random_round
 
 from specbench.kernels import sample, triton_support
 from specbench.kernels.buffers import Rows, Slots
 from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.vllm_092 import TorchStateUpdate
+
+
+def _one_pass(slots: Slots, rows: Rows) -> tuple:
+    device, num_rows = slots.n_S.device, len(rows.row_req_T) + 8
+    cu_q_B1 = torch.nn.functional.pad(rows.q_len_B, (1, 0)).cumsum(0).int()
+    outcome, source = poisoned_outcome(8, 5, device), poisoned(num_rows, dtype=torch.int64, device=device)
+    rows.position_T.zero_()
+    return poisoned_pass(num_rows, 8, device), source, rows, cu_q_B1, outcome, slots, 1
 
 
 def _arguments(slots: Slots, rows: Rows, tokens: dict) -> dict[str, tuple]:
@@ -23,6 +31,7 @@ def _arguments(slots: Slots, rows: Rows, tokens: dict) -> dict[str, tuple]:
         "draft_first_ids": (rows.slot_B, rows.row_req_T, rows.position_T, slots.tokens_SL, rows.ids_T),
         "draft_next_rows": (poisoned_pass(8, 8, device), rows.slot_B, slots, 2),
         "draft_pair_rows": (poisoned_pass(16, 8, device), rows.slot_B, slots),
+        "draft_one_pass_rows": _one_pass(slots, rows),
         "store_draft": (torch.zeros(8, 320, device=device), None, rows.slot_B, 1, slots.drafts_SK),
     }
 
@@ -36,7 +45,13 @@ def test_the_torch_update_is_many_launches_and_reads_nothing_back():
     device = torch.device("cpu")
     update = TorchStateUpdate()
     least = dict(
-        prepare_rows=20, accept_chain=50, draft_first_ids=5, draft_next_rows=15, draft_pair_rows=15, store_draft=3
+        prepare_rows=20,
+        accept_chain=50,
+        draft_first_ids=5,
+        draft_next_rows=15,
+        draft_pair_rows=15,
+        store_draft=3,
+        draft_one_pass_rows=30,
     )
     for name, args in _arguments(*random_round(1, 4, device, torch.int32)).items():
         names = counted_operations(lambda name=name, args=args: getattr(update, name)(*args))

@@ -27,11 +27,11 @@ def browser():
 
 @pytest.fixture
 def open_file(browser):
-    """`open_file(path, inside, **context)`: the page; a word on the console, a dialog, or a request for anything but
-    files in the folder `inside` (without one: the file itself) fails the test."""
+    """`open_file(path, inside, fragment, **context)`: the page; a word on the console, a dialog, or a request for
+    anything but files in the folder `inside` (without one: the file itself) fails the test."""
     complaints, contexts = [], []
 
-    def open_page(path, inside=None, **options):
+    def open_page(path, inside=None, fragment="", **options):
         allowed = (inside or path).resolve().as_uri()
         context = browser.new_context(**options)
         context.set_default_timeout(PATIENCE_MS)
@@ -41,7 +41,7 @@ def open_file(browser):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         page.on("request", lambda asked: None if _is_local(asked.url, allowed) else complaints.append(asked.url))
-        page.goto(path.resolve().as_uri())
+        page.goto(path.resolve().as_uri() + f"#{fragment}" * bool(fragment))
         return page
 
     yield open_page
@@ -51,6 +51,7 @@ def open_file(browser):
 
 
 def _is_local(url, allowed):
+    url = url.partition("#")[0]
     return url == allowed or url.startswith((allowed + "/", "data:"))
 
 
@@ -61,7 +62,8 @@ def serious_violations():
 
     def found(page):
         page.locator("details").evaluate_all("all => all.forEach(e => e.open = true)")
-        violations = axe.Axe().run(page, options={"preload": False}).response["violations"]
+        told = axe.Axe().run(page, options={"preload": False, "resultTypes": ["violations"]}).response
+        violations = told["violations"]
         return [(v["id"], v["nodes"][0]["html"]) for v in violations if v["impact"] in ("serious", "critical")]
 
     return found

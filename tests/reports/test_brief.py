@@ -7,9 +7,12 @@ import pytest
 from rich.console import Console
 from run_samples import sample_run
 
+from specbench.harness.cli.run import print_how
+from specbench.harness.metrics.doubts import CHANGED
+from specbench.harness.store.arm_record import NOT_PLAUSIBLE
 from specbench.harness.store.results import Speedup
 from specbench.reports.run.answer import answer
-from specbench.reports.run.brief import bars, brief_table
+from specbench.reports.run.brief import about, bars, brief_table
 from specbench.reports.run.view import RunView, view_run
 from specbench.reports.terminal import print_result
 
@@ -55,6 +58,13 @@ def test_the_answer_claims_what_the_intervals_bear(view, ratios, said):
     assert said in answer(with_ratios(view, **ratios))
 
 
+@pytest.mark.parametrize("word", [NOT_PLAUSIBLE, CHANGED])
+def test_the_answer_does_not_hide_what_was_generated(view, word):
+    fast = with_ratios(view, naive=(1.54, 1.41, 1.66))
+    marked = replace(fast, arms=tuple(replace(arm, marks=(f"{word}: why",)) for arm in fast.arms))
+    assert answer(marked).endswith(f"outputs equal 6 of 8; {word}.") and word not in answer(fast)
+
+
 def test_an_arm_that_was_timed_elsewhere_is_not_the_answer(view):
     """Its factor is no verdict, however large it is."""
     places = ("in process", "in process", "HTTP")
@@ -79,12 +89,21 @@ def test_the_table_is_one_and_fits(view, width):
     assert "speed-up" in text and "TPS" in text and "toy, first 4" not in text
 
 
-def test_what_was_run_takes_three_lines(view):
-    *marks, prompts, served, command = brief_table(view).notes
+def test_what_was_run_takes_three_lines(view, capsys):
+    *marks, prompts, served = brief_table(view).notes
     assert "(sha256 abababababab), " in prompts and prompts.endswith("greedy, seed 42, 2 repeats")
-    assert "toy-model" in served and "Test CPU" in served and command == view.record.command
+    assert "toy-model" in served and "Test CPU" in served
+    print_how(view.record.command)
+    assert capsys.readouterr().out == f"{view.record.command}\n"
     assert any(mark.startswith("naive-eagle: failed: RuntimeError") for mark in marks)
 
 
 def test_bars_show_the_rates_by_position():
     assert bars((1.0, 0.5, None, 0.0)) == "1.00 █▅ ▁" and bars(()) == "-"
+
+
+def test_quantized_products_are_named_beside_the_dtype(view):
+    plain = replace(view.record.model, dtype="bfloat16", device="cuda")
+    said = "fp8 e4m3 block 128x128, dequantised to bfloat16"
+    for model, words in ((plain, "bfloat16 on cuda"), (replace(plain, arithmetic=said), f"bfloat16 ({said}) on cuda")):
+        assert words in about(replace(view, record=replace(view.record, model=model)))[-1]

@@ -11,7 +11,10 @@ from reports.test_asked_tables import ROWS, recipe, row, run_of
 from rich.console import Console
 from run_samples import SAMPLING
 
-from specbench.reports.experiments.certificate_marks import FILE
+from specbench.harness.judge.certificate_marks import FILE
+from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.stored import read_run
+from specbench.reports.experiments.compare_table import compare_table
 from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.comparison import comparison_table
 from specbench.reports.run.document import markdown_report
@@ -83,3 +86,10 @@ def test_one_factor_at_a_time_alone_and_joined(view_of, is_failed):
     assert len(alone) == is_failed
     marked = _marked(plain_result(ablation_table(views)).splitlines())
     assert len(marked) == 2 * is_failed and all(line.startswith("sync") for line in marked)
+
+
+def test_stored_runs_side_by_side(tmp_path, view_of, is_failed):
+    run = view_of("stored").record.run_id
+    (path,) = (file.parent for file in tmp_path.rglob("run.json"))
+    rows = compare_table(compare_runs([read_run(path)])).rows
+    assert {row[0] for row in rows} == {run} and {row[1] for row in rows} == {f"fast ({MARK})" if is_failed else "fast"}

@@ -61,7 +61,7 @@ def test_csv_runs_no_formula():
 
 def test_json(compared):
     plain = json.loads(compare_json(compared))
-    assert plain["schema"] == "specbench.compare/1" and len(plain["rows"]) == 4
+    assert plain["schema"] == "specbench.compare/2" and len(plain["rows"]) == 4
     assert plain["rows"][3]["comparisons"]["step_ms"]["verdict"] == "regressed"
 
 

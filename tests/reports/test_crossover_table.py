@@ -6,11 +6,19 @@ import math
 from dataclasses import replace
 
 import pytest
-from sweep_samples import sample_record, stored_sweep
+from sweep_samples import LOADS, sample_record, stored_sweep
 
 from specbench.harness.stats.crossover import Ratio, break_even
 from specbench.harness.store.crossover_file import BestArm
-from specbench.reports.experiments.crossover_table import crossing_text, crossover_tables, interval_text, ratio_text
+from specbench.reports.document import GAP, column_width, name_width
+from specbench.reports.experiments.crossover_brief import crossover_brief
+from specbench.reports.experiments.crossover_table import (
+    crossing_text,
+    crossover_tables,
+    display_names,
+    interval_text,
+    ratio_text,
+)
 from specbench.reports.experiments.sweep_report import markdown_sweep, write_sweep_reports
 
 
@@ -97,8 +105,31 @@ def test_markdown_holds_the_command_and_escapes_labels(record, tmp_path):
         "crossover.md",
         "crossover_tpot.png",
         "crossover_tps.png",
+        "interactivity.png",
     ]
     assert all(path.stat().st_size > 5_000 for path in written[2:])
+
+
+@pytest.mark.parametrize("width", [60, 80, 160, None])
+def test_one_table_fits_a_terminal(record, width):
+    """With the intervals where they have room; what is left out is named."""
+    table = crossover_brief(record, display_names(record), width)
+    if width is not None:
+        used = name_width(table, width) + sum(column_width(table, i) for i in range(1, len(table.headers)))
+        assert used - GAP <= width
+    shown = [header for header in table.headers if header.startswith("at ")]
+    assert shown == [f"at {load}" for load in LOADS][: len(shown)] and len(table.rows) == 4
+    assert (len(shown) < len(LOADS)) == any(note.startswith("not shown here: at ") for note in table.notes)
+    assert ("~" in table.notes[0]) == (width in (60, 80))
+    eagle = table.rows[1]
+    assert eagle[1].startswith("20.7 [") and ("[" in eagle[2]) == (width in (160, None))
+
+
+def test_marks_of_the_machine_are_one_line(record):
+    busy = {f"b{load}": {"doubts": (f"DISTURBED: load {load}",)} for load in LOADS}
+    notes = crossover_tables(changed(record, **busy))[0].notes
+    (line,) = [note for note in notes if "DISTURBED: " in note]
+    assert line == f"DISTURBED: {record.arms[1].label} at concurrency 1, 8, 64 (the first: load 1)"
 
 
 def test_a_picture_that_is_no_longer_true_is_removed(record, tmp_path):

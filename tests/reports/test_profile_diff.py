@@ -1,9 +1,11 @@
 import dataclasses
 import json
+import re
 
 import pytest
 from profile_samples import eagle_profile, foreign_profile, fused_profile
 
+from specbench.harness.profiling.record import RoundFigures, SlowDown
 from specbench.harness.store.files import json_text
 from specbench.reports.html import html_page
 from specbench.reports.markdown import markdown_document
@@ -116,4 +118,46 @@ def test_json_is_strict_and_whole():
         json_text(diff_profiles(eagle_profile(), fused_profile())), parse_constant=lambda name: pytest.fail(name)
     )
     assert content["schema"] == SCHEMA and len(content["phases"]) == 8
-    assert {"name": "launches a round", "unit": "count", "a": 18.0, "b": 1.0} in content["headline"]
+    launches = {"name": "launches a round", "unit": "count", "a": 18.0, "b": 1.0, "interval": None}
+    assert launches in content["headline"]
+
+
+def with_rounds(profile, *, shift_ns=0.0):
+    """Ten rounds around the profile's own figures."""
+    waves = [(-1) ** n * n * 100.0 for n in range(10)]
+    flat = (18.0,) * 10
+    rounds = RoundFigures(
+        round_ns=tuple(profile.round_ns + shift_ns + w for w in waves),
+        gpu_busy_ns=tuple(profile.gpu_busy_ns + w for w in waves),
+        launches=flat,
+        graph_launches=flat,
+        syncs=flat,
+        wait_ns=flat,
+    )
+    return dataclasses.replace(profile, rounds=rounds, round_ns=profile.round_ns + shift_ns)
+
+
+def test_intervals_over_the_rounds_stand_beside_the_changes():
+    a, b = with_rounds(eagle_profile()), with_rounds(eagle_profile(), shift_ns=-5_000.0)
+    found = {d.name: d for d in diff_profiles(a, b).headline}
+    low, high = found["round under the profiler"].interval
+    assert low < -5_000 < high < 0 and high - low < 2_000
+    low, high = found["GPU busy a round"].interval
+    assert low < 0 < high, "nothing changed but which rounds were caught"
+    assert found["launches a round"].interval == (0, 0)
+    assert found["kernels from a graph"].interval is None and found["verify to draft, idle"].interval is None
+    text = plain_document(diff_document(a, b, NAMES))
+    assert re.search(r"-5\.00 \[-[56]\.\d\d, -4\.\d\d\]", text) and "Each side is one process" in text
+
+
+def test_a_side_without_rounds_has_no_intervals():
+    assert not [d for d in diff_profiles(with_rounds(eagle_profile()), eagle_profile()).headline if d.interval]
+    assert "one process" not in plain_document(diff_document(eagle_profile(), eagle_profile(), NAMES))
+
+
+def test_a_side_that_its_profiler_slowed_too_much_has_no_idle_times():
+    slow = eagle_profile(slow_down=SlowDown(profiled_round_ns=160.0, unprofiled_round_ns=100.0))
+    diff = diff_profiles(eagle_profile(), slow)
+    assert "B was slowed down too much by its profiler: idle times are left out." in diff.warnings
+    assert not [d.name for d in diff.headline if "idle" in d.name or d.name.startswith("verify to draft")]
+    assert "GPU idle a round" in {d.name for d in diff_profiles(eagle_profile(), eagle_profile()).headline}

@@ -8,23 +8,32 @@ import pytest
 from profile_samples import HOSTILE, eagle_profile, foreign_profile, fused_profile, hostile_profile
 from rich.console import Console
 
+from specbench.harness.profiling.record import SlowDown
 from specbench.reports.html import html_page, text_columns
 from specbench.reports.markdown import markdown_document
-from specbench.reports.profile.report import profile_document, profiles_document
+from specbench.reports.profile.report import profile_document, profiles_document, without_host_times
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED
-from specbench.reports.profile.tables import claims_table, kernel_table, merged_steps, overview_table, phase_table
+from specbench.reports.profile.tables import (
+    claims_table,
+    kernel_table,
+    merged_steps,
+    overview_table,
+    parts_table,
+    phase_table,
+    ran_as,
+)
 from specbench.reports.terminal import plain_document, print_document
 
 SECTIONS = [
-    "Command",
-    "Evidence",
-    "Graph certificate",
     "A round at a glance",
+    "Timeline",
     "Phases",
+    "Graph certificate",
     "Synchronisations",
     "GPU idle time",
     "Kernels",
-    "Timeline",
+    "Evidence",
+    "Command",
     "How to read the times",
 ]
 FORMS = {"text": plain_document, "markdown": markdown_document, "html": html_page}
@@ -151,3 +160,42 @@ def test_tables_have_captions_and_scopes():
 
 def test_columns_of_words():
     assert text_columns([("a", "1.5", "-"), ("b", "<0.1%", "+12.5 pt"), ("c", "x", "1.26x")]) == {0, 1}
+
+
+def test_a_profiler_that_slows_rounds_too_much_leaves_counts_only():
+    slow = eagle_profile(slow_down=SlowDown(profiled_round_ns=160.0, unprofiled_round_ns=100.0))
+    text = plain_document(profile_document(slow))
+    assert "! The profiler slowed the rounds 1.60x, more than 1.5x" in text
+    assert "GPU idle time by cause" not in text and "Verify to draft" not in text
+    assert row(phase_table(without_host_times(slow)), "verify")[1] == "-" and "How each part ran" in text
+    assert "! The profiler slowed" not in plain_document(profile_document(eagle_profile()))
+
+
+@pytest.mark.parametrize(
+    ("graph_kernels", "graph_launches", "said"),
+    [
+        (0, 0, "eager"),
+        (5, 2, "piecewise, 35.7% of its kernels from graphs"),
+        (14, 1, "one graph"),
+        (14, 3, "3 graphs"),
+        (14, 0, "in a graph that another part begins"),
+    ],
+)
+def test_the_verdict_on_a_pass(graph_kernels, graph_launches, said):
+    (first, *_) = [p for p in eagle_profile().phases if p.draft_step == 0]
+    share = graph_kernels / first.kernels
+    found = dataclasses.replace(
+        first, graph_kernels=graph_kernels, graph_launches=graph_launches, graph_share_kernels=share
+    )
+    assert ran_as(found) == said
+
+
+def test_what_a_drafter_does_between_its_passes_is_no_pass():
+    profile = eagle_profile()
+    (first, *_) = [p for p in profile.phases if p.draft_step == 0]
+    glue = dataclasses.replace(first, draft_step=None, kernels=3, graph_kernels=0)
+    both = dataclasses.replace(profile, phases=(*profile.phases, glue))
+    assert glue not in both.drafter and len(both.drafter) == 4
+    assert row(parts_table(both), "draft, between passes")[1] == "eager"
+    alone = dataclasses.replace(profile, phases=(*(p for p in profile.phases if p.phase != "draft"), glue))
+    assert alone.drafter == (glue,) and row(parts_table(alone), "draft")[1] == "eager"

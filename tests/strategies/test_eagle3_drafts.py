@@ -1,4 +1,5 @@
-"""Conformance 61, 64: the engine's paged chain drafter drafts what an independent dense EAGLE-3 drafts, round by round.
+"""Conformance 61, 64: the engine's paged drafters draft what an independent dense EAGLE-3 drafts, round by round: a
+chain of passes, and one pass over placeholders (parallel drafting).
 
 Features come from transformers, the head's tensors from the checkpoint, and the reference recomputes everything:
 shifted ids, rotary positions, the state fed back, and KV of rejected or self-fed rows that must have been overwritten.
@@ -21,8 +22,10 @@ from transformers import LlamaForCausalLM
 
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
+from specbench.harness.engines.native.models.heads import is_one_pass
 
 TARGET = llama_config(num_hidden_layers=8)
+ONE_PASS = dict(ptd_token_id=9)
 VARIANTS = {
     "published": {},
     "whole-vocabulary": dict(draft_vocab_size=128),
@@ -34,6 +37,15 @@ VARIANTS = {
     "fc-norm": dict(fc_norm=True),
     "all-at-once": dict(
         fc_norm=True, norm_output=True, norm_before_residual=True, hidden_size=96, target_hidden_size=64
+    ),
+    "one-pass": ONE_PASS,
+    "one-pass-all-at-once": dict(
+        **ONE_PASS,
+        norm_before_fc=True,
+        norm_output=True,
+        norm_before_residual=True,
+        hidden_size=48,
+        target_hidden_size=64,
     ),
 }
 
@@ -71,7 +83,7 @@ def _reference(folder: Path, target_folder: Path, variant: dict) -> Eagle3Refere
 
 def _engine(plan: Plan, head: Path, target_folder: Path, k: int, **config) -> Engine:
     acceptance = SyntheticAcceptance(tuple(0.85 - 0.1 * i for i in range(k)), "varied")
-    strategy = named_strategy("eagle", k=k, head=head)
+    strategy = named_strategy("parallel-eagle" if is_one_pass(head) else "eagle", k=k, head=head)
     return make_engine(plan, strategy, target=load_written(target_folder, plan.device), acceptance=acceptance, **config)
 
 
@@ -118,8 +130,11 @@ def test_c61_c64_every_variant_drafts_as_the_reference(single_plan, target_folde
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("budget", [5, 64])
-def test_c64_depths_pages_and_chunked_prompts(single_plan, target_folder, features, tmp_path, k, page_size, budget):
-    reference = _reference(tmp_path, target_folder, {})
+@pytest.mark.parametrize("variant", ["published", "one-pass"])
+def test_c64_depths_pages_and_chunked_prompts(
+    single_plan, target_folder, features, tmp_path, k, page_size, budget, variant
+):
+    reference = _reference(tmp_path, target_folder, VARIANTS[variant])
     engine = _engine(
         single_plan, tmp_path, target_folder, k, page_size=page_size, max_num_batched_tokens=budget, max_num_seqs=3
     )
@@ -127,8 +142,9 @@ def test_c64_depths_pages_and_chunked_prompts(single_plan, target_folder, featur
     assert compared > 15 and different == 0
 
 
-def test_c64_preempted_requests_draft_as_before(single_plan, target_folder, features, tmp_path):
-    reference = _reference(tmp_path, target_folder, {})
+@pytest.mark.parametrize("variant", ["published", "one-pass"])
+def test_c64_preempted_requests_draft_as_before(single_plan, target_folder, features, tmp_path, variant):
+    reference = _reference(tmp_path, target_folder, VARIANTS[variant])
     engine = _engine(single_plan, tmp_path, target_folder, k=3, num_pages=16)
     requests = _requests()
     compared, different = _compare(engine, reference, features, requests)
@@ -138,8 +154,9 @@ def test_c64_preempted_requests_draft_as_before(single_plan, target_folder, feat
 @pytest.mark.parametrize(
     "fault", [dict(later_position_shift=1), dict(later_position_shift=-1), dict(unshifted_ids=True)], ids=str
 )
-def test_c64_a_wrong_convention_would_be_noticed(target_folder, features, tmp_path, fault):
-    reference = _reference(tmp_path, target_folder, {})
+@pytest.mark.parametrize("variant", ["published", "one-pass"])
+def test_c64_a_wrong_convention_would_be_noticed(target_folder, features, tmp_path, fault, variant):
+    reference = _reference(tmp_path, target_folder, VARIANTS[variant])
     for name, value in fault.items():
         setattr(reference, name, value)
     compared, different = _compare(_engine(CPU, tmp_path, target_folder, k=4), reference, features, _requests())

@@ -16,7 +16,7 @@ from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engines.native.models.loader import dummy_target
 
-STRATEGIES = ["no-spec", "eagle", "naive-eagle", "ngram", *PATTERNS]
+STRATEGIES = ["no-spec", "eagle", "naive-eagle", "ngram", *PATTERNS, "parallel-eagle"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Case:
         """The plan with the case's own ways of waiting and drafting, where it leaves room for them."""
         if given.sync != "single" or given.graph in ("full", "one"):
             return given
-        can_unpad = "eagle" in self.strategy and given.graph in ("none", "piecewise")
+        can_unpad = self.strategy in ("eagle", "naive-eagle") and given.graph in ("none", "piecewise")
         return replace(
             given,
             sync="multi" if self.multi else given.sync,
@@ -104,11 +104,11 @@ def test_c01_output_equals_no_spec(plan: Plan, case: Case):
     assert_as_oracle(engine, generate(engine, requests), oracle, case.name)
 
 
-@pytest.mark.parametrize("strategy", ["no-spec", "ngram", "eagle"])
+@pytest.mark.parametrize("strategy", ["no-spec", "ngram", "eagle", "parallel-eagle"])
 def test_c01_in_bfloat16_up_to_near_ties(main_plan, strategy):
     """Rows of a verify pass round otherwise than single rows; where the best two are apart, nothing may flip."""
     target = dummy_target("toy", torch.bfloat16, main_plan.torch_device)
-    options = {"no-spec": {}, "ngram": dict(k=3, min_n=1), "eagle": dict(k=3, head="random")}[strategy]
+    options = {"no-spec": {}, "ngram": dict(k=3, min_n=1)}.get(strategy, dict(k=3, head="random"))
     alone = generate(make_engine(main_plan, target=target, max_num_seqs=1), _requests(8))
     finished = generate(make_engine(main_plan, named_strategy(strategy, **options), target=target), _requests(8))
     for number, done in finished.items():

@@ -12,21 +12,23 @@ from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.registry import BASELINE, STRATEGIES, strategy_class
 from specbench.harness.spec.arm import parse_arm
 
-HEAD_STRATEGIES = {"eagle", "eagle-topk", "naive-eagle"}
+HEAD_STRATEGIES = {"eagle", "eagle-topk", "naive-eagle", "parallel-eagle"}
 
 
 def test_defaults():
     found = {name: strategy_class(name).of({}) for name in STRATEGIES}
     assert {name: s.num_drafts for name, s in found.items()} == {
         "no-spec": 0, "eagle": 4, "eagle-topk": 31, "naive-eagle": 1, "draft-model": 4, "ngram": 4,
+        "parallel-eagle": 4,
     }  # fmt: skip
     assert {name: s.graph for name, s in found.items()} == {
         "no-spec": "one", "eagle": "full_and_piecewise", "eagle-topk": "full_and_piecewise", "naive-eagle": "one",
-        "draft-model": "full_and_piecewise", "ngram": "one",
+        "draft-model": "full_and_piecewise", "ngram": "one", "parallel-eagle": "full_and_piecewise",
     }  # fmt: skip
     assert all(s.name == name for name, s in found.items())
     assert {name for name, s in found.items() if s.tree is not None} == {"eagle-topk"}
     assert {name for name, s in found.items() if s.takes_head} == HEAD_STRATEGIES
+    assert {name for name, s in found.items() if s.one_pass} == {"parallel-eagle"}
     assert {name for name, s in found.items() if s.can_unpad} == {"eagle", "naive-eagle"}
 
 
@@ -51,10 +53,16 @@ def test_a_head_is_asked_for_only_when_an_engine_is_made():
 
 
 @pytest.mark.parametrize(
-    ("name", "phases"), [("no-spec", []), ("ngram", ["draft_first"]), ("eagle", ["draft_first"] + ["draft_next"] * 3)]
+    ("name", "phases"),
+    [
+        ("no-spec", []),
+        ("ngram", ["draft_first"]),
+        ("eagle", ["draft_first"] + ["draft_next"] * 3),
+        ("parallel-eagle", ["draft_first"]),
+    ],
 )
 def test_phases_of_a_drafter(name, phases):
-    options = dict(head="random") if name == "eagle" else {}
+    options = dict(head="random") if strategy_class(name).takes_head else {}
     engine = make_engine(CPU, named_strategy(name, **options))
     batch = engine.launcher.round_for(1, SamplingMode.GREEDY).batch
     drafter = engine.drafter

@@ -17,6 +17,7 @@ STRATEGIES = {
     "eagle": ("eagle", dict(k="4", head="random")),
     "eagle-1": ("eagle", dict(k="3", head="random-eagle1")),
     "naive-eagle": ("naive-eagle", dict(k="2", head="random")),
+    "parallel-eagle": ("parallel-eagle", dict(k="3", head="random")),
     "draft-model": ("draft-model", dict(k="4", draft="self:1")),
 }
 

@@ -125,6 +125,8 @@ def write_eagle3(
         tensors["d2t"] = d2t
         tensors["t2d"] = torch.zeros(config["vocab_size"], dtype=torch.bool)
         tensors["t2d"][d2t + torch.arange(draft_vocab)] = True
+    if "ptd_token_id" in config:
+        tensors["mask_hidden"] = r.matrix(1, 3 * h_target) * 8
     if h != h_target:
         tensors["embed_tokens.weight"] = r.matrix(config["vocab_size"], h)
     if config.get("fc_norm"):

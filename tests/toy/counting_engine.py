@@ -1,4 +1,4 @@
-"""An engine in a child that gives token ids and scores, without weights of ours: `counting/ngram:fault=wrong`."""
+"""An engine in a child that gives token ids and scores, without weights of ours: `counting/ngram:k=4,fault=wrong`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.harness.engines.base import Capabilities, Model, OpenProgress
-from specbench.harness.engines.child.deployment import ChildDeployment, Opened
+from specbench.harness.engines.child.deployment import ChildDeployment
+from specbench.harness.engines.child.opened import Opened
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
@@ -50,7 +51,9 @@ class CountingArm:
 
     @property
     def capabilities(self) -> Capabilities:
-        unknown = {Fact.SYNCS: "not told", Fact.GRAPHS: "not told", Fact.PHASES: "not told"}
+        unknown = {Fact.PHASES: "not told"}
+        if self.config.options.get("fault") == "untold":
+            unknown |= {Fact.SYNCS: "not told", Fact.GRAPHS: "not told"}
         if "scores" in self.config.options:
             unknown[Fact.SCORES] = NO_SCORES
         return Capabilities(unknown)
@@ -76,7 +79,9 @@ class CountingEngine(EngineKind):
     @contextmanager
     def deploy(self, arm: CountingArm, config: RunConfig, log: Path) -> Iterator[ChildDeployment]:
         options = arm.config.options
-        drafts = 0 if arm.config.strategy == "no-spec" and options.get("fault") != "drafts" else 2
+        drafts = (
+            0 if arm.config.strategy == "no-spec" and options.get("fault") != "drafts" else int(options.get("k", 2))
+        )
         asked = {"fault": options.get("fault", ""), "drafts": drafts}
         with ChildProcess([sys.executable, counting_child.__file__], {}, log) as child:
             opened = Opened.of(child.ask({"do": "open", "engine": asked}, "opened"))

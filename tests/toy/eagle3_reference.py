@@ -91,8 +91,10 @@ class Eagle3Reference:
             token = int(best.indices[0])
             token += int(self.tensors["d2t"][token]) if "d2t" in self.tensors else 0
             found.append(token)
-            state_H = normed_H if self.config.get("norm_output") else out_H
-            hidden_TH = torch.cat([hidden_TH, state_H[None]])
+            state_1H = (normed_H if self.config.get("norm_output") else out_H)[None]
+            if "mask_hidden" in self.tensors:  # parallel drafting: what was drafted is not known to the rows behind it
+                token, state_1H = self.config["ptd_token_id"], self._project(self.tensors["mask_hidden"])
+            hidden_TH = torch.cat([hidden_TH, state_1H])
             ids.append(token)
             positions.append(positions[-1] + 1 + (self.later_position_shift if len(found) == 1 else 0))
         return found, gap

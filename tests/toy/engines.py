@@ -25,7 +25,7 @@ from specbench.kernels.state_update import StateUpdate
 
 from .plans import Plan
 
-_MOST_STEPS = 20_000
+_MAX_STEPS = 20_000
 
 
 @functools.cache
@@ -87,7 +87,7 @@ def asked(requests: Iterable[Request]) -> list[PromptRequest]:
 def drive(engine: Engine, after_step: Callable[[Engine], None] | None = None) -> dict[int, Request]:
     """Steps until nothing is left; finished requests by id. Fails where the engine makes no progress."""
     finished: dict[int, Request] = {}
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if not engine.has_work:
             return finished
         for done in engine.step():
@@ -95,7 +95,7 @@ def drive(engine: Engine, after_step: Callable[[Engine], None] | None = None) ->
             finished[done.id] = done
         if after_step:
             after_step(engine)
-    raise AssertionError(f"no end after {_MOST_STEPS} steps")
+    raise AssertionError(f"no end after {_MAX_STEPS} steps")
 
 
 def generate(engine: Engine, requests: Iterable[Request], **kwargs: Any) -> dict[int, Request]:
@@ -138,8 +138,8 @@ def fill_mixed_steps(engine: Engine, size: int) -> None:
     """Runs mixed steps over the padded layout of a captured one, phase by phase: what plan `full` replays."""
     launcher = engine.launcher
 
-    def launch(entries: list[MixedEntry], mode: Any, ranges: Any, host_of: Callable) -> tuple:
-        batch = launcher._filled(entries, size)
+    def launch(entries: list[MixedEntry], mode: Any, ranges: Any, host_of: Callable, num_drafts: int) -> tuple:
+        batch = launcher._filled(entries, size, num_drafts)
         batch.slots = tuple(entry.slot for entry in entries)
         host = host_of(batch)
         for phase in engine.builder.phases(batch, mode):

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "harness" / "engines" / "child"))
+from capture import Capture  # noqa: E402
 from obey import run  # noqa: E402
-from wire import Ended, Serving, Step, StepRow  # noqa: E402
+from steady import Ranges, trace_steps  # noqa: E402
+from wire import Ended, Serving, Step, StepRow, Traced  # noqa: E402
 
 sys.path.pop(0)
 
@@ -76,6 +78,22 @@ class FakeChild:
 
     def score(self, ids: list[int], num_scored: int) -> tuple[list[float], list[float]]:
         return [-0.5] * num_scored, [-0.5 if ids[-1] else -0.25] * num_scored
+
+    def trace(self, requests: list[dict[str, Any]], num_rounds: int, capture: Capture) -> Traced:
+        """A round is a target and two passes. Where the first prompt begins with STALLS, its request soon ends."""
+        ranges, done = Ranges(), 0
+
+        def step() -> list[Step]:
+            nonlocal done
+            for name in ("specbench:verify", "specbench:draft_first", "specbench:draft_next"):
+                with ranges(name):
+                    time.sleep(0.0002)
+            done += 1
+            live = requests[1:] if requests[0]["prompt_ids"][0] == STALLS and done > 5 else requests
+            rows = [StepRow(each["id"], 3, 2, 2, done == 1, 3) for each in live]
+            return [Step(done, 0, 1, len(live), rows)]
+
+        return trace_steps(step, len(requests), num_rounds, ranges, capture)
 
     def kind_of(self, error: BaseException) -> str | None:
         return None

@@ -15,24 +15,29 @@ from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.native.models.llama import LlamaModel
 
-from .checkpoints import Tensors, eagle3_config, llama_config, load_written, write_eagle3, write_llama
+from .checkpoints import Change, Tensors, eagle3_config, llama_config, load_written, write_eagle3, write_llama
 from .engines import generate, make_engine, named_strategy
 from .plans import Plan
 
 WORDS = (7, 23, 61, 90)
 
 
-def _says_four_words(tensors: Tensors) -> None:
+def says_four_words(tensors: Tensors) -> None:
     """Rows in pairs of opposite sign: the best of them is never below the others' zero logits."""
     rows_WH = tensors["lm_head.weight"][list(WORDS[:2])] * 12
     tensors["lm_head.weight"] = torch.zeros_like(tensors["lm_head.weight"])
     tensors["lm_head.weight"][list(WORDS)] = torch.cat([rows_WH, -rows_WH])
 
 
-def _drafts_those(tensors: Tensors) -> None:
-    tensors["d2t"] = torch.tensor(WORDS) - torch.arange(len(WORDS))
-    tensors["t2d"] = torch.zeros(128, dtype=torch.bool)
-    tensors["t2d"][list(WORDS)] = True
+def drafting(words: tuple[int, ...]) -> Change:
+    """A head that knows these words alone."""
+
+    def change(tensors: Tensors) -> None:
+        tensors["d2t"] = torch.tensor(words) - torch.arange(len(words))
+        tensors["t2d"] = torch.zeros_like(tensors["t2d"])
+        tensors["t2d"][list(words)] = True
+
+    return change
 
 
 class FewWords:
@@ -45,8 +50,8 @@ class FewWords:
         self._target = folder / "target"
         self._loaded: dict[str, LlamaModel] = {}
         target, head = llama_config(**shape), eagle3_config(draft_vocab_size=len(WORDS), **shape)
-        write_llama(self._target, target, change=_says_four_words)
-        write_eagle3(self.head, head, target, change=_drafts_those)
+        write_llama(self._target, target, change=says_four_words)
+        write_eagle3(self.head, head, target, change=drafting(WORDS))
 
     def target(self, device: str) -> LlamaModel:
         if device not in self._loaded:

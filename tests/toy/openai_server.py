@@ -41,6 +41,7 @@ class OpenAIServer:
     models: Sequence[str] = ("served",)
     asked: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    deals_to: Sequence[OpenAIServer] = ()  # to which it sends all requests on, in turn
     num_in_flight: int = 0
     most_in_flight: int = 0
     num_ended: int = 0
@@ -116,6 +117,9 @@ class OpenAIServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         self.asked.append(asked)
+        if self.deals_to:
+            next_one = self.deals_to[len(self.asked) % len(self.deals_to)]
+            raise web.HTTPTemporaryRedirect(next_one.url.removesuffix("/v1") + request.path)
         fault = self.fault(len(self.asked), asked)
         if fault == "401":
             return web.json_response({"error": f"no: {request.headers.get('Authorization')}"}, status=401)

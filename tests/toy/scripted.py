@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.draft_counts import FixedDrafts
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import EngineResources, Phase
@@ -99,6 +100,9 @@ class Scripted:
     def __init__(self, k: int, script: Script):
         self.num_drafts = k
         self.script = script
+
+    def draft_counts(self) -> FixedDrafts:
+        return FixedDrafts(self.num_drafts)
 
     def make_drafter(self, resources: EngineResources) -> ScriptedDrafter:
         return ScriptedDrafter(self.num_drafts, self.script, resources.state)

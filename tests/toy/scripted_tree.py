@@ -12,6 +12,7 @@ from kernels.trees import random_trees
 from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.draft_counts import FixedDrafts
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import EngineResources, Phase
 from specbench.harness.engines.native.core.tree import TreeShape
@@ -33,6 +34,9 @@ class ScriptedTree:
         self.tree = shape
         self.num_drafts = shape.num_nodes - 1
         self.script = script
+
+    def draft_counts(self) -> FixedDrafts:
+        return FixedDrafts(self.num_drafts)
 
     def make_drafter(self, resources: EngineResources) -> ScriptedTreeDrafter:
         return ScriptedTreeDrafter(self.tree, self.script, resources.state)

@@ -11,7 +11,7 @@ import zipfile
 import pytest
 from workloads.fakes import CharTokenizer, write_jsonl
 
-from specbench.workloads import gsm_symbolic, questions
+from specbench.workloads import gsm_symbolic, questions, turns
 from specbench.workloads.assets.resolve import ResolvedAsset
 from specbench.workloads.base import WorkloadRequest
 
@@ -63,11 +63,11 @@ def test_question_sets_are_seeded_and_filtered_by_length_only(tmp_path):
 def test_mt_bench_takes_first_turns(tmp_path):
     rows = [{"question_id": 81, "category": "writing", "turns": ["first", "second"]}]
     path = write_jsonl(tmp_path / "q.jsonl", rows)
-    (prompt,) = questions.load_mt_bench(request("mt-bench", path, 1), TOKENIZER).prompts
+    (prompt,) = turns.load_mt_bench(request("mt-bench", path, 1), TOKENIZER).prompts
     assert (prompt.id, prompt.text, prompt.category, prompt.max_tokens) == ("81", "first", "writing", 1024)
     bad = write_jsonl(tmp_path / "bad.jsonl", [{"question_id": 1, "turns": []}])
     with pytest.raises(ValueError, match=r"bad\.jsonl:1: field 'turns'"):
-        questions.load_mt_bench(request("mt-bench", bad, 1), TOKENIZER)
+        turns.load_mt_bench(request("mt-bench", bad, 1), TOKENIZER)
 
 
 def test_humaneval_sends_the_function_head_as_it_stands(tmp_path):

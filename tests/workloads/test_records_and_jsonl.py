@@ -58,7 +58,7 @@ GOOD = '{"prompt": "ab", "max_tokens": 4}'
         (
             '{"question_id": 81, "category": "writing", "turns": ["a", "b"], "reference": ["c"]}',
             r"p\.jsonl:3: holds 'turns', as the question files of MT-Bench, Spec-Bench and EAGLE do; read it with "
-            r"--dataset-name mt-bench --dataset-path .*p\.jsonl$",
+            r"--dataset-name spec-bench --dataset-path .*p\.jsonl$",
         ),
         ('{"id": "a"}', r"p\.jsonl:3: needs exactly one of prompt, messages, prompt_token_ids; found none"),
         ('{"prompt": "a", "messages": []}', r"p\.jsonl:3: needs exactly one of .*found prompt and messages"),

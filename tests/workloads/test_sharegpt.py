@@ -74,6 +74,14 @@ def test_only_a_person_who_is_answered_counts(tmp_path):
     assert [prompt.id for prompt in load(write_file(tmp_path / "s.json", records), 1).prompts] == ["4:c4"]
 
 
+def test_prompts_of_the_users_own_are_told_where_they_belong(tmp_path, cache):
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text('{"prompt": "a question"}\n')
+    with pytest.raises(ValueError, match=r"mine\.jsonl: no ShareGPT conversation in it; .* --dataset-name jsonl"):
+        load(mine, 1)
+    assert not list(cache.rglob("*.jsonl"))
+
+
 def test_output_len_replaces_the_answer_and_its_lower_limit(tmp_path):
     path = write_file(tmp_path / "s.json", [conversation(0, "question", "a")])
     workload = load(path, 1, output_len=2)

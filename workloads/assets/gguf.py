@@ -20,21 +20,14 @@ from typing import Any
 import numpy as np
 
 from specbench.workloads.assets.cache import require_free_disk
-from specbench.workloads.assets.gguf_tokenizer import write_tokenizer
+from specbench.workloads.assets.gguf_metadata import ARCHITECTURES, PERMUTED_QK, GgufMetadata
+from specbench.workloads.assets.gguf_tokenizer import check_tokenizer, write_tokenizer
 from specbench.workloads.assets.seal import check_seals, write_seals
 from specbench.workloads.guarded import read_json_object
 
 CONVERTER_VERSION = 1
 MARKER = "specbench-converted.json"  # written last: a directory without it is not a finished conversion
 SEALS = "specbench-seals.json"
-
-# What config.json says beyond the file's own values, by GGUF architecture; its name is the model_type too.
-ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "llama": {"architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False},
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False},
-    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "use_sliding_window": False},
-}
-PERMUTED_QK = "llama"
 
 TOP_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -71,6 +64,8 @@ def convert_gguf(gguf_path: str | Path, out_dir: str | Path) -> Path:
         return target
     reader = open_gguf(source)
     meta = GgufMetadata(reader, source)
+    check_tokenizer(meta.fields, source)
+    meta.check_known()
     target.parent.mkdir(parents=True, exist_ok=True)
     require_free_disk(target.parent, sum(2 * int(tensor.n_elements) for tensor in reader.tensors), target.name)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -134,42 +129,6 @@ def open_gguf(path: Path) -> Any:
         raise ValueError(f"{path} is not a readable GGUF file (truncated or corrupt?): {error}") from error
 
 
-class GgufMetadata:
-    """The key-value part of a GGUF file, with errors that name the missing key."""
-
-    def __init__(self, reader: Any, source: Path) -> None:
-        self.source = source
-        self.fields = {key: field.contents() for key, field in reader.fields.items()}
-        self.architecture = str(self.fields.get("general.architecture"))
-        if self.architecture not in ARCHITECTURES:
-            raise ValueError(
-                f"{source}: GGUF architecture is {self.architecture!r}; allowed: {', '.join(ARCHITECTURES)}"
-            )
-        if any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors):
-            raise ValueError(
-                f"{source}: scaled rotary embeddings (rope_freqs) in GGUF are not read; use the HF directory"
-            )
-
-    def arch(self, key: str, default: Any = None) -> Any:
-        """The architecture's own value, for example ``arch("block_count")`` for ``llama.block_count``."""
-        value = self.fields.get(f"{self.architecture}.{key}", default)
-        if value is None:
-            raise ValueError(f"{self.source}: GGUF key {self.architecture}.{key} is missing")
-        return value
-
-    @property
-    def num_heads(self) -> int:
-        return self.arch("attention.head_count")
-
-    @property
-    def num_kv_heads(self) -> int:
-        return self.arch("attention.head_count_kv", self.num_heads)
-
-    @property
-    def head_dim(self) -> int:
-        return self.arch("attention.key_length", self.arch("embedding_length") // self.num_heads)
-
-
 def write_config(directory: Path, meta: GgufMetadata, *, tied: bool) -> None:
     """config.json and generation_config.json."""
     scaling = meta.arch("rope.scaling.type", "none")
@@ -184,17 +143,17 @@ def write_config(directory: Path, meta: GgufMetadata, *, tied: bool) -> None:
     config = {
         "model_type": meta.architecture,
         "vocab_size": len(meta.fields["tokenizer.ggml.tokens"]),
-        "hidden_size": meta.arch("embedding_length"),
-        "intermediate_size": meta.arch("feed_forward_length"),
-        "num_hidden_layers": meta.arch("block_count"),
+        "hidden_size": meta.whole("embedding_length"),
+        "intermediate_size": meta.whole("feed_forward_length"),
+        "num_hidden_layers": meta.whole("block_count"),
         "num_attention_heads": meta.num_heads,
         "num_key_value_heads": meta.num_kv_heads,
         "head_dim": meta.head_dim,
         "hidden_act": "silu",
-        "max_position_embeddings": meta.arch("context_length"),
+        "max_position_embeddings": meta.whole("context_length"),
         # GGUF stores float32; the decimal that was meant (1e-05) is the shortest that rounds to it
-        "rms_norm_eps": float(str(np.float32(meta.arch("attention.layer_norm_rms_epsilon")))),
-        "rope_theta": float(meta.arch("rope.freq_base", 10000.0)),
+        "rms_norm_eps": float(str(np.float32(meta.number("attention.layer_norm_rms_epsilon")))),
+        "rope_theta": meta.number("rope.freq_base", 10000.0),
         "tie_word_embeddings": tied,
         "torch_dtype": "bfloat16",
         "eos_token_id": eos_ids[0],

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # gguf.TokenType
+SPECIAL_TOKENS = ("bos", "eos", "padding", "unknown", "eot", "eom")
 
 QWEN2_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -37,8 +38,8 @@ def qwen2_words() -> tuple[Any, Any]:
 WORD_SPLITTERS = {"smollm": smollm_words, "qwen2": qwen2_words}
 
 
-def write_tokenizer(directory: Path, fields: dict[str, Any], source: Path) -> None:
-    """Write tokenizer.json and tokenizer_config.json from GGUF key-values. Raises ValueError for other tokenizers."""
+def check_tokenizer(fields: dict[str, Any], source: Path) -> None:
+    """Raises ValueError for a tokenizer that cannot be written, or one of whose keys is missing or odd."""
     model, words = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre")
     if model != "gpt2" or words not in WORD_SPLITTERS:
         raise ValueError(
@@ -49,7 +50,30 @@ def write_tokenizer(directory: Path, fields: dict[str, Any], source: Path) -> No
         raise ValueError(
             f"{source}: tokenizer.ggml.add_bos_token is true; allowed: false; use the Hugging Face directory"
         )
-    build_tokenizer(fields, WORD_SPLITTERS[words]).save(str(directory / "tokenizer.json"))
+    for key, kind in (("tokens", str), ("token_type", int), ("merges", str)):
+        entries = fields.get(f"tokenizer.ggml.{key}")
+        if not isinstance(entries, list) or not all(isinstance(entry, kind) for entry in entries):
+            raise ValueError(f"{source}: GGUF key tokenizer.ggml.{key} is missing or no list of {kind.__name__}")
+    tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
+    if len(tokens) != len(types):
+        raise ValueError(f"{source}: tokenizer.ggml.token_type has {len(types)} entries; allowed: {len(tokens)}")
+    if odd := [merge for merge in fields["tokenizer.ggml.merges"] if merge.count(" ") != 1]:
+        raise ValueError(f"{source}: tokenizer.ggml.merges has {odd[0][:80]!r}; allowed: two parts and a space")
+    for name in SPECIAL_TOKENS:
+        index = fields.get(f"tokenizer.ggml.{name}_token_id", 0)
+        if not isinstance(index, int) or not 0 <= index < len(tokens):
+            raise ValueError(
+                f"{source}: tokenizer.ggml.{name}_token_id is {index!r}; allowed: an id below {len(tokens)}"
+            )
+
+
+def write_tokenizer(directory: Path, fields: dict[str, Any], source: Path) -> None:
+    """Write tokenizer.json and tokenizer_config.json from GGUF key-values that `check_tokenizer` has passed."""
+    try:
+        tokenizer = build_tokenizer(fields, WORD_SPLITTERS[fields["tokenizer.ggml.pre"]])
+    except Exception as error:  # tokenizers raises nothing more special
+        raise ValueError(f"{source}: the GGUF tokenizer cannot be built: {error}") from error
+    tokenizer.save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(json.dumps(tokenizer_config(fields), indent=2) + "\n")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from specbench.workloads.assets.cache import AssetError, require_free_disk
 from specbench.workloads.assets.table import HubSource
-from specbench.workloads.guarded import read_json_object
+from specbench.workloads.assets.weight_files import pickle_files, safetensors_files
 
 PROBE_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 10.0  # of its API
@@ -38,7 +38,7 @@ class Hub:
             found = try_to_load_from_cache(source.repo, source.file, repo_type="dataset")
             return Path(found) if isinstance(found, str) else None
         config = try_to_load_from_cache(source.repo, "config.json")
-        return Path(config).parent if isinstance(config, str) and is_whole_model(Path(config).parent) else None
+        return Path(config).parent if isinstance(config, str) and not missing_part(Path(config).parent) else None
 
     def fetch(self, source: HubSource) -> Path:
         """Download (the hub's client resumes by itself); the local path. Raises AssetError with the reason."""
@@ -107,17 +107,15 @@ def choose_model_files(names: list[str]) -> list[str]:
     return top
 
 
-def is_whole_model(directory: Path) -> bool:
-    """Whether a directory has a configuration and every weight file its index names."""
+def missing_part(directory: Path) -> str:
+    """What keeps a directory from being a model, its configuration or its weight files; empty if nothing does."""
     if not (directory / "config.json").is_file():
-        return False
-    indexes = [path for path in directory.glob("*.index.json") if path.is_file()]
-    for index in indexes:
-        named = read_json_object(index).get("weight_map")
-        shards = {str(shard) for shard in named.values()} if isinstance(named, dict) else set()
-        if shards and all((directory / shard).is_file() for shard in shards):
-            return True
-    return not indexes and any(path.suffix in WEIGHT_SUFFIXES for path in directory.iterdir())
+        return "config.json is missing"
+    try:
+        found = safetensors_files(directory) or pickle_files(directory)
+    except AssetError as error:
+        return str(error)
+    return "" if found else "no *.safetensors and no pytorch_model*.bin"
 
 
 def probe(endpoint: str) -> str:

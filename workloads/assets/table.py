@@ -148,7 +148,12 @@ ASSETS = {
     for asset in (SMOLLM2, QWEN_CODER, SHAREGPT, GSM8K, GSM8K_TRAIN, HUMANEVAL, MT_BENCH, GSM_SYMBOLIC)
 }
 
-_CUT_FROM = {"sharegpt-held-out": "sharegpt"}  # workloads that are a part of another's data set
+_CUT_FROM = {
+    "sharegpt-held-out": "sharegpt",
+    "sharegpt-long": "sharegpt",
+    "gsm8k-json": "gsm8k",
+    "mt-bench-second-turn": "mt-bench",
+}  # workloads that are a part of another's data set
 
 
 def asset_of_workload(name: str) -> Asset | None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from specbench.harness.engines.base import Capabilities, Model, RowSink, Scored
+from specbench.harness.engines.child.opened import Opened
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.child.rows import counter_rows, request_row, step_rows
-from specbench.harness.engines.child.wire import Command, Facts, Request
+from specbench.harness.engines.child.wire import SETTLING, Command, Request
 from specbench.harness.engines.load import Load, PromptRequest, cut_at_stop, cut_tokens
-from specbench.harness.engines.traced import Traced, Tracer
+from specbench.harness.engines.traced import SteadyRounds, Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.store.arm_record import EngineFacts, Fact
 from specbench.harness.store.rows import RequestRow
@@ -22,50 +22,9 @@ _NO_GRAPHS = "the engine does not tell how each of its steps ran"
 _WARM_UP_TOKENS = 32  # of an answer: several rounds, at every depth of acceptance
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Opened:
-    """What an engine says of itself once it is up (wire.py). `config`: its resolved configuration as JSON."""
-
-    version: str | None
-    graph_mode: str | None
-    backend: str | None
-    hardware: str | None
-    config: Mapping[str, object]
-    notes: tuple[str, ...]
-
-    @staticmethod
-    def of(told: Facts) -> Opened:
-        return Opened(
-            version=told["version"],
-            graph_mode=told["graph_mode"],
-            backend=told["backend"],
-            hardware=told["hardware"],
-            config=told["config"],
-            notes=tuple(told["notes"]),
-        )
-
-    @property
-    def facts(self) -> EngineFacts:
-        return EngineFacts(
-            version=self.version,
-            graph_mode=self.graph_mode,
-            backend=self.backend,
-            hardware=self.hardware,
-            config=dict(_flat(self.config)),
-            notes=self.notes,
-        )
-
-
-def _flat(config: Mapping[str, object], outer: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{outer}{key}.")
-        elif value is not None:
-            yield f"{outer}{key}", value if isinstance(value, str) else json.dumps(value)
-
-
 class ChildDeployment:
-    """`child` has opened its engine. `ignore_eos`: answers go on to their limit whatever is sampled."""
+    """`child` has opened its engine. `ignore_eos`: answers go on to their limit whatever is sampled. `num_drafts`: most
+    tokens that a round adds to a request, but one."""
 
     def __init__(
         self,
@@ -77,10 +36,11 @@ class ChildDeployment:
         batch_size: int,
         max_model_len: int,
         ignore_eos: bool,
+        num_drafts: int = 0,
     ):
         self._child, self._described, self._capabilities = child, opened.facts, capabilities
         self._model, self._batch_size, self._max_model_len = model, batch_size, max_model_len
-        self._ignore_eos = ignore_eos
+        self._ignore_eos, self._num_drafts = ignore_eos, num_drafts
         self._tells_graphs = True
 
     @property
@@ -127,7 +87,7 @@ class ChildDeployment:
     def measure(self, load: Load, sink: RowSink) -> None:
         requests = [load.request(index) for index in range(len(load))]
         for row in self._serve(requests, load.arrival_s, load.max_concurrency, sink):
-            sink.request(row)
+            sink.request(self._cut(requests[row.request_id], row))
 
     def reset(self) -> None:
         self._child.ask({"do": "reset"}, "reset")
@@ -138,27 +98,75 @@ class ChildDeployment:
         asked_by_id = {asked.id: asked for asked in requests}
         texts: dict[int, str | None] = {}
         for row in self._serve(requests, [0.0] * len(requests), self.batch_size, sink):
-            asked, output_ids = asked_by_id[row.request_id], list(row.output_token_ids or ())
-            kept = cut_tokens(output_ids, asked.stop, tokenizer.decode) if tokenizer and asked.stop else output_ids
-            is_cut = len(kept) < len(output_ids)
-            sink.request(
-                row._replace(
-                    output_token_ids=kept,
-                    num_output_tokens=len(kept),
-                    finish_reason="stop" if is_cut else row.finish_reason,
-                )
-            )
+            asked, cut = asked_by_id[row.request_id], self._cut(asked_by_id[row.request_id], row)
+            sink.request(cut)
+            kept = list(cut.output_token_ids or ())
             texts[row.request_id] = cut_at_stop(tokenizer.decode(kept), asked.stop) if tokenizer else None
         return texts
+
+    def _cut(self, asked: PromptRequest, row: RequestRow) -> RequestRow:
+        """Without what came behind a stop string."""
+        tokenizer, output_ids = self._model.tokenizer, list(row.output_token_ids or ())
+        if not asked.stop or tokenizer is None:
+            return row
+        kept = cut_tokens(output_ids, asked.stop, tokenizer.decode, asked.sampling.min_tokens)
+        reason = "stop" if len(kept) < len(output_ids) else row.finish_reason
+        return row._replace(output_token_ids=kept, num_output_tokens=len(kept), finish_reason=reason)
 
     def score(self, ids: Sequence[int], num_scored: int) -> Scored:
         scored = self._child.ask({"do": "score", "ids": list(ids), "num_scored": num_scored}, "scored")
         return Scored.of(scored["log_probs"], scored["best_log_probs"])
 
     def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
-        raise ValueError(
-            "engine: no rounds to trace; another engine runs in a process of its own, which its own profiler watches"
+        requests = self._unending(load, num_rounds)
+        command: Command = {
+            "do": "trace",
+            "requests": self._wired(requests, [0.0] * len(requests), ignore_eos=True),
+            "num_rounds": num_rounds,
+            "tool": tracer.tool,
+            "path": None if tracer.path is None else str(tracer.path),
+        }
+        told = self._child.ask(command, "traced")
+        return Traced(
+            rounds=SteadyRounds(
+                batch_size=len(requests),
+                round_ns=tuple(told["round_ns"]),
+                unprofiled_ns=tuple(told["unprofiled_ns"]),
+                syncs_per_round=None,
+                syncs={},
+                host_phases_ns={},
+            ),
+            graph_plan=self._described.graph_mode or "unknown",
+            num_drafts=self._num_drafts,
+            claimed_parts={},
+            node_maps=(),
+            notes=tuple(told["notes"]),
         )
+
+    def _unending(self, load: Load, num_rounds: int) -> list[PromptRequest]:
+        """As many as the concurrency, of the prompts that leave room for all rounds; in turn if few do."""
+        size = min(load.max_concurrency, self._batch_size)
+        asked = [load.request(index) for index in range(len(load))]
+        room = (1 + self._num_drafts) * (2 * num_rounds + SETTLING + size + 2)
+        fitting = [each for each in asked if len(each.prompt_ids) + room <= self._max_model_len]
+        if not fitting:
+            raise ValueError(
+                f"rounds: {num_rounds} are not allowed; with as many before them they may add {room} tokens to a "
+                f"request, which no prompt leaves room for in max_model_len {self._max_model_len}; lower --rounds or "
+                "raise --max-model-len"
+            )
+        chosen = [fitting[number % len(fitting)] for number in range(size)]
+        return [
+            replace(
+                request,
+                id=number,
+                stop=(),
+                sampling=replace(
+                    request.sampling, max_tokens=self._max_model_len - len(request.prompt_ids), stop_token_ids=()
+                ),
+            )
+            for number, request in enumerate(chosen)
+        ]
 
     def _short_answers(self, load: Load, number: int) -> Iterator[float]:
         """Durations in seconds of steps without prompts."""
@@ -168,7 +176,7 @@ class ChildDeployment:
             replace(
                 request,
                 id=position,
-                sampling=replace(request.sampling, max_tokens=min(request.sampling.max_tokens, _WARM_UP_TOKENS)),
+                sampling=request.sampling.at_most(_WARM_UP_TOKENS),
             )
             for position, request in enumerate(asked)
         ]
@@ -195,7 +203,12 @@ class ChildDeployment:
                 sink.add_counters(counter_rows(served["counters"]))
 
     def _command(self, requests: Sequence[PromptRequest], arrival_s: Sequence[float], max_concurrency: int) -> Command:
-        asked: list[Request] = [
+        asked = self._wired(requests, arrival_s, ignore_eos=self._ignore_eos)
+        return {"do": "serve", "max_concurrency": max_concurrency, "requests": asked}
+
+    @staticmethod
+    def _wired(requests: Sequence[PromptRequest], arrival_s: Sequence[float], *, ignore_eos: bool) -> list[Request]:
+        return [
             {
                 "id": request.id,
                 "prompt_ids": list(request.prompt_ids),
@@ -204,11 +217,11 @@ class ChildDeployment:
                 "top_k": request.sampling.top_k,
                 "top_p": request.sampling.top_p,
                 "stop_token_ids": list(request.sampling.stop_token_ids),
-                "ignore_eos": self._ignore_eos,
+                "ignore_eos": ignore_eos,
                 "stop": list(request.stop),
                 "seed": request.sampling.seed,
+                "edits": request.sampling.spelled,
                 "arrival_s": at_s,
             }
             for request, at_s in zip(requests, arrival_s, strict=True)
         ]
-        return {"do": "serve", "max_concurrency": max_concurrency, "requests": asked}

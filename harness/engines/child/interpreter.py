@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+
+from specbench.harness.spec.arm import ArmConfig
 
 _ASK_S = 60  # for an interpreter to start, on a busy machine with a cold disk
 _VERSIONS = """
@@ -17,6 +21,16 @@ for name in sys.argv[1:]:
     except importlib.metadata.PackageNotFoundError:
         pass
 """
+
+
+def named(arm: ArmConfig, variable: str, package: str, engine: str) -> str:
+    """What the arm or the environment variable names, for `interpreter`; else our own Python, if it has the engine."""
+    given = arm.engine.get("python") or os.environ.get(variable, "")
+    if not given and find_spec(package) is None:
+        raise ValueError(
+            f"python: this environment has no {engine}; name one that has it: --engine-python VENV or {variable}"
+        )
+    return given or sys.executable
 
 
 def interpreter(given: str) -> Path:

@@ -18,14 +18,15 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from capture import Capture, capture_of
 from origin import check_findable, check_imported
 from wire import Serving
 
 if TYPE_CHECKING:
-    from .wire import Command, Facts
+    from .wire import Command, Facts, Request, Traced
 
 _MAX_TEXT = 500  # characters of an error
 _PR_SET_PDEATHSIG = 1
@@ -48,6 +49,10 @@ class Handler(Protocol):
 
     def score(self, ids: list[int], num_scored: int) -> tuple[list[float], list[float]]:
         """Log-probabilities of the last `num_scored` ids, each behind all before it: its own and the likeliest's."""
+        ...
+
+    def trace(self, requests: Sequence[Request], num_rounds: int, capture: Capture) -> Traced:
+        """Steady decode rounds of all these requests together, under a profiler. ValueError where it has none."""
         ...
 
     def kind_of(self, error: BaseException) -> str | None:
@@ -93,8 +98,11 @@ def _obey(
     elif do == "score":
         log_probs, best = handler.score(command["ids"], command["num_scored"])
         send({"scored": {"log_probs": log_probs, "best_log_probs": best}})
+    elif do == "trace":
+        capture = capture_of(command["tool"], command["path"])
+        send({"traced": handler.trace(command["requests"], command["num_rounds"], capture)})
     else:
-        raise ValueError(f"do: {do!r} is not allowed; allowed: open, serve, cancel, reset, score, close")
+        raise ValueError(f"do: {do!r} is not allowed; allowed: open, serve, cancel, reset, score, trace, close")
 
 
 def _opened(handler: Handler, command: Command) -> dict[str, object]:

@@ -34,7 +34,7 @@ def step_rows(steps: Sequence[Sequence[Any]]) -> Iterator[StepRow]:
                 num_emitted=row.num_emitted,
                 truncated=_is_truncated(row),
                 graph=step.graph,
-                num_syncs=None,
+                num_syncs=step.num_syncs,
                 syncs=None,
             )
 

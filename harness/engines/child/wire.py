@@ -1,7 +1,7 @@
 """What a child and specbench say to each other: standard library only, since an engine's own Python runs it.
 
-Messages are JSON, one a line. Commands come in on standard input: open, serve, cancel, reset, score, close. Answers
-leave on what was standard output when the child started.
+Messages are JSON, one a line. Commands come in on standard input: open, serve, cancel, reset, score, trace, close.
+Answers leave on what was standard output when the child started.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
+SETTLING = 8  # steps between the last prompt and those that are timed or traced: the first ones meet cold caches
 _FLUSH_ROWS = 256  # rows of steps in one message
 
 
 class Request(TypedDict):
     """One request of `serve`. `top_k` 0: all. `ignore_eos`: the answer goes on to `max_tokens`. `arrival_s`: seconds
-    after the start."""
+    after the start. `edits`: of LogitEdits what is on, as its `spelled` has it."""
 
     id: int
     prompt_ids: list[int]
@@ -29,11 +30,13 @@ class Request(TypedDict):
     ignore_eos: bool
     stop: list[str]
     seed: int
+    edits: Mapping[str, Any]
     arrival_s: float
 
 
 class Command(TypedDict, total=False):
-    """`do` is always there; `engine` with open, `requests` and `max_concurrency` with serve, the rest with score.
+    """`do` is always there; `engine` with open, `requests` and `max_concurrency` with serve, `ids` and `num_scored`
+    with score; with trace `requests` that do not end, `num_rounds`, and `tool` and `path` as capture.py has them.
 
     `package`, with open: the folder that the engine must be imported from, where that is not as it is installed."""
 
@@ -44,6 +47,18 @@ class Command(TypedDict, total=False):
     max_concurrency: int
     ids: list[int]
     num_scored: int
+    num_rounds: int
+    tool: str
+    path: str | None
+
+
+class Traced(TypedDict):
+    """Of the traced rounds and of as many before them, how long each took by the host's clock. `notes`: what a reader
+    of the trace must know."""
+
+    round_ns: list[int]
+    unprofiled_ns: list[int]
+    notes: list[str]
 
 
 class Facts(TypedDict):
@@ -72,7 +87,8 @@ class StepRow(NamedTuple):
 
 class Step(NamedTuple):
     """One step of the engine. `graph`: how the target's forward ran (none, piecewise, full), None: not known.
-    `num_padded_rows`: rows of that forward with padding, None: not known."""
+    `num_padded_rows`: rows of that forward with padding; `num_syncs`: times the host waited for the device; None: not
+    known."""
 
     number: int
     t_start_ns: int
@@ -81,6 +97,7 @@ class Step(NamedTuple):
     rows: list[StepRow]
     graph: str | None = None
     num_padded_rows: int | None = None
+    num_syncs: int | None = None
 
 
 class Ended(NamedTuple):

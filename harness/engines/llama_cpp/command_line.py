@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from specbench.harness.engines.served.asked import forced_acceptance, refuse_switches, whole
 from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig
 from specbench.harness.spec.conditions import Conditions
 
@@ -28,10 +29,6 @@ _REFUSED = {
     "url": "it is started here; use engine openai for an address",
     **dict.fromkeys(GRAPH_PART_KEYS, "llama.cpp has no switch for CUDA graphs"),
 }
-_HARMLESS = {
-    **{"graph": "auto", "attention": "auto", "attention_drafter": "same", "drafter": "padded", "sync": "auto"},
-    "state_update": "fused",
-}  # what the switches say where nobody chose
 _OUR_OWN = ("model", "host", "port", "alias", "parallel", "ctx-size", "spec-type")  # the same question to every engine
 
 
@@ -68,7 +65,7 @@ def speculation(arm: ArmConfig) -> Speculation | None:
             )
     if name == "no-spec":
         return None
-    k = _whole("k", options.get("k", _DEFAULT_K))
+    k = whole("k", options.get("k", _DEFAULT_K))
     if name == "ngram":
         return _ngram(k, options)
     draft = options.get("head" if name == "eagle" else "draft", "")
@@ -83,7 +80,7 @@ def _ngram(k: int, options: Mapping[str, str]) -> Speculation:
     kind = options.get("kind", "simple")
     if kind not in _NGRAM_KINDS:
         raise ValueError(f"kind: {kind!r} is not allowed; allowed: {', '.join(_NGRAM_KINDS)}")
-    n = str(_whole("max_n", options.get("max_n", "5")))
+    n = str(whole("max_n", options.get("max_n", "5")))
     words: tuple[str, ...] = ()
     if kind == "mod":
         words = ("--spec-ngram-mod-n-match", n, "--spec-ngram-mod-n-min", "1", "--spec-ngram-mod-n-max", str(k))
@@ -94,10 +91,7 @@ def _ngram(k: int, options: Mapping[str, str]) -> Speculation:
 
 def refuse(arm: ArmConfig) -> None:
     """ValueError with the reason for a switch that llama.cpp does not have."""
-    for key, reason in _REFUSED.items():
-        value = arm.engine.get(key)
-        if value is not None and value != _HARMLESS.get(key):
-            raise ValueError(f"{key}: {value!r} cannot be given to llama.cpp; {reason}")
+    refuse_switches(arm, "llama.cpp", _REFUSED)
     for key in arm.own_config:
         if key.replace("_", "-") in _OUR_OWN:
             raise ValueError(f"engine.{key}: is not allowed; all engines get the same model and questions")
@@ -106,22 +100,12 @@ def refuse(arm: ArmConfig) -> None:
 
 def acceptance(arm: ArmConfig) -> list[str]:
     """Options that force acceptance; none for `real`."""
-    text = arm.engine.get("acceptance", "real")
-    kind, _, how = text.partition(":")
-    if text == "real":
+    forced = forced_acceptance(arm.engine.get("acceptance", "real"), "llama.cpp")
+    if forced is None:
         return []
-    try:
-        if kind != "synthetic" or how.startswith("histogram="):
-            raise ValueError
-        if how.startswith("rates="):
-            rates = [float(rate) for rate in how.removeprefix("rates=").split("/")]
-            return ["--spec-synth-rates", ",".join(map(str, rates))]
-        return ["--spec-synth-len", str(float(how))]
-    except ValueError as error:
-        raise ValueError(
-            f"acceptance: {text!r} is not allowed for llama.cpp; allowed: real, synthetic:LENGTH, "
-            "synthetic:rates=r1/r2/.."
-        ) from error
+    if isinstance(forced, list):
+        return ["--spec-synth-rates", ",".join(map(str, forced))]
+    return ["--spec-synth-len", str(forced)]
 
 
 def words(
@@ -154,9 +138,3 @@ def words(
         option = f"--{key.replace('_', '-')}"
         found += [option] if value == "true" else [option, value]
     return found
-
-
-def _whole(key: str, text: str) -> int:
-    if not text.isdigit() or text == "0":
-        raise ValueError(f"{key}: {text!r} is not allowed; must be a whole number > 0")
-    return int(text)

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, with_arm
+from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, naming
 from specbench.harness.engines.llama_cpp import command_line
 from specbench.harness.engines.llama_cpp.command_line import Speculation
 from specbench.harness.engines.llama_cpp.installed import Installed, find
 from specbench.harness.engines.openai.dialects import LLAMA_CPP
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.server_command import ServerCommand, built_command
-from specbench.harness.engines.process.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.engines.served.model import ServedModel, open_model
+from specbench.harness.engines.served.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig
@@ -63,6 +63,7 @@ class LlamaCppEngine(EngineKind):
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> LlamaCppArm | UsersArm:
         if conditions.load_format != "auto":
             raise ValueError(f"load_format: {conditions.load_format} is not allowed; llama.cpp needs weights")
+        conditions.edits.require_only(LLAMA_CPP.edits, LLAMA_CPP.name)
         if (of_user := users_arm(arm, conditions, LLAMA_CPP, NAME)) is not None:
             return of_user
         command_line.refuse(arm)
@@ -73,10 +74,8 @@ class LlamaCppEngine(EngineKind):
         self._progress = progress
         found = []
         for arm in config.arms:
-            try:
+            with naming(arm):
                 found.append(self.resolve(arm, config))
-            except ValueError as error:
-                raise ValueError(with_arm(arm, str(error))) from error
         self._served = open_model(config, progress)
         model = self._served.model
         return model, [arm if isinstance(arm, UsersArm) else self._with_draft(arm, config) for arm in found]
@@ -120,10 +119,8 @@ class LlamaCppEngine(EngineKind):
         spoken = arm.speculation
         if spoken is None or not spoken.needs_draft:
             return arm
-        try:
+        with naming(arm.config):
             return self._found_draft(arm, spoken.draft, config)
-        except ValueError as error:
-            raise ValueError(with_arm(arm.config, str(error))) from error
 
     def _found_draft(self, arm: LlamaCppArm, given: str, config: RunConfig) -> LlamaCppArm:
         assert self._served is not None and self._progress is not None

@@ -1,4 +1,4 @@
 """specbench's own engine behind that interface.
 
-Imported by: harness/quality/certificate, harness/roofline, harness/training.
+Imported by: harness/cli, harness/quality/certificate, harness/roofline, harness/training.
 """

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from specbench.harness.engines.base import Capabilities
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.strategy import Strategy
-from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance, parse_acceptance
+from specbench.harness.engines.native.core.synthetic import Forced, parse_acceptance
 from specbench.harness.registry import strategy_class
 from specbench.harness.spec.arm import GRAPH_PART_KEYS, PROGRAM_KEYS, ArmConfig, ArmSetup
-from specbench.harness.spec.legality import ALLOWED, Choices, resolve
+from specbench.harness.spec.choices import ALLOWED, Choices
+from specbench.harness.spec.legality import resolve
 from specbench.harness.spec.plans import GraphPlan
 
 
@@ -22,7 +23,7 @@ class ResolvedArm:
     config: ArmConfig
     strategy: Strategy
     choices: Choices
-    acceptance: SyntheticAcceptance | None
+    acceptance: Forced | None
     notes: tuple[str, ...]
 
     @property
@@ -56,6 +57,17 @@ class ResolvedArm:
         )
 
 
+def unasked(strategy: Strategy, device: str) -> Choices:
+    """Those of an arm that names its strategy alone."""
+    return Choices(
+        device=device,
+        default_graph=strategy.graph,
+        num_drafts=strategy.num_drafts,
+        has_tree=strategy.tree is not None,
+        can_unpad=strategy.can_unpad,
+    )
+
+
 def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> ResolvedArm:
     """Checks an arm before anything is loaded. Raises ValueError naming what is allowed."""
     strategy = strategy_class(arm.strategy).of(arm.options)
@@ -70,23 +82,17 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
         raise ValueError(f"{unused[0]}: {engine[unused[0]]!r} has no effect on our own engine; drop it")
     parts = {key.removeprefix("graph_"): engine[key] for key in GRAPH_PART_KEYS if key in engine}
     switches = {key: engine[key] for key in ALLOWED if key in engine}
-    asked = Choices(
-        device=device,
-        graph_parts=parts,
-        status_lag=int(lag) if lag is not None else None,
-        default_graph=strategy.graph,
-        num_drafts=strategy.num_drafts,
-        has_tree=strategy.tree is not None,
-        can_unpad=strategy.can_unpad,
-    )
+    asked = replace(unasked(strategy, device), graph_parts=parts, status_lag=int(lag) if lag is not None else None)
     choices = resolve(replace(asked, **switches))  # type: ignore[arg-type]
     # Without drafts there is nothing to force: a global --acceptance leaves the baseline real.
     acceptance = parse_acceptance(acceptance_text, strategy.depth)
-    return ResolvedArm(arm, strategy, choices, acceptance, _notes(engine, choices, acceptance, synthetic_weights))
+    notes = ["drawn drafts (sampled tokens are no-spec's in distribution only)"] if strategy.samples_drafts else []
+    notes += _notes(engine, choices, acceptance, synthetic_weights)
+    return ResolvedArm(arm, strategy, choices, acceptance, tuple(notes))
 
 
 def _notes(
-    asked: dict[str, str], choices: Choices, acceptance: SyntheticAcceptance | None, synthetic_weights: bool
+    asked: dict[str, str], choices: Choices, acceptance: Forced | None, synthetic_weights: bool
 ) -> tuple[str, ...]:
     notes = []
     if acceptance:

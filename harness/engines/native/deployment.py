@@ -9,13 +9,14 @@ import torch
 from specbench.harness.engines.base import Capabilities, RowSink, Scored
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.core.sampler import Mode, SamplingMode
 from specbench.harness.engines.native.models.score import last_logits
 from specbench.harness.engines.traced import NodeMap, Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.spec.plans import part_of
 from specbench.harness.store.arm_record import EngineFacts
 from specbench.harness.store.environment import installed_version
+from specbench.harness.store.rows import EXPERTS_READ, NUM_EXPERTS, CounterRow
 from specbench.workloads.base import Tokenizer
 
 from .build import check_requests
@@ -42,12 +43,13 @@ class NativeDeployment:
 
     @property
     def described(self) -> EngineFacts:
-        device = self.engine.target.device
+        device, group = self.engine.target.device, self.engine.target.group
         return EngineFacts(
             version=installed_version("specbench-harness"),
             graph_mode=self.engine.launcher.plan.described(),
             backend=self.engine.builder.attention.backend.name,
             hardware=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            config=group.described(),
         )
 
     @property
@@ -60,6 +62,8 @@ class NativeDeployment:
 
     @torch.inference_mode()
     def check(self, load: Load) -> None:
+        if load.stop and self._tokenizer is None:
+            raise ValueError(f"stop: {load.stop[0]!r} is not allowed; this model has no tokenizer to make text with")
         check_requests(self.engine, (native_request(load.request(index)) for index in range(len(load))))
 
     @torch.inference_mode()
@@ -72,9 +76,19 @@ class NativeDeployment:
     def measure(self, load: Load, sink: RowSink) -> None:
         # Once, beside the first block: they are never read as its speed.
         phases = [] if self._has_phases else instrumented_phases(self.engine, load)
-        run_block(self.engine, load, sink)
+        before = self.engine.target.expert_reads.total()
+        run_block(self.engine, load, sink, self._tokenizer.decode if self._tokenizer else None)
         sink.add_phases(phases)
+        self._count_experts(before, sink)
         self._has_phases = True
+
+    def _count_experts(self, before: tuple[int, int], sink: RowSink) -> None:
+        """Of decode rounds, padding rows too, and what a drafter of the target's own layers reads."""
+        config, after = self.engine.target.config.experts, self.engine.target.expert_reads.total()
+        num_read, num_passes = after[0] - before[0], after[1] - before[1]
+        if config is not None and num_passes:
+            per_pass, all_experts = num_read / num_passes, float(config.num_experts)
+            sink.add_counters([CounterRow(EXPERTS_READ, per_pass), CounterRow(NUM_EXPERTS, all_experts)])
 
     def reset(self) -> None:
         """Nothing is kept from one block to the next: there is no prefix cache."""
@@ -94,6 +108,9 @@ class NativeDeployment:
 
     @torch.inference_mode()
     def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
+        counts = self.engine.draft_counts.choices
+        if len(counts) > 1:
+            raise ValueError(f"k: auto changes the drafts of a round; trace one of k={', '.join(map(str, counts))}")
         mode = self._capture(load)
         notes = [IGNORED_STOPS] if load.stop_token_ids else []
         node_maps: tuple[NodeMap, ...] = ()
@@ -113,13 +130,15 @@ class NativeDeployment:
             notes=tuple(notes),
         )
 
-    def _capture(self, load: Load) -> SamplingMode:
-        """What is captured already stays as it is."""
-        mode = SamplingMode.of([load.request(0).sampling])
-        self.engine.launcher.capture([mode])
-        return mode
+    def _capture(self, load: Load) -> Mode:
+        """What is captured already stays as it is. Of a grid of temperatures: each alone, and all in one batch."""
+        firsts = {prompt.temperature: index for index, prompt in reversed(list(enumerate(load.prompts)))}
+        asked = [load.request(index).sampling for index in firsts.values()]
+        modes = dict.fromkeys([*(SamplingMode.of([one]) for one in asked), SamplingMode.of(asked)])
+        self.engine.launcher.capture(list(modes))
+        return SamplingMode.of(asked)
 
-    def _parts(self, batch_size: int, mode: SamplingMode) -> list[str]:
+    def _parts(self, batch_size: int, mode: Mode) -> list[str]:
         """Of a round, those that it has: no drafter, no claim about one."""
         segments = self.engine.launcher.round_for(batch_size, mode).segments
         names = [phase.name for segment in segments for phase in segment.phases]

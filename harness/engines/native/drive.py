@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from specbench.harness.engines.base import RowSink
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.logprobs import TokenLogprobs
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.warmup import WarmUp
-from specbench.harness.store.rows import PhaseRow, RequestRow
+from specbench.harness.store.rows import LogprobRow, PhaseRow, RequestRow
+
+from .stop_strings import Decode, StopStrings
 
 
 def native_request(asked: PromptRequest) -> Request:
@@ -34,38 +38,69 @@ def request_row(request: Request, prompt_id: str) -> RequestRow:
     )
 
 
-def run_block(engine: Engine, load: Load, sink: RowSink) -> None:
+def logprob_rows(request: Request, num_kept: int) -> list[LogprobRow]:
+    """Of the parts that were asked for; of the output, its first `num_kept` tokens."""
+    parts: dict[str, Sequence[TokenLogprobs | None]] = {
+        "prompt": request.prompt_logprobs,
+        "output": request.logprobs[:num_kept],
+    }
+    rows = []
+    for part, told in parts.items():
+        known = [one for one in told if one is not None]
+        if known:
+            ids = [token for one in known for token, _ in one.top]
+            values = [value for one in known for _, value in one.top]
+            rows.append(LogprobRow(request.id, part, [one.logprob for one in known], ids, values))
+    return rows
+
+
+def run_block(engine: Engine, load: Load, sink: RowSink, decode: Decode | None = None) -> None:
     """Sends every prompt once and waits for all, unless the sink wants no more. The engine must be idle.
 
-    Steps and phases are handed over behind the last step, since nothing may stand between two of them; those of a
-    block that is cut short, too.
+    Steps, phases and log-probabilities are handed over behind the last step, since nothing may stand between two of
+    them; those of a block that is cut short, too.
     """
     assert not engine.has_work, "the engine is still busy with an earlier block"
     clear(engine)
+    ended: list[tuple[Request, int]] = []
     try:
-        _send_all(engine, load, sink)
+        _send_all(engine, load, sink, StopStrings(load.stop, decode), ended)
     finally:
+        if logprobs := [row for request, num_kept in ended for row in logprob_rows(request, num_kept)]:
+            sink.add_logprobs(logprobs)
         sink.add_steps(engine.log.take())
         source = engine.clock.source
         sink.add_phases([PhaseRow(step, name, ns, False, source) for step, name, ns in engine.phase_log])
 
 
-def _send_all(engine: Engine, load: Load, sink: RowSink) -> None:
+def _send_all(
+    engine: Engine, load: Load, sink: RowSink, strings: StopStrings, ended: list[tuple[Request, int]]
+) -> None:
+    """`ended`: filled with each request and how many of its tokens were kept."""
     pending = list(range(len(load) - 1, -1, -1))
     in_flight = 0
     start = time.perf_counter()
+    group, keeps_time = engine.target.group, any(load.arrival_s)
+
+    def is_due(at_s: float) -> bool:
+        return not keeps_time or group.agree(time.perf_counter() - start >= at_s)
+
     while (pending or in_flight) and not sink.cancelled:
-        while (
-            pending and in_flight < load.max_concurrency and time.perf_counter() - start >= load.arrival_s[pending[-1]]
-        ):
-            engine.add(native_request(load.request(pending.pop())))
+        while pending and in_flight < load.max_concurrency and is_due(load.arrival_s[pending[-1]]):
+            request = native_request(load.request(pending.pop()))
+            engine.add(request)
+            strings.add(request)
             in_flight += 1
         if not engine.has_work:
             time.sleep(max(0.0, min(0.01, load.arrival_s[pending[-1]] - (time.perf_counter() - start))))
             continue
-        for request in engine.step():
+        finished = engine.step()
+        strings.look(engine)
+        for request in finished:
             in_flight -= 1
-            sink.request(request_row(request, load.prompts[request.id].id))
+            row = strings.kept(request, request_row(request, load.prompts[request.id].id))
+            ended.append((request, row.num_output_tokens))
+            sink.request(row)
     empty(engine)
 
 
@@ -103,7 +138,8 @@ def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
             warmup.add(duration_ns / 1e9)
 
     engine.log.on_step = on_step
-    while not warmup.is_done and time.perf_counter() - started < warmup.max_s:
+    group = engine.target.group
+    while not group.agree(warmup.is_done or time.perf_counter() - started >= warmup.max_s):
         while len(sender.live) < load.max_concurrency:
             sender.send(sender.num_sent)
         sender.step()
@@ -145,14 +181,14 @@ def _meet_shapes(sender: _WarmUpSender, max_s: float) -> None:
     """
     load, started = sender.load, time.perf_counter()
     by_length = sorted(range(len(load)), key=lambda index: len(load.prompts[index].token_ids))
-    bounded = sender.engine.target.device.type == "cpu"
+    group, bounded = sender.engine.target.group, sender.engine.target.device.type == "cpu"
     for index in [] if bounded else [by_length[0], by_length[-1]]:
         sender.send(index)
         sender.step()
         sender.step()
         sender.stop()
     for index in range(load.max_concurrency):
-        if bounded and time.perf_counter() - started >= max_s:
+        if bounded and group.agree(time.perf_counter() - started >= max_s):
             break
         sender.send(index)
         sender.step()

@@ -6,7 +6,7 @@ that the text does not depend on the strategy or on when its tokens were read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -17,26 +17,7 @@ from specbench.harness.engines.native.core.request import Request
 from specbench.harness.store.rows import RequestRow
 
 from .drive import clear, empty, native_request, request_row
-
-Decode = Callable[[list[int]], str]
-
-
-class StopWatch:
-    """Looks for stop strings among the newest tokens of a request, so that a stopped one leaves the engine at once."""
-
-    def __init__(self, stop: Sequence[str], decode: Decode | None):
-        self._stop, self._decode = [s for s in stop if s], decode
-        # A byte is at most one token, so a stop string that ends in the new tokens begins within this many before.
-        self._overlap = max((len(s.encode()) for s in self._stop), default=0)
-        self._num_seen = 0
-
-    def is_stopped(self, output_ids: list[int]) -> bool:
-        if not self._stop or self._decode is None or len(output_ids) == self._num_seen:
-            return False
-        tail = output_ids[max(0, self._num_seen - self._overlap) :]
-        self._num_seen = len(output_ids)
-        text = self._decode(tail)
-        return any(s in text for s in self._stop)
+from .stop_strings import Decode, StopWatch
 
 
 @torch.inference_mode()
@@ -56,9 +37,11 @@ def generate(
     try:
         for request in _finished(engine, requests, decode, sink):
             asked = asked_by_id[request.id]
-            kept = cut_tokens(request.output_ids, asked.stop, decode) if decode and asked.stop else request.output_ids
+            kept, least = request.output_ids, request.sampling.min_tokens
+            if decode and asked.stop:
+                kept = cut_tokens(request.output_ids, asked.stop, decode, least)
             sink.request(_kept_row(request, asked, kept))
-            texts[request.id] = cut_at_stop(decode(kept), asked.stop) if decode else None
+            texts[request.id] = cut_at_stop(decode(kept), asked.stop, len(decode(kept[:least]))) if decode else None
     finally:
         sink.add_steps(engine.log.take())
     return texts
@@ -74,7 +57,7 @@ def _finished(
         while len(live) < most and (asked := next(pending, None)) is not None:
             request = native_request(asked)
             engine.add(request)
-            live[request.id] = request, StopWatch(asked.stop, decode)
+            live[request.id] = request, StopWatch(asked.stop, decode, request.sampling.min_tokens)
         if not live:
             break
         for request in engine.step():

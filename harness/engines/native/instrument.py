@@ -20,11 +20,12 @@ _NUM_PAIRS = 15
 
 
 def instrumented_phases(engine: Engine, load: Load) -> list[PhaseRow]:
-    """Rows of `phases.parquet` with `instrumented` set, for the largest batch; empty where rounds are not captured.
+    """Rows of `phases.parquet` with `instrumented` set, for the largest batch; empty where rounds are not captured, and
+    where their number of drafts changes.
 
     The requests are the workload's own, so that lengths and acceptance are those of the run.
     """
-    if engine.config.graph.decode_modes - {"full", "one"}:
+    if engine.config.graph.decode_modes - {"full", "one"} or len(engine.draft_counts.choices) > 1:
         return []
     num_requests = min(engine.config.max_num_seqs, len(load))
     for index in range(num_requests):

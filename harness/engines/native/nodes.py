@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from specbench.harness.engines.native.core.clock import END, GAP, CountClock
 from specbench.harness.engines.native.core.launcher import Launcher
-from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.core.sampler import Mode
 from specbench.harness.engines.traced import NodeMap
 from specbench.harness.spec.plans import part_of
 
@@ -22,7 +22,7 @@ def node_counter(count: Callable[[], int]) -> CountClock:
 
 
 def record_node_maps(
-    launcher: Launcher, num_requests: int, mode: SamplingMode, count: Callable[[], int] | None = None
+    launcher: Launcher, num_requests: int, mode: Mode, count: Callable[[], int] | None = None
 ) -> tuple[NodeMap, ...]:
     """Captures the round of that batch size once more and counts; nothing where no part of it is a graph.
 

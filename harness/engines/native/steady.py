@@ -82,7 +82,7 @@ def _tokens_needed(engine: Engine, prompt_len: int, size: int, num_rounds: int) 
 
 def _unending(load: Load, index: int, number: int, max_tokens: int) -> Request:
     request = load.request(index)
-    sampling = replace(request.sampling, max_tokens=max_tokens, stop_token_ids=())
+    sampling = replace(request.sampling, max_tokens=max_tokens, min_tokens=0, stop_token_ids=())
     return Request(number, request.prompt_ids, sampling)
 
 

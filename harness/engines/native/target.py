@@ -10,6 +10,8 @@ import psutil
 import torch
 
 from specbench.harness.engines.native.models.config import ModelConfig, read_config
+from specbench.harness.engines.native.models.fp8_linear import multiplies_fp8
+from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target, load_target
 from specbench.harness.engines.native.models.shapes import published_shape
@@ -28,9 +30,10 @@ class Target:
     described: ModelRecord
 
 
-def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, name: str) -> None:
-    """Refuses weights that cannot fit, before the system starts to swap or kills the process."""
-    needed_bytes = num_weights(shape) * dtype.itemsize
+def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, name: str, num_ranks: int = 1) -> None:
+    """Refuses weights that cannot fit, before the system starts to swap or kills the process. `num_ranks`: that share
+    the model, each with its own GPU, or all with the machine's memory."""
+    needed_bytes = _weight_bytes(shape, dtype, device) // (num_ranks if device.type == "cuda" else 1)
     on_gpu = device.type == "cuda"
     free_bytes = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
     if needed_bytes > free_bytes:
@@ -41,15 +44,39 @@ def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, n
         )
 
 
+def _weight_bytes(shape: ModelConfig, dtype: torch.dtype, device: torch.device) -> int:
+    """FP8 matrices stay a byte a number only where they are multiplied so."""
+    all_weights, in_layers = num_weights(shape), num_layer_weights(shape)
+    kept = shape.fp8 is not None and shape.fp8.activations != "none" and multiplies_fp8(device, dtype)
+    return in_layers * (1 if kept else dtype.itemsize) + (all_weights - in_layers) * dtype.itemsize
+
+
+def num_layer_weights(shape: ModelConfig) -> int:
+    """Elements of the layers' matrices."""
+    q, kv = shape.num_q_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    sparse = [] if shape.experts is None else [i for i in range(shape.num_layers) if shape.experts.has(i)]
+    inner = 3 * shape.intermediate_size * (shape.num_layers - len(sparse))
+    if shape.experts is not None:
+        inner += len(sparse) * shape.experts.num_experts * (3 * shape.experts.intermediate_size + 1)  # and the router
+    return shape.hidden_size * (shape.num_layers * (2 * q + 2 * kv) + inner)
+
+
 def num_weights(shape: ModelConfig) -> int:
     """Elements of all matrices."""
-    q, kv = shape.num_q_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    layer = shape.hidden_size * (2 * q + 2 * kv + 3 * shape.intermediate_size)
     embeddings = 1 if shape.tie_word_embeddings else 2
-    return shape.num_layers * layer + embeddings * shape.vocab_size * shape.hidden_size
+    return num_layer_weights(shape) + embeddings * shape.vocab_size * shape.hidden_size
 
 
-def _dummy_shape(config: RunConfig) -> ModelConfig:
+def shape_of(config: RunConfig, progress: Callable[[str, int, int], None] | None = None) -> ModelConfig:
+    """Of what `load` loads, whose files it resolves and converts."""
+    if config.load_format == "dummy":
+        return dummy_shape(config)
+    from specbench.workloads.assets.model_source import resolve_model  # as in `load`
+
+    return read_config(resolve_model(config.model, progress=progress).path)[0]
+
+
+def dummy_shape(config: RunConfig) -> ModelConfig:
     shape = published_shape(config.model).config
     if config.num_layers is None:
         return shape
@@ -58,18 +85,28 @@ def _dummy_shape(config: RunConfig) -> ModelConfig:
     return shape.with_layers(config.num_layers)
 
 
-def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = None) -> Target:
+def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = None, group: Group = ALONE) -> Target:
     """Resolves, converts if need be, and loads the target. Raises ValueError naming what does not fit."""
     device = pick_device(config.device)
     dtype = pick_dtype(config.dtype, device)
-    described = ModelRecord(name=config.model, dtype=str(dtype).removeprefix("torch."), device=str(device))
+    described = ModelRecord(
+        name=config.model,
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+        num_ranks=group.size if group.size > 1 else None,
+    )
     if config.load_format == "dummy":
-        check_memory(_dummy_shape(config), dtype, device, config.model)
-        model = dummy_target(config.model, dtype, device, num_layers=config.num_layers)
+        check_memory(dummy_shape(config), dtype, device, config.model, group.size)
+        model = dummy_target(config.model, dtype, device, num_layers=config.num_layers, group=group)
         hub_name = published_shape(config.model).hub_name
         source_text = f"random weights of the shape of {hub_name}"
         described = replace(
-            described, source=source_text, sha256="", synthetic=True, num_layers=model.config.num_layers
+            described,
+            source=source_text,
+            sha256="",
+            synthetic=True,
+            num_layers=model.config.num_layers,
+            arithmetic=model.arithmetic,
         )
         return Target(model, None, (), described)
     from specbench.workloads.assets.model_source import (
@@ -78,14 +115,16 @@ def load(config: RunConfig, progress: Callable[[str, int, int], None] | None = N
     from specbench.workloads.tokenizer import load_tokenizer
 
     source = resolve_model(config.model, progress=progress)
+    shape, _ = read_config(source.path)  # before transformers reads it, which has words of its own
     tokenizer = load_tokenizer(source.path)
-    check_memory(read_config(source.path)[0], dtype, device, config.model)
-    model = load_target(source.path, dtype, device)
+    check_memory(shape, dtype, device, config.model, group.size)
+    model = load_target(source.path, dtype, device, group)
     described = replace(
         described,
         source=source.source,
         sha256=source.sha256,
         synthetic=False,
         num_layers=model.config.num_layers,
+        arithmetic=model.arithmetic,
     )
-    return Target(model, tokenizer, tokenizer.eos_ids or model.config.eos_token_ids, described)
+    return Target(model, tokenizer, tokenizer.eos_ids, described)

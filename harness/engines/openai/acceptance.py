@@ -1,11 +1,11 @@
 """Rounds of a request as its server told them, under our definition of acceptance.
 
-What servers count differs from ours in two places. vLLM and SGLang count drafts that were accepted behind the end of an
-answer, so the last round has fewer tokens kept than accepted + 1: it is `truncated`, as in our own engine. And vLLM
-tells only of rounds that had drafts; the others are found among the pieces of the stream, or by what is missing in the
-sum of tokens.
+The counts of servers differ from ours in two ways. vLLM and SGLang count drafts that were accepted behind the end of an
+answer, so the last round keeps fewer tokens than accepted + 1: it is `truncated`, as in our own engine. And vLLM
+reports only rounds that had drafts; the others are found among the pieces of the stream, or from the tokens that are
+missing in the sum.
 
-SGLang's average since the start of the server (`avg_spec_accept_length`) is of no run, and is never read.
+SGLang's average since the start of the server (`avg_spec_accept_length`) belongs to no run and is never read.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Drafted:
 
 def step_rows(request_id: int, answer: Answer, draft_depth: int | None = None) -> list[StepRow]:
     """The rounds of an answer, with the times at which the client saw them where each is one piece of the stream; else
-    pieces and rounds apart, the former with times, the latter with acceptance. Empty where nothing is told.
+    pieces and rounds apart, the former with times, the latter with acceptance. Empty if the server reports nothing.
 
-    draft_depth: of a tree; None: every round is a chain.
+    draft_depth: the depth of a tree; None: every round is a chain.
     """
     counts, rounds = answer.tokens_per_piece or [], rounds_of(answer) or []
     times = [piece.t_ns for piece in answer.pieces]
@@ -73,7 +73,7 @@ def rounds_of(answer: Answer) -> list[Round] | None:
 
 @singledispatch
 def _drafted(told: object) -> Drafted | None:
-    """None for what tells of no single round: llama.cpp's sums, or nothing at all."""
+    """None for a report without single rounds: llama.cpp's sums, or nothing at all."""
     return None
 
 
@@ -90,7 +90,7 @@ def _(told: SpecTokensDetails) -> Drafted | None:
 
 
 def _of_histogram(histogram: Sequence[int], num_rounds: int, num_drafts: int) -> Drafted | None:
-    """Only where every round had as many drafts: else nobody knows how many a round had."""
+    """Only if every round had the same number of drafts; otherwise the number in each is unknown."""
     longest = max((accepted for accepted, times in enumerate(histogram) if times), default=0)
     if not num_rounds or sum(histogram) != num_rounds or num_drafts % num_rounds or longest > num_drafts // num_rounds:
         return None
@@ -100,7 +100,7 @@ def _of_histogram(histogram: Sequence[int], num_rounds: int, num_drafts: int) ->
 
 
 def _in_order(drafted: Sequence[tuple[int, int]], sizes: Sequence[int]) -> list[Round] | None:
-    """Each piece of the stream as one round; None where the two do not fit, because pieces were merged on their way."""
+    """Each piece of the stream as one round; None where the two do not fit, because pieces were merged on the way."""
     rounds: list[Round] = []
     left = list(drafted[::-1])
     for number, size in enumerate(sizes, 1):
@@ -137,7 +137,7 @@ def _row(
     one: Round | None = None,
     draft_depth: int | None = None,
 ) -> StepRow:
-    """A round, a piece of the stream, or both. The first token is of the prefill."""
+    """A round, a piece of the stream, or both. The first token belongs to the prefill."""
     proposed = one.num_proposed if one else None
     depth = proposed if draft_depth is None or proposed is None else min(draft_depth, proposed)
     return StepRow(

@@ -11,7 +11,7 @@ from .asking import APIS, PROMPTS, Asking
 from .endpoint import ApiKey, Endpoint
 from .server import Server
 
-_KEYS = ("api", "prompt")
+_KEYS = ("api", "prompt", "replicas")
 _UNTOLD = "the server does not tell whether it speculates"
 
 
@@ -23,6 +23,7 @@ class OpenAIArm:
     endpoint: Endpoint
     api: str
     prompt: str
+    replicas: tuple[Endpoint, ...] = ()
     capabilities: Capabilities = field(default_factory=Capabilities)
     notes: tuple[str, ...] = ()
     server: Server | None = None
@@ -41,7 +42,7 @@ def parse_openai_arm(arm: ArmConfig, api_key_env: str) -> OpenAIArm:
         if key not in ("url", *(f"engine.{name}" for name in _KEYS)):
             raise ValueError(
                 f"{key}: {arm.engine[key]!r} is not allowed for a server that runs already; "
-                "allowed: url, engine.api, engine.prompt"
+                "allowed: url, engine.api, engine.prompt, engine.replicas"
             )
     url = arm.engine.get("url")
     if not url:
@@ -53,8 +54,9 @@ def parse_openai_arm(arm: ArmConfig, api_key_env: str) -> OpenAIArm:
         raise ValueError(f"engine.prompt: {prompt!r} is not known; allowed: auto, {', '.join(PROMPTS)}")
     if api == "chat" and prompt == "ids":
         raise ValueError("engine.prompt: ids is not allowed with engine.api=chat, which takes messages; allowed: text")
-    endpoint = Endpoint.parse(url, ApiKey.of_environment(api_key_env))
-    return OpenAIArm(config=arm, endpoint=endpoint, api=api, prompt=prompt)
+    api_key = ApiKey.of_environment(api_key_env)
+    replicas = tuple(Endpoint.parse(each, api_key) for each in own.get("replicas", "").split("+") if each)
+    return OpenAIArm(config=arm, endpoint=Endpoint.parse(url, api_key), api=api, prompt=prompt, replicas=replicas)
 
 
 def notes_of(arm: OpenAIArm, server: Server, *, as_ids: bool, has_tokenizer: bool) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,12 +20,13 @@ from .acceptance import rounds_of, step_rows
 from .answers import Answer, SpecDecoding
 from .asking import Asking, encode, why_refused
 from .block_figures import Totals, request_row
+from .clients import Work, send_dealt
 from .delay import delay_counters
 from .endpoint import ask, send
 from .facts import NO_STEPS, unknown_facts
 from .metrics_page import counted, read_counters
 from .scores import read_score, score_fields
-from .sender import Sender
+from .sender import Add, Sender
 from .server import Server
 
 CountTokens = Callable[[str], int]
@@ -32,8 +34,8 @@ CountTokens = Callable[[str], int]
 
 @dataclass(kw_only=True)
 class HttpDeployment:
-    """`ignore_eos`: of measured loads. `count`: the tokens of a text, for a server that does not say how many it sent;
-    None where nobody can."""
+    """`ignore_eos`: of measured loads, which `num_clients` processes send. `count`: the tokens of a text, for a server
+    that does not say how many it sent; None where nobody can."""
 
     server: Server
     asking: Asking
@@ -41,6 +43,7 @@ class HttpDeployment:
     ignore_eos: bool = False
     count: CountTokens | None = None
     hardware: str | None = None
+    num_clients: int = 1
     _told: set[Fact] = field(default_factory=set, init=False)  # what its answers turned out to hold
 
     def __enter__(self) -> HttpDeployment:
@@ -51,7 +54,12 @@ class HttpDeployment:
     @property
     def described(self) -> EngineFacts:
         s = self.server
-        return EngineFacts(version=s.version, graph_mode=s.graph_mode, backend=s.backend, hardware=self.hardware)
+        config = {"replicas": str(len(s.replicas))} if s.replicas else {}
+        if self.num_clients > 1:
+            config["client_processes"] = str(self.num_clients)
+        return EngineFacts(
+            version=s.version, graph_mode=s.graph_mode, backend=s.backend, hardware=self.hardware, config=config
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -63,6 +71,7 @@ class HttpDeployment:
         for index in range(len(load)):
             self.asking.check(load.request(index))
         fields = {**self.asking.fields(load.request(0), ignore_eos=self.ignore_eos), "max_tokens": 1}
+        fields.pop("min_tokens", None)  # more than that one
         page = send(self.server.endpoint, self._path, fields)
         if 400 <= page.status < 500:
             raise ValueError(f"base_url: {self._name}: {why_refused(fields, page.said)}")
@@ -102,8 +111,10 @@ class HttpDeployment:
                 failed.append(answer)
 
         before = self._counters()
-        delays_ns = self._sender.send_timed(self._bodies(load), load.arrival_s, add, lambda: sink.cancelled)
-        sink.add_counters(counted(before, self._counters()))
+        delays_ns = self._send_timed(load, add, lambda: sink.cancelled)
+        after = self._counters()
+        if before is not None and after is not None:
+            sink.add_counters(counted(before, after))
         sink.add_counters([*totals.counters(), *delay_counters(delays_ns, totals.gaps_ns)])
         if len(failed) == len(load):
             _raise_if_all_failed(failed)
@@ -111,7 +122,8 @@ class HttpDeployment:
     def reset(self) -> None:
         """Empties prefix caches where the server lets us; what each request does about them is in the arm's notes."""
         if self.server.dialect.reset:
-            send(self.server.endpoint, self.server.dialect.reset)
+            for each in self.server.counted:
+                send(each, self.server.dialect.reset)
 
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
         """RuntimeError where requests failed; those that did not are in the rows."""
@@ -142,7 +154,10 @@ class HttpDeployment:
             raise RuntimeError(f"{self._name}: {error} ({page.said[:200]})") from error
 
     def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
-        raise ValueError(f"engine: no rounds to trace; {NO_STEPS}")
+        raise ValueError(
+            f"engine: no rounds to trace; {NO_STEPS}; drive its engine in process, or trace it with its own profiler "
+            "(/start_profile) and give the file to specbench profile import"
+        )
 
     @property
     def _name(self) -> str:
@@ -159,6 +174,20 @@ class HttpDeployment:
         url, keeps = endpoint.base_url + self.asking.path, self.asking.dialect.keeps_connections
         return Sender(endpoint, url, self.batch_size, keeps=keeps)
 
+    def _send_timed(self, load: Load, add: Add, is_over: Callable[[], bool]) -> list[int]:
+        bodies = self._bodies(load)
+        if self.num_clients == 1:
+            return self._sender.send_timed(bodies, load.arrival_s, add, is_over)
+        work = Work(
+            endpoint=self.server.endpoint,
+            url=self.server.endpoint.base_url + self.asking.path,
+            max_concurrency=self.batch_size,
+            keeps=self.asking.dialect.keeps_connections,
+            bodies=bodies,
+            arrival_s=load.arrival_s,
+        )
+        return send_dealt(work, self.num_clients, add, is_over)
+
     def _bodies(self, load: Load) -> list[bytes]:
         """Made before the first is sent, each with a salt that no other request has."""
         salt = secrets.token_hex(8)
@@ -167,11 +196,17 @@ class HttpDeployment:
             for index in range(len(load))
         ]
 
-    def _counters(self) -> dict[str, float]:
+    def _counters(self) -> dict[str, float] | None:
+        """Of all replicas together; None where one of them does not tell."""
         if not self.server.has_metrics:
-            return {}
-        (page,) = ask(self.server.endpoint, "/metrics")
-        return read_counters(page.text) if page.status == 200 else {}
+            return None
+        pages = [page for each in self.server.counted for page in ask(each, "/metrics")]
+        if any(page.status != 200 for page in pages):
+            return None
+        together = Counter[str]()
+        for page in pages:
+            together.update(read_counters(page.text))
+        return dict(together)
 
     def _complete(self, answer: Answer) -> None:
         """What the answer does not say and somebody else knows."""

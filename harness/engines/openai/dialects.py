@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from specbench.harness.engines.load import PromptRequest
 
 Fields = dict[str, object]
+_OPENAI_EDITS = frozenset({"frequency_penalty", "presence_penalty", "logit_bias"})
 _OFF = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
@@ -20,7 +21,8 @@ class Dialect:
     """`fixed`: sent with every request. `salt`: the field that keeps a request's prefix apart from all others, so that
     no prefix cache serves it. `reset`: the address that empties prefix caches. `metrics`: it has a page of counters.
     `no_ids`: why it does not tell token ids; `no_scores`: why it does not score prompts. `keeps_connections`: whether
-    a connection can be used again after a stream."""
+    a connection can be used again after a stream. `edits`: what it takes of LogitEdits under the same name and with the
+    same meaning."""
 
     name: str
     fixed: Mapping[str, object] = field(default_factory=dict)
@@ -34,10 +36,12 @@ class Dialect:
     no_ids: str = ""
     no_scores: str = ""
     keeps_connections: bool = True
+    edits: frozenset[str] = _OPENAI_EDITS
 
     def fields(self, asked: PromptRequest, eos_ids: tuple[int, ...], *, ignore_eos: bool) -> Fields:
         """How the tokens of a request are drawn and where it ends. ValueError for what the server does not take."""
         sampling = asked.sampling
+        sampling.require_only(self.edits, self.name)
         fields: Fields = {
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -45,6 +49,7 @@ class Dialect:
             "seed": sampling.seed & self.most_seed,
             **_OFF,
             **self.fixed,
+            **sampling.spelled,
         }
         if self.takes_top_k or sampling.top_k:
             fields["top_k"] = sampling.top_k or -1
@@ -60,6 +65,7 @@ class Dialect:
         return fields
 
 
+_COMMON = _OPENAI_EDITS | {"min_p", "min_tokens"}
 _SALTED = "no hits (a cache_salt per request)"
 _NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
 VLLM = Dialect(
@@ -68,6 +74,7 @@ VLLM = Dialect(
     salt="cache_salt",
     cache=_SALTED,
     reset="/reset_prefix_cache",
+    edits=_COMMON | {"repetition_penalty", "allowed_token_ids"},
 )
 SGLANG = Dialect(
     name="SGLang",
@@ -75,6 +82,7 @@ SGLANG = Dialect(
     salt="cache_salt",
     cache=_SALTED,
     reset="/flush_cache",
+    edits=_COMMON,  # its repetition penalty leaves the prompt out
 )
 LLAMA_CPP = Dialect(
     name="llama.cpp",
@@ -84,6 +92,7 @@ LLAMA_CPP = Dialect(
     most_seed=2**31 - 1,
     no_ids="llama.cpp streams text only",
     no_scores="llama.cpp gives no log-probabilities of prompts",
+    edits=frozenset({"logit_bias"}),  # its penalties count the prompt too, and its min-p comes before the temperature
     keeps_connections=False,  # closed behind a stream without saying so: the next request on it would be cut off
 )
 PLAIN = Dialect(

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from specbench.workloads.guarded import parse_json
+
 from .answers import error_text
 
 _T = TypeVar("_T")
@@ -53,7 +55,7 @@ class Endpoint:
 
     @staticmethod
     def parse(text: str, key: ApiKey) -> Endpoint:
-        """ValueError for what is no http address, and for one that holds a password."""
+        """ValueError if it is not an http address, or holds a password."""
         url = urlsplit(text)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"base_url: {text!r} is not allowed; allowed: http://HOST:PORT/v1")
@@ -93,8 +95,8 @@ class Page:
 
     def _decoded(self) -> object:
         try:
-            return msgspec.json.decode(self.text) if self.status == 200 else None
-        except msgspec.DecodeError:
+            return parse_json(self.text) if self.status == 200 else None
+        except ValueError:
             return None
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from specbench.harness.engines.base import Capabilities, Model, OpenProgress, with_arm
+from specbench.harness.engines.base import Capabilities, Model, OpenProgress, naming
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions, RunConfig
@@ -26,7 +26,7 @@ from .deployment import HttpDeployment
 from .endpoint import Endpoint
 from .facts import unknown_facts
 from .lengths import ByteGroups
-from .server import AS_SERVED, Server, identify
+from .server import AS_SERVED, Server, identify, identify_replicas
 
 _ANY_MODEL = Conditions.model  # the default: the user named none
 
@@ -47,16 +47,19 @@ class OpenAIEngine(EngineKind):
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[OpenAIArm]]:
         if config.load_format != "auto":
             raise ValueError(f"load_format: {config.load_format} is not allowed; a server has its own weights")
-        arms = [self._resolved(arm, config) for arm in config.arms]
+        arms = []
+        for each in config.arms:
+            with naming(each):
+                arms.append(self.resolve(each, config))
         if config.tokenizer is not None:
             progress.say(f"finding the tokenizer {config.tokenizer}")
             self._tokenizer = load_tokenizer(resolve_model(config.tokenizer, progress=progress.asset).path)
-        servers: dict[Endpoint, Server] = {}
+        servers: dict[tuple[Endpoint, ...], Server] = {}
         for arm in arms:
-            if arm.endpoint not in servers:
-                progress.say(f"asking {arm.endpoint.base_url}")
-                servers[arm.endpoint] = identify(arm.endpoint)
-        asked = [self._asked(arm, servers[arm.endpoint], config) for arm in arms]
+            if (at := (arm.endpoint, *arm.replicas)) not in servers:
+                progress.say(f"asking {' '.join(each.base_url for each in arm.replicas or at)}")
+                servers[at] = identify_replicas(arm.endpoint, arm.replicas) if arm.replicas else identify(arm.endpoint)
+        asked = [self._asked(arm, servers[(arm.endpoint, *arm.replicas)], config) for arm in arms]
         return self._model(asked[0]), asked
 
     @contextmanager
@@ -68,24 +71,17 @@ class OpenAIEngine(EngineKind):
             asking=arm.asking,
             batch_size=config.max_concurrency,
             ignore_eos=config.ignore_eos,
+            num_clients=config.num_clients,
             count=None if tokenizer is None else lambda text: len(tokenizer.encode_raw(text)),
         )
 
-    def _resolved(self, arm: ArmConfig, config: RunConfig) -> OpenAIArm:
-        try:
-            return self.resolve(arm, config)
-        except ValueError as error:
-            raise ValueError(with_arm(arm, str(error))) from error
-
     def _asked(self, arm: OpenAIArm, server: Server, config: RunConfig) -> OpenAIArm:
         """With what its server says."""
-        try:
+        with naming(arm.config):
             server.check_label(arm.config.strategy)
             model = server.model(config.model, _ANY_MODEL)
             if arm.prompt == "ids" and self._tokenizer is None:
                 raise ValueError("engine.prompt: ids needs --tokenizer")
-        except ValueError as error:
-            raise ValueError(with_arm(arm.config, str(error))) from error
         may_have_ids = self._tokenizer is not None and arm.api == "completions"
         as_ids = may_have_ids and (arm.prompt == "ids" or (arm.prompt == "auto" and server.dialect.takes_ids))
         eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -24,10 +25,20 @@ class ServerGone(RuntimeError):
 
 
 class Sender:
-    """`url`: where requests go; `max_concurrency`: most in flight; `keeps`: connections are used again."""
+    """`url`: where requests go; `max_concurrency`: most in flight; `keeps`: connections are used again. `meet` returns
+    when the first request may be sent."""
 
-    def __init__(self, endpoint: Endpoint, url: str, max_concurrency: int, *, keeps: bool):
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        url: str,
+        max_concurrency: int,
+        *,
+        keeps: bool,
+        meet: Callable[[], None] | None = None,
+    ):
         self._endpoint, self._url, self._max_concurrency, self._keeps = endpoint, url, max_concurrency, keeps
+        self._meet = meet
         self._num_refused = 0
 
     def send(self, bodies: Sequence[bytes], arrival_s: Sequence[float], add: Add, is_over: Callable[[], bool]) -> None:
@@ -63,6 +74,8 @@ class Sender:
         with no_collection():
             opened = stream.open_session(self._endpoint.headers, stream.IDLE_S, keeps=self._keeps)
             async with opened as session, watch(session) as delays_ns:
+                if self._meet is not None:
+                    await asyncio.to_thread(self._meet)  # the loop goes on: its delay is being measured
                 await send_all(session, self._url, bodies, arrival_s, self._max_concurrency, take, is_over)
         return delays_ns
 

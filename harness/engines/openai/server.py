@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from specbench.harness.registry import BASELINE, STRATEGIES
@@ -30,7 +30,8 @@ class _Told(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
-    """`speculates` is None where the server does not tell, `method` empty. `draft_depth`: of SGLang's trees."""
+    """`speculates` is None where the server does not tell, `method` empty. `draft_depth`: of SGLang's trees.
+    `replicas`: to which what listens at `endpoint` deals the requests."""
 
     endpoint: Endpoint
     dialect: Dialect
@@ -42,6 +43,12 @@ class Server:
     graph_mode: str | None = None
     backend: str | None = None
     has_metrics: bool = False
+    replicas: tuple[Endpoint, ...] = ()
+
+    @property
+    def counted(self) -> tuple[Endpoint, ...]:
+        """Those that count what they do, and keep caches."""
+        return self.replicas or (self.endpoint,)
 
     def model(self, wanted: str, default: str) -> str:
         """The served name: `wanted` where it is served, else the first if the user named none (`wanted` is `default`).
@@ -95,6 +102,25 @@ def identify(endpoint: Endpoint) -> Server:
         dialect=dialect,
         models=tuple(str(one["id"]) for one in entries if "id" in one),
         **told,
+    )
+
+
+def identify_replicas(endpoint: Endpoint, replicas: Sequence[Endpoint]) -> Server:
+    """What all of them say, behind `endpoint`, which is asked for nothing but answers. ValueError where they differ."""
+    first, *others = [identify(each) for each in replicas]
+    for other in others:
+        if (differs := _kind(other)) != _kind(first):
+            raise ValueError(
+                f"engine.replicas: {other.endpoint.base_url} is {differs}, {first.endpoint.base_url} {_kind(first)}; "
+                "replicas must be alike"
+            )
+    return replace(first, endpoint=endpoint, replicas=tuple(replicas))
+
+
+def _kind(server: Server) -> str:
+    drafts = {None: "drafts unknown", True: f"drafts by {server.method or 'some method'}", False: "no drafts"}
+    return ", ".join(
+        [f"{server.dialect.name} {server.version or '(no version)'}", *server.models, drafts[server.speculates]]
     )
 
 

@@ -52,6 +52,7 @@ def managed(
             ),
             batch_size=conditions.max_concurrency,
             ignore_eos=conditions.ignore_eos,
+            num_clients=conditions.num_clients,
             count=None if tokenizer is None else lambda text: len(tokenizer.encode_raw(text)),
         )
         yield _Managed(served, server)

@@ -38,7 +38,7 @@ class ServerCommand:
 def users_command(name: str, text: str, environment: Mapping[str, str] | None = None) -> ServerCommand:
     """A command line as the user gave it. It is told where to listen where it does not say so itself.
 
-    ValueError where it is empty, cannot be split into words, or its port is no port.
+    ValueError where it is empty, cannot be split into words, or its port is not a valid port number.
     """
     try:
         words = tuple(shlex.split(text))

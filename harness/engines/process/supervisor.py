@@ -130,7 +130,7 @@ def _send(pid: int, number: int) -> bool:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Zombies do not count: whoever inherits them is told."""
+    """Zombies do not count: the process that inherits them reaps them."""
     children: dict[int, list[int]] = {}
     zombies = set()
     for name in os.listdir("/proc"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from specbench.harness.engines.base import Model, OpenProgress
-from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.config import TARGET_ARCHITECTURES, ModelConfig
+from specbench.harness.engines.native.models.quantization import BLOCK
 from specbench.harness.engines.native.models.shapes import published_shape
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device, pick_dtype
@@ -17,7 +18,7 @@ from specbench.workloads.assets.cache import atomic_file, cache_root
 from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.tokenizer import load_tokenizer
 
-_LLAMA, _QWEN2, _EAGLE3 = "LlamaForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLMEagle3"
+_EAGLE3 = "LlamaForCausalLMEagle3"
 RANDOM_HEAD, RANDOM_EAGLE1_HEAD = "random", "random-eagle1"
 
 
@@ -52,14 +53,19 @@ def open_model(config: RunConfig, progress: OpenProgress) -> ServedModel:
 def random_head(config: RunConfig) -> Path:
     """A directory that describes an EAGLE-3 head of the run's published shape, for random weights."""
     shape = published_shape(config.model)
-    one_layer = {"num_hidden_layers": 1, "draft_vocab_size": shape.draft_vocab_size, "tie_word_embeddings": False}
-    return _written(f"{config.model}-eagle3", {**_hub_config(shape.config, _EAGLE3), **one_layer})
+    of_head = {"draft_vocab_size": shape.draft_vocab_size, "tie_word_embeddings": False}
+    return _written(f"{config.model}-eagle3", {**_hub_config(_one_layer(shape.config), _EAGLE3), **of_head})
 
 
 def random_eagle1_head(config: RunConfig, architecture: str) -> Path:
     """The same of EAGLE-1, which engines call by names of their own. It drafts from the target's whole vocabulary."""
-    shape = published_shape(config.model).config.with_layers(1)
+    shape = _one_layer(published_shape(config.model).config)
     return _written(f"{config.model}-{architecture}", _hub_config(shape, architecture))
+
+
+def _one_layer(target: ModelConfig) -> ModelConfig:
+    """A head's: it has neither experts nor quantized weights."""
+    return replace(target, num_layers=1, experts=None, fp8=None)
 
 
 def _of_random_weights(config: RunConfig, described: ModelRecord) -> ServedModel:
@@ -73,27 +79,23 @@ def _of_random_weights(config: RunConfig, described: ModelRecord) -> ServedModel
         num_layers=shape.num_layers,
     )
     model = Model(described=described, vocab_size=shape.vocab_size, tokenizer=None, eos_token_ids=())
-    architecture = _QWEN2 if shape.qkv_bias else _LLAMA
-    return ServedModel(model, _written(f"{config.model}-{shape.num_layers}", _hub_config(shape, architecture)))
+    return ServedModel(model, _written(f"{config.model}-{shape.num_layers}", _hub_config(shape, _architecture(shape))))
+
+
+def _architecture(shape: ModelConfig) -> str:
+    """The class of transformers that computes this shape."""
+    computed = shape.qkv_bias, shape.qk_norm, shape.experts is not None
+    classes = TARGET_ARCHITECTURES.items()
+    return next(name for name, a in classes if (bool(a.qkv_bias), a.qk_norm, bool(a.more_keys)) == computed)
 
 
 def _hub_config(shape: ModelConfig, architecture: str) -> dict[str, object]:
     """As a hub's config.json says it."""
     rope = shape.rope_scaling
-    scaling = (
-        {
-            "rope_type": "llama3",
-            "factor": rope.factor,
-            "low_freq_factor": rope.low_freq_factor,
-            "high_freq_factor": rope.high_freq_factor,
-            "original_max_position_embeddings": rope.original_max_position,
-        }
-        if rope
-        else None
-    )
+    scaling = {"rope_type": rope.rope_type, **asdict(rope)} if rope else None
     return {
         "architectures": [architecture],
-        "model_type": "qwen2" if architecture == _QWEN2 else "llama",
+        "model_type": known.model_type if (known := TARGET_ARCHITECTURES.get(architecture)) else "llama",
         "hidden_size": shape.hidden_size,
         "intermediate_size": shape.intermediate_size,
         "num_hidden_layers": shape.num_layers,
@@ -110,6 +112,43 @@ def _hub_config(shape: ModelConfig, architecture: str) -> dict[str, object]:
         "bos_token_id": 1,
         "eos_token_id": 2,
         **({"rope_scaling": scaling} if scaling else {}),
+        **_experts(shape),
+        **_quantization(shape),
+    }
+
+
+def _experts(shape: ModelConfig) -> dict[str, object]:
+    if (experts := shape.experts) is None:
+        return {}
+    return {
+        "num_experts": experts.num_experts,
+        "num_experts_per_tok": experts.per_token,
+        "moe_intermediate_size": experts.intermediate_size,
+        "norm_topk_prob": experts.normalised,
+        "decoder_sparse_step": experts.step,
+        "mlp_only_layers": list(experts.dense_layers),
+    }
+
+
+def _quantization(shape: ModelConfig) -> dict[str, object]:
+    """As Qwen writes it: of the published shapes no other is quantized."""
+    if (fp8 := shape.fp8) is None:
+        return {}
+    assert fp8.scales == "block" and fp8.activations == "dynamic", "no published shape has another form"
+    kept = [
+        f"model.layers.{layer}.{name}"
+        for name in fp8.unquantized
+        if name != "lm_head"
+        for layer in range(shape.num_layers)
+    ]
+    return {
+        "quantization_config": {
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [BLOCK, BLOCK],
+            "modules_to_not_convert": ["lm_head", *kept],
+        }
     }
 
 

@@ -3,7 +3,7 @@ path."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 if TYPE_CHECKING:
@@ -43,7 +43,17 @@ class Answer(TypedDict, total=False):
     error: str
 
 
-class Sampling(TypedDict):
+class Edits(TypedDict, total=False):
+    """What changes the logits, where it is on."""
+
+    min_p: float
+    frequency_penalty: float
+    presence_penalty: float
+    logit_bias: Mapping[str, float]
+    min_new_tokens: int
+
+
+class Sampling(Edits):
     """SGLang's names of it."""
 
     temperature: float
@@ -58,7 +68,7 @@ def sampling(request: Request) -> Sampling:
     """All that decides what is drawn and when an answer ends. Seeds are not taken without its deterministic mode."""
     if request["ignore_eos"] and request["stop_token_ids"]:
         raise ValueError("stop_token_ids: SGLang heeds none where it ignores the end of text")
-    return {
+    asked: Sampling = {
         "temperature": request["temperature"],
         "top_p": request["top_p"],
         "top_k": request["top_k"] or -1,
@@ -66,6 +76,9 @@ def sampling(request: Request) -> Sampling:
         "ignore_eos": request["ignore_eos"],
         "stop_token_ids": request["stop_token_ids"],
     }
+    for name, value in request["edits"].items():
+        asked["min_new_tokens" if name == "min_tokens" else name] = value  # type: ignore[literal-required]
+    return asked
 
 
 def reason_of(told: object) -> str:

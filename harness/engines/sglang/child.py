@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import multiprocessing
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent / "child")]
@@ -24,23 +25,26 @@ from answers import count, reason_of, sampling, with_length  # noqa: E402
 from death import EngineDied, died  # noqa: E402
 from obey import run  # noqa: E402
 from outputs import outputs_of  # noqa: E402
+from processes import Processes  # noqa: E402
+from ranges import about, opener, put_ranges  # noqa: E402
 from server_info import facts  # noqa: E402
+from watch import SteadyWatch, only_trace  # noqa: E402
 from wire import Ended  # noqa: E402
 
-# Nothing of SGLang's is to be looked for among our files.
+# Python must not look for SGLang's modules among our files.
 sys.path[:] = [path for path in sys.path if path not in (str(_HERE), str(_HERE.parent / "child"))]
 
 if TYPE_CHECKING:
-    from specbench.harness.engines.child.wire import Facts, Request, Serving
+    from specbench.harness.engines.child.capture import Capture
+    from specbench.harness.engines.child.wire import Facts, Request, Serving, Traced
 
     from .answers import Answer, MetaInfo
     from .outputs import BatchOutput
 
+TRACED = "SPECBENCH_TRACED"  # which tool is to trace rounds
 _TICK_S = 0.002  # how late an arrival or a cancel is seen while no step ends
-_WATCH_S = 0.2  # between two looks at SGLang's processes
 _FLUSH_TRIES = 100
 _OLD_NAMES = {"cuda_graph_max_bs_decode": "cuda_graph_max_bs"}
-_T = TypeVar("_T")
 
 
 class TokenizerManager(Protocol):
@@ -61,16 +65,13 @@ class SglangChild:
         engine = _known(engine, {each.name for each in dataclasses.fields(ServerArgs)})
         try:
             # The scheduler asks for our death by SIGQUIT; ignored, its own end is what we see, and can tell.
-            self._engine = sglang.Engine(**engine, custom_sigquit_handler=signal.SIG_IGN)
+            self._engine = _engine_class(sglang.Engine)(**engine, custom_sigquit_handler=signal.SIG_IGN)
         except RuntimeError as error:
             raise died(str(error)) from error
-        self._processes = multiprocessing.active_children()
+        self._processes = Processes(self._engine)
         self._num_served = 0
-        self._died = False
-        self._failure: RuntimeError | None = None
         self._woken = asyncio.Event()
         manager = self._engine.tokenizer_manager
-        manager.signal_handler_class = self._signals
         self._listen(manager)
         info = self._engine.get_server_info()
         self._keeps_prefixes = not info["disable_radix_cache"]
@@ -79,16 +80,16 @@ class SglangChild:
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
         self._num_served += 1
-        self._serving: Serving | None = serving
+        self._serving: Serving | SteadyWatch | None = serving
         try:
-            return self._until(self._serve(serving))
+            return self._processes.until(self._serve(serving))
         finally:
             self._serving = None
 
     def reset(self) -> str:
         """Also empties the table of n-grams and the server's averages."""
         for _ in range(_FLUSH_TRIES):
-            if self._until(self._engine.tokenizer_manager.flush_cache()).success:
+            if self._processes.until(self._engine.tokenizer_manager.flush_cache()).success:
                 return "emptied" if self._keeps_prefixes else "off"
             time.sleep(0.05)  # the step that runs ahead of the last answer is not over
         raise RuntimeError("SGLang does not flush its caches: it says that requests are pending")
@@ -97,7 +98,7 @@ class SglangChild:
         """Of the prompt's own tokens, which are not speculated; a first token has no probability."""
         if num_scored >= len(ids):
             raise ValueError(f"num_scored: {num_scored} of {len(ids)} tokens is not allowed; the first has no score")
-        answer = self._until(
+        answer = self._processes.until(
             self._engine.async_generate(
                 input_ids=ids,
                 sampling_params={"temperature": 0.0, "max_new_tokens": 1, "ignore_eos": True},
@@ -111,21 +112,45 @@ class SglangChild:
         best = [entries[0][0] for entries in meta["input_top_logprobs"][-num_scored:]]
         return own, best
 
+    def trace(self, requests: Sequence[Request], num_rounds: int, capture: Capture) -> Traced:
+        self._num_served += 1
+        watch = self._serving = SteadyWatch(len(requests), num_rounds)
+        try:
+            return self._processes.until(self._trace(watch, requests, num_rounds, capture))
+        finally:
+            self._serving = None
+
+    async def _trace(
+        self, watch: SteadyWatch, requests: Sequence[Request], num_rounds: int, capture: Capture
+    ) -> Traced:
+        import sglang
+
+        tasks = [asyncio.create_task(self._ask(request)) for request in requests]
+        manager = self._engine.tokenizer_manager
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                await self._seen(lambda: watch.is_settled or watch.has_ended)
+                watch.begin()
+                if capture.tool != "none" and not watch.has_ended:
+                    await manager.start_profile(_profile(capture.tool, folder, num_rounds))
+                await self._seen(lambda: watch.is_over)
+                traced = watch.traced(about(sglang.__version__))
+            finally:
+                while not all(task.done() for task in tasks):  # what is on its way to the scheduler is not aborted yet
+                    manager.abort_request(abort_all=True)
+                    await asyncio.sleep(_TICK_S)
+            if capture.path is not None:
+                shutil.move(only_trace(Path(folder)), capture.path)
+        return traced
+
+    async def _seen(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            self._woken.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), _TICK_S)
+
     def kind_of(self, error: BaseException) -> str | None:
         return error.kind if isinstance(error, EngineDied) else None
-
-    def _until(self, work: Awaitable[_T]) -> _T:
-        """Its result. EngineDied as soon as a process of SGLang's is gone."""
-
-        async def watched() -> _T:
-            task = asyncio.ensure_future(work)
-            while not task.done():
-                await asyncio.wait([task], timeout=_WATCH_S)
-                self._check_alive()
-            return task.result()
-
-        loop: asyncio.AbstractEventLoop = self._engine.loop
-        return loop.run_until_complete(watched())
 
     async def _serve(self, serving: Serving) -> Mapping[str, float]:
         tasks: set[asyncio.Task[MetaInfo]] = set()
@@ -183,37 +208,42 @@ class SglangChild:
         handle = manager._handle_batch_output
 
         def seen(message: BatchOutput) -> object:
-            if self._serving is not None and self._failure is None:
+            if self._serving is not None and self._processes.failure is None:
                 try:
                     if step := self._outputs.step(message, time.monotonic_ns()):
                         self._serving.step(step)
                 except RuntimeError as error:  # raised in here, it would end this process without a word
-                    self._failure = error
+                    self._processes.failure = error
                 self._woken.set()
             return handle(message)
 
         self._serving = None
         manager._handle_batch_output = seen
 
-    def _signals(self, manager: object) -> SglangChild:
-        """In the place of SGLang's class, whose handler kills this process before it can say why."""
-        return self
 
-    def running_phase_sigquit_handler(self, signum: object = None, frame: object = None) -> None:
-        self._died = True
+def _engine_class(plain: type) -> type:
+    """Where rounds are to be traced, the scheduler puts our ranges in before it begins."""
+    if TRACED not in os.environ:
+        return plain
+    return type("TracedEngine", (plain,), {"run_scheduler_process_func": staticmethod(scheduler_with_ranges)})
 
-    def sigterm_handler(self, signum: object = None, frame: object = None) -> None:
-        self._engine.shutdown()
-        os._exit(128 + signal.SIGTERM)
 
-    def _check_alive(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        gone = [process for process in self._processes if not process.is_alive()]
-        if gone:
-            raise died(f"a process of SGLang's ended with status {gone[0].exitcode}")
-        if self._died:
-            raise died("a process of SGLang's gave up")
+def scheduler_with_ranges(*args: object, **kwargs: object) -> object:
+    """Run by SGLang in the process of its scheduler."""
+    import sglang
+    from sglang.srt.managers.scheduler import run_scheduler_process
+
+    put_ranges(sglang.__version__, opener(os.environ[TRACED]))
+    return run_scheduler_process(*args, **kwargs)
+
+
+def _profile(tool: str, folder: str, num_rounds: int) -> object:
+    from sglang.srt.managers.io_struct import ProfileReq
+
+    activities = ["CUDA_PROFILER"] if tool == "nsys" else ["CPU", "GPU"]
+    return ProfileReq(
+        output_dir=folder, num_steps=num_rounds, activities=activities, with_stack=False, record_shapes=False
+    )
 
 
 def _known(engine: Mapping[str, object], names: set[str]) -> dict[str, object]:

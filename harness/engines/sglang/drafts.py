@@ -13,8 +13,8 @@ from specbench.harness.engines.served.model import (
     random_head,
 )
 from specbench.harness.spec.conditions import RunConfig
+from specbench.workloads.assets.head_source import head_folder
 from specbench.workloads.assets.model_source import resolve_model
-from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder
 
 from .methods import Method
 
@@ -40,16 +40,15 @@ def _head(strategy: str, head: str, config: RunConfig) -> tuple[Path, bool]:
         return random_head(config), True
     if head == RANDOM_EAGLE1_HEAD:
         return random_eagle1_head(config, _EAGLE1), True
-    if head.startswith(PREFIX):
-        return shipped_folder(head), False
     if not head:
         raise ValueError(
             f"{strategy}: no head for this model; give {strategy}:head=DIR, or head=random or random-eagle1 with "
             "dummy weights"
         )
-    if not (Path(head) / "config.json").is_file():
+    folder = head_folder(head)
+    if not (folder / "config.json").is_file():
         raise ValueError(f"{strategy}: head={head!r} is not allowed; give a folder with a config.json")
-    return Path(head).resolve(), False
+    return folder.resolve(), False
 
 
 def _model(draft: str, config: RunConfig) -> tuple[Path, bool]:

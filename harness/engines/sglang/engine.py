@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, with_arm
-from specbench.harness.engines.child.deployment import ChildDeployment, Opened
-from specbench.harness.engines.child.interpreter import installed, interpreter
+from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, naming
+from specbench.harness.engines.child.deployment import ChildDeployment
+from specbench.harness.engines.child.interpreter import installed, interpreter, named
+from specbench.harness.engines.child.opened import Opened
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import SGLANG
 from specbench.harness.engines.process.managed import managed
-from specbench.harness.engines.process.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.engines.served.model import ServedModel, open_model
+from specbench.harness.engines.served.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.engines.source.checkout import Revision, Revisions
 from specbench.harness.engines.source.laid_out import laid_out
+from specbench.harness.engines.traced import TRACED
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig
@@ -94,6 +94,9 @@ class SglangEngine(EngineKind):
             raise ValueError(
                 f"url: {arm.engine['url']!r} is not allowed; it is started here; use engine openai for an address"
             )
+        conditions.edits.require_only(SGLANG.edits, SGLANG.name)
+        if conditions.stop:
+            raise ValueError(f"stop: {conditions.stop[0]!r} is not allowed; SGLang in process gets no strings here")
         if conditions.ignore_eos and conditions.stop_token_ids:
             raise ValueError(
                 f"stop_token_id: {conditions.stop_token_ids[0]} is not allowed with --ignore-eos; SGLang heeds none"
@@ -132,9 +135,11 @@ class SglangEngine(EngineKind):
             with managed(command, arm.config, asked, path=path, model=model, say=progress.say, log=log) as deployment:
                 yield deployment
             return
+        traced = {TRACED: os.environ[TRACED]} if TRACED in os.environ else {}
+        environment = {**arm.mapped.environment, **traced}
         with (
             laid_out(arm.revision) as code,
-            ChildProcess([str(arm.python), str(_CHILD)], {**arm.mapped.environment, **code.environment}, log) as child,
+            ChildProcess([str(arm.python), str(_CHILD)], {**environment, **code.environment}, log) as child,
         ):
             opened = Opened.of(child.open(code.opening(arguments), config.engine_startup_timeout))
             told = contradictions(arguments, opened.config)
@@ -150,18 +155,14 @@ class SglangEngine(EngineKind):
                 batch_size=config.max_concurrency,
                 max_model_len=min(config.max_model_len, _longest(arguments, arm.mapped.method)),
                 ignore_eos=ignores_eos,
+                num_drafts=arm.mapped.method.num_drafts,
             )
 
     def _find(self, arm: ArmConfig) -> tuple[Path, str]:
         """The interpreter that has SGLang, and which version."""
-        given = arm.engine.get("python") or os.environ.get(PYTHON_VARIABLE, "")
-        if not given and find_spec("sglang") is None:
-            raise ValueError(
-                "python: this environment has no SGLang; name one that has it: --engine-python VENV or "
-                f"{PYTHON_VARIABLE}"
-            )
+        given = named(arm, PYTHON_VARIABLE, "sglang", "SGLang")
         if given not in self._found:
-            python = interpreter(given or sys.executable)
+            python = interpreter(given)
             self._found[given] = python, installed(python, ["sglang"])
         return self._found[given]
 
@@ -179,10 +180,8 @@ class SglangEngine(EngineKind):
         )
 
     def _resolved(self, arm: ArmConfig, config: RunConfig) -> SglangArm | UsersArm:
-        try:
+        with naming(arm):
             return self.resolve(arm, config)
-        except ValueError as error:
-            raise ValueError(with_arm(arm, str(error))) from error
 
     def _with_head(self, arm: SglangArm, config: RunConfig, model: Model) -> SglangArm:
         """An arm that needs a head and names none gets the one that comes with the package for this very target."""
@@ -194,13 +193,11 @@ class SglangEngine(EngineKind):
             found = self._resolved(c, config)
             assert isinstance(found, SglangArm), "it has no command"
             arm = found
-        try:
+        with naming(c):
             draft_weights(c.strategy, arm.mapped.method, config)  # before anything is started
             if c.options.get("head", "").startswith(PREFIX):
                 notes = shipped_head(c.options["head"]).notes(sha256, config.workload.name)
                 arm = replace(arm, notes=(*arm.notes, *notes))
-        except ValueError as error:
-            raise ValueError(with_arm(c, str(error))) from error
         return arm
 
 

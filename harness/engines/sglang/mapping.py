@@ -6,7 +6,6 @@ any further option by SGLang's own name.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.store.codec import read_object
+from specbench.workloads.guarded import parse_json
 
 from .acceptance import forced_acceptance
 from .methods import EAGLE, EAGLE3, Method, method_of
@@ -25,7 +25,7 @@ SERVER = "server"  # of engine.KEY: ours, not SGLang's
 CONTEXT_SLACK = 16
 _A_PAGE = 128  # tokens; the largest that a backend of SGLang's chooses
 _SPARE = 1.25  # the scheduler guesses what running answers may still need
-_LEAST_POOL = 4096  # tokens; its warm-up and the padding of small batches
+_MIN_POOL = 4096  # tokens; its warm-up and the padding of small batches
 _ATTENTION = {"torch": "torch_native", "triton": "triton", "flash-attention": "fa3", "flashinfer": "flashinfer"}
 _GRAPHS: dict[str, ServerArgs] = {
     "auto": {},
@@ -160,7 +160,7 @@ def _pool(conditions: Conditions, method: Method) -> int:
     if conditions.num_pages is None:
         ahead = 2 * method.num_reserved + 2 * max(_A_PAGE, conditions.page_size)
         request = conditions.max_model_len + CONTEXT_SLACK + ahead
-        return math.ceil(_SPARE * conditions.max_concurrency * request) + _LEAST_POOL
+        return math.ceil(_SPARE * conditions.max_concurrency * request) + _MIN_POOL
     if not conditions.page_size:
         raise ValueError(f"num_pages: {conditions.num_pages} is not allowed without --page-size; SGLang counts tokens")
     return conditions.num_pages * conditions.page_size
@@ -208,12 +208,17 @@ def _own(arm: ArmConfig, spoken: Mapping[str, object]) -> ServerArgs:
             if text not in ("yes", "no"):
                 raise ValueError(f"engine.{SERVER}: {text!r} is not allowed; allowed: yes, no")
             continue
+        if key == "dp_size" and text != "1" and arm.own_config.get(SERVER) != "yes":
+            raise ValueError(
+                f"engine.dp_size: {text} is not allowed in process, where one scheduler is watched; allowed with "
+                f"engine.{SERVER}=yes"
+            )
         if key in spoken:
             raise ValueError(f"engine.{key}: {text!r} is not allowed; the arm's own options say {spoken[key]!r}")
         if key in _OF_THE_RUN:
             raise ValueError(f"engine.{key}: {text!r} is not allowed; {_OF_THE_RUN[key]} sets it")
         try:
-            args[key] = json.loads(text)
+            args[key] = parse_json(text)
         except ValueError:
             args[key] = text
     return args

@@ -11,7 +11,7 @@ from specbench.harness.spec.arm import ArmConfig
 EAGLE, EAGLE3, STANDALONE, NGRAM, NEXTN = "EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "NEXTN"
 _OURS = ("no-spec", "eagle", "eagle-topk", "ngram", "draft-model")
 _THEIRS = {"mtp": NEXTN, "dflash": "DFLASH", "dspark": "DSPARK"}
-_MOST_RESERVED = 64  # positions; where SGLang takes the drafts of a round from the checkpoint
+_MAX_RESERVED = 64  # positions; where SGLang takes the drafts of a round from the checkpoint
 _NGRAM_NOTE = (
     "n-gram of SGLang: a tree of {k} nodes from a table of all requests since the block began, not a chain from the "
     "request alone; it verifies in every step, so its acceptance length counts steps without a match too"
@@ -38,7 +38,7 @@ class Method:
         if self.algorithm is None:
             return 0
         nodes = self.depth * self.args.get("speculative_eagle_topk", 1)
-        return max(nodes, self.num_drafts + 1) if self.num_drafts else _MOST_RESERVED
+        return max(nodes, self.num_drafts + 1) if self.num_drafts else _MAX_RESERVED
 
 
 def method_of(arm: ArmConfig) -> Method:
@@ -64,6 +64,11 @@ def _ours(arm: ArmConfig) -> Method:
     num_drafts, depth = options.num_drafts, options.depth
     if arm.strategy == "no-spec":
         return Method()
+    if options.samples_drafts:
+        raise ValueError(
+            f"{arm.strategy}: draft_sample_method={arm.options['draft_sample_method']} is not allowed with SGLang, "
+            "whose own key is engine.speculative_use_rejection_sampling=true"
+        )
     if arm.strategy == "ngram":
         if given := [key for key in ("min_n", "max_n") if key in arm.options]:
             raise ValueError(

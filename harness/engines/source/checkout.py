@@ -99,7 +99,7 @@ class Revisions:
 
 
 def find_checkout(python: Path, package: str) -> Checkout:
-    """ValueError, which begins with `ref`, where this interpreter's package is no checkout."""
+    """ValueError, which begins with `ref`, if this interpreter's package is not a checkout."""
     command = [str(python), "-I", "-c", _WHERE, package]
     asked = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S)
     if asked.returncode:
@@ -116,7 +116,7 @@ def find_checkout(python: Path, package: str) -> Checkout:
         _git(root, "ls-files", "--error-unmatch", "--", f"{below}/__init__.py")
     except ValueError as error:
         said = str(error).removeprefix("ref: ")
-        raise ValueError(f"ref: {folder}, where {package} of {python} lies, is no git checkout: {said}") from error
+        raise ValueError(f"ref: {folder}, where {package} of {python} lies, is not a git checkout: {said}") from error
     return Checkout(
         root=root,
         package=below,
@@ -126,7 +126,7 @@ def find_checkout(python: Path, package: str) -> Checkout:
 
 
 def find_revision(python: Path, package: str, ref: str) -> Revision:
-    """ValueError for what is no commit, and for one that needs other compiled parts than the checkout has."""
+    """ValueError if it is not a commit, or needs other compiled parts than the checkout has."""
     checkout = find_checkout(python, package)
     try:
         commit = checkout.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")

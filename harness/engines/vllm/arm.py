@@ -9,7 +9,7 @@ from typing import Any
 
 from specbench.harness.engines.base import Capabilities
 from specbench.harness.engines.openai.dialects import VLLM
-from specbench.harness.engines.process.users_server import facts_of_server
+from specbench.harness.engines.served.users_server import facts_of_server
 from specbench.harness.engines.source.checkout import Revision
 from specbench.harness.engines.vllm import switches
 from specbench.harness.engines.vllm.installed import Installed
@@ -94,6 +94,12 @@ def resolve(arm: ArmConfig, installed: Installed, revision: Revision | None = No
     switches.refuse(arm)
     if (server := arm.own_config.get(SERVER, "no")) not in ("yes", "no"):
         raise ValueError(f"engine.{SERVER}: {server!r} is not allowed; allowed: yes, no")
+    replicas = arm.own_config.get("data_parallel_size", "1")
+    if server == "no" and replicas != "1":
+        raise ValueError(
+            f"engine.data_parallel_size: {replicas} is not allowed in process, where one scheduler is watched; allowed "
+            f"with engine.{SERVER}=yes"
+        )
     speculative = speculation(arm, installed.methods)
     # Without drafts there is nothing to pad or to force: a switch given for all arms leaves the baseline as it is.
     of_drafter = {} if speculative is None else switches.drafter_args(arm)

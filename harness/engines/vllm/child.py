@@ -15,13 +15,16 @@ _OURS = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().pare
 sys.path[:0] = _OURS
 from facts import facts, one_graph  # noqa: E402
 from obey import run  # noqa: E402
+from ranges import put_ranges  # noqa: E402
+from steady import Ranges, trace_steps  # noqa: E402
 from steps import StepWatch  # noqa: E402
 from wire import Ended  # noqa: E402
 
 sys.path[:] = [path for path in sys.path if path not in _OURS]  # nothing of vLLM's is to be looked for among our files
 
 if TYPE_CHECKING:
-    from specbench.harness.engines.child.wire import Facts, Request, Serving
+    from specbench.harness.engines.child.capture import Capture
+    from specbench.harness.engines.child.wire import Facts, Request, Serving, Step, Traced
 
 _COUNTED = ("vllm:spec_decode_", "vllm:prefix_cache_", "vllm:num_preemptions")
 
@@ -54,6 +57,8 @@ class RequestState(Protocol):
 
 class VllmChild:
     """`llm` once open. Requests are known to vLLM by our numbers as text."""
+
+    _ranges: Ranges | None = None
 
     def open(self, engine: Mapping[str, object]) -> Facts:
         from vllm import LLM
@@ -102,6 +107,30 @@ class VllmChild:
         own = [by_token[token].logprob for token, by_token in rows]
         return own, [max(each.logprob for each in by_token.values()) for _, by_token in rows]
 
+    def trace(self, requests: Sequence[Request], num_rounds: int, capture: Capture) -> Traced:
+        import vllm
+
+        if self._ranges is None:
+            worker = getattr(self._engine.model_executor, "driver_worker", None)
+            if worker is None:
+                raise ValueError("engine: no rounds to trace; vLLM's workers are processes of their own")
+            self._ranges = Ranges()
+            self._about_ranges = put_ranges(self._ranges, vllm.__version__, worker.model_runner)
+        self._steps.begin()
+        for request in requests:
+            self._add(request)
+        try:
+            traced = trace_steps(self._step, len(requests), num_rounds, self._ranges, capture)
+        finally:
+            self._engine.abort_request([str(request["id"]) for request in requests])
+            self._settle()
+        traced["notes"] += self._about_ranges
+        return traced
+
+    def _step(self) -> list[Step]:
+        self._engine.step()
+        return self._steps.take()
+
     def kind_of(self, error: BaseException) -> str | None:
         """vLLM tells some lack of memory as a ValueError; errors of a pydantic model are ValueErrors too."""
         text = str(error).lower()
@@ -112,7 +141,9 @@ class VllmChild:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        temperature = request["temperature"]
+        temperature, edits = request["temperature"], dict(request["edits"])
+        if "logit_bias" in edits:
+            edits["logit_bias"] = {int(token): bias for token, bias in edits["logit_bias"].items()}
         params = SamplingParams(
             temperature=temperature,
             top_p=request["top_p"],
@@ -125,6 +156,7 @@ class VllmChild:
             seed=request["seed"] if temperature > 0 else None,
             detokenize=bool(request["stop"]),
             output_kind=RequestOutputKind.FINAL_ONLY,
+            **edits,
         )
         name = str(request["id"])
         inside = self._engine.add_request(name, {"prompt_token_ids": request["prompt_ids"]}, params)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 
-from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, with_arm
-from specbench.harness.engines.child.deployment import ChildDeployment, Opened
-from specbench.harness.engines.child.interpreter import interpreter
+from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, naming
+from specbench.harness.engines.child.deployment import ChildDeployment
+from specbench.harness.engines.child.interpreter import interpreter, named
+from specbench.harness.engines.child.opened import Opened
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import VLLM
 from specbench.harness.engines.process.managed import managed
-from specbench.harness.engines.process.users_server import UsersArm, users_arm
 from specbench.harness.engines.served.model import RANDOM_HEAD, ServedModel, open_model, random_head
+from specbench.harness.engines.served.users_server import UsersArm, users_arm
 from specbench.harness.engines.source.checkout import Revisions
 from specbench.harness.engines.source.laid_out import laid_out
 from specbench.harness.engines.vllm import arm as arms
@@ -29,6 +28,7 @@ from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.store.codec import read_object
+from specbench.workloads.assets.head_source import head_folder
 from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder, shipped_head, shipped_head_for
 
@@ -57,6 +57,7 @@ class VllmEngine(EngineKind):
     _progress: OpenProgress | None = field(default=None, init=False)
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> VllmArm | UsersArm:
+        conditions.edits.require_only(VLLM.edits, VLLM.name)
         if (of_user := users_arm(arm, conditions, VLLM, self.name, SERVER_ENVIRONMENT)) is not None:
             return of_user
         installed = self._find(arm)
@@ -73,7 +74,10 @@ class VllmEngine(EngineKind):
         return replace(resolved, found=("synthetic weights",)) if conditions.load_format == "dummy" else resolved
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[VllmArm | UsersArm]]:
-        resolved = [self._checked(arm, config) for arm in config.arms]
+        resolved = []
+        for arm in config.arms:
+            with naming(arm):
+                resolved.append(self.resolve(arm, config))
         self._served, self._progress = open_model(config, progress), progress
         return self._served.model, [
             arm if isinstance(arm, UsersArm) else self._with_drafter(arm, config, progress) for arm in resolved
@@ -119,37 +123,26 @@ class VllmEngine(EngineKind):
                 batch_size=config.max_concurrency,
                 max_model_len=config.max_model_len,
                 ignore_eos=config.ignore_eos,
+                num_drafts=num_drafts(opened),
             )
 
     def _find(self, arm: ArmConfig) -> Installed:
-        given = arm.engine.get("python") or os.environ.get(PYTHON_VARIABLE, "")
-        if not given and find_spec("vllm") is None:
-            raise ValueError(
-                f"python: this environment has no vLLM; name one that has it: --engine-python VENV or {PYTHON_VARIABLE}"
-            )
+        given = named(arm, PYTHON_VARIABLE, "vllm", "vLLM")
         if given not in self._installed:
-            self._installed[given] = find(interpreter(given or sys.executable))
+            self._installed[given] = find(interpreter(given))
         return self._installed[given]
-
-    def _checked(self, arm: ArmConfig, config: RunConfig) -> VllmArm | UsersArm:
-        try:
-            return self.resolve(arm, config)
-        except ValueError as error:
-            raise ValueError(with_arm(arm, str(error))) from error
 
     def _with_drafter(self, arm: VllmArm, config: RunConfig, progress: OpenProgress) -> VllmArm:
         """The head or drafter that the arm names, as a directory; the one that comes with the package for this very
         target where it names none."""
-        try:
-            if arm.speculative is None or arm.config.strategy not in ("eagle", "draft-model"):
-                return arm
-            given = arm.speculative.get("model")
+        if arm.speculative is None or arm.config.strategy not in ("eagle", "draft-model"):
+            return arm
+        given = arm.speculative.get("model")
+        with naming(arm.config):
             if arm.config.strategy == "draft-model":
                 found = resolve_model(str(given), progress=progress.asset)
                 return arm.with_head(found.path, "draft_model", ())
             return self._with_head(arm, given, config)
-        except ValueError as error:
-            raise ValueError(with_arm(arm.config, str(error))) from error
 
     def _with_head(self, arm: VllmArm, given: str | None, config: RunConfig) -> VllmArm:
         assert self._served is not None
@@ -164,8 +157,14 @@ class VllmEngine(EngineKind):
         if given.startswith(PREFIX):
             notes = shipped_head(given).notes(target.sha256 or "", config.workload.name)
             return arm.with_head(shipped_folder(given), "eagle3", tuple(notes))
-        path = Path(given).expanduser()
+        path = head_folder(given)
         return arm.with_head(path, eagle_method(path), ())
+
+
+def num_drafts(opened: Opened) -> int:
+    """As vLLM resolved it."""
+    speculative = opened.config["speculative_config"]
+    return int(speculative["num_speculative_tokens"]) if isinstance(speculative, dict) else 0
 
 
 def eagle_method(head: Path) -> str:

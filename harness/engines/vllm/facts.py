@@ -45,6 +45,7 @@ class CompilationConfig(Protocol):
 
 class ParallelConfig(Protocol):
     tensor_parallel_size: int
+    pipeline_parallel_size: int
 
 
 class LoadConfig(Protocol):
@@ -129,6 +130,7 @@ def resolved(config: VllmConfig) -> dict[str, object]:
         "cudagraph_mode": getattr(compilation.cudagraph_mode, "name", None),
         "cudagraph_capture_sizes": list(compilation.cudagraph_capture_sizes or []),
         "tensor_parallel_size": config.parallel_config.tensor_parallel_size,
+        "pipeline_parallel_size": config.parallel_config.pipeline_parallel_size,
         "load_format": str(config.load_config.load_format),
     }
     return {**found, "speculative_config": _speculative(config.speculative_config)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from specbench.harness.engines.served.asked import forced_acceptance, whole
 from specbench.harness.spec.arm import ArmConfig
+from specbench.workloads.guarded import parse_json
 
 Speculation = dict[str, Any]
 _OURS_ALONE = {
@@ -14,7 +15,7 @@ _OURS_ALONE = {
     "eagle-topk": "vLLM 0.26 to 0.33 draft no trees; use eagle",
     "as-served": "what vLLM speculates in process is known; name a strategy, or no-spec",
 }
-_DEFAULT_K = "4"
+_DEFAULT_K, _SAMPLE_METHOD = "4", "draft_sample_method"
 
 
 def speculation(arm: ArmConfig, methods: Collection[str]) -> Speculation | None:
@@ -59,48 +60,35 @@ def _draft_model(options: Mapping[str, str]) -> Speculation:
 
 
 def _ngram(options: Mapping[str, str]) -> Speculation:
-    shortest, longest = (_whole(key, options.get(key, default)) for key, default in (("min_n", "2"), ("max_n", "5")))
+    shortest, longest = (whole(key, options.get(key, default)) for key, default in (("min_n", "2"), ("max_n", "5")))
     return {"method": "ngram", **_drafts(options), "prompt_lookup_min": shortest, "prompt_lookup_max": longest}
 
 
 def _drafts(options: Mapping[str, str]) -> Speculation:
-    return {"num_speculative_tokens": _whole("k", options.get("k", _DEFAULT_K))}
+    """How many, and how they are chosen where the arm says so: our option is vLLM's key."""
+    drafts: Speculation = {"num_speculative_tokens": whole("k", options.get("k", _DEFAULT_K))}
+    return drafts | {key: value for key, value in options.items() if key == _SAMPLE_METHOD}
 
 
 _MAPPED: dict[str, tuple[Sequence[str], Callable[[Mapping[str, str]], Speculation | None]]] = {
     "no-spec": ((), _none),
-    "eagle": (("k", "head"), _eagle),
-    "draft-model": (("k", "draft"), _draft_model),
+    "eagle": (("k", "head", _SAMPLE_METHOD), _eagle),
+    "draft-model": (("k", "draft", _SAMPLE_METHOD), _draft_model),
     "ngram": (("k", "min_n", "max_n"), _ngram),
 }
 
 
 def acceptance(text: str) -> Speculation:
     """Keys that force acceptance; none for `real`."""
-    kind, _, how = text.partition(":")
-    if text == "real":
+    forced = forced_acceptance(text, "vLLM")
+    if forced is None:
         return {}
-    try:
-        if kind != "synthetic" or how.startswith("histogram="):
-            raise ValueError
-        if how.startswith("rates="):
-            rates = [float(rate) for rate in how.removeprefix("rates=").split("/")]
-            return {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates}
-        return {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": float(how)}
-    except ValueError as error:
-        raise ValueError(
-            f"acceptance: {text!r} is not allowed for vLLM; allowed: real, synthetic:LENGTH, synthetic:rates=r1/r2/.."
-        ) from error
+    how = "rates" if isinstance(forced, list) else "length"
+    return {"rejection_sample_method": "synthetic", f"synthetic_acceptance_{how}": forced}
 
 
 def json_or_text(value: str) -> Any:
     try:
-        return json.loads(value)
-    except json.JSONDecodeError:
+        return parse_json(value)
+    except ValueError:
         return value
-
-
-def _whole(key: str, text: str) -> int:
-    if not text.isdigit() or text == "0":
-        raise ValueError(f"{key}: {text!r} is not allowed; must be a whole number > 0")
-    return int(text)

@@ -1,4 +1,4 @@
-"""What each step of vLLM's scheduler did, by request: standard library only, run in the child.
+"""What each step of vLLM's scheduler did, by request. Runs in the child, with the standard library only.
 
 `schedule` says what a step will do, `update_from_output` what came of it. vLLM may schedule a step before it has the
 outcome of the one before (asynchronous scheduling), so each outcome is matched with its own schedule.
@@ -22,7 +22,7 @@ class NewRequest(Protocol):
 
 
 class CachedRequests(Protocol):
-    """Those that ran before; the sequences have an entry a request."""
+    """Those that ran before; the sequences have one entry per request."""
 
     req_ids: Sequence[str]
     num_computed_tokens: Sequence[int]
@@ -70,7 +70,7 @@ class Scheduler(Protocol):
 
 @dataclass
 class _Launched:
-    """A step on its way. `in_prefill`: requests whose prompt, or what was lost of them, is not in the cache yet."""
+    """A step without an outcome yet. `in_prefill`: requests whose prompt is not, or no longer, in the cache."""
 
     number: int
     t_start_ns: int
@@ -79,7 +79,7 @@ class _Launched:
 
 @dataclass
 class StepWatch:
-    """Stands around two methods of a scheduler. `graph`: of every step, where it cannot vary."""
+    """Wraps two methods of a scheduler. `graph`: the graph mode of every step, if it cannot vary."""
 
     scheduler: Scheduler
     graph: str | None
@@ -95,12 +95,12 @@ class StepWatch:
         self.scheduler.schedule, self.scheduler.update_from_output = self._watched_schedule, self._watched_update
 
     def begin(self) -> None:
-        """Forgets what was; steps count from 0."""
+        """Forgets all earlier steps; their numbers start at 0 again."""
         self._launched.clear()
         self._steps, self._numbers, self._times, self._count = [], {}, {}, 0
 
     def name(self, inside: str, number: int) -> None:
-        """vLLM's own name of a request, which rows are to call by its number."""
+        """Rows give vLLM's request `inside` this number."""
         self._numbers[inside] = number
 
     def inside(self, number: int) -> list[str]:
@@ -175,7 +175,7 @@ class StepWatch:
         )
 
     def _lives(self, name: str) -> bool:
-        """A step launched before the end of a request was known says nothing of it any more."""
+        """A step that was launched before a request was known to have ended no longer counts for it."""
         request = self.scheduler.requests.get(name)
         return request is not None and not request.is_finished()
 

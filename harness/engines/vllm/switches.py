@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from specbench.harness.engines.served.asked import refuse_switches
 from specbench.harness.engines.vllm.speculation import acceptance, json_or_text
 from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig
 
@@ -17,7 +18,7 @@ _REFUSED = {
     "url": "it runs in process here; use engine openai for an address",
     **dict.fromkeys(GRAPH_PART_KEYS, "vLLM has one graph mode for a whole step; use graph"),
 }
-_HARMLESS = {"sync": "auto", "state_update": "fused"}  # what the switches say where nobody chose
+_AS_ASKED = ("dtype", "max_model_len", "max_num_seqs", "tensor_parallel_size", "pipeline_parallel_size")
 _OUR_OWN = ("model", "tokenizer", "generation_config", "disable_log_stats")  # the same question to every engine
 
 Args = dict[str, Any]
@@ -25,10 +26,7 @@ Args = dict[str, Any]
 
 def refuse(arm: ArmConfig) -> None:
     """ValueError with the reason for a switch that vLLM does not have."""
-    for key, reason in _REFUSED.items():
-        value = arm.engine.get(key)
-        if value is not None and value != _HARMLESS.get(key):
-            raise ValueError(f"{key}: {value!r} cannot be given to vLLM; {reason}")
+    refuse_switches(arm, "vLLM", _REFUSED)
     for key in arm.own_config:
         if key.partition(".")[0] in _OUR_OWN:
             raise ValueError(f"engine.{key}: is not allowed; all engines get the same model and questions")
@@ -81,7 +79,7 @@ def contradictions(asked: Mapping[str, Any], told: Mapping[str, Any], backend: s
         ("graph mode", compilation.get("cudagraph_mode"), told.get("cudagraph_mode")),
         ("attention", asked.get("attention_backend"), backend),
     ]
-    pairs += [(key, asked.get(key), told.get(key)) for key in ("dtype", "max_model_len", "max_num_seqs")]
+    pairs += [(key, asked.get(key), told.get(key)) for key in _AS_ASKED]
     ran = told.get("speculative_config") or {}
     pairs += [(f"speculative {key}", value, ran[key]) for key, value in speculative.items() if key in ran]
     if bool(speculative) != bool(ran):

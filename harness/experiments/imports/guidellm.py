@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from specbench.harness.engines.openai.answers import SpecDecoding
+from specbench.workloads.guarded import parse_json
 from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
@@ -158,7 +159,7 @@ def _request(told: _Request, finish: str, has_arrival: bool, where: str) -> Requ
 def _body(told: _Request) -> JsonObject:
     """What was sent; empty where the file does not hold it."""
     try:
-        sent = json.loads(told.request_args or "{}")
+        sent = parse_json(told.request_args or "{}")
     except ValueError:
         return {}
     body = sent.get("body") if isinstance(sent, dict) else None

@@ -88,7 +88,7 @@ def converted(raw: Json, kind: type[_Struct], where: str, advice: str) -> _Struc
 
 
 def totals(raw: JsonObject) -> Own:
-    """What is no list and no table."""
+    """What is neither a list nor a table."""
     return {name: value for name, value in raw.items() if value is None or isinstance(value, (str, int, float))}
 
 

@@ -17,7 +17,7 @@ from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
 from .result import Request, Result, check_lengths, chunks, converted, named, places, totals, unsmeared
-from .values import Count, Seconds
+from .values import Count, Duration, Seconds, arrival_rate
 
 TOOL = "sglang.bench_serving"
 LOOKED_FOR = "completed, duration and server_info"
@@ -28,7 +28,7 @@ _SMEARED = ("sglang", "sglang-native")  # backends
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
-    duration: Seconds
+    duration: Duration
     input_lens: tuple[Count, ...]
     output_lens: tuple[Count, ...]
     ttfts: tuple[Seconds, ...]
@@ -101,7 +101,7 @@ def _request(
 def _told(raw: JsonObject, where: str) -> Meta:
     server = raw.get("server_info")
     server = server if isinstance(server, Mapping) else {}
-    algorithm, rate = server.get("speculative_algorithm"), raw.get("request_rate")
+    algorithm = server.get("speculative_algorithm")
     is_chain = server.get("speculative_eagle_topk") == 1
     told: dict[str, Json] = {
         "model": server.get("served_model_name") or server.get("model_path"),
@@ -111,6 +111,6 @@ def _told(raw: JsonObject, where: str) -> Meta:
         "num_speculative_tokens": server.get("speculative_num_steps") if algorithm and is_chain else None,
         "dataset": raw.get("dataset_name"),
         "max_concurrency": raw.get("max_concurrency"),
-        "request_rate": rate if is_number(rate) else None,
+        "request_rate": arrival_rate(raw.get("request_rate")),
     }
     return converted(told, Meta, where, "server_info is not that of SGLang")

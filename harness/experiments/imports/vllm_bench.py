@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 
 from specbench.harness.store.directories import utc
-from specbench.harness.text import is_number
 from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
 from .result import Drafts, Request, Result, check_lengths, chunks, converted, named, places, totals
-from .values import Count, Rate, Seconds
+from .values import Count, Duration, Rate, Seconds, arrival_rate
 
 TOOL = "vllm bench serve"
 LOOKED_FOR = "completed, duration and model_id"
@@ -29,8 +28,13 @@ _DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
 _OWN = ("output_throughput", "request_throughput", "mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms")
 
 
+class _Names(msgspec.Struct, frozen=True, kw_only=True):
+    model_id: str | None = None
+    label: str | None = None
+
+
 class _File(msgspec.Struct, frozen=True, kw_only=True):
-    duration: Seconds
+    duration: Duration
     input_lens: tuple[Count, ...]
     output_lens: tuple[Count, ...]
     ttfts: tuple[Seconds, ...]
@@ -58,20 +62,20 @@ def read(objects: Sequence[JsonObject], where: str) -> list[Result]:
 
 
 def _result(raw: JsonObject, where: str) -> Result:
-    own, rate = totals(raw), raw.get("request_rate")
+    own, names = totals(raw), converted(raw, _Names, where, ADVICE)
     has_detail = any(isinstance(raw.get(name), list) for name in _DETAILED)
     notes = [] if has_detail else [f"totals only ({ADVICE}): {named(own, _OWN)}"]
     file = converted(raw, _File, where, ADVICE) if has_detail else None
     if file is not None and file.latencies is None:
         notes.append("end of a request: ttft + sum of itls, no latencies")
     told: dict[str, Json] = {
-        "model": _text(raw.get("model_id")),
+        "model": names.model_id or None,
         "max_concurrency": raw.get("max_concurrency"),
-        "request_rate": rate if is_number(rate) else None,
+        "request_rate": arrival_rate(raw.get("request_rate")),
     }
     return Result(
         tool=TOOL,
-        label=_text(raw.get("label")) or "",
+        label=names.label or "",
         requests=_requests(file, where) if file is not None else (),
         told=converted(told, Meta, where, ADVICE),
         duration_s=file.duration if file is not None else 0.0,
@@ -131,7 +135,3 @@ def _started(raw: JsonObject) -> str:
         return utc(datetime.strptime(str(raw.get("date")), "%Y%m%d-%H%M%S"))
     except ValueError:
         return ""
-
-
-def _text(value: Json) -> str | None:
-    return str(value) if value else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench.harness.metrics.metrics import results
+from specbench.harness.metrics.run_results import results
 from specbench.harness.registry import BASELINE
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts, Fact, ImportRecord

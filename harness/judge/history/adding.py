@@ -2,7 +2,7 @@
 
 A run appears under its name only when it is whole, by one rename, so jobs that add different runs never wait. Jobs are
 serialised only if the name is taken: a run that was added unfinished and has continued since replaces its older copy;
-anything else under the same id is refused.
+any other run with the same id is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specbench.harness.judge.stored import StoredRun, read_run
 from specbench.harness.store.safe_paths import path_inside
 
 RUNS = "runs"
-ADDED, REPLACED, ALREADY = "added", "replaced, it has gone on since", "already there"
+ADDED, REPLACED, ALREADY = "added", "replaced, it has continued since", "already there"
 _LOCK = ".lock"
 _LEFT_BEHIND = shutil.ignore_patterns("log", "logs", "children", "plots", "errors.log", ".*", "*.sqlite", "*.json.gz")
 _FINISHED = ("complete", "failed")
@@ -58,8 +58,8 @@ def add_run(history: Path, run: Path) -> Added:
 
 @contextmanager
 def one_at_a_time(history: Path) -> Iterator[None]:
-    """Waits for the other jobs that change what is there. Where the file system has no such locks, renames still keep
-    every copy whole; only two replacements of one run at one moment could then undo each other."""
+    """Waits for the other jobs that change what is there. On a file system without such locks, renames still keep
+    every copy whole; only two simultaneous replacements of the same run could then undo each other."""
     if sys.platform == "win32":
         yield
         return
@@ -77,7 +77,7 @@ def one_at_a_time(history: Path) -> Iterator[None]:
 
 
 def _put(copy: StoredRun, run: Path, target: Path, history: Path) -> str:
-    """Gives the copy of `run` its name, or the place of the unfinished run that has it."""
+    """Moves the copy of `run` to `target`, in place of an unfinished older copy if there is one."""
     if _take(copy.path, target):
         return ADDED
     replaced = []
@@ -96,7 +96,7 @@ def _put(copy: StoredRun, run: Path, target: Path, history: Path) -> str:
 
 
 def _take(temporary: Path, target: Path) -> bool:
-    """A directory that is not empty is never replaced by a rename: the name then belongs to another copy."""
+    """Whether the rename to `target` worked: it never replaces a directory that is not empty."""
     try:
         os.rename(temporary, target)
     except OSError:
@@ -135,7 +135,7 @@ def _goes_on(copy: StoredRun, run: Path, target: Path) -> bool:
 
 
 def _blocks(run: StoredRun) -> frozenset[tuple[str, int]]:
-    """Measured blocks that nothing measures again: of an experiment, those with both sides."""
+    """Blocks that are final; of an experiment, those with both sides."""
     pairs = run.frames.requests[["arm", "repeat"]].drop_duplicates()
     blocks = frozenset(zip(pairs["arm"], pairs["repeat"], strict=True))
     if run.record.ab is None:
@@ -145,13 +145,13 @@ def _blocks(run: StoredRun) -> frozenset[tuple[str, int]]:
 
 
 def _rows(run: StoredRun, blocks: frozenset[tuple[str, int]]) -> pd.DataFrame:
-    """What tells two measurements of the same blocks apart: when each request came and went, and what it said."""
+    """What distinguishes two measurements of the same blocks: the times of each request and its output."""
     rows = run.frames.requests[_IDENTITY]
     kept = [block in blocks for block in zip(rows["arm"], rows["repeat"], strict=True)]
     return rows[kept].sort_values(_IDENTITY[:3]).reset_index(drop=True)
 
 
 def _files(run: Path) -> frozenset[Path]:
-    """What a copy holds of it."""
+    """The files that a copy of the run has."""
     files = (path.relative_to(run) for path in run.rglob("*") if path.is_file())
     return frozenset(file for file in files if not _LEFT_BEHIND(str(run), list(file.parts)))

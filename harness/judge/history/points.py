@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.harness.judge.figures import Side, median
-from specbench.harness.judge.history.rerun import load_options
 from specbench.harness.judge.keys import comparison_keys
+from specbench.harness.judge.rerun import load_options
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.figures import COMPARED, SYNCS_PER_ROUND, Figure
 from specbench.harness.store.inputs_record import ModelRecord
@@ -83,7 +83,9 @@ def points_of(run: StoredRun) -> list[Point]:
         return []
     keys = comparison_keys(run.record)
     model = _model(run.record)
-    case = {"workload": keys["workload"], "sampling": keys["sampling"], "model": model}
+    # What is not asked for is left out: an option that is new must not rename the series of runs without it.
+    sampling = {key: value for key, value in keys["sampling"].items() if value != "none"}
+    case = {"workload": keys["workload"], "sampling": sampling, "model": model}
     full_names, options = _full_names(run.record), load_options(run.record)
     found = []
     for arm in run.arms:
@@ -182,6 +184,7 @@ def _model(record: RunRecord) -> dict[str, str]:
         "dtype": model.dtype,
         "device": model.device,
         "num_layers": f"{model.num_layers} layers" if model.num_layers else None,
+        "num_ranks": f"{model.num_ranks} ranks" if model.num_ranks else None,
         "synthetic": "random weights" if model.synthetic else None,
     }
     return {name: text for name, text in found.items() if text}

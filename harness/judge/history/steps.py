@@ -20,7 +20,7 @@ from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, REGRESSED
 
 MIN_SIZE = 4
 LEVEL = 0.99  # of the prediction interval
-_LEAST_NOISE = 2e-4  # of log values: counts that never change have none of their own
+_MIN_NOISE = 2e-4  # of log values: counts that never change have none of their own
 _MAD_TO_SD = 1.4826
 
 STEP, MACHINE, DRIVEN, ACCEPTED = "step", "machine changed", "driven otherwise", "accepted"
@@ -178,7 +178,7 @@ def noise(logs: np.ndarray) -> float:
     """Standard deviation of one point about its segment, independent of any steps."""
     differences = np.diff(logs)
     mad = float(np.median(np.abs(differences - np.median(differences))))
-    return max(_MAD_TO_SD * mad / math.sqrt(2), _LEAST_NOISE)
+    return max(_MAD_TO_SD * mad / math.sqrt(2), _MIN_NOISE)
 
 
 def _interval(values: np.ndarray) -> tuple[float, float, float]:

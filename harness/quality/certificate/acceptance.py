@@ -13,7 +13,7 @@ from scipy import stats
 
 from specbench.harness.store.rows import StepRow
 
-MOST_FLIPPED = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not at hand
+MAX_FLIPPED = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not at hand
 _ONE_SIDED = 1e-3
 _FEW_ROUNDS = 3  # a flip or two at the end of short texts
 
@@ -50,7 +50,7 @@ class AcceptanceComparison:
         `is_exact`: fp32, no round may differ. Otherwise rounds that both began are judged one by one. One flip in a
         text that repeats itself keeps the two out of step to its end; rounds out of step are judged by their number
         alone: the same drafts need as many of them for the same text. Where no round can be judged, nothing is shown,
-        which is no pass.
+        which is not a pass.
         """
         if is_exact:
             different = self.num_flipped + self.num_unmatched
@@ -59,10 +59,10 @@ class AcceptanceComparison:
         text = f"{self.num_flipped} of {self.num_rounds} rounds accept other drafts"
         if self.num_unmatched and not self.num_rounds:
             return f"all {self.num_unmatched} rounds begin behind other texts"
-        if self.num_flipped > MOST_FLIPPED * self.num_rounds:
+        if self.num_flipped > MAX_FLIPPED * self.num_rounds:
             return text
         others = self.num_rounds + (self.num_unmatched - self.num_more) // 2
-        if abs(self.num_more) > MOST_FLIPPED * others + _FEW_ROUNDS:
+        if abs(self.num_more) > MAX_FLIPPED * others + _FEW_ROUNDS:
             return f"{others + self.num_more} rounds for the text that takes {others}"
         if self.num_flipped and stats.binomtest(self.num_lower, self.num_flipped).pvalue < _ONE_SIDED:
             return f"{text}, nearly all on one side ({self.num_higher} more, {self.num_lower} fewer)"
@@ -116,6 +116,23 @@ def compare_rounds(
         num_unmatched=counts["unmatched"],
         num_more=counts["more"],
     )
+
+
+def as_far_as_both(arm: Rounds, other: Rounds) -> tuple[Rounds, Rounds]:
+    """Of arms whose number of drafts changes from round to round: the rounds that both began, with as many drafts as
+    both had. How many a round has depends on when the host reads, and is no fault of the drafter."""
+    mine, theirs = {}, {}
+    for number in arm.keys() & other.keys():
+        at = {r.position: r for r in other[number]}
+        pairs = [(r, at[r.position]) for r in arm[number] if r.position in at]
+        mine[number] = [_with_drafts(a, min(a.proposed, b.proposed)) for a, b in pairs]
+        theirs[number] = [_with_drafts(b, min(a.proposed, b.proposed)) for a, b in pairs]
+    return mine, theirs
+
+
+def _with_drafts(r: Round, most: int) -> Round:
+    accepted = min(r.accepted, most)
+    return Round(r.position, most, accepted, min(r.emitted, accepted + 1))
 
 
 def _whole(rounds: Sequence[Round], shared: int) -> dict[int, Round]:

@@ -61,7 +61,7 @@ class CertificateFile:
 
     def __init__(self, directory: Path, settings: CertifySettings, inputs: Mapping[str, str | None]):
         """Resumes the certificate of `directory` where there is one. ValueError where its inputs have changed."""
-        self._directory = directory
+        self.directory = directory
         self.data = read(directory) or StoredCertificate(settings=settings, inputs=dict(inputs))
         for name, now in inputs.items():
             before = self.data.inputs.get(name)
@@ -116,7 +116,7 @@ class CertificateFile:
 
     def _path(self, arm: str, temperature: float) -> Path:
         name = hashlib.sha256(json.dumps([arm, temperature]).encode()).hexdigest()[:16]
-        return self._directory / _OUTPUTS / f"{name}.json"
+        return self.directory / _OUTPUTS / f"{name}.json"
 
     def _add(self, row: dict[str, Any]) -> None:
         place = row["arm"], row["temperature"]
@@ -125,7 +125,7 @@ class CertificateFile:
 
     def _write(self, data: StoredCertificate) -> None:
         self.data = data
-        write_json(self._directory / FILE, data)
+        write_json(self.directory / FILE, data)
 
 
 def read(directory: Path) -> StoredCertificate | None:

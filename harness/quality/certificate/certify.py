@@ -1,7 +1,7 @@
 """The losslessness certificate of an arm: what it says against `no-spec` and against the target's own fp32 scores.
 
 The checks, each a line of `Certificate.problems` where it fails:
-* length: an output is no longer and no shorter than the baseline's, unless it left it earlier;
+* length: an output is as long as the baseline's, unless it diverged earlier;
 * divergence, regret: no token of the arm lies further below the best of its position than the dtype's tolerance
   (tolerance.py), in fp32 and behind its own text. Sampled requests share their noise, which stands in the
   scores;
@@ -12,7 +12,7 @@ The checks, each a line of `Certificate.problems` where it fails:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,6 +24,7 @@ from specbench.harness.quality.certificate.acceptance import (
     AcceptanceComparison,
     Round,
     acceptance_length,
+    as_far_as_both,
     common_length,
     compare_rounds,
     rounds_of,
@@ -115,9 +116,17 @@ def generate(deployment: Deployment, requests: Sequence[PromptRequest], progress
 class Judge:
     """Judges arms that got the same requests."""
 
-    def __init__(self, target: LlamaModel, exact: LlamaModel, tolerance: Tolerance, requests: Sequence[PromptRequest]):
+    def __init__(
+        self,
+        target: LlamaModel,
+        exact: LlamaModel,
+        tolerance: Tolerance,
+        requests: Sequence[PromptRequest],
+        changing: Set[str] = frozenset(),
+    ):
         """`exact`: the fp32 twin of `target`. `requests`: as every arm got them, by their ids; they carry prompts,
-        temperature and seeds."""
+        temperature and seeds. `changing`: labels of arms whose number of drafts changes from round to round."""
+        self._changing = changing
         self._tolerance = tolerance
         self._requests = {request.id: request for request in requests}
         self._texts = TextScorer(target, exact)
@@ -148,12 +157,43 @@ class Judge:
             tolerance=self._tolerance.logits,
             excess=None if self._tolerance.is_exact else _excess(scored),
             acceptance_length=acceptance_length(got.rounds),
-            acceptance=compare_rounds(got.rounds, plain[1].rounds, got.outputs, plain[1].outputs) if plain else None,
+            acceptance=self._compared(arm, got, plain),
             compared_with=plain[0] if plain else "",
             distribution=distribution,
             problems=(),
         )
         return replace(certificate, problems=tuple(self._problems(certificate, num_lengths, worst_regret)))
+
+    def of_drawn_drafts(
+        self,
+        arm: str,
+        got: Generated,
+        baseline: Generated,
+        plain: tuple[str, Generated] | None,
+        distribution: DistributionTest | None,
+    ) -> Certificate:
+        """Of an arm whose sampled tokens come by other random numbers than the baseline's: its texts differ and are
+        as right, so that the distribution must show it."""
+        certificate = Certificate(
+            arm=arm,
+            temperature=next(iter(self._requests.values())).sampling.temperature,
+            num_prompts=len(got.outputs),
+            num_tokens=sum(map(len, got.outputs.values())),
+            num_exact=sum(mine == baseline.outputs[number] for number, mine in got.outputs.items()),
+            divergences=(),
+            worst_regret=None,
+            tolerance=None,
+            excess=None,
+            acceptance_length=acceptance_length(got.rounds),
+            acceptance=self._compared(arm, got, plain),
+            compared_with=plain[0] if plain else "",
+            distribution=distribution,
+            problems=(),
+            judged_by="the distribution over seeds and the drafts accepted",
+            not_done=("length, divergence, regret and excess: drawn drafts take other random numbers than no-spec",),
+        )
+        problems = (*_unshown(distribution), *self._of_rounds_and_seeds(certificate))
+        return replace(certificate, problems=problems)
 
     def _problems(self, certificate: Certificate, num_lengths: int, worst_regret: float) -> Iterator[str]:
         c, limit = certificate, self._tolerance.logits
@@ -163,12 +203,15 @@ class Judge:
             yield f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end"
         wide = [d for d in c.divergences if d.gap > limit]
         if wide:
-            yield f"divergence: {len(wide)} of {len(c.divergences)} are no near-ties"
+            yield f"divergence: {len(wide)} of {len(c.divergences)} are not near-ties"
         if worst_regret > limit:
             yield f"regret: a token lies {worst_regret:.3g} below the best, tolerance {limit:.2g}"
         if c.excess is not None and not c.excess.ok:
             sums = f"{c.excess.total:.3g} below the best in sum, the target's own {c.excess.target_total:.3g}"
             yield f"excess: tokens lie {sums} (p <= {c.excess.p_value:.1e})"
+        yield from self._of_rounds_and_seeds(c)
+
+    def _of_rounds_and_seeds(self, c: Certificate) -> Iterator[str]:
         if c.acceptance is not None and (problem := c.acceptance.problem(self._tolerance.is_exact)):
             yield f"acceptance: {problem} than {c.compared_with}"
         if c.distribution is not None and not c.distribution.ok:
@@ -176,6 +219,14 @@ class Judge:
 
     def _scored(self, number: int, output: Sequence[int]) -> ScoredText:
         return self._texts.scored(self._requests[number], output)
+
+    def _compared(self, arm: str, got: Generated, plain: tuple[str, Generated] | None) -> AcceptanceComparison | None:
+        if plain is None:
+            return None
+        mine, theirs = got.rounds, plain[1].rounds
+        if arm in self._changing:
+            mine, theirs = as_far_as_both(mine, theirs)
+        return compare_rounds(mine, theirs, got.outputs, plain[1].outputs)
 
     def _divergence(self, number: int, mine: Sequence[int], theirs: Sequence[int]) -> Divergence | None:
         at = common_length(mine, theirs)
@@ -189,6 +240,14 @@ class Judge:
             baseline_token=theirs[at],
             gap=float((own.score_R[at] - other.score_R[at]).abs()),
         )
+
+
+def _unshown(distribution: DistributionTest | None) -> Iterator[str]:
+    """Why a distribution shows nothing."""
+    if distribution is None:
+        yield "distribution: not tested, and nothing else can show that drawn drafts are lossless; set --num-seeds"
+    elif not distribution.is_telling:
+        yield f"distribution: {distribution.num_texts} texts are no evidence; a higher --temperature gives more"
 
 
 def _excess(scored: Sequence[ScoredText]) -> Excess:

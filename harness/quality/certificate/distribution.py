@@ -21,7 +21,7 @@ from specbench.harness.quality.certificate.scores import output_logits
 
 NUM_BUCKETS = 10
 FALSE_ALARM = 1e-3  # of one arm's test, over all positions together
-_LEAST_A_BUCKET = 5
+_MIN_PER_BUCKET = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class DistributionTest:
 
     @property
     def is_telling(self) -> bool:
-        """Where the target is certain of its text any sampler passes: then this is no evidence."""
+        """If the target is certain of its text, any sampler passes, and this proves nothing."""
         return self.num_texts >= NUM_BUCKETS
 
     @property
@@ -49,7 +49,7 @@ class DistributionTest:
 
 def check_num_seeds(num_seeds: int) -> None:
     """ValueError where the buckets would be too small for a chi-square."""
-    least = NUM_BUCKETS * _LEAST_A_BUCKET
+    least = NUM_BUCKETS * _MIN_PER_BUCKET
     if num_seeds < least and num_seeds != 0:
         raise ValueError(
             f"num_seeds: {num_seeds} is not allowed; must be >= {least}, or 0 for no test of distributions"

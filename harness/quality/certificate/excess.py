@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 FALSE_ALARM = 1e-3
-MOST_RATIO = 1.5
+MAX_RATIO = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class Excess:
 
     @property
     def ok(self) -> bool:
-        return self.p_value >= FALSE_ALARM or self.total <= MOST_RATIO * self.target_total
+        return self.p_value >= FALSE_ALARM or self.total <= MAX_RATIO * self.target_total
 
 
 def measure_excess(regret_N: Tensor, target_AN: Tensor) -> Excess:

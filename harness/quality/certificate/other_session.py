@@ -4,7 +4,6 @@ baseline, deployed once more where it has ended, scores them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from specbench.harness.engines.base import Deployment
 from specbench.harness.quality.certificate.answers import Said, ask
@@ -23,7 +22,7 @@ class OtherCertifier:
 
     def __init__(self, run: PreparedRun, group: Group, file: CertificateFile, progress: Progress):
         self._run, self._group, self._file, self._progress = run, group, file, progress
-        greedy = replace(run.load, temperature=GREEDY, top_k=0, top_p=1.0)
+        greedy = run.load.plain_at(GREEDY)
         self._requests = [greedy.request(index) for index in range(len(greedy))]
         self._arms = {arm.config.label: arm for arm in run.arms if arm.config.label in group.labels}
 

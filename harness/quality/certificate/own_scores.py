@@ -25,7 +25,7 @@ from specbench.harness.quality.certificate.certify import Certificate, Divergenc
 # fp32: as of our own engine. Half precision: logits of 16 to 64 lie 1/8 to 1/4 apart in bf16 (8 significant bits), an
 # eighth of that in fp16 (11 bits); two passes round each of two candidates, in sums of another order.
 STATED_TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "float16": 0.0625, "bfloat16": 0.5}
-_MOST_CHANGED = 8
+_MAX_CHANGED = 8
 _NOT_DONE = (
     "excess: it needs the target's own weights",
     "distribution and temperatures above 0: the engine tells neither its noise nor whole distributions",
@@ -74,7 +74,7 @@ class ScoreJudge:
             yield f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end"
         wide = [d for d in found.divergences if not d.gap <= limit]
         if wide:
-            yield f"divergence: {len(wide)} of {len(found.divergences)} are no near-ties"
+            yield f"divergence: {len(wide)} of {len(found.divergences)} are not near-ties"
         if not worst <= limit:
             yield f"regret: a token lies {worst:.3g} below the best, tolerance {limit:.2g}"
 
@@ -85,11 +85,11 @@ class ScoreJudge:
         limit = self._limit
         if not worst <= limit:
             yield f"control: a token of the baseline itself lies {worst:.3g} below the best, tolerance {limit:.2g}"
-        changed = [(n, output) for n, output in self._baseline.items() if output][:_MOST_CHANGED]
+        changed = [(n, output) for n, output in self._baseline.items() if output][:_MAX_CHANGED]
         seen = 0
         for number, output in changed:
             wrong = (*self._prompts[number], *output[:-1], (output[-1] + 1) % vocab_size)
-            seen += self._ask(wrong, 1)[0] > limit  # false for what is no number
+            seen += self._ask(wrong, 1)[0] > limit  # false for NaN
         if 2 * seen < len(changed):
             yield f"control: only {seen} of {len(changed)} tokens that were changed on purpose lie beyond the tolerance"
 

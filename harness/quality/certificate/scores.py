@@ -15,8 +15,10 @@ from torch import Tensor
 from specbench.harness.engines.base import Engine
 from specbench.harness.engines.native.adapter import NativeEngine
 from specbench.harness.engines.native.models.forward import ForwardBatch, KVCache
+from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.engines.native.models.llama import DecoderLayer, LlamaModel
+from specbench.harness.engines.native.models.mlp import DenseMlp, Experts, Mlp
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import PURPOSE_SAMPLE, uniform
 from specbench.kernels.sample import gumbel_ref
@@ -44,8 +46,8 @@ def fp32_twin(target: LlamaModel) -> LlamaModel:
             qkv=_wide_linear(layer.qkv, target),
             o=_wide_linear(layer.o, target),
             post_norm=layer.post_norm.float(),
-            gate_up=_wide_linear(layer.gate_up, target),
-            down=_wide_linear(layer.down, target),
+            mlp=_wide_mlp(layer.mlp, target),
+            head_norm_2D=None if layer.head_norm_2D is None else layer.head_norm_2D.float(),
         )
         for layer in target.layers
     ]
@@ -53,12 +55,21 @@ def fp32_twin(target: LlamaModel) -> LlamaModel:
     return LlamaModel(target.config, target.embed_VH.float(), layers, target.norm_H.float(), head)
 
 
-def _wide_linear(weight: Linear, target: LlamaModel) -> Linear:
+def _wide_mlp(mlp: Mlp, target: LlamaModel) -> Mlp:
+    if isinstance(mlp, Experts):
+        return mlp.in_fp32(_wide_linear(mlp.router, target))
+    return DenseMlp(_wide_linear(mlp.gate_up, target), _wide_linear(mlp.down, target))
+
+
+def _wide_linear(weight: Product, target: LlamaModel) -> Linear:
+    bias_O = None if weight.bias is None else weight.bias.float()
+    if not isinstance(weight, Linear):
+        return Linear(weight.widened(), bias_O)
     # A packed weight cannot be read, but its product with the identity is the weight, without rounding.
     bare = copy.copy(weight)
     bare.bias = None
     eye_II = torch.eye(weight.in_features, dtype=target.dtype, device=target.device)
-    return Linear(bare(eye_II).t().float().contiguous(), None if weight.bias is None else weight.bias.float())
+    return Linear(bare(eye_II).t().float().contiguous(), bias_O)
 
 
 def output_logits(target: LlamaModel, prompt: Sequence[int], output: Sequence[int], rows: int | None = None) -> Tensor:

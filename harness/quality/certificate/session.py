@@ -7,7 +7,7 @@ one is built. Nothing is timed here, so that graphs are captured when a step fir
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -19,11 +19,14 @@ from specbench.harness.quality.certificate.certify import Generated, Judge, gene
 from specbench.harness.quality.certificate.distribution import DistributionJudge, DistributionTest
 from specbench.harness.quality.certificate.scores import fp32_twin, target_of
 from specbench.harness.quality.certificate.tolerance import measure_tolerance
-from specbench.harness.registry import BASELINE
+from specbench.harness.registry import BASELINE, strategy_class
+from specbench.harness.run.estimate import token_estimate
 from specbench.harness.run.prepare import PreparedRun, first_line
-from specbench.harness.run.progress import Progress
+from specbench.harness.run.progress import Place, Progress
+from specbench.harness.run.remaining import Remaining
 from specbench.harness.spec.sampling import SamplingParams
 
+_TEXTS, _SEEDS = "texts", "seeds"  # each takes about as long as others of its kind
 _SEED_PROMPT_TOKENS = 32  # the end of the shortest prompt: an answer's first words are the least certain
 _SEED_OUTPUT_TOKENS = 4  # the first from the prompt, the others from rounds with drafts
 
@@ -51,9 +54,12 @@ class Certifier:
         progress: Progress,
     ):
         self._run, self._settings, self._file, self._progress = run, settings, file, progress
-        self._references = references
+        self._references, self._remaining = references, Remaining(())
+        self._num_parts = self._num_begun = 0
         own = [arm.config for arm in run.arms if arm.config.label in labels]
         self._labels = [arm.label for arm in own]
+        self._drawing = {arm.label for arm in own if strategy_class(arm.strategy).of(arm.options).samples_drafts}
+        self._changing = {arm.config.label for arm in run.arms if arm.setup().has_auto_k}
         baseline = next(arm for arm in own if arm.strategy == BASELINE)
         self._baseline = baseline.label
         self._target: LlamaModel = target_of(run.engine.of(baseline))
@@ -65,12 +71,43 @@ class Certifier:
         missing = {
             label: [t for t in self._settings.temperatures if not self._file.has(label, t)] for label in self._labels
         }
+        parts = self._parts(missing)
+        self._remaining, self._num_parts = Remaining(parts), len(parts)
         asked = {t for temperatures in missing.values() for t in temperatures}
         judges = {t: self._judge(t) for t in self._settings.temperatures if t in asked}
         for label in self._in_order():
             for temperature in missing[label]:
                 self._certify_arm(label, temperature, judges[temperature])
             self._run.deployments.drop(label)  # its graphs, and the memory that they hold
+
+    def _parts(self, missing: Mapping[str, Sequence[float]]) -> list[str]:
+        """What must still be generated, by kind and in order, which is said before the first."""
+        said: dict[tuple[str, float], None] = dict.fromkeys(
+            (self._baseline, t) for t in self._settings.temperatures if any(t in asked for asked in missing.values())
+        )
+        spread = []
+        for label in self._in_order():
+            for temperature in missing[label]:
+                said |= dict.fromkeys((arm, temperature) for arm in (label, self._references.get(label, label)))
+                spread += [label] * (temperature > 0 and self._settings.num_seeds > 0)
+        texts = [label for label, temperature in said if self._file.outputs(label, temperature) is None]
+        if texts or spread:
+            seeds = f", {len(spread)} times {self._settings.num_seeds} seeds" if spread else ""
+            self._progress.say(f"to generate: {len(texts)} times {len(self._run.load)} outputs{seeds}")
+            most = sum(prompt.max_tokens for prompt in self._run.workload.prompts)
+            tokens = {label: most * texts.count(label) for label in (*texts, *spread)}
+            for label in spread:
+                tokens[label] += self._settings.num_seeds * _SEED_OUTPUT_TOKENS
+            self._progress.say(token_estimate(self._run, self._file.directory, tokens))
+        return [_TEXTS] * len(texts) + [_SEEDS] * len(spread)
+
+    def _begin(self, label: str, kind: str) -> str:
+        """How long the rest takes, said as the next part begins."""
+        left = self._remaining.begin(kind)
+        self._num_begun += 1
+        counts = {"part": (self._num_begun, max(self._num_parts, self._num_begun))}
+        self._progress.at(Place(label, counts, self._remaining.left_s))
+        return left
 
     def _in_order(self) -> list[str]:
         """First the arms that others are compared with: what they said is stored when it is asked for."""
@@ -85,7 +122,7 @@ class Certifier:
             texts = [(r.prompt_ids, baseline.outputs[r.id]) for r in requests]
             tolerance = measure_tolerance(self._target, self._exact, texts)
             self._file.note_tolerance(temperature, tolerance)
-        judge = Judge(self._target, self._exact, tolerance, requests)
+        judge = Judge(self._target, self._exact, tolerance, requests, self._changing)
         return _JudgeAt(judge, baseline, self._seed_judge(temperature))
 
     def _certify_arm(self, label: str, temperature: float, at: _JudgeAt) -> None:
@@ -94,7 +131,9 @@ class Certifier:
             if label in self._references:
                 plain = (self._references[label], self._said(self._references[label], temperature))
             spread = self._spread(label, temperature, at.seeds) if at.seeds else None
-            certificate = at.texts.certificate(label, got, at.baseline, plain, spread)
+            is_drawn = temperature > 0 and label in self._drawing
+            judge = at.texts.of_drawn_drafts if is_drawn else at.texts.certificate
+            certificate = judge(label, got, at.baseline, plain, spread)
         except Exception as error:  # stored with the arm, shown in its row
             self._run.deployments.drop(label)
             self._file.add_failure(label, temperature, f"{type(error).__name__}: {first_line(error)}")
@@ -105,14 +144,15 @@ class Certifier:
         self._progress.say(f"{label}, temperature {temperature:g}: {verdict}")
 
     def _requests(self, temperature: float) -> list[PromptRequest]:
-        load = replace(self._run.load, temperature=temperature, top_k=0, top_p=1.0)
+        load = self._run.load.plain_at(temperature)
         return [load.request(index) for index in range(len(load.prompts))]
 
     def _said(self, label: str, temperature: float) -> Generated:
         found = self._file.outputs(label, temperature)
         if found is None:
             requests = self._requests(temperature)
-            self._progress.start_block(f"{label}, temperature {temperature:g}", len(requests))
+            left = self._begin(label, _TEXTS)
+            self._progress.start_block(f"{label}, temperature {temperature:g}{left}", len(requests))
             found = generate(self._deployment(label), requests, self._progress)
             self._file.keep_outputs(label, temperature, found)
         return found
@@ -144,5 +184,6 @@ class Certifier:
             )
             for i in range(num)
         ]
-        self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}", num)
+        left = self._begin(label, _SEEDS)
+        self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}{left}", num)
         return judge.test(generate(self._deployment(label), requests, self._progress).outputs)

@@ -22,7 +22,7 @@ class ScoredText:
     """fp32 on the host, in logits. Sampled requests: the noise that they share stands in the scores."""
 
     score_R: Tensor  # of each token
-    regret_R: Tensor  # how far it lies below the best of its position; inf where the scores are no numbers
+    regret_R: Tensor  # how far it lies below the best of its position; inf where the scores are NaN
     target_regret_AR: Tensor  # of what the target itself would have said, by arrangement of rows; A is 0 for fp32
 
 

@@ -29,7 +29,7 @@ ROWS_A_PASS = (5, 32, None)  # of one request's verification, of a full batch's,
 NUM_TEXTS = 8
 _NUM_CANDIDATES = 16
 _MARGIN = 1.5
-MOST_UNDECIDED = 0.5  # a tolerance that excuses more than half of all positions proves nothing
+MAX_UNDECIDED = 0.5  # a tolerance that excuses more than half of all positions proves nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +44,7 @@ class Tolerance:
 
     @property
     def is_sharp(self) -> bool:
-        return self.undecided <= MOST_UNDECIDED
+        return self.undecided <= MAX_UNDECIDED
 
 
 Text = tuple[Sequence[int], Sequence[int]]  # prompt, output

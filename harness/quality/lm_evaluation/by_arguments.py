@@ -59,7 +59,7 @@ class SpecbenchLM(EngineLM):
         """As lm-eval's, which passes its own options beside `model_args`: ValueError for a key that is in both."""
         config = {key: value for key, value in (additional_config or {}).items() if value is not None}
         for key in (key for key in arg_dict if key in config):
-            raise ValueError(f"{key}: is no key of --model_args but lm-eval's own option; give --{key} {arg_dict[key]}")
+            raise ValueError(f"{key}: is an option of lm-eval, not a key of --model_args; give --{key} {arg_dict[key]}")
         return cls(**arg_dict, **config)
 
 

@@ -11,7 +11,7 @@ from specbench.harness.engines.base import Deployment, ResolvedArm
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.metrics.accuracy import accuracy_figures
-from specbench.harness.metrics.metrics import results
+from specbench.harness.metrics.run_results import results
 from specbench.harness.quality.lm_evaluation.quiet import lm_eval_noise
 from specbench.harness.quality.lm_evaluation.store import (
     FAILURE,
@@ -25,10 +25,11 @@ from specbench.harness.quality.lm_evaluation.store import (
 from specbench.harness.quality.lm_evaluation.tasks import open_tasks
 from specbench.harness.registry import BASELINE
 from specbench.harness.run.block_sink import BlockSink
+from specbench.harness.run.estimate import UNKNOWN
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import Served, first_line
-from specbench.harness.run.progress import Progress
+from specbench.harness.run.progress import Place, Progress
 from specbench.harness.run.runner import ERROR_LOG, record_failure
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import RunConfig
@@ -64,6 +65,8 @@ class Evaluation:
         self.items.put(replace(self.items.record, model=self.served.model.described))
         done, deployments = scored_arms(self.scores), self.served.deployments
         deployments.logs.keep_in(self.scores)
+        if any(arm.config.label not in done for arm in self.served.arms):
+            self.progress.say(UNKNOWN)
         with lm_eval_noise(is_heard=not self.progress.is_quiet), open_tasks(self.record) as task_manager:
             for arm in self.served.arms:
                 label = arm.config.label
@@ -140,6 +143,8 @@ class Evaluation:
         if texts:
             say(f"{label}: {len(texts)} outputs are there already")
         if missing:
+            labels = [each.config.label for each in self.served.arms]
+            self.progress.at(Place(label, {"arm": (labels.index(label) + 1, len(labels))}))
             self.progress.start_block(label, len(missing))
         size, watcher = _BLOCK_ROUNDS * deployment.batch_size, Watcher.of(self.served)
         for start in range(0, len(missing), size):

@@ -1,6 +1,6 @@
 """lm-eval's own gsm8k task over our rows: the same prompts, filters and metrics, no hub needed.
 
-lm-eval reads tasks from YAML files; the one written here includes lm-eval's and replaces where the rows come from.
+lm-eval reads tasks from YAML files; the one written here includes lm-eval's own and replaces its data source.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from specbench.workloads.questions import read_gsm8k
 if TYPE_CHECKING:
     from datasets import Dataset
 
-EXEMPLARS = "exemplars"  # in place of a file of few-shot rows: lm-eval's eight chain-of-thought examples
+EXEMPLARS = "exemplars"  # instead of a file of few-shot rows: lm-eval's eight chain-of-thought examples
 _ANSWER = re.compile(r"\s*The answer is \$?(-?[\d.,]*\d)\.?\s*$")
 
 
 def find_rows(test: str | None = None, fewshot: str | None = None, progress: Progress | None = None) -> Gsm8kRows:
     """`test` and `fewshot` are files of the user's; by default GSM8K's test and train splits from the resolver.
 
-    Where the train split cannot be had, the eight examples of Wei et al. 2022 that come with lm-eval stand in, and the
-    notes say so. Raises ValueError where there are no questions, or where few-shot rows are among them.
+    If the train split cannot be had, the eight examples of Wei et al. 2022 that come with lm-eval are used, and the
+    notes say so. Raises ValueError if there are no questions, or if few-shot rows are among them.
     """
     questions = resolve(test or "gsm8k", progress=progress)
     examples, notes = _fewshot(fewshot, progress)

@@ -1,4 +1,4 @@
-"""What an evaluation leaves behind: outputs of items as they come, scores of an arm at its end."""
+"""What an evaluation stores: the output of each item as it arrives, and an arm's scores at its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILURE = 1_000_000  # block of a failed arm, apart from those that hold outputs
 
 
 class ItemStore:
-    """Outputs of one arm in a run directory: a stored block is a batch of items. `number`: of the next."""
+    """Outputs of one arm in a run directory: a stored block is a batch of items. `number`: of the next block."""
 
     def __init__(self, directory: RunDirectory, label: str):
         self._directory, self._label = directory, label
@@ -38,7 +38,7 @@ class ItemStore:
         self.number = int(rows["repeat"].max()) + 1 if len(rows) else 0
 
     def texts(self, requests: Sequence[PromptRequest], tokenizer: ChatTokenizer | None) -> dict[str, str]:
-        """Of the requests that are stored, by key."""
+        """Texts of the requests that are stored, by key."""
         texts = {}
         for request in requests:
             if (row := self._known.get(request.key)) is None:
@@ -59,7 +59,7 @@ class ItemStore:
         return self._directory.begin_block(self._label, self.number, num_requests)
 
     def put(self, block: OpenBlock) -> None:
-        """Items are independent: a batch that was cut short is stored as far as it came."""
+        """Items are independent, so a batch that was cut short is stored too, with the items that had ended."""
         if not block.requests:
             block.keep()
             return
@@ -70,7 +70,7 @@ class ItemStore:
 
 
 def score_rows(label: str, evaluated: EvalResults, num_tokens: dict[tuple[str, int], int]) -> list[Row]:
-    """One row an item, filter and metric, from lm-eval's samples."""
+    """One row per item, filter and metric, from lm-eval's samples."""
     return [
         dict(
             arm=label,
@@ -92,9 +92,9 @@ def score_rows(label: str, evaluated: EvalResults, num_tokens: dict[tuple[str, i
 
 
 def _direction(evaluated: EvalResults, task: str, metric: str) -> bool | None:
-    """Whether a higher value of an item is better, as lm-eval says of the metric. None where it does not say, or where
-    the metric is not a mean of its items: a lower perplexity is better, but it is made of log-likelihoods, of which
-    higher ones are."""
+    """Whether a higher value of an item is better, as lm-eval says of the metric. None if it does not say, or if
+    the metric is not the mean of its items: a lower perplexity is better, but its items are log-likelihoods, where
+    higher is better."""
     from lm_eval.api.registry import get_aggregation, get_metric_aggregation
 
     listed = evaluated["configs"][task].get("metric_list")

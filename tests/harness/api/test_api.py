@@ -48,6 +48,21 @@ def test_a_run_and_its_tables(toy):
     assert (run.path / "report.md") in run.write_reports()
 
 
+def test_goodput_of_a_run_and_of_a_stored_one(toy):
+    run = specbench.run(strategy=ARMS, num_repeats=1, goodput=["ttft:100000", "e2el:100000"], **toy)
+    table = run.table()
+    assert table["goodput.share"].tolist() == [1, 1]
+    assert table["goodput.requests_per_s"].tolist() == pytest.approx(table["requests_per_s"].tolist())
+    assert run.blocks()["goodput.share"].tolist() == [1, 1]
+    run.write_reports()
+    assert "goodput" in (run.path / "report.md").read_text()
+    assert "goodput.share" not in specbench.open_run(run.path).table()
+    none = specbench.open_run(run.path, goodput=["ttft:0.000001"]).table()
+    assert none["goodput.share"].tolist() == [0, 0] == none["goodput.requests_per_s"].tolist()
+    with pytest.raises(ValueError, match="goodput: 'latency' is not known"):
+        specbench.open_run(run.path, goodput=["latency:5"])
+
+
 def test_a_sweep(toy):
     sweep = specbench.sweep(strategy="ngram:k=1", max_concurrency=[1, 2], num_repeats=2, **toy)
     assert sweep.status == "complete" and list(sweep.runs) == [1, 2]
@@ -55,6 +70,8 @@ def test_a_sweep(toy):
     assert table[["arm", "max_concurrency"]].values.tolist() == [
         [a, n] for a in ("no-spec", "ngram:k=1") for n in (1, 2)
     ]
+    kept = specbench.open_sweep(sweep.path, goodput=["ttft:100000"])
+    assert (kept.table()["goodput.share"] == 1).all() and (kept.runs[2].table()["goodput.share"] == 1).all()
     mine = table[table["arm"] == "ngram:k=1"]
     assert (mine["tps_speedup_low"] <= mine["tps_speedup"]).all() and (mine["tpot_speedup"] > 0).all()
 

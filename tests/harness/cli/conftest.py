@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from toy.checkpoints import eagle3_config, llama_config, write_eagle3, write_llama
 from toy.clock import clock as clock
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from specbench.harness.cli import sweep_output
 from specbench.harness.cli.main import app
@@ -26,6 +26,15 @@ _TOY = (
     "--load-format dummy --model toy --dtype float32 --dataset-name random --random-input-len 12 "
     "--random-output-len 10 --num-prompts 3 --num-repeats 1 --warmup-max-s 0.02 --max-model-len 64"
 )
+
+
+def assert_refused(result: Result, runs: Path, *words: str) -> None:
+    """Bad input: one line with the reason, the last one; nothing measured, nothing written."""
+    assert result.exit_code == 2, result.output
+    (line,) = [line for line in result.stderr.splitlines() if "error: " in line]
+    assert line.startswith("specbench: error: ") and all(word in line for word in words), line
+    assert result.stderr.splitlines()[-1] == line, "the reason must be the last line"
+    assert ": repeat" not in result.stderr and result.stdout == "" and not runs.exists()
 
 
 @pytest.fixture(autouse=True)

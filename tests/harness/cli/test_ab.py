@@ -182,7 +182,7 @@ def test_few_blocks_are_exploratory_and_other_reports_read_the_run(cli, small, o
     assert run.done_blocks() == {(label, n) for label in "AB" for n in range(2)}
     assert run.record.workload.num_prompts == 6 and run.record.model.name == "toy"
     shown = cli("show", run.path)
-    rows = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith(("A ", "B "))]
+    rows = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith(("A  ", "B  "))]
     assert shown.exit_code == 0 and rows == ["A", "B"] and "ngram:k=2" in shown.stdout
     assert not (run.path / "children").exists()
     refused = cli("run", "--resume", run.path)

@@ -88,7 +88,8 @@ def test_each_side_runs_its_own_revision(cli, words, checkout, only_run):
     first = run.record.ab.sides
     assert [first[s["label"]].git.sha for s in (a, b)] == [a["sha"], b["sha"]]
     assert not record["is_aa"] and f"at first ({a['sha'][:12]})" in result.stdout
-    assert "block 1 of 1: " in result.stderr and "CI" not in result.stderr
+    assert "to measure: 2 processes" in result.stderr and "block 1 of 1: " in result.stderr
+    assert "CI" not in result.stderr
     assert git(checkout, "worktree", "list", "--porcelain").count("worktree ") == 1, "worktrees are gone"
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import typer
+from cli.conftest import assert_refused
+
+from specbench.harness.cli.main import app
 
 OPTIONS = [
     # what is added to a good command, and words of the one line
     ("-s nospec", "'nospec' is not known (did you mean 'no-spec'?); allowed: no-spec, eagle"),
-    ("-s eagle:k=3,hed=random", "unknown option 'hed'='random'; allowed: k, head"),
+    ("-s eagle:k=3,hed=random", "unknown option 'hed'='random'; allowed: k, k_table, head"),
     ("-s eagle:k", "'k' is not key=value"),
     ("-s ngram:k=3,k=4", "k is given twice"),
     ("-s no-spec -s no-spec", "'no-spec' is given twice"),
@@ -84,6 +90,16 @@ OPTIONS = [
     ("--temperature inf", "temperature: inf is not allowed"),
     ("--top-p 0", "top_p: 0.0 is not allowed; must be in (0, 1]"),
     ("--top-k -1", "top_k: -1 is not allowed"),
+    ("--min-p 2", "min_p: 2.0 is not allowed; must be in [0, 1]"),
+    ("--frequency-penalty 3", "frequency_penalty: 3.0 is not allowed; must be in [-2, 2]"),
+    ("--repetition-penalty 0", "repetition_penalty: 0.0 is not allowed; must be > 0"),
+    ("--logit-bias 5", "logit_bias: '5' is not allowed; write ID:BIAS"),
+    ("--logit-bias x:1", "logit_bias: 'x:1' is not allowed; write ID:BIAS"),
+    ("--logit-bias 128:-1", "logit_bias: token 128 is not allowed; the model has 0 to 127"),
+    ("--banned-token-id 4 --allowed-token-id 4", "allowed_token_ids: every one of them is banned"),
+    ("--bad-word 5,x", "bad_words: '5,x' is not allowed; write ID,ID,.."),
+    ("--bad-word 5,128", "bad_words: token 128 is not allowed; the model has 0 to 127"),
+    ("--min-tokens -1", "min_tokens: -1 is not allowed"),
     ("--seed -1", "seed: -1 is not allowed"),
     ("--stop-token-id -1", "stop_token_id: -1 is not allowed"),
     ("--stop-token-id 128", "stop_token_id: 128 is not allowed; the model has 0 to 127"),
@@ -93,14 +109,6 @@ OPTIONS = [
     ("--num-pages 1", "num_pages: 1 is not allowed; must be >= 2"),
     ("--page-size 16 --num-pages 2", "request 0 needs 2 pages of 16 tokens, the cache has 1"),
 ]
-
-
-def assert_refused(result, runs, words: str) -> None:
-    assert result.exit_code == 2, result.output
-    errors = [line for line in result.stderr.splitlines() if line.startswith("specbench: error: ")]
-    assert len(errors) == 1 and words in errors[0], result.stderr
-    assert result.stderr.splitlines()[-1] == errors[0], "the reason must be the last line"
-    assert result.stdout == "" and not runs.exists()
 
 
 @pytest.mark.parametrize(("options", "words"), OPTIONS, ids=[options[:60] for options, _ in OPTIONS])
@@ -153,7 +161,9 @@ def test_other_commands(cli, tmp_path):
         (("compare", "a", "--baseline", ""), "baseline"),
         (("report", ""), "runs"),
         (("report", "runs", "-o", ""), "output"),
+        (("report", "runs", ""), "runs"),
         (("ab", "-A", "ngram", "-B", "ngram", "--output-dir", ""), "output_dir"),
+        (("ab", "-A", "ngram", "-B", "ngram", "--tokenizer", ""), "A: tokenizer"),
     ],
 )
 def test_an_empty_path_is_not_the_folder_one_is_in(cli, tmp_path, monkeypatch, words, name):
@@ -161,3 +171,23 @@ def test_an_empty_path_is_not_the_folder_one_is_in(cli, tmp_path, monkeypatch, w
     result = cli(*words)
     assert result.exit_code == 2 and f"error: {name}: is empty; give a" in result.stderr, result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def _parameters(command, words=()):
+    """(words of a command, parameter) of everything that takes a value."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _parameters(below, (*words, name))
+    if not hasattr(command, "commands"):
+        yield from ((words, each) for each in command.params if not getattr(each, "is_flag", False))
+
+
+def test_no_value_may_be_empty(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    accepted = []
+    for words, parameter in _parameters(typer.main.get_command(app)):
+        is_option = parameter.param_type_name == "option"
+        result = cli(*words, parameter.opts[0] if is_option else "--", *[""] * max(parameter.nargs, 1))
+        name = parameter.name if is_option else r"\w+"  # the first of several arguments
+        if result.exit_code != 2 or not re.search(f"error: {name}: is empty; give a", result.stderr):
+            accepted.append(" ".join((*words, parameter.name)))
+    assert accepted == [] and list(tmp_path.iterdir()) == []

@@ -9,8 +9,8 @@ import pytest
 from profile_samples import eagle_profile
 
 from specbench.harness.experiments import run_graphs
+from specbench.harness.profiling.profile_file import write_profile
 from specbench.harness.profiling.profile_run import arm_folder
-from specbench.harness.profiling.record import write_profile
 from specbench.harness.store.purpose import GraphCertificates
 
 ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]
@@ -88,6 +88,8 @@ def test_a_void_claim_marks_its_row_and_fails_the_run(cli, toy, traced, only_run
     _, _, _, plain, row, *notes = result.stdout.splitlines()
     assert row.startswith("ngram:k=2 (synthetic) (GRAPH CLAIM VOID)") and "VOID" not in plain
     assert "GRAPH CLAIM VOID: draft 1: 14 of 14 kernels launched" in "".join(notes)
+    compared = cli("compare", only_run().path, "--format", "md")
+    assert "| ngram:k=2 (synthetic) (GRAPH CLAIM VOID) |" in compared.stdout
     again = cli("run", "--resume", only_run().path)
     assert again.exit_code == 1 and seen == ["no-spec", "ngram:k=2"], "a certificate that is there stands"
 

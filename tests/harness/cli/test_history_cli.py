@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 import typer
@@ -11,14 +12,21 @@ from ab_samples import experiment
 from compare_samples import Machine, make_run
 
 from specbench.harness.cli.main import app
+from specbench.harness.spec.arm import parse_arm
+from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.store.run_directory import RunDirectory
 
 ARGV = shlex.split("specbench run -s no-spec -s eagle:k=4 --dataset-name gsm8k --num-prompts 3 --label nightly")
+ARMS = (parse_arm("no-spec"), parse_arm("eagle:k=4"))
+CONFIG = RunConfig(arms=ARMS, dataset_name="gsm8k", num_prompts=3)
 
 
 def run_of(folder, n: int, **more):
     machine = Machine(noise_seed=n, sha=f"{n:07x}" + "a" * 33, num_prompts=3, num_rounds=6, num_repeats=1, **more)
     path = make_run(folder, machine)
     change(path, argv=ARGV, started_utc=f"2026-01-01T00:{n:02}:00Z")
+    directory = RunDirectory.open(path)
+    directory.put(replace(directory.record, config=CONFIG))
     return path
 
 
@@ -44,7 +52,7 @@ def test_what_was_done_with_each_run_is_said(cli, tmp_path):
     assert f"{made.path.name} is an A/B run: kept, but not a point of the history" in first.stderr
     change(run, status="complete")
     again = cli("history", "add", tmp_path / "h", run, made.path)
-    assert again.stdout.startswith("replaced, it has gone on since: ") and "already there: " in again.stdout
+    assert again.stdout.startswith("replaced, it has continued since: ") and "already there: " in again.stdout
     assert "is interrupted" not in again.stderr
 
 

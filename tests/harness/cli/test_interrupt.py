@@ -86,7 +86,8 @@ def test_nothing_to_do(cli, toy, only_run):
     table = cli("show", only_run().path).stdout
     result = cli("run", "--resume", only_run().path)
     assert result.exit_code == 0 and "nothing to do: all 1 blocks of" in result.stderr
-    assert "loading" not in result.stderr and result.stdout.startswith(table)
+    answered, _, _ = table.rpartition("all of it:")  # where `show` was asked, it says less
+    assert answered and "loading" not in result.stderr and result.stdout.startswith(answered)
     assert only_run().record.resumes == ()
 
 

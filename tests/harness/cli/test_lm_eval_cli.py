@@ -105,7 +105,7 @@ def test_an_option_of_lm_evals_among_the_keys_is_one_line(command, words, capsys
         command("run", *words)
     said = capsys.readouterr().err.splitlines()[-1]
     assert ended.value.code == 2
-    assert said == f"specbench: error: {key}: is no key of --model_args but lm-eval's own option; give --{key} {value}"
+    assert said == f"specbench: error: {key}: is an option of lm-eval, not a key of --model_args; give --{key} {value}"
 
 
 def test_a_process_of_its_own(words, tmp_path):

@@ -9,7 +9,9 @@ import re
 import pytest
 from rich.console import Console
 
+from specbench.harness.cli.json_progress import JsonProgress
 from specbench.harness.cli.progress import RunProgress
+from specbench.harness.run.progress import Place
 from specbench.harness.store.rows import RequestRow
 from specbench.workloads.assets.resolve import AssetError
 
@@ -92,7 +94,7 @@ def test_bars_on_a_terminal(no_color, monkeypatch):
         progress.request_done(done)
     text = terminal.getvalue()
     assert "eagle:k=3[/x], arm 1 of 2: repeat 1 of 1" in text and "30 of 120 MB" in text
-    assert re.search(r"2 requests, [\d,]+ tokens/s", text)
+    assert re.search(r"2 of 2 requests, [\d,]+ TPS", text)
     assert bool(COLOUR.search(text)) != no_color
 
 
@@ -116,3 +118,36 @@ def test_quiet_says_nothing(monkeypatch):
         progress.asset("sharegpt", 1, 2)
         progress.start_block("ngram", 1)
     assert terminal.getvalue() == ""
+
+
+def test_progress_as_lines_of_json(cli, toy, clock):
+    result = cli(*toy, *ARMS, "--num-repeats", 2, "--progress", "json")
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert {line["command"] for line in lines} == {"run"} and lines[0]["event"] == "message"
+    ended = [line for line in lines if line["event"] == "requests" and line["requests_done"] == line["num_requests"]]
+    where = [tuple(line[key] for key in ("label", "arm", "num_arms", "repeat", "num_repeats")) for line in ended]
+    assert where == [
+        ("no-spec", 1, 2, 1, 2),
+        ("ngram:k=2", 2, 2, 1, 2),
+        ("ngram:k=2", 2, 2, 2, 2),
+        ("no-spec", 1, 2, 2, 2),
+    ]
+    assert all(line["requests_done"] == 3 and line["tokens_per_s"] > 0 for line in ended)
+    assert ended[0]["remaining_s"] is None and ended[-1]["remaining_s"] >= 0
+    assert [line["elapsed_s"] for line in lines] == sorted(line["elapsed_s"] for line in lines)
+
+
+def test_of_a_sweep_the_remaining_time_is_that_of_all_points():
+    stream = io.StringIO()
+    with JsonProgress("sweep", stream) as progress:
+        progress.at(Place("", {"point": (2, 3)}, remaining_s=500.0))
+        progress.at(Place("ngram", {"arm": (1, 2), "repeat": (1, 1)}, remaining_s=5.0))
+        progress.start_block("ngram", 4)
+    block = json.loads(stream.getvalue().splitlines()[-1])
+    assert 490 < block["remaining_s"] <= 500 and block["num_requests"] == 4
+    assert (block["point"], block["num_points"], block["arm"], block["label"]) == (2, 3, 1, "ngram")
+
+
+@pytest.mark.parametrize(("words", "is_silent"), [(("--progress", "none"), True), (("--progress", "lines"), False)])
+def test_progress_in_lines_or_not_at_all(cli, toy, words, is_silent):
+    assert (cli(*toy, "-s", "no-spec", *words).stderr == "") == is_silent

@@ -33,7 +33,7 @@ def test_measured_stored_shown_and_used(cli, small, runs, clock, tmp_path):
     assert json.loads(path.read_text())["floors"] == [floor] and str(path) in result.stderr
     assert json.loads(cli("power", "--format", "json").stdout) == floor
     used = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 6, "--in-process", *small)
-    assert "6 blocks could show changes of step time" in used.stderr and "(ngram:k=2 on toy," in used.stderr
+    assert "6 blocks could detect changes of step time" in used.stderr and "(ngram:k=2 on toy," in used.stderr
 
 
 def test_nothing_stored(cli):

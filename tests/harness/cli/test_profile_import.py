@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness.profiling.record import read_profile
+from specbench.harness.profiling.profile_file import read_profile
 
 PLANTED = "planted-host-name"
 
@@ -89,6 +89,7 @@ def test_what_is_kept_is_redacted_and_said(cli, tmp_path, name):
     assert f"wrote {trace}: a copy without the process environment, host and user names" in result.stderr
     assert {p.name for p in kept.iterdir()} == {
         trace.name,
+        "run.json",
         "profile.json",
         "profile.html",
         "profile.md",
@@ -106,8 +107,19 @@ def test_a_kept_import_can_be_shown_and_analysed_again(cli, tmp_path):
     shown = cli("profile", "show", kept).stdout
     assert shown == first
     again = cli("profile", "import", kept / "trace.json").stdout
-    told = [text.split("Graph certificate\n")[1] for text in (first, again)]
+    told = [text.split("A round at a glance\n")[1].split("\nCommand\n")[0] for text in (first, again)]
     assert told[0] == told[1] and "Verify to draft" in told[0]
+
+
+def test_an_import_stands_on_the_site_with_its_timeline_first(cli, tmp_path):
+    cli("profile", "import", kineto(tmp_path / "rank0.json"), "-o", tmp_path / "runs" / "mine")
+    made = cli("report", tmp_path / "runs", "-o", tmp_path / "site")
+    assert made.exit_code == 0, made.stderr
+    (page,) = (tmp_path / "site" / "profiles").iterdir()
+    text = page.read_text()
+    assert text.index(">Timeline</h2>") < text.index(">Phases</h2>") < text.index(">Command</h2>")
+    (run,) = (tmp_path / "site" / "runs").iterdir()
+    assert f"profiles/{page.name}" in run.read_text()
 
 
 def test_rules_of_another_engine(cli, tmp_path):
@@ -146,3 +158,34 @@ def test_a_folder_of_a_failed_import_does_not_stay(cli, tmp_path, monkeypatch):
     result = cli("profile", "import", kineto(tmp_path / "rank0.json"), "-o", tmp_path / "kept")
     assert result.exit_code == 2 and "No space left on device" in result.stderr
     assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize(
+    ("claims", "code", "said"),
+    [
+        (["verify=full"], 0, "The certificate HOLDS"),
+        (["verify=full", "drafter=full"], 1, "draft step 0 (claimed full): 5 of 5 kernels launched by the host"),
+        (["later=piecewise"], 1, "later (claimed piecewise): no kernels of it in 5 of 5 rounds"),
+    ],
+)
+def test_what_is_claimed_gets_a_verdict(cli, tmp_path, claims, code, said):
+    words = [word for claim in claims for word in ("--claim", claim)]
+    result = cli("profile", "import", kineto(tmp_path / "rank0.json"), *words)
+    assert result.exit_code == code and said in result.stdout, result.stdout
+    assert all(f"claimed on the command line: {claim}" in result.stdout for claim in claims)
+
+
+def test_claims_that_are_none(cli, tmp_path):
+    for claim in ("drafter=fast", "head=full", "drafter"):
+        refused(
+            cli("profile", "import", kineto(tmp_path / "rank0.json"), "--claim", claim), "claim: ", "verify, drafter"
+        )
+
+
+def test_the_command_of_a_trace_that_does_not_hold_it(cli, tmp_path):
+    words = ["--command", "vllm serve m --api-key hidden", "-o", tmp_path / "kept"]
+    result = cli("profile", "import", kineto(tmp_path / "rank0.json"), *words)
+    assert (
+        "vllm serve m --api-key '[redacted]'" in result.stdout and "does not contain the program" not in result.stdout
+    )
+    assert read_profile(tmp_path / "kept").source.command == ("vllm", "serve", "m", "--api-key", "[redacted]")

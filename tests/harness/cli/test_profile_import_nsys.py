@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from profiling.synthetic import spec_trace, write_nsys
 
-from specbench.harness.profiling.record import read_profile
+from specbench.harness.profiling.profile_file import read_profile
 
 SECRETS = (b"hunter2-in-argv", b"/home/alice")
 
@@ -31,11 +31,25 @@ def test_an_export(cli, tmp_path, export):
     assert "Draft steps 1 to 2: 100% of 6 kernels each from a graph." in result.stdout
     assert "Program, from the trace: /usr/bin/python3 -m specbench.harness --api-key '[redacted]'" in result.stdout
     kept = kept_bytes(tmp_path / "kept")
-    assert set(kept) == {"trace.sqlite", "profile.json", "profile.html", "profile.md", "trace.perfetto.json"}
+    assert set(kept) == {
+        "trace.sqlite",
+        "run.json",
+        "profile.json",
+        "profile.html",
+        "profile.md",
+        "trace.perfetto.json",
+    }
     for secret in SECRETS:
         assert secret in export.read_bytes()
         assert not [name for name, content in kept.items() if secret in content]
         assert secret.decode() not in result.stdout
+
+
+def test_a_command_beside_that_of_the_trace_is_refused(cli, export):
+    result = cli("profile", "import", export, "--command", "vllm serve m")
+    assert result.exit_code == 2 and result.stderr.startswith(
+        "specbench: error: command: report.sqlite holds its own, "
+    )
 
 
 def test_a_kept_export_gives_the_same_figures(cli, tmp_path, export):

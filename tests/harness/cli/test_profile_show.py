@@ -8,7 +8,7 @@ import re
 import pytest
 from profile_samples import eagle_profile, fused_profile
 
-from specbench.harness.profiling.record import write_profile
+from specbench.harness.profiling.profile_file import write_profile
 
 
 @pytest.fixture

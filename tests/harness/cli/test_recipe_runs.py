@@ -8,6 +8,7 @@ import pytest
 
 from specbench.harness.spec.measured_acceptance import measured_acceptances
 from specbench.harness.spec.plans import PLANS
+from specbench.harness.spec.recipe_files import FOLDER
 
 CPU = (
     "--model toy --device cpu --dtype float32 --num-prompts 2 --output-len 8 --max-model-len 1100 --num-repeats 1 "
@@ -53,7 +54,7 @@ def test_20078_prints_its_table_and_stores_what_it_was(toy_recipe, only_run):
 
 def test_6995_has_trees_and_requests_per_second(toy_recipe):
     lengths = "--num-layers 2 --random-input-len 12 --random-output-len 8"
-    result = toy_recipe("--recipe", "sglang-pr-6995", *lengths.split())
+    result = toy_recipe("--recipe", "sglang-pr-6995-one-gpu", *lengths.split())
     assert result.exit_code == 0, result.output
     lines = table_below(result.stdout, "SGLang PR 6995")
     assert [line.split("  ")[0] for line in lines[3:8]] == [
@@ -73,10 +74,10 @@ def test_25196_counts_the_drafters_rows(toy_recipe):
     assert any("measured once" in note for note in table["notes"]), "both backends became torch"
 
 
-def test_34880_on_a_shape_deep_enough_for_its_draft_model(toy_recipe):
-    result = toy_recipe(
-        "--recipe", "vllm-pr-34880", "--model", "smollm2-135m", "--num-layers", "4", "--num-prompts", "1"
-    )
+def test_34880_with_a_draft_model_of_the_toys_vocabulary(toy_recipe, tmp_path):
+    copy = tmp_path / "toy.toml"
+    copy.write_text((FOLDER / "vllm-pr-34880.toml").read_text().replace("shape:qwen3-0.6b", "shape:toy"))
+    result = toy_recipe("--recipe", copy, "--num-prompts", "1")
     assert result.exit_code == 0, result.output
     lines = table_below(result.stdout, "vLLM PR 34880")
     assert len([line for line in lines if line.startswith(("EAGLE K=", "draft model K="))]) == 17
@@ -164,7 +165,7 @@ def test_bad_input_ends_in_one_line(toy, cli, runs, words, message):
 
 def test_list_shows_recipes_and_bases(cli):
     content = json.loads(cli("list", "--format", "json").stdout)
-    seeds = {"sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"}
+    seeds = {"sglang-pr-6995", "sglang-pr-6995-one-gpu", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"}
     in_others = {"sglang-pr-6995-in-sglang", "vllm-pr-25196-in-vllm", "vllm-pr-34880-in-vllm"}
     assert set(content["recipes"]) == seeds | in_others
     assert list(content["bases"]) == ["vllm-0.9", "best"]

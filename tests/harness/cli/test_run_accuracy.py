@@ -107,7 +107,7 @@ def test_interrupted_and_resumed_ends_as_one_that_was_not(cli, asked, runs, tmp_
     assert again.exit_code == 0 and "nothing to do" in again.stderr
 
 
-TIMED = re.compile("TPOT|warm-up not stable")
+TIMED = re.compile("TPOT|warm-up not stable|all of it: specbench show")
 
 
 def _without_times(text: str) -> list[list[str]]:

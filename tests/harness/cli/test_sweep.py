@@ -10,6 +10,7 @@ import pytest
 from specbench.harness.engines.native import adapter as native
 from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.store.purpose import SweepPoint
+from specbench.harness.store.run_directory import RunDirectory
 
 GRID = ("-s", "ngram", "--num-drafts", "1,2", "--max-concurrency", "1,2")
 LABELS = ["no-spec", "ngram:k=1", "ngram:k=2"]
@@ -30,6 +31,8 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
         assert run.record.purpose.sweep == point and run.path.name.split("-")[2] == (f"b{load}")
         assert (run.path / "report.md").is_file()
     assert "point 2 of 2: concurrency 2, 3 arms" in result.stderr and "no-spec was added" in result.stderr
+    assert result.stderr.index("estimated time of all 2 points to come: -") < result.stderr.index("arm 1 of 3")
+    wide = cli("show", sweep.path, "--format", "wide").stdout
     for words in (
         "Speed-up of TPOT by",
         "Throughput (TPS) by",
@@ -37,7 +40,10 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
         "Ideal speed-up",
         "break-even concurrency",
     ):
+        assert words in wide
+    for words in ("Speed-up of TPOT by", "break-even [95% CI]", "at 2", f"sweep directory: {sweep.path}"):
         assert words in result.stdout
+    assert "Throughput" not in result.stdout
     assert {"crossover.json", "crossover.md", "plots"} <= {path.name for path in sweep.path.iterdir()}
     record = json.loads((sweep.path / "crossover.json").read_text())
     assert record["loads"] == [1, 2] and [arm["label"] for arm in record["arms"]] == LABELS
@@ -52,6 +58,22 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
     assert json.loads(cli("show", sweep.path / "sweep.json", "--format", "json").stdout) == record
     written = cli("show", sweep.path, "--format", "md", "--write")
     assert written.stdout.startswith(f"# {sweep.path.name}") and "wrote" in written.stderr
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_number_of_drafts_by_the_sweeps_own_table(cli, toy, toy_sweep, only_sweep, runs):
+    assert cli(*toy_sweep, *GRID).exit_code == 0
+    table = only_sweep().path / "draft_table.json"
+    result = cli(*toy, "-s", "no-spec", "-s", f"ngram:k=auto,k_table={table}")
+    assert result.exit_code == 0, result.output
+    (path,) = runs.glob("*-run-*")
+    run = RunDirectory.open(path)
+    arm = run.record.arms[1]
+    assert arm.config.has_auto_k and arm.config.num_drafts == 2
+    assert run.record.results.arms[1].speedup.same_output_rate == 1
+    shares = run.record.results.arms[1].group("rounds_by_drafts")
+    assert shares.keys() <= {"0", "1", "2"} and sum(shares.values()) == pytest.approx(1)
+    assert "drafts/round" in (path / "report.md").read_text()
 
 
 def test_a_dry_run_measures_nothing(cli, toy_sweep, runs, blocks):
@@ -91,19 +113,16 @@ def test_an_arm_that_does_not_fit_at_a_load_is_a_row_and_the_sweep_goes_on(cli, 
     assert sweep.record.status == "complete"
     one, two = sweep.runs().values()
     assert set(one.failed_blocks()) == {("ngram:k=2", 0)} and set(two.failed_blocks()) == {("ngram:k=1", 0)}
-    rows = {
-        line.split()[0]: re.split(" {2,}", line) for line in result.stdout.split("Throughput")[0].splitlines() if line
-    }
-    assert rows["ngram:k=2"][1] == "failed" and rows["ngram:k=1"][2] == "failed" and "x" in rows["ngram:k=1"][1]
+    rows = {line.split()[0]: re.split(" {2,}", line) for line in result.stdout.splitlines() if line}
+    assert rows["ngram:k=2"][2] == "failed" and rows["ngram:k=1"][3] == "failed" and "x" in rows["ngram:k=1"][2]
     assert "ngram:k=2 (synthetic), concurrency 1: RuntimeError: out of memory" in result.stdout
     assert "ngram:k=1 (synthetic), concurrency 2: ValueError: num_pages: 7 is not allowed" in result.stdout
 
 
 def test_a_strategy_that_can_never_run_is_bad_input(cli, toy_sweep, runs):
     result = cli(*toy_sweep, "-s", "eagle:head=/nowhere", "--max-concurrency", "1,2", "--num-drafts", 1)
-    assert result.exit_code == 2 and result.stderr.splitlines()[-1].startswith(
-        "specbench: error: eagle:k=1,head=/nowhere"
-    )
+    said = result.stderr.splitlines()[-1]
+    assert result.exit_code == 2 and said.startswith("specbench: error: eagle: head='/nowhere' is not a directory")
     assert not any(runs.iterdir())
 
 

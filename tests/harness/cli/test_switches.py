@@ -7,7 +7,7 @@ import json
 import pytest
 
 from specbench.harness.spec.arm import ENGINE_KEYS, GRAPH_PART_KEYS, Switches, with_own_keys
-from specbench.harness.spec.legality import ALLOWED, PART_MODES
+from specbench.harness.spec.choices import ALLOWED, PART_MODES
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plans import PARTS, PLANS
 

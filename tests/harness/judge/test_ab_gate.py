@@ -57,7 +57,7 @@ def test_planted_regressions(tmp_path, more, must_fail):
 
 
 def test_unchanged_code_passes_20_of_20(tmp_path):
-    runs = (stored(tmp_path, seed=seed, num_requests=6, noise=0.002) for seed in range(20))
+    runs = (stored(tmp_path, seed=seed, num_requests=6, num_blocks=6, noise=0.002) for seed in range(20))
     assert [gated(run, inconclusive="fail").exit_code for run in runs] == [0] * 20
 
 

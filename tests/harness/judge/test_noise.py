@@ -71,7 +71,7 @@ def test_stored_floors_read_and_write_the_same(stored):
 
 def test_the_outlook_names_what_could_be_shown(floor):
     text = outlook(floor, 10)
-    assert text.startswith("10 blocks could show changes of step time 1.") and "TPOT" in text and "eagle:k=2" in text
+    assert text.startswith("10 blocks could detect changes of step time 1.") and "TPOT" in text and "eagle:k=2" in text
 
 
 SCHEMA = '{"schema": "specbench.noise/1"'
@@ -92,4 +92,11 @@ def test_a_damaged_file_is_named(content):
 def test_too_few_blocks(tmp_path):
     run = experiment(tmp_path, num_blocks=1)
     with pytest.raises(ValueError, match="too few"):
+        noise_floor(judge(run), run.record)
+
+
+def test_blocks_that_were_rejected_are_told_with_their_reasons(tmp_path):
+    reasons = {("A", n): ["load 5.1 on 2 cores"] for n in range(3)}
+    run = experiment(tmp_path, num_blocks=3, reasons=reasons)
+    with pytest.raises(ValueError, match=r"aa: 0 blocks .* 3 are rejected \(A: load 5.1 on 2 cores\)"):
         noise_floor(judge(run), run.record)

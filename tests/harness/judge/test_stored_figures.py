@@ -11,7 +11,7 @@ import pytest
 from run_samples import begun, chain_block
 
 from specbench.harness.judge.stored import read_run
-from specbench.harness.metrics.metrics import results, results_of
+from specbench.harness.metrics.run_results import results, results_of
 from specbench.harness.store.run_directory import RunDirectory
 
 

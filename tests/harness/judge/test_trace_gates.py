@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from compare_samples import Machine, make_run
@@ -12,7 +13,8 @@ from specbench.harness.judge.gate import run_gates
 from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED, SKIPPED
 from specbench.harness.judge.policy import parse_policy
 from specbench.harness.judge.stored import read_run
-from specbench.harness.profiling.record import write_profile
+from specbench.harness.judge.structural import GraphShareGate
+from specbench.harness.profiling.profile_file import write_profile
 
 ARM = "eagle:k=4"
 
@@ -119,3 +121,17 @@ def test_reference_acceptance_by_arm(tmp_path):
     assert code == 4 and found[""].status == NO_DATA and "only of egle:k=4" in found[""].reason
     found, code = results(run, None, "acceptance_length", min=8)
     assert code == 1 and "less than 8" in found[""].reason
+
+
+@pytest.mark.parametrize(
+    ("block", "share"),
+    [
+        ({"decode_cuda_graph": 45.0, "decode_none": 5.0, "prefill_none": 9.0}, 0.9),
+        ({"decode_none": 5.0}, 0.0),
+        ({"prefill_cuda_graph": 5.0}, None),
+    ],
+)
+def test_a_servers_own_counter_of_graphs_counts_where_it_does_not_tell_its_rounds(tmp_path, block, share):
+    counters = {f"counters.engine.cuda_graph_passes/{mode}": count for mode, count in block.items()}
+    run = SimpleNamespace(path=tmp_path, blocks=lambda arm: {(arm, 0): counters})
+    assert GraphShareGate(min=0.5).figures(SimpleNamespace(run=run, arm="a")) == {"decode rounds": share}

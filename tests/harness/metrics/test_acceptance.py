@@ -4,6 +4,38 @@ from run_samples import frame, prefill, request, step
 from specbench.harness.metrics.acceptance import acceptance_metrics
 
 
+def test_groups_by_context_and_temperature():
+    """Prompts of 510 and 1,500 tokens: the first request's context reaches 512 in its second round."""
+    steps = [
+        prefill(0, 0, 0, 1),
+        step(1, 0, 1, 2, k=2, j=0),
+        step(2, 0, 2, 3, k=2, j=2),
+        prefill(3, 1, 3, 4),
+        step(4, 1, 4, 5, k=2, j=1),
+        step(5, 1, 5, 6, k=0),
+    ]
+    short = {"num_prompt_tokens": 510, "prompt_id": "a@T=0"}
+    long = {"num_prompt_tokens": 1500, "prompt_id": "a@T=0.7"}
+    requests = [
+        request(0, first_ms=1, last_ms=3, num_output_tokens=5) | short,
+        request(1, first_ms=4, last_ms=6, num_output_tokens=4) | long,
+    ]
+    groups = acceptance_metrics(frame("requests", requests), frame("steps", steps)).groups
+    found = [(g.kind, g.name, g.num_forwards, g.num_verifications, g.acceptance_length) for g in groups]
+    assert found == [
+        ("context", "0-511", 1, 1, 1.0),
+        ("context", "512-1023", 1, 1, 3.0),
+        ("context", "1024-2047", 2, 1, 2.0),
+        ("temperature", "0", 2, 2, 2.0),
+        ("temperature", "0.7", 2, 1, 2.0),
+    ]
+    assert groups[-1].tokens_per_forward == 1.5
+
+
+def test_one_group_is_none():
+    assert chain_example().groups == ()
+
+
 def chain_example():
     """Request 0 hits its limit in its last verification; request 1 has rounds without a draft and a short draft."""
     steps = [

@@ -40,6 +40,23 @@ def test_rounds_by_hand():
     assert {k: v for k, v in figures.items() if k.startswith("rounds_by_graph.")} == {"rounds_by_graph.none": 2}
 
 
+def test_drafts_of_a_round_by_hand():
+    """Rounds of one request with 5, 2 and 2 rows, and one of two requests with a row each."""
+    steps = [step(n, 0, 10 * n, 10 * n + 9, k=k) for n, k in enumerate((4, 1, 1))]
+    steps += [step(3, request, 30, 39, k=0, batch_size=2) for request in (0, 1)]
+    figures = round_metrics(step_table(frame("steps", steps)))
+    assert figures["drafts_per_round"] == pytest.approx((4 + 1 + 1 + 0) / 4)
+    shares = {name: value for name, value in figures.items() if name.startswith("rounds_by_drafts.")}
+    assert shares == {"rounds_by_drafts.0": 0.25, "rounds_by_drafts.1": 0.5, "rounds_by_drafts.4": 0.25}
+
+
+def test_no_shares_where_requests_of_a_round_have_unequal_drafts():
+    steps = [step(0, request, 0, 9, k=1, batch_size=2) | {"num_rows": 5} for request in (0, 1)]
+    figures = round_metrics(step_table(frame("steps", steps)))
+    assert figures["drafts_per_round"] == pytest.approx(1.5)
+    assert not any(name.startswith("rounds_by_drafts.") for name in figures)
+
+
 def test_overlapping_launches_count_no_time_twice():
     steps = [step(0, 0, 0, 10), step(1, 0, 2, 20), step(2, 0, 4, 30)]
     table = step_table(frame("steps", steps))

@@ -29,3 +29,10 @@ def test_a_client_that_is_late_in_one_block_marks_the_row():
     assert mark == "limited by the client: it stamps 12.3 ms late (p99), allowed 10.0 ms"
     assert not list(counter_marks(figures_of(client__delay_p99_ns=[1e6], client__delay_limit_ns=[10e6])))
     assert not list(counter_marks(figures_of()))
+
+
+def test_experts_that_a_pass_reads_are_said():
+    (mark,) = counter_marks(
+        figures_of(engine__experts_per_decode_pass=[30.0, 31.26, 40.0], engine__num_experts=[128.0] * 3)
+    )
+    assert mark == "a pass reads 31.3 of 128 experts a layer"

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from run_samples import SAMPLING, begun, chain_block
 
+from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.crossover_record import crossover_record
+from specbench.harness.judge.stored import read_runs
 from specbench.harness.judge.sweep_figures import _point
 from specbench.harness.metrics import doubts
-from specbench.harness.metrics.metrics import results, results_of
+from specbench.harness.metrics.run_results import results, results_of
 from specbench.harness.spec.arm import ArmSetup
+from specbench.harness.store.arm_record import NOT_PLAUSIBLE
 from specbench.harness.store.block_records import BlockRecord, MachineSeen, add_record, overload
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.cells import arm_name, row_name
 from specbench.reports.charts.chart import Styles
+from specbench.reports.experiments.compare_table import compare_csv, compare_json, compare_table
 from specbench.reports.experiments.crossover_table import crossover_tables
 from specbench.reports.markdown import markdown_result
 from specbench.reports.run.comparison import comparison_table
@@ -25,19 +32,19 @@ from specbench.reports.run.view import view_run
 from specbench.reports.site.compare_page import matrix_table
 from specbench.reports.site.crossover_page import crossover_page
 from specbench.reports.site.groups import by_load
-from specbench.reports.site.overview_page import best_speedup
 from specbench.reports.site.run_page import run_page
 from specbench.reports.site.runs import read_site_runs
+from specbench.reports.site.runs_table import best_speedup
 
 ARM = "naive-eagle:k=4"
-MOST_GAIN = doubts.MOST_GAIN
+MAX_GAIN = doubts.MAX_GAIN
 SLOW_MS, QUIET_MS = 45.0, 8.0
 
 
 @pytest.fixture(autouse=True)
 def the_rule(monkeypatch):
-    assert MOST_GAIN == 1.05
-    monkeypatch.setattr(doubts, "MOST_GAIN", MOST_GAIN)
+    assert MAX_GAIN == 1.05
+    monkeypatch.setattr(doubts, "MAX_GAIN", MAX_GAIN)
 
 
 def falling_load(folder: Path, num_repeats: int = 1, base_ms: float = SLOW_MS) -> RunDirectory:
@@ -111,6 +118,52 @@ def test_an_unstable_warm_up_is_marked(tmp_path):
     assert arm.marks == ("warm-up not stable after 30.0 s (412 rounds)",) and base.marks == ()
 
 
+def saying(folder: Path, *tokens: int | None, temperature: float = 0.0) -> RunDirectory:
+    """A repeat for each of `tokens`, which is all that the first request of the arm says; None: the request failed."""
+    run = RunDirectory.create(folder, "run", begun(ARM, sampling=replace(SAMPLING, temperature=temperature)))
+    for repeat, token in enumerate(tokens):
+        block = chain_block([4, 0, 2])
+        first = block["requests"][0]
+        first["output_token_ids"] = [token or 0] * first["num_output_tokens"]
+        first["finish_reason"] = "error" if token is None else "length"
+        block["requests"].reverse()  # in the order of their ends
+        run.append(ARM, repeat, **block)
+    return run
+
+
+def test_a_first_prompt_that_ends_otherwise_than_it_began_is_marked_at_temperature_0(tmp_path):
+    (arm,) = results(saying(tmp_path / "a", 5, 5, 6).frames()).arms
+    (mark,) = arm.marks
+    assert mark.startswith(
+        "output not stable: greedy output of prompt p0 in repeat 3 is not that of repeat 1; right only"
+    )
+    assert doubts.is_doubt(mark)
+    for name, run in {
+        "as it began": saying(tmp_path / "b", 5, 6, 5),
+        "one block": saying(tmp_path / "c", 5),
+        "sampled": saying(tmp_path / "d", 5, 6, temperature=0.7),
+        "failed": saying(tmp_path / "e", 5, None),
+    }.items():
+        assert not any(doubts.is_doubt(mark) for mark in results(run.frames()).arms[0].marks), name
+
+
+def test_outputs_that_an_engine_does_not_tell_are_not_compared(tmp_path):
+    requests = saying(tmp_path, 5, 6).frames().requests
+    assert len(list(doubts.changed_output(requests))) == 1
+    assert list(doubts.changed_output(requests.assign(output_sha256=None))) == []
+
+
+def test_weights_that_give_no_plausible_output_are_a_doubt(tmp_path):
+    run = falling_load(tmp_path, base_ms=QUIET_MS)
+    note = f"{NOT_PLAUSIBLE}: -11.50 nats per token of plain English, a uniform guess has -10.80"
+    run.describe_arm(ARM, notes=(note,))
+    run.finish(results(run.frames()))
+    tables = crossover_tables(crossover_record([_point(1, run, None)]))
+    assert sum(f"{ARM}, concurrency 1: {note}" == said for said in tables[0].notes) == 1
+    table = comparison_table(view_run(run))
+    assert dict(zip(table.headers, table.rows[1], strict=True))["marks"] == note
+
+
 def test_a_sweep_says_it_by_concurrency(tmp_path):
     points = [_point(load, falling_load(tmp_path / str(load), base_ms=ms), None) for load, ms in ((1, 45.0), (2, 8.0))]
     for table in crossover_tables(crossover_record(points)):
@@ -121,6 +174,18 @@ def test_a_sweep_says_it_by_concurrency(tmp_path):
     ]
 
 
+def test_stored_runs_side_by_side_show_it(tmp_path):
+    run = falling_load(tmp_path)
+    (mark,) = results_of(run).arms[1].marks
+    compared = compare_runs(read_runs([run.path])[0])
+    table = compare_table(compared)
+    assert {row[1] for row in table.rows} == {f"{ARM} (IMPOSSIBLE)"}
+    assert f"{run.record.run_id}: {ARM}: {mark}" in table.notes
+    assert [row["marks"] for row in json.loads(compare_json(compared))["rows"]] == [[], [mark]]
+    rows = csv.DictReader(io.StringIO(compare_csv(compared)))
+    assert {(row["arm"], row["marks"]) for row in rows} == {("no-spec", ""), (ARM, mark)}
+
+
 def test_the_site_shows_it_and_makes_no_headline_of_it(tmp_path):
     runs, problems = read_site_runs([falling_load(tmp_path).path])
     (run,) = runs
@@ -129,7 +194,7 @@ def test_the_site_shows_it_and_makes_no_headline_of_it(tmp_path):
     tables = [table for page in pages for section in page.sections for table in section.tables]
     tables = [matrix_table(by_load(runs)[0]), *(table for table in tables if table.headers[0] == "strategy")]
     rows = [[row for row in table.rows if str(row[0]).startswith(ARM)] for table in tables]
-    assert len(rows) == 3 and all(rows)
+    assert len(rows) == 7 and all(rows)
     assert all(any("IMPOSSIBLE" in str(cell) for cell in row) for found in rows for row in found)
 
 

@@ -17,6 +17,8 @@ def test_request_latencies_by_hand():
     figures = latency_metrics(frame("requests", REQUESTS), NO_STEPS)
     assert figures["ttft_ms.mean"] == pytest.approx((20 + 40 + 30) / 3)
     assert figures["ttft_ms.p50"] == pytest.approx(30)
+    assert figures["ttft_ms.p95"] == pytest.approx(30 + 0.9 * 10)
+    assert figures["e2el_ms.p50"] == pytest.approx(80) and figures["e2el_ms.p99"] == pytest.approx(80)
     assert figures["tpot_ms.mean"] == pytest.approx(15)
     assert figures["tpot_ms.weighted"] == pytest.approx(100 / 8)
     assert figures["tpot_ms.p90"] == pytest.approx(19)
@@ -55,6 +57,7 @@ def test_burst_itl_has_the_mean_of_tpot_and_the_tail_of_the_chunks():
     figures = latency_metrics(requests, frame("steps", steps))
     assert figures["itl_ms.mean"] == pytest.approx(60 / 6) == pytest.approx(figures["tpot_ms.weighted"])
     assert figures["icl_ms.mean"] == pytest.approx(30)
+    assert figures["itl_ms.p50"] == 0 and figures["itl_ms.p90"] == pytest.approx(30)
     assert figures["itl_ms.p99"] == pytest.approx(20 + 0.95 * 20)  # of 0 0 0 0 20 40
 
 

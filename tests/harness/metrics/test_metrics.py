@@ -3,7 +3,8 @@ import json
 import pytest
 from run_samples import begun, chain_block, frame, phase, prefill, request, sample_run, step
 
-from specbench.harness.metrics.metrics import block_metrics, results
+from specbench.harness.metrics.metrics import block_metrics
+from specbench.harness.metrics.run_results import results
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
@@ -149,6 +150,18 @@ def test_other_prompts_do_not_pair():
     )
     speedup = results(frames).arms[1].speedup
     assert speedup is not None and speedup.tpot_ratio is None and speedup.num_pairs == 0
+
+
+def test_an_answer_of_one_token_is_compared_though_it_has_no_tpot():
+    short = paired([2, 2], "fast", prompt_ids=("a", "b")).assign(
+        num_output_tokens=[1, 11], output_sha256=["cut", "same"]
+    )
+    whole = paired([4, 4], "base", prompt_ids=("a", "b")).assign(output_sha256="same")
+    failed = paired([3], "fast", first_id=9, prompt_ids=("z",)).assign(finish_reason="error", output_sha256="same")
+    other = paired([3], "base", first_id=9, prompt_ids=("z",)).assign(output_sha256="same")
+    frames = frames_of(short, whole, failed, other, arms=(("base", "no-spec"), ("fast", "eagle")))
+    speedup = results(frames).arms[1].speedup
+    assert speedup is not None and (speedup.num_prompts, speedup.num_pairs, speedup.same_output_rate) == (1, 2, 0.5)
 
 
 def test_without_a_baseline_arm_there_is_no_speed_up():

@@ -16,12 +16,14 @@ One round of `spec_trace`, in us from the start of its step (the GPU ended 2 us 
 from __future__ import annotations
 
 import dataclasses
+from statistics import median
 
 import pytest
 from profiling.synthetic import COMMAND, DRAFT_KERNELS, FIRST_STEP, Synth, spec_trace, write_nsys
 
 from specbench.harness.profiling.analysis import analyse_trace
-from specbench.harness.profiling.record import Subject, read_profile, write_profile
+from specbench.harness.profiling.profile_file import read_profile, write_profile
+from specbench.harness.profiling.record import Subject
 from specbench.harness.profiling.rules import PhaseRules
 
 RULES = PhaseRules.shipped()
@@ -354,3 +356,18 @@ def test_evidence_decides_what_is_concluded(analysed):
     assert refused.quality.attributed_share == pytest.approx(0.4)
     assert "40.0%" in refused.graph.reasons[0]
     assert refused.kernels and refused.round_ns > 0
+
+
+def test_figures_of_each_round_add_up_to_those_of_all(analysed):
+    profile = analysed()
+    rounds = profile.rounds
+    num = profile.quality.num_rounds
+    assert len(rounds.launches) == num and sum(rounds.launches) / num == profile.graph.launches_per_round
+    assert sum(rounds.graph_launches) / num == profile.graph.graph_launches_per_round
+    assert sum(rounds.syncs) / num == profile.syncs_per_round
+    assert sum(rounds.gpu_busy_ns) / num == profile.gpu_busy_ns
+    assert sum(rounds.wait_ns) / num == sum(sync.wait_ns for sync in profile.syncs)
+    assert median(rounds.round_ns) == profile.round_ns
+    idle = profile.idle
+    assert sum(idle.by_round_ns) / len(idle.by_round_ns) == idle.total_ns
+    assert median(idle.verify_to_draft_by_round_ns) == idle.verify_to_draft_idle_ns

@@ -9,18 +9,20 @@ import pytest
 
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.rules import PhaseRules
+from specbench.reports.profile.report import profile_document
 from specbench.reports.profile.sentences import warnings
+from specbench.reports.terminal import plain_document
 
 GOLDEN = Path(__file__).parent / "golden" / "vllm"
 RULES = PhaseRules.shipped()
 TOOLS = ("nsys", "kineto")
 
 
-def analysed(name, folder):
+def analysed(name, folder, **claims):
     packed = (GOLDEN / name).read_bytes()
     path = folder / name.removesuffix(".xz").removesuffix(".gz")
     path.write_bytes(lzma.decompress(packed) if name.endswith(".xz") else gzip.decompress(packed))
-    return analyse_trace(path, rules=RULES)
+    return analyse_trace(path, rules=RULES, claims=claims)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,7 @@ def test_phases_of_the_first_model_runner(first_runner, tool):
     profile = first_runner[tool]
     quality = profile.quality
     assert (quality.verdict, quality.attributed_share, quality.num_rounds) == ("good", 1, 20)
+    assert profile.batch_size == 1
     assert quality.num_ops_without_launch == quality.num_ops_without_round == 0
     rows = {row.phase: row for row in profile.phases}
     kernels = {name: (row.kernels, row.eager_launches, row.graph_launches) for name, row in rows.items()}
@@ -74,3 +77,34 @@ def test_the_second_model_runner_names_no_phase_and_nothing_is_concluded_of_phas
     assert profile.syncs_per_round == 1
     (warning,) = warnings(profile)
     assert "VLLM_USE_V2_MODEL_RUNNER=0" in warning
+
+
+@pytest.mark.parametrize(
+    ("claims", "verdict", "reasons"),
+    [
+        ({"verify": "full", "drafter": "piecewise"}, "holds", ()),
+        ({"drafter": "full"}, "void", ("draft (claimed full): 1200 of 1920 kernels launched by the host",)),
+        ({"first": "full"}, "void", ("first (claimed full): no kernels of it in 20 of 20 rounds",)),
+    ],
+)
+def test_what_is_claimed_of_the_first_model_runner(tmp_path, claims, verdict, reasons):
+    graph = analysed("runner1.json.gz", tmp_path, **claims).graph
+    assert graph.verdict == verdict and len(graph.reasons) == len(reasons)
+    assert all(found.startswith(said) for found, said in zip(graph.reasons, reasons, strict=True)), graph.reasons
+
+
+def test_a_claim_about_phases_that_are_not_named_cannot_be_told(tmp_path):
+    graph = analysed("runner2.sqlite.xz", tmp_path, drafter="full").graph
+    assert graph.verdict == "cannot tell" and "could be attributed to a phase" in graph.reasons[0]
+
+
+def test_the_graphs_of_the_second_model_runner_are_told_apart_as_far_as_launches_can(tmp_path):
+    """One replay of the target, with 30 layers; then the drafter's, whose later passes are one graph, three times."""
+    profile = analysed("runner2.sqlite.xz", tmp_path)
+    rows = [(r.first, r.num, r.attention > 0, r.rounds) for r in profile.replays]
+    assert [row[:3] for row in rows] == [(1, 1, True), (2, 1, True), (3, 3, True)]
+    assert sum(r.num for r in profile.replays) == profile.graph.graph_launches_per_round
+    assert profile.replays[0].kernels > 10 * profile.replays[1].kernels
+    text = plain_document(profile_document(profile))
+    assert "Graphs replayed" in text and "3 to 5, the same graph" in text
+    assert "Graphs replayed" not in plain_document(profile_document(analysed("runner1.json.gz", tmp_path)))

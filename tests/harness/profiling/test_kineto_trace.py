@@ -12,6 +12,9 @@ from profiling.test_nsys_trace import refused, without_source
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.chrome_json import ChromeTrace, us_to_ns
 from specbench.harness.profiling.rules import PhaseRules
+from specbench.reports.profile.diff_document import diff_document
+from specbench.reports.profile.report import profile_document
+from specbench.reports.terminal import plain_document
 
 RULES = PhaseRules.shipped()
 
@@ -168,3 +171,39 @@ def test_devices_and_arguments_of_another_shape(tmp_path):
     raw = json.loads(path.read_text())
     path.write_text(json.dumps({**raw, "deviceProperties": [5, {"id": [1], "name": "x"}, {"id": 0, "name": "y"}]}))
     assert analyse_trace(path, rules=RULES).source.devices == ("y",)
+
+
+def frames(path, *given):
+    """Adds frames of Python (name, begin and end in us) on the thread of the calls; returns the path."""
+    raw = json.loads(path.read_text())
+    call = next(e for e in raw["traceEvents"] if e.get("cat") == "cuda_runtime")
+    own = {"ph": "X", "cat": "python_function", "pid": call["pid"], "tid": call["tid"]}
+    raw["traceEvents"] += [{**own, "name": name, "ts": t0, "dur": t1 - t0} for name, t0, t1 in given]
+    path.write_text(json.dumps(raw))
+    return path
+
+
+def test_waits_by_the_line_that_waits(tmp_path):
+    path = write_kineto(tmp_path / "t.json", spec_trace())
+    calls = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "cuda_runtime"]
+    (*_, last) = [e for e in calls if "Synchronize" in e["name"]]
+    begin, end = float(last["ts"]), float(last["ts"]) + float(last["dur"])
+    whole = min(float(e["ts"]) for e in calls), max(float(e["ts"]) + float(e["dur"]) for e in calls) + 9
+    known = analyse_trace(path, rules=RULES)
+    assert {sync.site for sync in known.syncs} == {""}
+    frames(
+        path,
+        ("engine/core.py(7): step", *whole),
+        ("engine/runner.py(42): read", begin - 3, end + 1),
+        ("torch/_tensor.py(9): tolist", begin - 2, end + 0.5),  # inside, but torch's own
+        ("<built-in method tolist>", begin - 1, end + 0.4),
+        ("engine/late.py(1): other", end + 1, end + 2),
+    )
+    found = analyse_trace(path, rules=RULES)
+    sites = {sync.site for sync in found.syncs}
+    assert sites == {"engine/core.py(7): step", "engine/runner.py(42): read"}
+    assert found.syncs_per_round == known.syncs_per_round
+    assert sum(s.wait_ns for s in found.syncs) == sum(s.wait_ns for s in known.syncs)
+    assert "engine/runner.py(42): read" in plain_document(profile_document(found))
+    assert "call site" not in plain_document(profile_document(known))
+    assert "call site" in plain_document(diff_document(known, found, ("a", "b")))

@@ -24,8 +24,9 @@ from specbench.harness.engines.native.nodes import record_node_maps
 from specbench.harness.engines.traced import NodeMap, SteadyRounds
 from specbench.harness.profiling.analysis import analyse_trace
 from specbench.harness.profiling.job import subject_of
+from specbench.harness.profiling.profile_file import read_profile
 from specbench.harness.profiling.profile_run import arm_folder
-from specbench.harness.profiling.record import Profile, Subject, read_profile
+from specbench.harness.profiling.record import Profile, Subject
 from specbench.harness.profiling.rules import PhaseRules
 from specbench.harness.profiling.tracers import TorchTracer
 from specbench.harness.spec.arm import ArmSetup

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
 from specbench.harness.experiments import profile as profile_experiment
+from specbench.harness.profiling.profile_file import read_profile
 from specbench.harness.profiling.profile_run import arm_folder
-from specbench.harness.profiling.record import read_profile
 
 ROOT = Path(__file__).resolve().parents[3]
 TOY = (
@@ -151,6 +151,15 @@ def test_an_arm_under_nsys_leaves_its_profile_and_no_speed(tmp_path, nsys):
     assert (run / "profile.html").exists()
 
 
+@pytest.mark.parametrize(("claim", "code", "verdict"), [("verify=full", 1, "void"), ("verify=piecewise", 1, "void")])
+def test_what_is_claimed_decides_the_exit_code(tmp_path, nsys, claim, code, verdict):
+    nsys()
+    result = _call("-s", "no-spec", *TOY, "--no-twin", "--claim", claim, "--output-dir", tmp_path / "runs")
+    assert result.exit_code == code, result.stderr
+    profile = read_profile(_only(tmp_path / "runs") / "profile" / arm_folder("no-spec"))
+    assert profile.graph.verdict == verdict and profile.subject.claimed_parts["verify"] in claim
+
+
 def test_rules_of_the_user_are_read_before_the_shipped_ones(tmp_path, nsys):
     nsys()
     rules = tmp_path / "rules.toml"
@@ -247,6 +256,7 @@ def test_a_printed_torch_command_can_be_run_as_it_is(tmp_path, monkeypatch):
         (["--rounds", "2"], "rounds: 2 is not allowed; must be >= 3"),
         (["--rounds", "2", "--print-command"], "rounds: 2 is not allowed; must be >= 3"),
         (["--rounds", "4000"], "rounds: 4000 are not allowed"),
+        (["--claim", "target=full"], "claim: 'target=full' is not allowed; allowed: PART=MODE"),
         (["-s", "no-such"], "no-such"),
         (["-s", "no-such", "--print-command"], "strategy: 'no-such' is not known"),
         (["-s", "ngram:k=99", "--print-command"], "k=99 is not allowed"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specbench.harness.quality.certificate.excess import MOST_RATIO, measure_excess
+from specbench.harness.quality.certificate.excess import MAX_RATIO, measure_excess
 
 NUM_POSITIONS, NUM_ARRANGEMENTS = 1500, 3
 
@@ -48,9 +48,9 @@ def test_equal_flips_count_by_their_square_root(num_flips, ok):
 
 def test_the_arrangement_with_most_regret_is_the_measure():
     regret_N, own_AN = torch.full((400,), 0.1), torch.zeros(2, 400)
-    own_AN[1] = 0.1 / MOST_RATIO
+    own_AN[1] = 0.1 / MAX_RATIO
     found = measure_excess(regret_N, own_AN)
-    assert found.target_total == pytest.approx(400 * 0.1 / MOST_RATIO, rel=1e-5)
+    assert found.target_total == pytest.approx(400 * 0.1 / MAX_RATIO, rel=1e-5)
     assert not measure_excess(1.1 * regret_N, own_AN).ok and measure_excess(0.99 * regret_N, own_AN).ok
 
 

@@ -59,7 +59,7 @@ def test_an_arm_that_says_the_same_passes_and_what_was_not_done_is_said(certify,
     ("fault", "problems"),
     [
         ("near", []),
-        ("wrong", ["divergence: 3 of 3 are no near-ties", "regret: a token lies 8.9 below the best"]),
+        ("wrong", ["divergence: 3 of 3 are not near-ties", "regret: a token lies 8.9 below the best"]),
         ("short", ["length: 3 outputs are a prefix of the baseline's"]),
         ("mute", ["acceptance: no draft was verified"]),
         ("fails", ["failed: "]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specbench.harness.engines.load import cut_at_stop, cut_tokens
-from specbench.harness.engines.native.generation import StopWatch
+from specbench.harness.engines.native.stop_strings import StopWatch
 
 PIECES = ["Que", "st", "ion", ":", " a", "b", "", "ab"]
 

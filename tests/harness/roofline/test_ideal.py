@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,9 @@ from specbench.harness.roofline.ideal import (
     PHASES,
     Round,
     free_rows,
-    head_s,
-    pass_s,
-    round_s,
+    head_parts_s,
+    pass_parts_s,
+    round_parts_s,
     sampling_s,
 )
 from specbench.harness.roofline.shape import eagle3_shape, model_shape
@@ -56,6 +57,18 @@ def chain(batch: float, context: float, k: int, first_rows: float | None = None)
 def iid_tokens(alpha: float, k: int) -> float:
     """Tokens a round where every draft is accepted with chance alpha, independently."""
     return 1 + sum(alpha**i for i in range(1, k + 1))
+
+
+def pass_s(*of: Any, **shape: Any) -> float:
+    return sum(pass_parts_s(*of, **shape).values())
+
+
+def head_s(*of: Any) -> float:
+    return sum(head_parts_s(*of).values())
+
+
+def round_s(*of: Any) -> dict[str, float]:
+    return {phase: sum(parts.values()) for phase, parts in round_parts_s(*of).items()}
 
 
 def speedup(machine: Machine, drafter, r: Round, tokens: float) -> float:

@@ -6,14 +6,15 @@ import json
 from dataclasses import replace
 
 import pytest
-from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, forwards, ideal_arms, roofline_run, rounds
+from roofline_samples import BASE, CHAIN, DRAFTER, FAILED, MACHINE, TARGET, forwards, ideal_arms, roofline_run, rounds
 from run_samples import begun, phase
 
+from specbench.harness.roofline.ideal import STATED_SUMS
 from specbench.harness.roofline.of_run import INSTRUMENTED, PLAIN, ideal_arms_of
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.files import to_object
 from specbench.harness.store.inputs_record import SamplingRecord
-from specbench.harness.store.roofline_record import IdealArm
+from specbench.harness.store.roofline_record import ExpertsShape, IdealArm
 from specbench.harness.store.run_directory import RunDirectory
 
 # Logits of a row: 1,000 of 2 bytes, written and read once.
@@ -140,6 +141,38 @@ def test_drafts_that_cost_no_pass(tmp_path):
     assert arm.measured.rates == (0.5, 0.25) and arm.measured.tokens == 1.75
 
 
+def counted(*experts: float) -> list[dict]:
+    return [{"name": "engine.experts_per_decode_pass", "value": value} for value in experts]
+
+
+MIXED = replace(TARGET, layer_bytes=500_000, experts=ExpertsShape(num_layers=5, num_experts=8, expert_bytes=50_000))
+
+
+def test_a_mixture_reads_the_experts_that_were_counted(tmp_path):
+    """0.5 MB of layers, and of each of five layers 3 experts of 50 kB: not all eight, and not the two of a row."""
+    arm = one_arm(tmp_path, {**rounds([1], k=2, round_ms=15.0), "counters": counted(3)}, forwards(2, target=MIXED))
+    assert arm.measured.experts == 3 and arm.expert_bytes == 750_000
+    assert arm.ideal_ms["verify"] == pytest.approx(0.5 + 0.75 + 2 * 0.02 * (10 + 3))
+    assert arm.free_rows is None and arm.efficiency == pytest.approx(arm.ideal_round_ms / 15)
+
+
+def test_a_mixture_whose_reads_were_not_counted_has_no_ideal(tmp_path):
+    arm = one_arm(tmp_path, rounds([1], k=2, round_ms=15.0), forwards(2, target=MIXED))
+    assert arm.unknown == "it is not counted how many experts its rounds read" and arm.efficiency is None
+
+
+def test_fp8_is_read_at_a_byte_a_number_and_multiplied_twice_as_fast(tmp_path):
+    slow = replace(MACHINE, matmul_flops_per_s=1e9)  # 2 * 2 requests * 3 rows * 1.5M numbers: 18 ms
+    fp8 = replace(TARGET, layer_bytes=1_500_000, fast_params=1_500_000)
+    block = rounds([1], k=2, round_ms=15.0)
+    run = RunDirectory.create(tmp_path, "fp8", begun(CHAIN, BASE, forwards={CHAIN: forwards(2, target=fp8)}))
+    run.append(CHAIN, 0, **block)
+    reading, multiplying = (ideal_arms(run, machine)[0] for machine in (MACHINE, slow))
+    assert reading.ideal_ms["verify"] == pytest.approx(1.5 + 2 * 0.02 * (10 + 3))
+    assert multiplying.ideal_ms["verify"] == pytest.approx(9 + 2 * 0.02 * (10 + 3))
+    assert reading.free_rows == pytest.approx(1e18 * 2 / (2 * 1e9))  # as of the same model in 16 bits
+
+
 def test_sampling_moves_more_than_greedy(tmp_path):
     block = rounds([1], k=2, round_ms=15.0, first_rows=3)
     greedy = one_arm(tmp_path, block, forwards(2, DRAFTER), temperature=0.0)
@@ -156,6 +189,26 @@ def test_an_instrumented_capture_gives_shares_only(tmp_path):
     assert arm.measured.phases_ms["verify"] == pytest.approx(12) and arm.measured.phases_ms["other"] == pytest.approx(3)
 
 
+def test_sums_over_two_devices_are_part_of_the_ideal(tmp_path, monkeypatch):
+    """11 sums of a pass take 1 ms each and 3 ms a kB of a row: three rows of two requests in verification."""
+    block = rounds([1], k=2, round_ms=15.0, first_rows=3)
+    alone = one_arm(tmp_path / "alone", block, forwards(2, DRAFTER))
+    of_two = {"num_ranks": 2, "sum_bytes": 500}
+    shared = forwards(2, replace(DRAFTER, num_sums=3, **of_two), target=replace(TARGET, num_sums=11, **of_two))
+    record = begun(CHAIN, forwards={CHAIN: shared})
+    run = RunDirectory.create(tmp_path, "two", record)
+    run.append(CHAIN, 0, **block)
+    (unknown,) = ideal_arms(run, MACHINE)
+    assert unknown.unknown == "how long 2 of made up take to sum is not known" and not unknown.ideal_ms
+    monkeypatch.setitem(STATED_SUMS, ("made up", 2), (1e-3, 1e6 / 3))
+    (arm,) = ideal_arms(run, MACHINE)
+    batch = arm.measured.batch
+    of_pass = {"verify": 11 * (1 + 1.5 * 3 * batch), "draft_first": 3 * (1 + 1.5 * 3 * batch)}
+    for phase_name, ms in {**of_pass, "accept": 0, "draft_next": 3 * (1 + 1.5 * batch)}.items():
+        assert arm.ideal_ms[phase_name] - alone.ideal_ms[phase_name] == pytest.approx(ms)
+    assert arm.limit == "summing over GPUs"
+
+
 def test_a_damaged_record_is_refused(tmp_path):
     run = roofline_run(tmp_path)
     file = run.path / "run.json"
@@ -164,3 +217,12 @@ def test_a_damaged_record_is_refused(tmp_path):
     file.write_text(json.dumps(raw))
     with pytest.raises(ValueError, match=r"run.json: forwards.*`topk`"):
         RunDirectory.open(run.path)
+
+
+def test_an_arm_whose_drafts_change_has_no_ideal_and_says_why(tmp_path):
+    run = RunDirectory.create(tmp_path, "auto", begun(CHAIN, forwards={CHAIN: forwards(2, DRAFTER)}))
+    run.describe_arm(CHAIN, config=ArmSetup(options={"k": "auto"}))
+    run.append(CHAIN, 0, **rounds([1, 0], k=2, round_ms=15.0, first_rows=3))
+    (arm,) = ideal_arms(run, MACHINE)
+    assert arm.unknown == "its number of drafts changes from round to round" and not arm.ideal_ms
+    assert arm.measured is not None

@@ -10,7 +10,8 @@ import pytest
 
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.spec import legality
-from specbench.harness.spec.legality import ALLOWED, PART_MODES, RULES, Choices, resolve
+from specbench.harness.spec.choices import ALLOWED, PART_MODES, Choices
+from specbench.harness.spec.legality import RULES, resolve
 from specbench.harness.spec.plans import PARTS, PLANS, GraphPlan, parse_plan
 
 

@@ -21,7 +21,7 @@ from specbench.harness.spec.commands import (
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.fields import named_values
 from specbench.harness.spec.options import GROUPS, OutputOptions, RunOptions
-from specbench.harness.spec.spellings import RENAMED, RENAMED_FILES, SYNONYMS
+from specbench.harness.spec.spellings import RENAMED, RENAMED_FILES, SYNONYMS, one_each
 from specbench.harness.store.codec import from_document, to_document
 from specbench.harness.training.config import TrainHeadOptions
 
@@ -146,6 +146,21 @@ def test_spellings_of_other_engines_in_an_arm():
     assert arm.options == {"num_steps": "2", "topk": "4"} and arm.engine == {"attention": "torch"}
     with pytest.raises(ValueError, match="k is given twice"):
         parse_arm("eagle:k=3,num_speculative_tokens=4")
+
+
+@pytest.mark.parametrize(
+    "words", ["--goodput ttft:500 tpot:50", "--goodput=ttft:500 tpot:50", "--goodput ttft:500 --goodput tpot:50"]
+)
+def test_limits_stand_behind_one_flag_as_vllm_takes_them(words):
+    options = RunOptions.parse([*words.split(), "--seed", "7"])
+    assert options.slos == {"ttft": 500.0, "tpot": 50.0} and options.seed == 7
+
+
+def test_a_path_behind_the_limits_is_not_one_of_them():
+    words = ["--goodput", "ttft:500", "runs/a:1", "C:\\runs", "tpot:50"]
+    assert one_each(words) == words
+    with pytest.raises(ValueError, match="goodput: 'itl' is not known"):
+        RunOptions.parse(["--goodput", "itl:5"])
 
 
 @pytest.mark.parametrize("words", ["run --json", "show x --markdown", "list --json", "gate x --json", "run --factor"])

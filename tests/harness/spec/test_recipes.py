@@ -17,7 +17,7 @@ from specbench.harness.spec.recipe_files import base_summaries, load_base, load_
 from specbench.reports.run.recipe_table import check_columns
 
 OPTIONS = {name: said for name, said in RunOptions.schema().items() if said.group not in ("Arms", "Output")}
-NAMES = ["sglang-pr-6995", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]
+NAMES = ["sglang-pr-6995", "sglang-pr-6995-one-gpu", "vllm-pr-20078", "vllm-pr-25196", "vllm-pr-34880"]
 IN_OTHERS = [
     "sglang-pr-6995-in-sglang",
     "vllm-pr-25196-in-vllm",

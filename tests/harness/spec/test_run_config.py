@@ -56,7 +56,7 @@ def test_arms_that_cannot_be_read_are_refused(text, message):
     ("text", "message"),
     [
         ("eagel", "did you mean 'eagle'"),
-        ("eagle:depth=3", "eagle: unknown option 'depth'='3'; allowed: k, head"),
+        ("eagle:depth=3", "eagle: unknown option 'depth'='3'; allowed: k, k_table, head"),
         ("no-spec:k=3", "no-spec: unknown option 'k'='3'; allowed: none"),
         ("eagle:k=four", "eagle: k='four' is not a whole number"),
         ("eagle:k=0", "eagle: k=0 is not allowed; allowed: 1 to 8"),

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from run_samples import GIT, begun, chain_block, request, step
 
-from specbench.harness.metrics.metrics import results
-from specbench.harness.spec.arm import ArmSetup
+from specbench.harness.metrics.run_results import results
+from specbench.harness.spec.arm import ArmSetup, parse_arm
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import sha256_file
+from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.run_record import RUN_SCHEMA
+from specbench.harness.store.run_record import RUN_SCHEMA, SweepRecord
 from specbench.harness.store.schema import arrow_schema, build_table, hash_token_ids
+from specbench.harness.store.sweep_directory import SweepDirectory
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -41,6 +44,7 @@ def test_arms_need_labels_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
+        ({"arms": []}, r"run.json: arms: \[\] is not allowed; allowed: at least one arm"),
         ({"arms": None}, r"run.json: arms: Expected `array`, got `null`"),
         ({"arms": [{"strategy": "x"}]}, r"run.json: arms\[0\]: .*`label`"),
         ({"status": 3.5}, r"run.json: status: Expected `str`"),
@@ -251,6 +255,22 @@ def test_what_looks_secret_is_masked_in_command_label_and_name(tmp_path):
     run.resume([*argv, "--password", "hunter2"])
     assert "hunter2" not in (run.path / "run.json").read_text() and "hunter2" not in run.path.name
     assert run.record.argv[2:4] == ("--model", "/x/user:[redacted]@h")
+
+
+def test_paths_of_a_record_do_not_name_the_users_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "alice"))
+    model, data = (str(tmp_path / "alice" / name) for name in ("model", "prompts.jsonl"))
+    config = RunConfig(model=model, dataset_name="jsonl", dataset_path=data, arms=(parse_arm("no-spec"),))
+    described = ModelRecord(name=model, source=model)
+    run = RunDirectory.create(tmp_path / "runs", "x", begun("no-spec", config=config, model=described))
+    sweep = SweepRecord(argv=("specbench",), config=config, loads=(1,), arms=())
+    directory = SweepDirectory.create(tmp_path / "runs", "x", sweep)
+    for path in (run.path / "run.json", directory.path / "sweep.json"):
+        assert "alice" not in path.read_text() and json.loads(path.read_text())["config"]["model"] == "~/model"
+    opened = RunDirectory.open(run.path)
+    assert opened.record == run.record and opened.config_to_go_on() == config
+    monkeypatch.setenv("HOME", "/")
+    assert RunDirectory.create(tmp_path, "y", begun("no-spec", model=described)).record.model == described
 
 
 def test_what_a_kill_left_before_a_rename_goes_when_the_run_goes_on(tmp_path):

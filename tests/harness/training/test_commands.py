@@ -15,9 +15,10 @@ TRAIN = ["train-head", "--target", "nobody", "--data", "x", "--out", "o"]
     [
         ([*TRAIN, "--lr", "0"], "lr: 0.0 is not allowed; must be > 0"),
         ([*TRAIN, "--unroll", "0"], "unroll: 0 is not allowed"),
+        ([*TRAIN, "--kind", "draft-model"], "kind: 'draft-model' has no head; allowed: eagle, "),
         ([*TRAIN, "--budget-s", "0"], "budget_s: 0.0"),
         ([*TRAIN], "asset 'nobody' is not known"),
-        (["check-head", "/nowhere"], "head: /nowhere is not a directory"),
+        (["check-head", "/nowhere"], "check-head: head='/nowhere' is not a directory"),
         (["check-head", "/nowhere", "--write"], "write: there is nothing to store without --evaluate"),
     ],
 )

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from toy.checkpoints import llama_config, load_written, write_llama
 from toy.eagle3_reference import Eagle3Reference
 
+from specbench.harness.engines.native.models.heads import is_one_pass
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.harness.training.draft_vocab import DraftVocab
 from specbench.harness.training.export import write_head
@@ -29,10 +30,10 @@ def target(tmp_path_factory):
     return load_written(folder)
 
 
-def make_module(target, seed: int = 1, intermediate: int = 96) -> HeadModule:
+def make_module(target, seed: int = 1, intermediate: int = 96, one_pass: bool = False) -> HeadModule:
     generator = torch.Generator().manual_seed(seed)
     config = replace(target.config, intermediate_size=intermediate)
-    module = HeadModule(config, torch.randn(64, 64, generator=generator), target.norm_H, generator)
+    module = HeadModule(config, torch.randn(64, 64, generator=generator), target.norm_H, generator, one_pass)
     with torch.no_grad():
         for norm in (module.embed_norm, module.hidden_norm, module.post_norm):
             norm.add_(0.2 * torch.randn(64, generator=generator))
@@ -44,8 +45,9 @@ def written(module: HeadModule, folder) -> None:
 
 
 @torch.no_grad()
-def test_unrolled_steps_are_the_drafts_of_the_exported_head(target, tmp_path):
-    module = make_module(target)
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_unrolled_steps_are_the_drafts_of_the_exported_head(target, tmp_path, one_pass):
+    module = make_module(target, one_pass=one_pass)
     written(module, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     reference = Eagle3Reference(load_file(tmp_path / "model.safetensors"), config, target.embed_VH)
@@ -111,12 +113,16 @@ def load_into(module: HeadModule, folder: Path) -> None:
         "norm": layer["norm"],
         "lm_head": layer["lm_head"],
     }
+    if "mask_hidden" in layer:
+        fused["placeholder"] = layer["mask_hidden"][0]
     module.load_state_dict({name: t.float() for name, t in fused.items()})
 
 
-def test_an_exported_head_comes_back_bit_by_bit(target, tmp_path):
-    module, other = make_module(target, seed=1), make_module(target, seed=2)
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_an_exported_head_comes_back_bit_by_bit(target, tmp_path, one_pass):
+    module, other = make_module(target, seed=1, one_pass=one_pass), make_module(target, seed=2, one_pass=one_pass)
     written(module, tmp_path)
     load_into(other, tmp_path)
     for name, tensor in module.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name]), name
+    assert is_one_pass(tmp_path) is one_pass

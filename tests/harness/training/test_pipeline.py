@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import statistics
 from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from toy.checkpoints import llama_config, load_written, write_llama
+from toy.engines import generate, make_engine, named_strategy, request
+from toy.plans import CPU
 
 from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
 from specbench.harness.training.check import check_files, check_head
@@ -172,6 +175,45 @@ def test_evaluation_counts_what_the_engine_accepted(head, target):
     assert sampled.num_output_tokens == 180
 
 
+def test_a_parallel_head_is_trained_checked_and_drafts_better_than_chance_at_every_place(head, target, data, tmp_path):
+    made, watcher = tmp_path / "parallel", Quiet()
+    asked = replace(options(data, made, responses=head[0] / "responses"), kind="parallel-eagle", steps=60)
+    train_head(asked, "specbench", target, watcher)
+    assert json.loads((made / "config.json").read_text())["ptd_token_id"] == 0
+    assert load_eagle3(made, target.model).placeholder is not None
+    assert watcher.rows[-1].loss < watcher.rows[0].loss - 0.5 and min(watcher.rows[-1].accuracy) > 0.2
+    assert json.loads((made / "training.json").read_text())["train"]["kind"] == "parallel-eagle"
+    card = (made / "README.md").read_text()
+    assert "-s parallel-eagle:k=4,head=DIR" in card and '"parallel_drafting": true' in card
+    prompts = [tuple(CharTokenizer().apply_chat_template([{"role": "user", "content": t}])) for t in ("ab", "say 7")]
+    report = check_head(made, target.model, prompts, (), max_tokens=20, k=3)
+    assert report.tensors["mask_hidden"] == "bfloat16 [1, 192]" and not [p for p in report.problems if "t2d" in p]
+    hits = hits_by_place(target, named_strategy("parallel-eagle", k=3, head=made))
+    untrained = hits_by_place(target, named_strategy("parallel-eagle", k=3, head="random"))
+    assert min(hits) > 5 / 96 > max(untrained), "chance is one in the 96 tokens of the draft vocabulary"
+
+
+@torch.inference_mode()
+def hits_by_place(target, strategy) -> list[float]:
+    """Share of the drafts of each place that are what the target said there, whatever became of those before them."""
+    seen = []
+
+    def look(engine) -> None:
+        seen.extend(
+            (r, len(r.output_ids), engine.state.drafts_SK[r.slot].tolist())
+            for r in engine.scheduler.running
+            if not r.is_prefilling
+        )
+
+    asked = [CharTokenizer().apply_chat_template([{"role": "user", "content": f"what is {i}?"}]) for i in range(12)]
+    engine = make_engine(CPU, strategy, target=target.model)
+    generate(engine, [request(i, ids, max_tokens=24) for i, ids in enumerate(asked)], after_step=look)
+    return [
+        statistics.mean(r.output_ids[at + i] == drafts[i] for r, at, drafts in seen if at + i < len(r.output_ids))
+        for i in range(3)
+    ]
+
+
 def test_check_finds_a_good_head_good(head, target):
     prompts = [tuple(CharTokenizer().apply_chat_template([{"role": "user", "content": t}])) for t in ("ab", "cde")]
     report = check_head(head[0], target.model, prompts, (), max_tokens=20)
@@ -190,7 +232,6 @@ def spoilt(head, folder, change) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda t: t["norm.weight"].fill_(torch.nan), "norm.weight has values that are not finite"),
         (lambda t: t["t2d"].fill_(True), "t2d does not mark"),
         (lambda t: t["d2t"].copy_(-torch.arange(96)), "d2t maps two draft ids"),
         (lambda t: t.pop("t2d"), "t2d is missing"),
@@ -207,6 +248,9 @@ def test_check_refuses_what_cannot_be_loaded(head, target, tmp_path):
     spoilt(head[0], tmp_path / "bad", lambda t: t.pop("fc.weight"))
     with pytest.raises(ValueError, match="fc.weight"):
         check_files(tmp_path / "bad", target.model)
+    spoilt(head[0], tmp_path / "nan", lambda t: t["norm.weight"].fill_(torch.nan))
+    with pytest.raises(ValueError, match="norm.weight in .* has values that are not finite"):
+        check_files(tmp_path / "nan", target.model)
     spoilt(head[0], tmp_path / "worse", lambda t: t.update(extra=torch.zeros(2)))
     with pytest.raises(ValueError, match=r"tensors that this model does not use \(1\): extra"):
         check_files(tmp_path / "worse", target.model)

@@ -52,8 +52,9 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(tensor, b[name]) for name, tensor in a.items())
 
 
-def test_it_learns_and_logs_by_position(sequences, tmp_path):
-    t = trainer(sequences, tmp_path)
+@pytest.mark.parametrize("kind", [None, "parallel-eagle"])
+def test_it_learns_and_logs_by_position(sequences, tmp_path, kind):
+    t = trainer(sequences, tmp_path, dataclasses.replace(CONFIG, kind=kind))
     t.run()
     first, last = t.log[0], t.log[-1]
     assert last.step == 24 and last.loss < first.loss - 0.1
@@ -139,6 +140,8 @@ def test_learning_rate_rises_then_falls_to_a_hundredth():
         (dict(unroll=0), "unroll: 0 is not allowed; must be >= 1"),
         (dict(batch_tokens=100, max_sequence_tokens=200), "batch_tokens: 100 is not allowed; must hold a sequence"),
         (dict(steps=-1), "steps: -1"),
+        (dict(kind="ngram"), "kind: 'ngram' has no head; allowed: eagle, .*parallel-eagle"),
+        (dict(kind="parallel"), "'parallel' is not known.*allowed: "),
     ],
 )
 def test_bad_options_are_refused_by_name(change, message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from hints import check, hints_of
 from site_samples import ARMS, EAGLE, HOSTILE, broken_runs, whole_sample
 
 from specbench.harness.judge.comparison import compare_runs
@@ -16,14 +17,13 @@ from specbench.reports.site.build import build_site
 from specbench.reports.site.crossover_records import group_record
 from specbench.reports.site.distributions import length_frame
 from specbench.reports.site.find import find_runs
-from specbench.reports.site.groups import by_case, by_load
+from specbench.reports.site.groups import by_case, by_load, newest_by_load
 from specbench.reports.site.predecessors import followers
 from specbench.reports.site.runs import read_site_runs
 from specbench.reports.site.stored_comparison import change_frame
 from specbench.reports.site.verdict_charts import interval_frame
 
 PAGES = ("index", "compare", "crossover", "acceptance", "anatomy", "accuracy", "history")
-CHARTED = PAGES[1:]
 _MINUS = "\u2212"  # as Vega writes negative numbers
 
 
@@ -39,16 +39,32 @@ def site(tmp_path_factory):
 
 @pytest.fixture
 def opened(open_file, site):
-    """`opened(path, **context)`: a page with its charts drawn."""
+    """`opened(path, folded, **context)`: a page with its charts drawn; every section is opened unless `folded`."""
 
-    def open_page(path, **options):
-        page = open_file(site[0] / path, site[0], **options)
+    def open_page(path, folded=False, **options):
+        path, _, fragment = path.partition("#")
+        page = open_file(site[0] / path, site[0], fragment=fragment, **options)
         if page.locator(".chart").count():
             page.wait_for_selector("html[data-charts=drawn]")
+        if not folded:
+            open_all(page)
             assert page.locator(".chart:not([data-state=drawn])").count() == 0
         return page
 
     return open_page
+
+
+def open_all(page):
+    """Opens the sections and waits for their charts."""
+    page.locator("details.fold").evaluate_all("all => all.forEach(e => e.open = true)")
+    page.wait_for_function("[...document.querySelectorAll('.chart')].every(e => e.dataset.state)")
+
+
+def test_every_command_on_a_page_can_be_typed(site):
+    hints = {hint for page in site[0].rglob("*.html") for hint in hints_of(page)}
+    for hint in hints:
+        check(hint)
+    assert {hint.split()[1] for hint in hints} >= {"certify", "compare", "run"}
 
 
 def run_path(site, number=0):
@@ -79,7 +95,10 @@ def test_crossover_plots_its_frame(opened, site):
     frame = crossover_frame(group_record(group))
     page = opened("crossover.html")
     found = plotted(
-        page, "Speed-up of TPOT against no-spec by concurrency", ("series", "concurrency"), "speed-up of TPOT"
+        page,
+        "Speed-up of TPOT against no-spec by concurrency",
+        ("series", "concurrency (log scale)"),
+        "speed-up of TPOT",
     )
     expected = {(row.series, str(row.x)): row.y for row in frame.itertuples()}
     assert set(frame["series"]) == {EAGLE, HOSTILE} and set(frame["x"]) == {1, 8, 64}
@@ -103,6 +122,42 @@ def test_phases_plot_their_frame(opened, site):
     run = newest_of(site, phase_frame)
     found = plotted(opened("anatomy.html"), "Phases of a decode round", ("strategy", "part"), "ms in a decode round")
     assert found == pytest.approx({(r.y, r.part): r.x for r in phase_frame(run.arms).itertuples()})
+
+
+def test_the_overview_plots_the_stored_speedups(opened, site):
+    group = next(g for g in by_load(r for r in site[1] if r.ab is None))
+    page = opened("index.html")
+    keys, y = ("series", "concurrency (log scale)"), "speed-up of TPOT (1x is no-spec)"
+    found = plotted(page, "Speed-up of TPOT against no-spec by concurrency", keys, y)
+    expected = {
+        (arm.label, str(run.concurrency)): arm.speedup.tpot_ratio
+        for run in newest_by_load(group).values()
+        for arm in run.arms
+        if arm.speedup
+    }
+    assert len(expected) == 6 and found == pytest.approx(expected)
+
+
+def test_runs_are_chosen_and_sorted_and_the_address_says_so(opened, site):
+    page = opened("index.html")
+    rows = page.locator("table[data-choices] tbody tr:visible")
+    assert rows.count() == len(site[1]) and "sort" not in page.url
+    page.get_by_label("strategy").select_option("ngram")
+    assert rows.count() == len([run for run in site[1] if run.ab is None]) == len(site[1]) - 1
+    assert page.get_by_role("status").inner_text() == f"{len(site[1]) - 1} of {len(site[1])} rows"
+    page.get_by_role("button", name="best speed-up, or change").click()
+    assert page.locator("th[aria-sort=descending]").count() == 1
+    again = opened("index.html#" + page.url.partition("#")[2])
+    shown = again.locator("table[data-choices] tbody tr:visible td:nth-child(2)").all_inner_texts()
+    factors = [float(text.partition("x")[0]) for text in shown]
+    assert len(factors) == len(site[1]) - 1 and factors == sorted(factors, reverse=True) != factors[::-1]
+    again.get_by_role("button", name="show all").click()
+    assert again.locator("table[data-choices] tbody tr:visible").count() == len(site[1])
+
+
+def test_a_fragment_that_names_nothing_known_hides_nothing(opened, site):
+    page = opened("index.html#strategy=unheard-of&sort=-%3Cb%3E&s2")
+    assert page.locator("table[data-choices] tbody tr:visible").count() == len(site[1])
 
 
 def test_the_verdict_plots_its_frame(opened, site):
@@ -133,6 +188,17 @@ def test_a_narrow_screen_scrolls_tables_not_the_page(opened, site, name):
     assert page.locator("h1").count() == 1
 
 
+def test_an_experiment_answers_on_the_first_screen(opened, site):
+    """Is B faster, by how much, are the answers still the same, and how is it repeated."""
+    run = next(run for run in site[1] if run.ab is not None)
+    page = opened(run.page, viewport={"width": 1440, "height": 900})
+    places = [page.locator(place).first for place in ("main pre", "h2 .badge", "dl.facts")]
+    assert all(box["y"] + box["height"] <= 900 for box in (place.bounding_box() for place in places))
+    command, badge, facts = (place.inner_text() for place in places)
+    assert command == run.record.command and badge.split()[-1] in ("improved", "regressed")
+    assert "TPOT" in facts and "%" in facts and "same answers" in facts
+
+
 def test_run_pages_begin_with_the_command(opened, site):
     page = opened(run_path(site))
     assert page.locator("main pre").first.inner_text() == site[1][0].record.command
@@ -149,7 +215,7 @@ def test_hostile_labels_are_shown_literally(opened, site):
 
 
 def test_each_chart_has_its_table(opened):
-    for name in CHARTED:
+    for name in PAGES:
         page = opened(f"{name}.html")
         charts, tables = page.locator("figure.chart-figure"), page.locator("figure.chart-figure details table")
         assert 0 < charts.count() == tables.count()
@@ -157,8 +223,11 @@ def test_each_chart_has_its_table(opened):
 
 def test_a_colour_has_a_shape_beside_it(opened):
     page = opened("crossover.html")
-    shapes = page.locator(".legend path:not(.key-line)").evaluate_all("all => all.map(e => e.getAttribute('d'))")
-    assert len(shapes) == len(set(shapes)) == len(ARMS) - 1
+    get = "all => all.map(e => e.getAttribute('d'))"
+    for legend in page.locator(".legend").all():
+        shapes = legend.locator("path:not(.key-line)").evaluate_all(get)
+        assert len(shapes) == len(set(shapes)) > 0
+    assert len(page.locator(".legend").first.locator("path:not(.key-line)").evaluate_all(get)) == len(ARMS) - 1
 
 
 def test_the_keyboard_reaches_the_report(opened):
@@ -221,3 +290,27 @@ def test_nothing_is_cut_off_on_paper(opened, site, name):
         "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.getAttribute('aria-label'))"
     )
     assert wide == []
+
+
+def test_one_comparison_is_open_and_the_others_on_demand(opened):
+    page = opened("compare.html", folded=True)
+    folds, height = page.locator("details.fold"), page.evaluate("document.documentElement.scrollHeight")
+    assert folds.count() == page.locator("main > section").count() - 1 > 0
+    assert page.locator("details.fold .chart[data-state]").count() == 0
+    folds.first.locator("> summary").click()
+    page.wait_for_selector("details.fold[open]")
+    name = folds.first.get_attribute("data-name")
+    page.wait_for_function("location.hash.includes('open=')")
+    assert f"open={name}" in page.url and page.evaluate("document.documentElement.scrollHeight") > height + 200
+    again = opened(f"compare.html#open={name}", folded=True)
+    assert again.locator("details.fold[open]").evaluate_all("all => all.map(e => e.dataset.name)") == [name]
+    again.get_by_role("button", name="open all").click()
+    again.wait_for_function("[...document.querySelectorAll('.chart')].every(e => e.dataset.state === 'drawn')")
+
+
+def test_a_link_to_a_folded_section_opens_it(opened):
+    page = opened("compare.html", folded=True)
+    name = page.locator("details.fold").last.get_attribute("data-name")
+    page = opened(f"compare.html#{name}", folded=True)
+    assert page.locator("details.fold[open]").get_attribute("data-name") == name
+    assert page.locator(f"[id='{name}']").is_visible()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from site_samples import EAGLE, HOSTILE, copied, finished_run
@@ -14,7 +15,7 @@ from specbench.harness.judge import crossover_record as derived
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.charts.chart import Styles
 from specbench.reports.charts.pictures import figure
-from specbench.reports.experiments.crossover_chart import crossover_frame
+from specbench.reports.experiments.crossover_chart import crossover_chart, crossover_frame
 from specbench.reports.site.build import build_site
 from specbench.reports.site.crossover_page import crossover_page
 from specbench.reports.site.crossover_records import group_record, stored_sweeps
@@ -50,9 +51,10 @@ def test_a_sweep_is_read_and_not_derived_again(runs, monkeypatch):
     monkeypatch.setattr(derived, "crossover_record", None)
     monkeypatch.setattr("specbench.reports.site.crossover_records.crossover_record", None)
     (section,) = crossover_page(runs, Styles()).sections
-    (plot,) = section.charts
+    plot, users = section.charts
     (sweep,), problems = stored_sweeps(runs)
     assert problems == () and section.title.startswith("Sweep: ") and "--label" in section.commands[0].text
+    assert users.title == "TPS per user against TPS of all users" and set(users.frame["concurrency"]) == set(LOADS)
     cells = {arm.label: arm.points for arm in sweep.record.arms}
     solid = plot.frame[~plot.frame["dashed"] & (plot.frame["series"] == NAME)]
     assert list(solid["x"]) == list(LOADS)
@@ -74,11 +76,21 @@ def test_its_tables_say_the_crossing_the_best_and_the_ideal(runs):
     assert ideal[NAME][1:4] == ("3.00x, 50%", "1.06x, 50%", "0.38x, 50%") and 8 < float(ideal[NAME][4]) < 64
 
 
-def test_a_picture_names_the_ideal_in_its_legend(runs):
+def test_many_lines_are_small_charts_each_named_above_with_one_scale(runs):
     (section,) = crossover_page(runs, Styles()).sections
-    (legend,) = figure(section.charts[0]).legends
-    names = [text.get_text().replace("\n", "") for text in legend.get_texts()]
-    assert NAME in names and f"{NAME}, ideal" in names
+    plot = section.charts[0]
+    drawn = figure(plot)
+    assert not drawn.legends and "facet" not in plot.told
+    titles = ["".join(axes.get_title().split()) for axes in drawn.axes]
+    assert titles == ["".join(name.split()) for name in dict.fromkeys(plot.frame["facet"])] and len(titles) == 2
+    assert len({axes.get_ylim() for axes in drawn.axes}) == 1
+    assert [sum(line.get_alpha() == 0.6 for line in axes.lines) for axes in drawn.axes] == [1, 1], "the ideals"
+
+
+def test_few_lines_share_one_chart(runs):
+    (sweep,), _ = stored_sweeps(runs)
+    few = replace(sweep.record, arms=sweep.record.arms[:2])
+    assert "facet" not in crossover_frame(few) and crossover_chart(few, Styles(), "few").legend
 
 
 @pytest.mark.parametrize(
@@ -201,12 +213,12 @@ def test_a_browser_plots_measured_and_ideal(page, runs):
         "all => all.map(e => e.getAttribute('aria-label'))"
     )
     marks = [dict(part.split(": ", 1) for part in re.split(r"; (?=[^;:]+: )", name)) for name in names]
-    found = {(mark["series"], mark["concurrency"]): float(mark["speed-up of TPOT"]) for mark in marks}
+    found = {(mark["series"], mark["concurrency (log scale)"]): float(mark["speed-up of TPOT"]) for mark in marks}
     assert found == pytest.approx({(r.series, str(r.x)): r.y for r in frame.itertuples()})
-    legend = page.locator("ul.legend li").all_inner_texts()
-    assert {f"{NAME}, ideal", NAME} <= {text.strip() for text in legend}
-    keys = page.locator("ul.legend path[stroke-dasharray]").count()
-    assert keys == 2, "the dashed lines are dashed in the legend too"
+    first = page.locator("figure").first
+    written = first.locator("svg text").evaluate_all("all => all.map(e => e.textContent)")
+    assert NAME in written, "above its small chart"
+    assert first.locator("ul.legend").count() == 0
     page.locator("figure details summary").first.click()
     assert "dashed" in page.locator("figure table").first.inner_text()
 

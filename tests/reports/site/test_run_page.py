@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,9 +67,10 @@ def test_an_experiments_page_has_its_verdict_blocks_and_distributions(tmp_path):
     run = read(experiment_run(tmp_path, change=0.03))
     page = run_page(run, None, None, Styles(), True)
     titles = [section.title for section in page.sections]
-    assert titles[:5] == ["Reproduce", "Verdict", "Blocks", "Figures", "Distributions"]
+    later = ["Latency percentiles", "Against the roofline", "Distributions"]
+    assert titles[:7] == ["Reproduce", "Verdict", "Blocks", "Figures", *later]
     drawn = [plot.name for section in page.sections for plot in section.charts]
-    assert drawn == ["verdict-1", "pairs-1", "tpot", "lengths"]
+    assert drawn == ["verdict-1", "pairs-1", "percentiles", "tpot", "lengths"]
 
 
 def test_tpot_is_drawn_request_by_request(path):
@@ -92,6 +94,37 @@ def chosen(folder, lengths):
     again = RunDirectory.create(folder / "chosen", "chosen", replace(run.record, arms=run.record.arms[:1]))
     again.append("no-spec", 0, requests=requests, steps=steps, phases=[])
     return read(again.path), again.frames()
+
+
+def test_percentiles_are_those_of_the_requests(path):
+    """Also of a run that was stored before E2EL was a figure: derived anew."""
+    run, requests = read(path), RunDirectory.open(path).frames().requests
+    arms = tuple(replace(a, spreads={n: s for n, s in a.spreads.items() if "e2el" not in n}) for a in run.arms)
+    older = replace(run, figures=replace(run.figures, arms=arms))
+    for one in (run, older):
+        (section,) = (s for s in run_page(one, None, None, Styles(), True).sections if s.title == "Latency percentiles")
+        tables = {table.title: {row[0]: row[1:] for row in table.rows} for table in section.tables}
+        assert list(tables) == ["TTFT ms", "ITL ms", "TPOT ms", "E2EL ms"]
+        own = requests[requests["arm"] == EAGLE]
+        e2el_ms = (own["t_last_ns"] - own["t_submit_ns"]) / 1e6
+        by_repeat = [np.percentile(e2el_ms[own["repeat"] == n], [50, 90, 95, 99]) for n in (0, 1)]
+        shown = [float(text) for text in tables["E2EL ms"][EAGLE]]
+        assert shown == pytest.approx(np.median(by_repeat, axis=0), rel=1e-3)
+        drawn = section.charts[0].frame
+        drawn = drawn[(drawn["series"] == EAGLE) & (drawn["facet"] == "E2EL ms")]
+        assert list(drawn["y"]) == pytest.approx(np.median(by_repeat, axis=0))
+
+
+def test_unequal_outputs_are_explained_with_a_command(path):
+    run = read(path)
+    arms = tuple(replace(a, speedup=a.speedup and replace(a.speedup, same_output_rate=0.5)) for a in run.arms)
+    unequal = replace(run, figures=replace(run.figures, arms=arms))
+    equal = tuple(replace(a, speedup=a.speedup and replace(a.speedup, same_output_rate=1.0)) for a in run.arms)
+    shown = [
+        [s.commands[0].text for s in run_page(one, None, None, Styles(), False).sections if s.title == "Losslessness"]
+        for one in (unequal, replace(run, figures=replace(run.figures, arms=equal)))
+    ]
+    assert shown == [[f"specbench certify --run {run.path}"], []]
 
 
 def test_many_requests_are_drawn_as_quantiles(tmp_path):
@@ -185,3 +218,19 @@ def test_hostile_labels_stay_text_in_every_new_table(path, tmp_path):
     for page in (tmp_path / "site").rglob("*.html"):
         html = page.read_text()
         assert "<img" not in html and "<b>" not in html, page.name
+
+
+def test_the_roofline_stands_beside_the_figures_with_what_limits_or_why_it_is_not_known(path):
+    (sweep,) = (Path(__file__).parents[3] / "benchmarks/runs/h200").glob("*-crossover-*")
+    (stored,) = sweep.glob("runs/*-b32-*")
+    page = run_page(read(stored), None, None, Styles(), True)
+    sections = {section.title: section for section in page.sections}
+    (table,) = sections["Against the roofline"].tables
+    by_arm = {row[0]: dict(zip(table.headers, row, strict=True)) for row in table.rows}
+    (arms, *_) = sections["Figures"].tables
+    shown = dict(zip(arms.headers, arms.rows[0], strict=True))
+    assert by_arm["no-spec"]["efficiency"] == "76%" and shown["of roofline"] == "76%, reading weights"
+    assert any("measured: reads 4485 GB/s" in note for note in arms.notes)
+    without = run_page(read(path), None, None, Styles(), True)
+    (section,) = (section for section in without.sections if section.title == "Against the roofline")
+    assert section.sentences[0].startswith("-: the passes of its arms are not recorded") and not section.tables

@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
+from machine_pace import slower
 from site_samples import EAGLE, copied, finished_run
 
 from specbench.reports.site.render import MAX_PAGE_BYTES
@@ -19,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BUILD = """
 import json, sys, time
 from pathlib import Path
+from statistics import median
 from specbench.reports.site.build import build_site
 built = build_site([Path(sys.argv[1])], Path(sys.argv[2]))
 peak_kib = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
@@ -47,7 +50,7 @@ def large(tmp_path_factory):
 
 @pytest.mark.timed
 def test_500_runs_in_20_seconds_of_the_processor(large):
-    assert large[1]["cpu_s"] < MOST_SECONDS
+    assert large[1]["cpu_s"] < MOST_SECONDS * slower()
 
 
 def test_500_runs_in_a_gigabyte(large):
@@ -62,12 +65,14 @@ def test_a_long_history_is_thinned(large):
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("name", ["history", "compare", "run"])
+@pytest.mark.parametrize("name", ["index", "history", "compare", "run"])
 def test_the_first_chart_is_drawn_within_a_second(browser, large, name):
     path = max((large[0] / "runs").iterdir()) if name == "run" else large[0] / f"{name}.html"
-    page = browser.new_context().new_page()
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-charts=drawn]")
-    drawn_ms = page.evaluate("performance.getEntriesByName('chart drawn')[0].startTime")
-    assert drawn_ms < 1000, f"{drawn_ms:.0f} ms"
-    page.context.close()
+    drawn_ms = []
+    for _ in range(5):
+        page = browser.new_context().new_page()
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-charts=drawn]")
+        drawn_ms.append(page.evaluate("performance.getEntriesByName('chart drawn')[0].startTime"))
+        page.context.close()
+    assert median(drawn_ms) < 1000 * slower(), drawn_ms

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from site_samples import ARMS, EAGLE, copied, dated, experiment_run, finished_run
+from site_samples import ARMS, EAGLE, HOSTILE, copied, dated, experiment_run, finished_run
 
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.stored import read_run
+from specbench.harness.store.block_records import BlockRecord, add_record
 from specbench.reports.experiments.compare_table import compare_table
 from specbench.reports.site.compare_page import compare_page
 from specbench.reports.site.predecessors import followers
@@ -63,6 +64,16 @@ def test_another_machine_between_is_named_and_passed_over(first, tmp_path):
         f"{runs[1].run_id}, nearer in time, is not comparable: hardware: CPU: Another CPU and Test CPU.",
     )
     assert section.tables[0].title == f"{runs[0].run_id} against {runs[2].run_id}"
+
+
+def test_marks_of_a_row_stand_in_its_name_and_below(first, tmp_path):
+    runs = three(first, tmp_path)
+    reasons = ("load 4.8 on 2 cores",)
+    add_record(runs[0].path, BlockRecord(arm=EAGLE, block=0, position=0, load_average=(5, 4.8), reasons=reasons))
+    changed(runs[0].path, results__rules=0)
+    table = stored_sections(runs, followers(runs))[0].tables[0]
+    assert {row[0] for row in table.rows} == {"no-spec", f"{EAGLE} (DISTURBED)", HOSTILE}
+    assert any(f"{EAGLE}: DISTURBED: load 4.8 on 2 cores" in note for note in table.notes)
 
 
 def test_without_a_comparable_one_the_reasons_are_a_table(first, tmp_path):

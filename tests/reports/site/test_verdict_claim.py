@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from site_samples import experiment_run
 
+from specbench.reports.charts.chart import Styles
 from specbench.reports.site import badges
 from specbench.reports.site.overview_page import overview_page
 from specbench.reports.site.runs import read_site_runs
@@ -51,9 +52,11 @@ def test_the_facts_are_change_interval_power_and_proof(tmp_path):
 def test_without_a_verdict_there_is_no_large_figure(tmp_path):
     run = read(experiment_run(tmp_path, change=0.03, reasons={("B", n): ["throttled"] for n in range(8)}))
     assert claim_facts(run) == () and claim_words(run.ab) == "" and "are not verdicts" in caution(run.ab)[0]
-    page = overview_page([run], [], "Overview")
-    assert page.sections[1].tables[0].rows[0][3] == badges.NONE
-    certificates = next(fact for fact in page.sections[0].facts if "certificates" in fact.name)
+    page = overview_page([run], [], [], Styles())
+    newest, runs = page.sections
+    assert "best speed-up, or change" not in runs.tables[0].headers  # a column that would say nothing
+    assert newest.badge.text == "invalid" and "are not verdicts" in newest.sentences[1]
+    certificates = next(fact for fact in runs.facts if "certificates" in fact.name)
     assert certificates.value == "none"
 
 

@@ -295,6 +295,53 @@ def test_what_is_not_supported_says_what_is(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("tokenizer.ggml.tokens", None, "tokenizer.ggml.tokens is missing or no list of str"),
+        ("tokenizer.ggml.tokens", [1, 2], "tokenizer.ggml.tokens is missing or no list of str"),
+        ("tokenizer.ggml.token_type", None, "tokenizer.ggml.token_type is missing or no list of int"),
+        ("tokenizer.ggml.token_type", [1], r"tokenizer.ggml.token_type has 1 entries; allowed: \d+"),
+        ("tokenizer.ggml.merges", None, "tokenizer.ggml.merges is missing or no list of str"),
+        ("tokenizer.ggml.merges", ["a b c"], "tokenizer.ggml.merges has 'a b c'; allowed: two parts"),
+        ("tokenizer.ggml.merges", ["zz yy"], "the GGUF tokenizer cannot be built"),
+        ("tokenizer.ggml.eos_token_id", 99999, "tokenizer.ggml.eos_token_id is 99999; allowed: an id below"),
+        ("tokenizer.ggml.model", None, "GGUF tokenizer is model=None"),
+        ("llama.attention.head_count", 0, "llama.attention.head_count is 0; allowed: a whole number above 0"),
+        ("llama.attention.head_count_kv", [2, 1], r"llama.attention.head_count_kv is \[2, 1\]; allowed: a whole"),
+        ("llama.embedding_length", "64", "llama.embedding_length is '64'; allowed: a whole number above 0"),
+        ("llama.rope.freq_base", [1.0], r"llama.rope.freq_base is \[1.0\]; allowed: a number"),
+        ("llama.rope.dimension_count", 2, "llama.rope.dimension_count is 2; allowed: that of a whole head"),
+        ("llama.logit_scale", 0.5, "llama.logit_scale with '0.5' is not read and may change the model"),
+        ("llama.expert_count", 8, "llama.expert_count with '8' is not read"),
+    ],
+)
+def test_keys_that_are_missing_odd_or_unknown_are_named(llama, tmp_path, monkeypatch, key, value, message):
+    real = converter.GgufMetadata.__init__
+
+    def changed(self, reader, source):
+        real(self, reader, source)
+        self.fields = {name: known for name, known in self.fields.items() if name != key}
+        if value is not None:
+            self.fields[key] = value
+
+    monkeypatch.setattr(converter.GgufMetadata, "__init__", changed)
+    with pytest.raises(ValueError, match=message) as refusal:
+        convert_gguf(llama, tmp_path / "out")
+    assert str(llama) in str(refusal.value) and not (tmp_path / "out").exists()
+
+
+def test_experts_that_are_none_change_nothing(llama, tmp_path, monkeypatch):
+    real = converter.GgufMetadata.__init__
+
+    def changed(self, reader, source):
+        real(self, reader, source)
+        self.fields["llama.expert_count"] = 0
+
+    monkeypatch.setattr(converter.GgufMetadata, "__init__", changed)
+    assert converter.is_converted(convert_gguf(llama, tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("blk.0.attn_q.scale", "m.gguf: GGUF tensor 'blk.0.attn_q.scale' is not known; allowed: token_embd.weight"),

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from specbench.harness.engines.native.core.forward import EAGER, Runners
+from specbench.harness.engines.native.core.sampler import Mode, SamplingMode
 from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.buffers import Outcome, PassRows, Rows
+from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 
 @dataclass(slots=True)
@@ -53,10 +55,21 @@ class StepBatch:
     q_lens: tuple[int, ...]  # rows of each request, padding included
     chunk_cu_q_B1: Tensor | None = None  # int32: first rows of the chunks, counted from the first chunk's
     runners: Runners = EAGER
+    mode: Mode = SamplingMode.GREEDY  # what its requests ask for at most
     slots: tuple[int, ...] = ()  # of the real requests, in order
     work: Work = field(default_factory=Work)
     _forwards: dict[tuple[str, int], ForwardBatch] = field(default_factory=dict)
     _bounds: dict[str, int] = field(default_factory=dict)  # by drafter part: most keys, where the host has read it
+
+    @property
+    def num_drafts(self) -> int:
+        """Of each request: verified in this step, and made by it."""
+        return self.decode_q - 1
+
+    @property
+    def most_emitted(self) -> int:
+        """Tokens that a request can get."""
+        return self.outcome.status_BX.shape[1] - NUM_STATUS_COLUMNS
 
     def target_forward(self) -> ForwardBatch:
         """The rows of the target's pass: decodes stand first and are uniform, prompt chunks follow and are ragged."""

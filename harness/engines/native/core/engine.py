@@ -16,9 +16,11 @@ import torch
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.clock import NullClock, PhaseClock, host_clock
 from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.edit_buffers import edits_of
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.launcher import Launcher
 from specbench.harness.engines.native.core.layouts import MixedEntry
+from specbench.harness.engines.native.core.logprobs import logprobs_of_prompt
 from specbench.harness.engines.native.core.pages import PageAllocator
 from specbench.harness.engines.native.core.parts import make_builder
 from specbench.harness.engines.native.core.readback import InFlight, Readback
@@ -91,11 +93,13 @@ class Engine:
             forced_SL=self._forced_SL,
         )
         self.drafter = self.builder.drafter
-        self.launcher = Launcher(config, self.builder, lambda b: self.view(b, []))
+        self.draft_counts = strategy.draft_counts()
+        self.launcher = Launcher(config, self.builder, lambda b: self.view(b, []), self.draft_counts.choices)
+        self._num_made = 0  # drafts that the newest step makes for a request
         self.log = StepLog()
         self.phase_log: list[tuple[int, str, int]] = []  # step, phase, ns; empty without a clock
         self._status = StatusReader(target.device)
-        self.readback = Readback(self.log, self._finish)
+        self.readback = Readback(self.log, self._finish, self.draft_counts.accepted)
         self._aborts: list[int] = []
         self._next_step = 0
         self._finished: list[Request] = []
@@ -114,6 +118,8 @@ class Engine:
     def add(self, request: Request) -> None:
         """Queues a request. ValueError if it can never fit."""
         request.check_prompt(self.config.max_model_len, self.target.config.vocab_size)
+        if request.sampling.logprobs is not None and self._acceptance is not None:
+            raise ValueError("logprobs: are not allowed with forced acceptance, whose tokens are not the target's")
         self.scheduler.add(request)
         request.t_submit_ns = time.perf_counter_ns()
 
@@ -169,7 +175,8 @@ class Engine:
             with self.ranges.range(PREPARE):
                 self.write_grants()
                 start = time.perf_counter_ns()
-                decode_round = self.launcher.round_for(len(running), SamplingMode.of([r.sampling for r in running]))
+                mode = SamplingMode.of([r.sampling for r in running])
+                decode_round = self.launcher.round_for(len(running), mode, self.draft_counts.choose(len(running)))
                 decode_round.assign(tuple(r.slot for r in running if r.slot is not None), self.state)
             batch = decode_round.batch
             host = self.view(batch, running)
@@ -189,7 +196,8 @@ class Engine:
         while not self.scheduler.reserve(decoding):
             preempted = self._preempt_last()
             decoding = [r for r in decoding if r is not preempted]
-        rows = self.scheduler.plan_mixed_step()
+        num_drafts = self.draft_counts.choose(self.scheduler.num_soon)
+        rows = self.scheduler.plan_mixed_step(num_drafts)
         for request in self.scheduler.admitted:
             self._assign(request)
         self.scheduler.admitted.clear()
@@ -201,7 +209,7 @@ class Engine:
         mode = SamplingMode.of([r.sampling for r in requests])
         with self.ranges.range(f"step {self._next_step}"), self.ranges.range("prefill"):
             batch, host, graph = self.launcher.launch_mixed(
-                [MixedEntry.of(row) for row in rows], mode, self.ranges, lambda b: self.view(b, requests)
+                [MixedEntry.of(row) for row in rows], mode, self.ranges, lambda b: self.view(b, requests), num_drafts
             )
         for row in rows:
             if row.is_prefill and row.request.num_computed + row.num_rows < row.request.num_prefill:
@@ -210,6 +218,9 @@ class Engine:
         self._collect(0)
 
     def _assign(self, request: Request) -> None:
+        self.state.edits.make_room(edits_of([request.sampling]), self.target.config.vocab_size)
+        if (num := request.sampling.prompt_logprobs) is not None and not request.prompt_logprobs:
+            request.prompt_logprobs = logprobs_of_prompt(self.target, request.prompt_ids, num)
         self.state.assign(request, request.limit(self.config.max_model_len))
         if self._acceptance is not None and self._forced_SL is not None:
             row_L = self._acceptance.table_row(request.sampling.seed, self._forced_SL.shape[1])
@@ -231,6 +242,7 @@ class Engine:
             [*(r.num_computed for r in requests), *[0] * num_padding],
             lambda: self.state.host_block_table(slots),
             lambda: self._status.queue(batch.outcome.status_BX),
+            lambda: None if (block := batch.outcome.logprobs_BWN) is None else self._status.queue(block),
         )
 
     def _queue(
@@ -244,9 +256,10 @@ class Engine:
         graph: str,
     ) -> None:
         step, self._next_step = self._next_step, self._next_step + 1
-        num_draft_rows = batch.work.num_draft_rows
+        num_draft_rows, num_drafts = batch.work.num_draft_rows, min(batch.num_drafts, self._num_made)
+        self._num_made = batch.num_drafts
         self.readback.add(
-            InFlight(step, kind, requests, host, start_ns, num_rows, batch.num_rows, num_draft_rows, graph)
+            InFlight(step, kind, requests, host, start_ns, num_rows, batch.num_rows, num_draft_rows, graph, num_drafts)
         )
 
     def _finish(self, request: Request, reason: FinishReason) -> None:

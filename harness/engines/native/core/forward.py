@@ -94,7 +94,7 @@ class EagerForward:
         outputs = () if features_TF is None else (features_TF,)
         return run_pieces(
             model.pieces(batch.ids_T, *inputs, *outputs),
-            lambda layer, qkv_TX: attention(qkv_TX, batch, layers[layer]),
+            lambda layer, qkv_TX: attention(layer, qkv_TX, batch, layers[layer]),
         )
 
 
@@ -151,7 +151,7 @@ class PiecewiseForward:
         pieces.ids_N[:num_rows].copy_(batch.ids_T)
         for static, given in zip(pieces.inputs, inputs, strict=True):
             static[:num_rows].copy_(given)
-        result = pieces.replay(num_rows, lambda layer, qkv, out: attention(qkv, batch, layers[layer], out))
+        result = pieces.replay(num_rows, lambda layer, qkv, out: attention(layer, qkv, batch, layers[layer], out))
         if features_TF is not None:
             assert pieces.features_NF is not None
             features_TF.copy_(pieces.features_NF[:num_rows])

@@ -22,18 +22,22 @@ class HostView:
         num_computed: list[int],
         block_table_BP: Callable[[], np.ndarray],
         queue_status: Callable[[], PendingStatus],
+        queue_logprobs: Callable[[], PendingStatus | None],
     ):
         """`num_computed`: tokens with KV of each request before the step, 0 for padding rows. `queue_status` starts the
-        copy of the status block."""
+        copy of the status block, `queue_logprobs` that of the log-probabilities beside it, where there are any."""
         self.num_computed = num_computed
         self.syncs: list[str] = []
         self._block_table_BP = block_table_BP
         self._queue_status = queue_status
+        self._queue_logprobs = queue_logprobs
         self.pending: PendingStatus | None = None
+        self.logprobs: PendingStatus | None = None
 
     def acceptance_launched(self) -> None:
         """Called by the launcher when the device has been given this step's acceptance."""
         self.pending = self._queue_status()
+        self.logprobs = self._queue_logprobs()
 
     def status(self) -> list[list[int]]:
         """This step's status rows (kernels/accept_chain.py): waits for its acceptance, once."""

@@ -15,15 +15,13 @@ from specbench.harness.engines.native.core.graphs import DecodeRound, GraphLaunc
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
 from specbench.harness.engines.native.core.round import RoundBuilder
-from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.core.sampler import Mode
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.ranges import NullRanges, Ranges
 from specbench.harness.spec.plans import PLANS
 
 _PADDING_CHUNK = 8  # rows of a dummy request
 MAX_CAPTURED_ROWS = 512  # of a mixed step, as in vLLM: beyond it the launches are hidden behind the work
-
-Capture = Callable[[int, int], None] | None
 
 
 def capture_sizes(max_num_seqs: int) -> list[int]:
@@ -54,7 +52,14 @@ def _lengths_to_meet(most: int) -> list[int]:
 class Launcher:
     """Owns the graphs of one engine. All share one memory pool: they never run at the same time."""
 
-    def __init__(self, config: EngineConfig, builder: RoundBuilder, capture_host: Callable[[StepBatch], HostView]):
+    def __init__(
+        self,
+        config: EngineConfig,
+        builder: RoundBuilder,
+        capture_host: Callable[[StepBatch], HostView],
+        draft_counts: Sequence[int],
+    ):
+        """`draft_counts`: how many drafts a round may have, rising; each has graphs of its own."""
         plan, state, max_num_seqs = config.graph, builder.state, config.max_num_seqs
         assert state.tree is None or plan.mixed != "full", "a tree mask needs uniform rows (legality.py)"
         self.plan = plan
@@ -64,10 +69,11 @@ class Launcher:
         # With sync=multi the host reads lengths in mid-round and bounds launches by them.
         self._lengths = _lengths_to_meet(state.max_kv - 2 * q_of(state)) if config.sync == "multi" else []
         self._max_num_seqs = max_num_seqs
+        self._draft_counts = draft_counts
         self._sizes = capture_sizes(max_num_seqs) if plan.pads else []
         self._pool: GraphPool = torch.cuda.graph_pool_handle() if plan != PLANS["none"] else None
         q = q_of(state)
-        decode_rows = [size * q for size in capture_sizes(max_num_seqs)]
+        decode_rows = sorted({size * (k + 1) for size in capture_sizes(max_num_seqs) for k in draft_counts})
         later_rows = [size * (state.tree.shape.topk if state.tree else 1) for size in capture_sizes(max_num_seqs)]
         self._mixed_sizes = row_sizes(config.max_num_batched_tokens + max_num_seqs * q)
         self._decode_runners = Runners(
@@ -77,34 +83,36 @@ class Launcher:
         )
         mixed = self._forward(plan.mixed, self._mixed_sizes)
         self._mixed_runners = Runners(mixed, mixed, mixed)
-        self._rounds: dict[tuple[int, SamplingMode], DecodeRound] = {}
-        self._mixed_graphs: dict[tuple[int, SamplingMode], GraphLaunch] = {}
+        self._rounds: dict[tuple[int, Mode, int], DecodeRound] = {}
+        self._mixed_graphs: dict[tuple[int, Mode, int], GraphLaunch] = {}
 
     def _forward(self, mode: str, sizes: Sequence[int]) -> EagerForward | PiecewiseForward:
         return PiecewiseForward(sizes, self._pool) if mode == "piecewise" else EagerForward()
 
     # -- decode rounds -----------------------------------------------------------------------------------------------
 
-    def capture(self, modes: list[SamplingMode], progress: Capture = None) -> None:
+    def capture(self, modes: list[Mode]) -> None:
         """Captures every size for the given modes, largest first so that the smaller ones reuse its memory."""
-        todo = [(size, mode) for size in reversed(self._sizes) for mode in modes]
-        for index, (size, mode) in enumerate(todo):
-            self.round_for(size, mode)
-            if progress:
-                progress(index + 1, len(todo))
+        counts = self._draft_counts[::-1]
+        for size in reversed(self._sizes):
+            for mode in modes:
+                for k in counts:
+                    self.round_for(size, mode, k)
         if self.plan.mixed == "full":
             for size in reversed(self._mixed_sizes):
                 for mode in modes:
-                    self._mixed_graph(size, mode)
+                    for k in counts:
+                        self._mixed_graph(size, mode, k)
 
         self._meet_rows(modes[0])
 
-    def _meet_rows(self, mode: SamplingMode) -> None:
+    def _meet_rows(self, mode: Mode) -> None:
         """Launches every row count once, and every length where lengths choose the launch, over dummy requests: so that
         no set of graphs is captured, and no kernel compiled, inside a measured block."""
         if "piecewise" in self.plan.decode_modes or self._lengths:
             for size in reversed(capture_sizes(self._max_num_seqs)):
-                self._launch_dummies(self.round_for(size, mode))
+                for k in reversed(self._draft_counts):
+                    self._launch_dummies(self.round_for(size, mode, k))
         if self.plan.mixed == "piecewise":
             for size in reversed(self._mixed_sizes):
                 chunks = [_PADDING_CHUNK] * (size // _PADDING_CHUNK) + [size % _PADDING_CHUNK]
@@ -123,8 +131,9 @@ class Launcher:
         """All that there are so far."""
         return list(self._rounds.values())
 
-    def round_for(self, num_requests: int, mode: SamplingMode) -> DecodeRound:
-        key = (self._padded(num_requests), mode)
+    def round_for(self, num_requests: int, mode: Mode, num_drafts: int | None = None) -> DecodeRound:
+        """`num_drafts`: one of the counts; the most where it is not given."""
+        key = (self._padded(num_requests), mode, self._draft_counts[-1] if num_drafts is None else num_drafts)
         if key not in self._rounds:
             self._rounds[key] = self._make(*key)
         return self._rounds[key]
@@ -132,16 +141,16 @@ class Launcher:
     def _padded(self, num_requests: int) -> int:
         return self._sizes[bisect.bisect_left(self._sizes, num_requests)] if self._sizes else num_requests
 
-    def instrumented(self, num_requests: int, mode: SamplingMode) -> DecodeRound:
+    def instrumented(self, num_requests: int, mode: Mode) -> DecodeRound:
         """A second capture of the round with events at its phase boundaries."""
-        return self._make(num_requests, mode, EventClock(external=True))
+        return self._make(num_requests, mode, self._draft_counts[-1], EventClock(external=True))
 
-    def probe(self, num_requests: int, mode: SamplingMode, inner_clock: PhaseClock) -> DecodeRound:
+    def probe(self, num_requests: int, mode: Mode, inner_clock: PhaseClock) -> DecodeRound:
         """A second capture of the very round that `round_for` gives, for `inner_clock` to look at. Not for replay."""
-        return self._make(self._padded(num_requests), mode, inner_clock)
+        return self._make(self._padded(num_requests), mode, self._draft_counts[-1], inner_clock)
 
-    def _make(self, size: int, mode: SamplingMode, inner_clock: PhaseClock | None = None) -> DecodeRound:
-        batch = decode_batch(self._state, size)
+    def _make(self, size: int, mode: Mode, num_drafts: int, inner_clock: PhaseClock | None = None) -> DecodeRound:
+        batch = decode_batch(self._state, size, num_drafts)
         batch.runners = self._decode_runners
         phases = self._builder.phases(batch, mode)
         return DecodeRound(self.plan, batch, phases, self._pool, self._capture_host, inner_clock or NullClock())
@@ -149,21 +158,39 @@ class Launcher:
     # -- mixed steps -------------------------------------------------------------------------------------------------
 
     def launch_mixed(
-        self, entries: list[MixedEntry], mode: SamplingMode, ranges: Ranges, host_of: Callable[[StepBatch], HostView]
+        self,
+        entries: list[MixedEntry],
+        mode: Mode,
+        ranges: Ranges,
+        host_of: Callable[[StepBatch], HostView],
+        num_drafts: int | None = None,
     ) -> tuple[StepBatch, HostView, str]:
-        """Launches one mixed step; returns its layout, the host's view of it and how the target ran."""
+        """Launches one mixed step; returns its layout, the host's view of it and how the target ran. `num_drafts`: as
+        of `round_for`."""
+        with self._builder.target.expert_reads.left_out():
+            return self._launch_mixed(entries, mode, ranges, host_of, num_drafts)
+
+    def _launch_mixed(
+        self,
+        entries: list[MixedEntry],
+        mode: Mode,
+        ranges: Ranges,
+        host_of: Callable[[StepBatch], HostView],
+        num_drafts: int | None,
+    ) -> tuple[StepBatch, HostView, str]:
+        k = self._draft_counts[-1] if num_drafts is None else num_drafts
         num_rows = sum(entry.num_rows for entry in entries)
         if self.plan.mixed == "full" and num_rows <= self._mixed_sizes[-1]:
             size = self._mixed_sizes[bisect.bisect_left(self._mixed_sizes, num_rows)]
-            graph = self._mixed_graph(size, mode)
-            graph.batch.overwrite(self._filled(entries, size))
+            graph = self._mixed_graph(size, mode, k)
+            graph.batch.overwrite(self._filled(entries, size, k))
             graph.batch.slots = tuple(entry.slot for entry in entries)
             host = host_of(graph.batch)
             with ranges.range("mixed"):
                 graph(NullClock())
             host.acceptance_launched()
             return graph.batch, host, "full"
-        batch = mixed_batch(self._state, entries)
+        batch = mixed_batch(self._state, entries, k)
         batch.runners = self._mixed_runners
         host = host_of(batch)
         for segment in split_round(PLANS["none"], self._builder.phases(batch, mode)):
@@ -175,7 +202,7 @@ class Launcher:
         in_pieces = self.plan.mixed == "piecewise" and num_rows <= self._mixed_sizes[-1]
         return batch, host, "piecewise" if in_pieces else "none"
 
-    def _filled(self, entries: list[MixedEntry], size: int) -> StepBatch:
+    def _filled(self, entries: list[MixedEntry], size: int, num_drafts: int | None = None) -> StepBatch:
         """The step on a captured layout: as many requests as there are slots, the dummy slot taking the spare rows.
 
         All rows go through attention as ragged ones, since how many of them are decodes must not shape the launch.
@@ -184,15 +211,15 @@ class Launcher:
         spare = size - sum(entry.num_rows for entry in entries)
         counts = [spare] + [0] * (self._max_num_seqs - len(entries))
         padding = [MixedEntry(dummy, count, True, False, count, is_padding=True) for count in counts]
-        batch = mixed_batch(self._state, [*entries, *padding])
+        batch = mixed_batch(self._state, [*entries, *padding], num_drafts)
         batch.num_decodes, batch.max_chunk, batch.max_kv = 0, size, self._state.max_kv
         batch.chunk_cu_q_B1 = batch.cu_q_B1
         return batch
 
-    def _mixed_graph(self, size: int, mode: SamplingMode) -> GraphLaunch:
-        key = (size, mode)
+    def _mixed_graph(self, size: int, mode: Mode, num_drafts: int) -> GraphLaunch:
+        key = (size, mode, num_drafts)
         if key not in self._mixed_graphs:
-            batch = self._filled([], size)
+            batch = self._filled([], size, num_drafts)
             segment = Segment("mixed", "full", tuple(self._builder.phases(batch, mode)))
             warm_up(lambda: segment.run(batch, NullClock()))
             self._mixed_graphs[key] = GraphLaunch(segment, batch, self._pool)

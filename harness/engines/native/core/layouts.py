@@ -18,10 +18,12 @@ from specbench.kernels.buffers import Outcome, PassRows, Rows
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 
-def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
-    """The persistent layout of a decode round of `num_requests` requests; every row is the dummy slot at first."""
-    num_drafts = state.drafts_SK.shape[1]
-    q, num_draft_rows = num_drafts + 1, state.depth + 1
+def decode_batch(state: RoundState, num_requests: int, num_drafts: int | None = None) -> StepBatch:
+    """The persistent layout of a decode round of `num_requests` requests; every row is the dummy slot at first.
+
+    `num_drafts`: how many of a chain's drafts are verified, and made anew; all of them where it is not given."""
+    num_drafts = state.drafts_SK.shape[1] if num_drafts is None else num_drafts
+    q, num_draft_rows = num_drafts + 1, state.path_drafts(num_drafts) + 1
     index_T = torch.arange(num_requests * q, dtype=torch.int64)
     device = state.device
     rows = _rows(
@@ -38,7 +40,7 @@ def decode_batch(state: RoundState, num_requests: int) -> StepBatch:
         num_requests=num_requests,
         num_rows=num_requests * q,
         rows=rows,
-        outcome=_outcome(state, num_requests),
+        outcome=_outcome(state, num_requests, num_drafts),
         next_rows=PassRows.new(num_requests, num_requests, device),
         next_cu_q_B1=torch.arange(num_requests + 1, dtype=torch.int32, device=device),
         cu_q_B1=(torch.arange(num_requests + 1, dtype=torch.int32) * q).to(device),
@@ -76,14 +78,14 @@ class MixedEntry:
         return 0 if self.is_padding else self.num_rows - self.is_last_chunk
 
 
-def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
-    """The ragged layout of one mixed step; decodes stand before prompt chunks."""
+def mixed_batch(state: RoundState, entries: list[MixedEntry], num_drafts: int | None = None) -> StepBatch:
+    """The ragged layout of one mixed step; decodes stand before prompt chunks. `num_drafts`: as of a decode round."""
     num_decodes = sum(not e.is_prefill for e in entries)
     assert not any(e.is_prefill for e in entries[:num_decodes]), "decodes come first"
-    num_drafts = state.drafts_SK.shape[1]
+    num_drafts = state.drafts_SK.shape[1] if num_drafts is None else num_drafts
     # Verification brings K+1 rows a decode; the drafter goes on over the accepted path, which a tree makes shorter.
-    num_path_rows = state.depth + 1
-    num_saved = num_decodes * (num_drafts - state.depth)
+    num_path_rows = state.path_drafts(num_drafts) + 1
+    num_saved = num_decodes * (num_drafts + 1 - num_path_rows)
     row_req: list[int] = []
     row_off: list[int] = []
     num_drafts_B, base_row, logit_rows, advance, cu_q = [], [], [], [], [0]
@@ -118,7 +120,7 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry]) -> StepBatch:
         num_requests=num_requests,
         num_rows=len(row_req),
         rows=rows,
-        outcome=_outcome(state, num_requests),
+        outcome=_outcome(state, num_requests, num_drafts),
         next_rows=PassRows.new(num_requests, num_requests, state.device),
         next_cu_q_B1=torch.arange(num_requests + 1, dtype=i32, device=state.device),
         cu_q_B1=state.upload(cu_q, i32),
@@ -153,8 +155,8 @@ def _rows(state: RoundState, num_decodes: int, **layout: Tensor) -> Rows:
     )
 
 
-def _outcome(state: RoundState, num_requests: int) -> Outcome:
-    width, device = state.depth + 1, state.device
+def _outcome(state: RoundState, num_requests: int, num_drafts: int) -> Outcome:
+    width, device = state.path_drafts(num_drafts) + 1, state.device
     return Outcome(
         status_BX=torch.zeros(num_requests, NUM_STATUS_COLUMNS + width, dtype=torch.int32, device=device),
         sample_row_B=torch.zeros(num_requests, dtype=torch.int64, device=device),

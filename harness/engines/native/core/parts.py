@@ -6,11 +6,13 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.round import RoundBuilder
+from specbench.harness.engines.native.core.sampled_drafts import SampledDrafts
 from specbench.harness.engines.native.core.state import RoundState
-from specbench.harness.engines.native.core.strategy import EngineResources, Strategy
+from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Strategy
 from specbench.harness.engines.native.core.target_cache import CacheMemory, TargetCache
 from specbench.harness.engines.native.core.vllm_092 import MultiSync, read_max_query_len
 from specbench.harness.engines.native.models.draft_models import make_draft_model
+from specbench.harness.engines.native.models.eagle3 import Eagle3Head
 from specbench.harness.engines.native.models.heads import make_head
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionBackend
@@ -44,6 +46,11 @@ def make_builder(
             memory=memory,
         )
 
+    def sampled_drafts(model: DraftHead | LlamaModel) -> SampledDrafts | None:
+        if not strategy.samples_drafts:
+            return None
+        return SampledDrafts(state, target.config.vocab_size, getattr(model, "d2t", None))
+
     is_multi, shape = config.sync == "multi", target.config
     cache = new_cache(len(target.layers), shape.num_kv_heads, shape.head_dim)
     drafter = strategy.make_drafter(
@@ -51,14 +58,18 @@ def make_builder(
             target=target,
             state=state,
             update=update,
-            load_head=lambda head, name: make_head(head, target, name),
+            load_head=lambda head, name: make_head(head, target, name, strategy.one_pass),
             load_draft_model=lambda name: make_draft_model(name, target),
             new_kv_cache=lambda num_kv_heads, head_dim: new_cache(1, num_kv_heads, head_dim).layers[0],
             new_attention=lambda drafter: drafter.attention(drafter_backend, state.max_kv),  # type: ignore[attr-defined]
             drafter_rows=config.drafter,
+            sampled_drafts=sampled_drafts,
             max_query_len=read_max_query_len if is_multi else lambda host, q_lens, cu_q_B1: max(q_lens),
         )
     )
+    sampled = getattr(drafter, "sampled", None)  # a drafter that always chooses the best need not know of it
+    if drafter is not None and isinstance(drafter.model, Eagle3Head):
+        target = target.with_aux_layers(drafter.model.aux_layers)
     captured = {part for part in ("first", "later") if getattr(config.graph, part) == "full"}
     bounded = drafter.bounded_parts if drafter else frozenset[str]()
     return RoundBuilder(
@@ -70,4 +81,5 @@ def make_builder(
         drafter=drafter,
         forced_SL=forced_SL,
         multi_sync=MultiSync(state, bounded, captured) if is_multi else None,
+        sampled=sampled,
     )

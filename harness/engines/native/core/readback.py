@@ -29,14 +29,22 @@ class InFlight:
     num_padded_rows: int
     num_draft_rows: int
     graph: str
+    num_drafts: int  # that each decode could have: verified here, and made by the step before
 
 
 class Readback:
     """Reads launched steps in order, up to so many steps late."""
 
-    def __init__(self, log: StepLog, finish: Callable[[Request, FinishReason], None]):
+    def __init__(
+        self,
+        log: StepLog,
+        finish: Callable[[Request, FinishReason], None],
+        accepted: Callable[[int, list[list[int]]], None],
+    ):
+        """`accepted` is told of each decode round: how many drafts its requests could have, and their status rows."""
         self._log = log
         self._finish = finish
+        self._accepted = accepted
         self._steps: deque[InFlight] = deque()
         self._last_device_ns = 0
 
@@ -66,8 +74,13 @@ class Readback:
         if self._log.on_step:
             self._log.on_step(step.kind, device_ns - max(self._last_device_ns, step.t_start_ns))
         self._last_device_ns = device_ns
-        for request, row in zip(step.requests, rows, strict=False):  # padding rows follow
+        logprobs: list | None = step.host.logprobs.wait()[0] if step.host.logprobs is not None else None
+        for index, (request, row) in enumerate(zip(step.requests, rows, strict=False)):  # padding rows follow
+            if logprobs is not None and request.finish_reason is None:
+                request.keep_logprobs(logprobs[index][: row[1]])
             self._apply(request, row, step, host_ns, device_ns)
+        if step.kind == "decode":
+            self._accepted(step.num_drafts, rows[: len(step.requests)])
 
     def _apply(self, request: Request, row: list[int], step: InFlight, host_ns: int, device_ns: int) -> None:
         accepted, committed, done, n, num_proposed, depth = row[:NUM_STATUS_COLUMNS]

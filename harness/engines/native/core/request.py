@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from specbench.harness.engines.native.core.logprobs import TokenLogprobs
 from specbench.harness.spec.sampling import SamplingParams
 
 
@@ -26,6 +27,8 @@ class Request:
     prompt_ids: tuple[int, ...]
     sampling: SamplingParams
     output_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of the output, where asked for
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)  # None: nothing stands before the first
     finish_reason: FinishReason | None = None
     slot: int | None = None
     pages: list[int] = field(default_factory=list)
@@ -47,8 +50,13 @@ class Request:
     def is_prefilling(self) -> bool:
         return self.num_computed < self.num_prefill
 
+    def keep_logprobs(self, columns: list[list[float]]) -> None:
+        """Of tokens that the host has just read, if the request asks for them."""
+        if (num := self.sampling.logprobs) is not None:
+            self.logprobs += [TokenLogprobs.of(each, num) for each in columns]
+
     def check_prompt(self, max_model_len: int, vocab_size: int) -> None:
-        """ValueError for a prompt that an engine of this length and vocabulary can't take."""
+        """ValueError for a prompt that an engine of this length and vocabulary cannot take."""
         longest = max_model_len - 1
         if not 1 <= len(self.prompt_ids) <= longest:
             raise ValueError(
@@ -57,6 +65,7 @@ class Request:
             )
         if not all(0 <= token < vocab_size for token in self.prompt_ids):
             raise ValueError(f"prompt: request {self.id} has token ids outside 0..{vocab_size - 1}")
+        self.sampling.check_ids(vocab_size)
 
     def limit(self, max_model_len: int) -> int:
         """Most tokens (prompt and output) this request may have."""

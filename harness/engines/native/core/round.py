@@ -12,9 +12,13 @@ import torch
 from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.edit_buffers import Edit
 from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.logit_edits import edit_logits
+from specbench.harness.engines.native.core.logprobs import NUM_COLUMNS, keep_logprobs
 from specbench.harness.engines.native.core.planning import attention_phase, plan_pass
-from specbench.harness.engines.native.core.sampler import SamplingMode, sample_rows
+from specbench.harness.engines.native.core.sampled_drafts import SampledDrafts
+from specbench.harness.engines.native.core.sampler import Mode, SamplingMode, sample_rows
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import Drafter, Phase
 from specbench.harness.engines.native.core.target_cache import TargetCache
@@ -38,8 +42,16 @@ class RoundBuilder:
     drafter: Drafter | None
     forced_SL: Tensor | None  # synthetic acceptance: accepted drafts by slot and position of the pending token
     multi_sync: MultiSync | None
+    sampled: SampledDrafts | None = None  # where the strategy draws its drafts
 
-    def phases(self, batch: StepBatch, mode: SamplingMode) -> list[Phase]:
+    def phases(self, batch: StepBatch, mode: Mode) -> list[Phase]:
+        batch.mode = mode
+        if self.sampled is not None and self.sampled.draws(mode):
+            self.sampled.make_room()
+        self.state.edits.make_room(mode.edits, self.target.config.vocab_size)  # before a graph holds their addresses
+        if Edit.LOGPROBS in mode.edits and batch.outcome.logprobs_BWN is None:
+            shape = (batch.num_requests, batch.most_emitted, NUM_COLUMNS)
+            batch.outcome.logprobs_BWN = torch.zeros(shape, device=self.state.device)
         phases = [
             Phase("advance", self._advance),
             attention_phase("verify", self.attention, self._verify, self._plan),
@@ -61,7 +73,7 @@ class RoundBuilder:
     def _verify(self, b: StepBatch) -> None:
         kind = self.drafter.features if self.drafter is not None else Features.NONE
         if kind is Features.AUX and b.work.features_TF is None:
-            size = 3 * self.target.config.hidden_size
+            size = len(self.target.aux_layers) * self.target.config.hidden_size
             b.work.features_TF = torch.empty(b.num_rows, size, dtype=self.target.dtype, device=self.state.device)
         features_TF = b.work.features_TF if kind is Features.AUX else None
         hidden_TH = b.runners.target(
@@ -73,7 +85,7 @@ class RoundBuilder:
                 b.work.features_TF = torch.empty_like(hidden_TH)
             b.work.features_TF.copy_(hidden_TH)
 
-    def _accept(self, b: StepBatch, mode: SamplingMode) -> None:
+    def _accept(self, b: StepBatch, mode: Mode) -> None:
         s, rows, hidden_TH = self.state, b.rows, b.work.hidden_TH
         assert hidden_TH is not None
         position_R, request_R = rows.position_T, rows.row_req_T
@@ -81,9 +93,14 @@ class RoundBuilder:
             hidden_TH = hidden_TH.index_select(0, b.logit_row_R)
             position_R = position_R.index_select(0, b.logit_row_R)
             request_R = request_R.index_select(0, b.logit_row_R)
-        logits_RV = self.target.logits(hidden_TH)
-        slot_R = rows.slot_B.index_select(0, request_R) if mode is not SamplingMode.GREEDY else rows.slot_B
-        sampled_R = sample_rows(logits_RV, slot_R, position_R + 1, s, mode)
+        raw_RV = logits_RV = self.target.logits(hidden_TH)
+        if mode.edits:
+            logits_RV = edit_logits(raw_RV, rows, position_R + 1, s, mode.edits)
+        slot_R = rows.slot_B.index_select(0, request_R) if mode.drawing is not SamplingMode.GREEDY else rows.slot_B
+        if self.sampled is not None and self.sampled.draws(mode):
+            sampled_R = self.sampled.tokens(logits_RV, rows, slot_R, position_R + 1, mode)
+        else:
+            sampled_R = sample_rows(logits_RV, slot_R, position_R + 1, s, mode.drawing)
         if b.advance_B is not None:
             s.n_S.index_add_(0, rows.slot_B, b.advance_B)
         forced_B = None
@@ -92,6 +109,8 @@ class RoundBuilder:
             forced_B = self.forced_SL[rows.slot_B, n_B]
         accept = self.update.accept_chain if s.tree is None else self.update.accept_tree
         accept(sampled_R.view(b.num_requests, -1), rows, s, b.outcome, forced_B)
+        if b.outcome.logprobs_BWN is not None:
+            keep_logprobs(raw_RV, sampled_R, b.outcome.path_BW, b.outcome.logprobs_BWN)
 
     def _compact(self, b: StepBatch) -> None:
         """Keys and values of the accepted path go where a chain would have put them."""

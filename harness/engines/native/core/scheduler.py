@@ -76,6 +76,11 @@ class Scheduler:
     def wants_mixed_step(self) -> bool:
         return any(r.is_prefilling for r in self.running) or self._can_admit()
 
+    @property
+    def num_soon(self) -> int:
+        """Requests that run when those are admitted that have a slot."""
+        return len(self.running) + min(len(self.waiting), len(self._free_slots))
+
     def can_progress(self) -> bool:
         """Whether some running request is not certain to be finished by the rounds already in flight."""
         return any(r.num_tokens + r.num_inflight < r.limit(self._max_model_len) for r in self.running)
@@ -86,9 +91,11 @@ class Scheduler:
     def _first_pages(self) -> int:
         return self.allocator.pages_for(self.capacity_tokens(self.waiting[0], 1))
 
-    def plan_mixed_step(self) -> list[ScheduledRows]:
-        """Rows of decodes first, then prompt chunks within the token budget, admitting while there is room."""
-        k1 = self._num_drafts + 1
+    def plan_mixed_step(self, num_drafts: int | None = None) -> list[ScheduledRows]:
+        """Rows of decodes first, then prompt chunks within the token budget, admitting while there is room.
+
+        `num_drafts`: verified for each decode; all of them where it is not given."""
+        k1 = (self._num_drafts if num_drafts is None else num_drafts) + 1
         rows = [ScheduledRows(r, k1, False) for r in self.running if not r.is_prefilling]
         # Decodes alone never starve prefill: a chunk of at least one token always fits.
         budget = max(self._max_num_batched_tokens - k1 * len(rows), 1)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specbench.harness.engines.native.core.edit_buffers import EditBuffers
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.pages import DUMMY_PAGE
 from specbench.harness.engines.native.core.request import Request
@@ -61,10 +62,15 @@ class RoundState(Slots):
         self.top_k_S = zeros(num_slots, dtype=torch.int32)
         self.top_p_S = zeros(num_slots, dtype=torch.float32).fill_(1.0)
         self.seed_S = zeros(num_slots, dtype=torch.int64)
+        self.edits = EditBuffers(num_slots, device)
         # The host's copy of the block table; sent whole, and only when it changed. Entries are only ever appended for a
         # running slot, so a copy that is still queued may safely see later entries.
         self._table_host_SP = torch.zeros(num_slots, pages, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._table_dirty = False
+
+    def path_drafts(self, num_drafts: int) -> int:
+        """Most drafts that a round can accept which verifies `num_drafts`: on a tree, those of one path."""
+        return num_drafts if self.tree is None else self.depth
 
     def host_block_table(self, slots: Sequence[int]) -> np.ndarray:
         """int32 [len(slots), P]: the pages as the host gave them."""
@@ -90,6 +96,7 @@ class RoundState(Slots):
         self.top_k_S[slot].fill_(sampling.top_k)
         self.top_p_S[slot].fill_(sampling.top_p)
         self.seed_S[slot].fill_(sampling.seed)
+        self.edits.assign(slot, sampling, len(request.prompt_ids))
         self.done_S[slot].fill_(0)
         self._table_host_SP[slot].fill_(DUMMY_PAGE)
         self._table_dirty = True

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.draft_counts import DraftCounts, FixedDrafts
 from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.sampled_drafts import SampledDrafts
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.eagle_head import Placeholder
 from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import Attention, KVCache, Pieces
 from specbench.harness.engines.native.models.llama import LlamaModel
@@ -21,6 +24,10 @@ from specbench.kernels.state_update import StateUpdate
 
 if TYPE_CHECKING:
     from specbench.harness.engines.native.core.tree import TreeShape
+
+
+GREEDY_DRAFTS = "greedy"
+DRAFT_SAMPLE_METHODS = (GREEDY_DRAFTS, "probabilistic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,7 @@ class DraftHead(Protocol):
 
     config: ModelConfig
     features: Features
+    placeholder: Placeholder | None  # what drafts all tokens in one pass has one
 
     @property
     def d2t(self) -> Tensor | None: ...
@@ -66,6 +74,7 @@ class EngineResources:
     new_kv_cache: Callable[[int, int], KVCache]  # (num_kv_heads, head_dim) -> one layer's cache
     new_attention: Callable[[object], Attention]  # a model with .attention(backend, num_positions)
     drafter_rows: str  # "padded": K+1 rows a request in the first pass; "unpadded": the accepted ones only
+    sampled_drafts: Callable[[DraftHead | LlamaModel], SampledDrafts | None]  # where drafts are drawn from the model
     max_query_len: Callable[[HostView, list[int], Tensor], int]  # of an unpadded pass, from its q_lens or cu_q_B1
 
 
@@ -90,7 +99,8 @@ class Drafter(Protocol):
         ...
 
     def phases(self, batch: StepBatch) -> list[Phase]:
-        """Phases after acceptance that leave `num_drafts` drafts of every request in `state.drafts_SK`.
+        """Phases after acceptance that leave drafts of every request in `state.drafts_SK`: as many as the layout has,
+        and -1 behind them unless they are drafts as well. A layout without drafts still keeps a model's keys complete.
 
         Called once for each layout; in a mixed step the layout is ragged and the phases also ingest prompt rows.
         """
@@ -100,10 +110,29 @@ class Drafter(Protocol):
 class Strategy(StrategyKind):
     """One way of speculating, as named on the command line, with its options resolved."""
 
+    draft_sample_method: str = GREEDY_DRAFTS
+    """An option of those whose drafts come from a model; spelled as in vLLM."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.draft_sample_method not in DRAFT_SAMPLE_METHODS:
+            raise ValueError(
+                f"{self.name}: draft_sample_method={self.draft_sample_method!r} is not known; allowed: "
+                f"{', '.join(DRAFT_SAMPLE_METHODS)}"
+            )
+
+    @property
+    def samples_drafts(self) -> bool:
+        return self.draft_sample_method != GREEDY_DRAFTS
+
     @property
     def tree(self) -> TreeShape | None:
         """None: drafts are a chain."""
         return None
+
+    def draft_counts(self) -> DraftCounts:
+        """How many drafts each round has: without options of its own, always the same."""
+        return FixedDrafts(self.num_drafts)
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         raise NotImplementedError

@@ -15,6 +15,7 @@ from torch import Tensor
 from specbench.kernels.philox import uniform
 
 PURPOSE_ACCEPTANCE = 1  # sampling noise is purpose 0
+_MOST_SPAN = 1 << 24  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,23 @@ class SyntheticAcceptance:
         return (u_L1 < rates).sum(dim=1).to(torch.int32)
 
 
+@dataclass(frozen=True, slots=True)
+class DriftingAcceptance:
+    """`parts` in turn, over and over, each for `span` positions of a request."""
+
+    parts: tuple[SyntheticAcceptance, ...]
+    span: int
+    description: str
+
+    def table_row(self, seed: int, num_positions: int) -> Tensor:
+        rows_PL = torch.stack([part.table_row(seed, num_positions) for part in self.parts])
+        position_L = torch.arange(num_positions)
+        return rows_PL[position_L // self.span % len(self.parts), position_L]
+
+
+Forced = SyntheticAcceptance | DriftingAcceptance
+
+
 def rates_of_length(length: float, num_drafts: int) -> tuple[float, ...]:
     """The schedule of least variance with mean `length`: ones, the fraction, zeros (vLLM's synthetic method)."""
     if not 1 <= length <= num_drafts + 1:
@@ -65,10 +83,13 @@ def rates_of_histogram(counts: list[float], num_drafts: int) -> tuple[float, ...
     return tuple(sum(counts[j:]) / total for j in range(1, num_drafts + 1))
 
 
-_FORMS = "real, synthetic:LENGTH, synthetic:rates=r1/r2/.., synthetic:histogram=n0/n1/.."
+_FORMS = (
+    "real, synthetic:LENGTH, synthetic:rates=r1/r2/.., synthetic:histogram=n0/n1/.., "
+    "synthetic:drift=TOKENS/LENGTH/LENGTH/.."
+)
 
 
-def parse_acceptance(text: str, num_drafts: int) -> SyntheticAcceptance | None:
+def parse_acceptance(text: str, num_drafts: int) -> Forced | None:
     """None for `real`, and where there are no drafts to force. Raises ValueError naming the allowed forms."""
     if text == "real":
         return None
@@ -77,11 +98,23 @@ def parse_acceptance(text: str, num_drafts: int) -> SyntheticAcceptance | None:
         return None
     if name in ("", "length"):
         return SyntheticAcceptance(rates_of_length(numbers[0], num_drafts), text)
+    if name == "drift":
+        return _drifting(numbers, num_drafts, text)
     if name == "histogram":
         return SyntheticAcceptance(rates_of_histogram(numbers, num_drafts), text)
     if len(numbers) != num_drafts:
         raise ValueError(f"acceptance: {text!r} gives {len(numbers)} rates; k = {num_drafts} are needed")
     return SyntheticAcceptance(tuple(numbers), text)
+
+
+def _drifting(numbers: list[float], num_drafts: int, text: str) -> DriftingAcceptance:
+    span, *lengths = numbers
+    if len(lengths) < 2 or not (1 <= span <= _MOST_SPAN and span.is_integer()):
+        raise ValueError(
+            f"acceptance: {text!r} is not allowed; give how many tokens each length lasts, and two lengths"
+        )
+    parts = tuple(SyntheticAcceptance(rates_of_length(length, num_drafts), text) for length in lengths)
+    return DriftingAcceptance(parts, int(span), text)
 
 
 def _read_form(text: str) -> tuple[str, list[float]]:
@@ -94,6 +127,6 @@ def _read_form(text: str) -> tuple[str, list[float]]:
         numbers = [float(x) for x in values.split("/")]
     except ValueError:
         raise ValueError(f"acceptance: {text!r} has a value that is not a number; allowed: {_FORMS}") from None
-    if name in ("rates", "histogram") or (name in ("", "length") and len(numbers) == 1):
+    if name in ("rates", "histogram", "drift") or (name in ("", "length") and len(numbers) == 1):
         return name, numbers
     raise ValueError(f"acceptance: {text!r} is not known; allowed: {_FORMS}")

@@ -2,29 +2,64 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from specbench.workloads.json_values import Json, JsonObject
+from specbench.harness.engines.native.models.config_keys import TARGET_KEYS
+from specbench.harness.engines.native.models.config_rules import (
+    Rule,
+    check_keys,
+    flag_of,
+    number_of,
+    shown,
+    whole_of,
+)
+from specbench.harness.engines.native.models.experts_config import EXPERT_KEYS, ExpertsConfig, read_experts
+from specbench.harness.engines.native.models.quantization import QUANTIZED_KEYS, Fp8Format, read_quantization
+from specbench.harness.engines.native.models.rope_scaling import RopeScaling, read_rope
+from specbench.workloads.guarded import read_json_object
+from specbench.workloads.json_values import JsonObject
 
+_READ_ABOVE = ("architectures", "model_type", *QUANTIZED_KEYS)
 _REQUIRED_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RopeScaling:
-    """Llama-3.1's frequency scaling (`rope_type: llama3` in transformers' modeling_rope_utils)."""
+class Architecture:
+    """What transformers' class of a name computes whatever config.json says, and its defaults for what is not said.
 
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_position: int
+    A bias of None is as `attention_bias` says. `head_dim` of None: hidden_size / num_attention_heads. `window`: that of
+    a config without the key. `window_flag`: whether `use_sliding_window` switches it; None: it does if it is there.
+    """
+
+    model_type: str
+    qkv_bias: bool | None = None
+    o_bias: bool | None = None
+    qk_norm: bool = False
+    head_dim: int | None = None
+    window: int = 0
+    window_flag: bool | None = None
+    more_keys: Mapping[str, Rule] = field(default_factory=dict)  # that no other architecture has
+
+
+# Of targets and of the single layer of heads.
+ARCHITECTURES = {
+    "LlamaForCausalLM": Architecture(model_type="llama"),
+    "MistralForCausalLM": Architecture(
+        model_type="mistral", qkv_bias=False, o_bias=False, window=4096, window_flag=False
+    ),
+    "Qwen2ForCausalLM": Architecture(model_type="qwen2", qkv_bias=True, o_bias=False, window_flag=True),
+    "Qwen3ForCausalLM": Architecture(model_type="qwen3", qk_norm=True, head_dim=128, window_flag=True),
+}
+_QWEN3_MOE = Architecture(model_type="qwen3_moe", qk_norm=True, window_flag=True, more_keys=EXPERT_KEYS)
+TARGET_ARCHITECTURES = {**ARCHITECTURES, "Qwen3MoeForCausalLM": _QWEN3_MOE}
+_LLAMA = "LlamaForCausalLM"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """A decoder-only transformer of the Llama family (Llama, Qwen2) or the single layer of an EAGLE head."""
+    """A decoder-only transformer of the Llama family, with or without experts, or the single layer of an EAGLE head."""
 
     hidden_size: int
     intermediate_size: int
@@ -40,7 +75,9 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     qkv_bias: bool = False
     o_bias: bool = False
-    eos_token_ids: tuple[int, ...] = ()
+    qk_norm: bool = False  # each query and key head, before rope
+    experts: ExpertsConfig | None = None
+    fp8: Fp8Format | None = None  # how matrices are stored; None: as numbers of the run's dtype
 
     @property
     def aux_layers(self) -> tuple[int, int, int]:
@@ -57,144 +94,138 @@ class ModelConfig:
     def with_layers(self, num_layers: int) -> ModelConfig:
         return replace(self, num_layers=num_layers)
 
-
-def number_of(raw: JsonObject, key: str, default: float | None = None) -> float:
-    """A number of a config.json; `default` where it is missing or null. ValueError for anything else."""
-    value = raw.get(key)
-    if value is None:
-        value = default
-    if not isinstance(value, (int, float, str)):
-        raise ValueError(f"config.json: {key} is {value!r}; allowed: a number")
-    return float(value)
-
-
-def size_of(raw: JsonObject, key: str, default: int) -> int:
-    """A size of a config.json; `default` where it is missing, null or 0. ValueError for what is not a number."""
-    return int(number_of(raw, key, default)) or default
-
-
-def table_of(raw: JsonObject, key: str) -> JsonObject:
-    """An object inside a config.json, empty where it is missing or null."""
-    value = raw.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _rope(raw: JsonObject) -> tuple[float, RopeScaling | None]:
-    """Both spellings: `rope_theta`/`rope_scaling` (hub files) and `rope_parameters` (transformers 5)."""
-    params = table_of(raw, "rope_parameters")
-    theta = number_of(params, "rope_theta", number_of(raw, "rope_theta", 10000.0))
-    scaling = table_of(raw, "rope_scaling") or params
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "default":
-        return theta, None
-    if kind != "llama3":
-        raise ValueError(f"config.json: rope_scaling type {kind!r} is not supported; allowed: default, llama3")
-    return theta, RopeScaling(
-        factor=number_of(scaling, "factor"),
-        low_freq_factor=number_of(scaling, "low_freq_factor"),
-        high_freq_factor=number_of(scaling, "high_freq_factor"),
-        original_max_position=int(number_of(scaling, "original_max_position_embeddings")),
-    )
-
-
-def _eos_ids(raw: JsonObject, model_dir: Path) -> tuple[int, ...]:
-    ids: list[Json] = []
-    generation = model_dir / "generation_config.json"
-    sources = [_read_json(generation)] if generation.exists() else []
-    for source in [*sources, raw]:
-        value = source.get("eos_token_id")
-        ids += value if isinstance(value, list) else [value]
-    return tuple(dict.fromkeys(int(i) for i in ids if isinstance(i, (int, float, str))))
-
-
-def _check_not_quantized(raw: JsonObject, model_dir: Path) -> None:
-    for key in ("quantization_config", "compression_config"):  # the second: compressed-tensors before it was merged
-        found = raw.get(key)
-        if found is None:
-            continue
-        method = found.get("quant_method") if isinstance(found, dict) else found
-        raise ValueError(
-            f"{model_dir / 'config.json'}: {key} with quant_method {method!r} is not supported; "
-            "allowed: unquantized weights (float32, float16, bfloat16), or a .gguf file, which is dequantized"
+    def split(self, num_ranks: int, field: str = "tensor_parallel_size") -> ModelConfig:
+        """What one rank of several computes: its heads, and its part of the MLP's inner size. ValueError naming what
+        does not divide, by its key of config.json."""
+        sizes = {
+            "num_attention_heads": self.num_q_heads,
+            "num_key_value_heads": self.num_kv_heads,
+            "intermediate_size": self.intermediate_size,
+            "vocab_size": self.vocab_size,
+        }
+        for key, size in sizes.items():
+            if size % num_ranks:
+                raise ValueError(f"{field}: {num_ranks} is not allowed; {key} is {size}; allowed: a divisor of it")
+        return replace(
+            self,
+            num_q_heads=self.num_q_heads // num_ranks,
+            num_kv_heads=self.num_kv_heads // num_ranks,
+            intermediate_size=self.intermediate_size // num_ranks,
         )
 
 
-def config_from_dict(raw: JsonObject, model_dir: Path) -> ModelConfig:
-    """Raises ValueError for an architecture that the engine does not run, quantized weights, and a missing size."""
-    architectures = raw.get("architectures")
-    architecture = architectures[0] if isinstance(architectures, list) and architectures else "LlamaForCausalLM"
-    allowed = ("LlamaForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLMEagle3")
-    if architecture not in allowed:
-        raise ValueError(f"{model_dir}: architecture {architecture!r} is not supported; allowed: {', '.join(allowed)}")
-    _check_not_quantized(raw, model_dir)
-    missing = [key for key in _REQUIRED_KEYS if not isinstance(raw.get(key), int)]
+def _architecture(raw: JsonObject, allowed: Mapping[str, Architecture], where: str) -> Architecture:
+    """Where it is absent, by the model's type, else Llama, whose layer heads have unless they name another."""
+    said = raw.get("architectures")
+    named = said[0] if isinstance(said, list) and len(said) == 1 else said
+    if named is None or named == []:
+        of_type = (a for a in allowed.values() if a.model_type == raw.get("model_type"))
+        return next(of_type, ARCHITECTURES[_LLAMA])
+    if not isinstance(named, str) or named not in allowed:
+        raise ValueError(f"{where}: architecture {shown(named)} is not supported; allowed: {', '.join(allowed)}")
+    return allowed[named]
+
+
+def _check_whole_window(raw: JsonObject, architecture: Architecture, max_position: int, where: str) -> None:
+    """Attention looks back to the first token."""
+    window = whole_of(raw, "sliding_window", 0) if "sliding_window" in raw else architecture.window
+    on = bool(window)
+    if architecture.window_flag is not False:
+        on = flag_of(raw, "use_sliding_window", default=on and architecture.window_flag is None)
+    if on and window < max_position:
+        default = f" (if it is absent from a {architecture.model_type} config)" if "sliding_window" not in raw else ""
+        whole = "null" if architecture.window_flag is False else "use_sliding_window false"
+        raise ValueError(
+            f"{where}: sliding_window {window or 'null'}{default} is not supported; allowed: {whole}, or at least "
+            f"max_position_embeddings ({max_position})"
+        )
+
+
+def _biases(raw: JsonObject, architecture: Architecture, where: str) -> tuple[bool, bool]:
+    """Of the query, key and value projections, and of the output projection."""
+    said = flag_of(raw, "attention_bias")
+    if said and architecture.qkv_bias is False:
+        raise ValueError(f"{where}: attention_bias true is not supported; allowed: false ({architecture.model_type})")
+    qkv, o = architecture.qkv_bias, architecture.o_bias
+    return said if qkv is None else qkv, said if o is None else o
+
+
+def _head_dim(raw: JsonObject, default: int | None, where: str) -> int:
+    hidden, heads = whole_of(raw, "hidden_size", 0), whole_of(raw, "num_attention_heads", 0)
+    kv_heads = whole_of(raw, "num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise ValueError(
+            f"{where}: num_key_value_heads {kv_heads} is not allowed; allowed: a divisor of num_attention_heads "
+            f"({heads})"
+        )
+    if raw.get("head_dim") is None and default is None and hidden % heads:
+        raise ValueError(
+            f"{where}: num_attention_heads {heads} is not allowed; allowed: a divisor of hidden_size ({hidden})"
+        )
+    head_dim = whole_of(raw, "head_dim", default or hidden // heads)
+    if head_dim % 2:
+        raise ValueError(f"{where}: head_dim {head_dim} is not allowed; allowed: an even number, for rotary positions")
+    return head_dim
+
+
+def checked_config(
+    raw: JsonObject, keys: Mapping[str, Rule], architectures: Mapping[str, Architecture], where: str, model_dir: Path
+) -> ModelConfig:
+    """The shape in a config.json whose every key `keys` must know; errors begin with `where`."""
+    architecture = _architecture(raw, architectures, where)
+    fp8 = read_quantization(raw, where)
+    known = {**keys, **architecture.more_keys}
+    check_keys({key: value for key, value in raw.items() if key not in _READ_ABOVE}, known, where)
+    missing = [key for key in _REQUIRED_KEYS if raw.get(key) is None]
     if missing:
         raise ValueError(f"{model_dir}: config.json has no whole number under {', '.join(missing)}; is it complete?")
-    if raw.get("mlp_bias"):
-        raise ValueError(f"{model_dir}: mlp_bias true is not supported; allowed: false")
-    theta, scaling = _rope(raw)
-    # transformers' Llama puts attention_bias on the output projection too, its Qwen2 never does.
-    attention_bias = bool(raw.get("attention_bias", False))
-    hidden_size, heads = size_of(raw, "hidden_size", 0), size_of(raw, "num_attention_heads", 0)
+    max_position = whole_of(raw, "max_position_embeddings", 2048)
+    _check_whole_window(raw, architecture, max_position, where)
+    theta, scaling = read_rope(raw, max_position, where)
+    qkv_bias, o_bias = _biases(raw, architecture, where)
+    heads = whole_of(raw, "num_attention_heads", 0)
     return ModelConfig(
-        hidden_size=hidden_size,
-        intermediate_size=size_of(raw, "intermediate_size", 0),
-        num_layers=size_of(raw, "num_hidden_layers", 0),
+        hidden_size=whole_of(raw, "hidden_size", 0),
+        intermediate_size=whole_of(raw, "intermediate_size", 0),
+        num_layers=whole_of(raw, "num_hidden_layers", 0),
         num_q_heads=heads,
-        num_kv_heads=size_of(raw, "num_key_value_heads", heads),
-        head_dim=size_of(raw, "head_dim", hidden_size // heads),
-        vocab_size=size_of(raw, "vocab_size", 0),
+        num_kv_heads=whole_of(raw, "num_key_value_heads", heads),
+        head_dim=_head_dim(raw, architecture.head_dim, where),
+        vocab_size=whole_of(raw, "vocab_size", 0),
         rms_norm_eps=number_of(raw, "rms_norm_eps", 1e-6),
         rope_theta=theta,
         rope_scaling=scaling,
-        max_position=size_of(raw, "max_position_embeddings", 2048),
-        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        qkv_bias=architecture == "Qwen2ForCausalLM" or attention_bias,
-        o_bias=architecture != "Qwen2ForCausalLM" and attention_bias,
-        eos_token_ids=_eos_ids(raw, model_dir),
+        max_position=scaling.max_position(max_position) if scaling else max_position,
+        tie_word_embeddings=flag_of(raw, "tie_word_embeddings"),
+        qkv_bias=qkv_bias,
+        o_bias=o_bias,
+        qk_norm=architecture.qk_norm,
+        fp8=fp8,
+        experts=read_experts(raw, where) if architecture.more_keys else None,
     )
 
 
-def _read_json(path: Path) -> JsonObject:
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # not JSON, or not text
-        raise ValueError(f"{path}: not valid JSON ({error}); fetch or copy the model again") from error
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path}: expected a JSON object, found {type(raw).__name__}")
-    return raw
+def config_from_dict(raw: JsonObject, model_dir: Path) -> ModelConfig:
+    """A target's. Raises ValueError for what the engine does not run: by the name of the key, with what is allowed."""
+    where = str(model_dir / "config.json")
+    config = checked_config(raw, TARGET_KEYS, TARGET_ARCHITECTURES, where, model_dir)
+    wanted = _architecture(raw, TARGET_ARCHITECTURES, where).model_type
+    if raw.get("model_type") not in (None, wanted):  # transformers chooses the model by it
+        raise ValueError(f"{where}: model_type {shown(raw['model_type'])} is not supported; allowed: {wanted}")
+    return config
 
 
-def read_config(model_dir: Path) -> tuple[ModelConfig, JsonObject]:
-    """The config of a Hugging Face model directory, and the raw JSON beside it."""
+def read_raw(model_dir: Path) -> JsonObject:
+    """config.json of a Hugging Face model directory, not looked at."""
     path = model_dir / "config.json"
-    if not path.exists():
+    if not path.is_file():
         raise ValueError(
             f"model: {model_dir} has no config.json; give a Hugging Face directory, a .gguf file or a name"
         )
-    raw = _read_json(path)
+    return read_json_object(path)
+
+
+def read_config(model_dir: Path) -> tuple[ModelConfig, JsonObject]:
+    """The config of a target, and the raw JSON beside it."""
+    raw = read_raw(model_dir)
     return config_from_dict(raw, model_dir), raw
-
-
-def rope_frequencies(config: ModelConfig) -> list[float]:
-    """Inverse frequencies of the head_dim/2 rotations, after llama3 scaling if the config asks for it."""
-    half = config.head_dim // 2
-    inv = [config.rope_theta ** (-i / half) for i in range(half)]
-    scaling = config.rope_scaling
-    if scaling is None:
-        return inv
-    low_wavelen = scaling.original_max_position / scaling.low_freq_factor
-    high_wavelen = scaling.original_max_position / scaling.high_freq_factor
-    scaled = []
-    for freq in inv:
-        wavelen = 2 * math.pi / freq
-        if wavelen < high_wavelen:
-            scaled.append(freq)
-        elif wavelen > low_wavelen:
-            scaled.append(freq / scaling.factor)
-        else:
-            smooth = (scaling.original_max_position / wavelen - scaling.low_freq_factor) / (
-                scaling.high_freq_factor - scaling.low_freq_factor
-            )
-            scaled.append((1 - smooth) * freq / scaling.factor + smooth * freq)
-    return scaled

@@ -29,7 +29,7 @@ def make_draft_model(text: str, target: LlamaModel) -> LlamaModel:
     if text.startswith(_SHAPE):
         name = text.removeprefix(_SHAPE)
         _check_vocabulary(text, published_shape(name).config, target)
-        return dummy_target(name, target.dtype, target.device, seed=_SEED)
+        return dummy_target(name, target.dtype, target.device, seed=_SEED, group=target.group.of_drafter)
     return _checkpoint(text, target)
 
 
@@ -39,8 +39,8 @@ def first_layers(target: LlamaModel, count: str) -> LlamaModel:
     if not count.isdigit() or not 1 <= int(count) <= most:
         raise ValueError(f"draft-model: draft=self:{count} is not allowed; allowed: self:1 to self:{most}")
     layers = target.layers[: int(count)]
-    config = target.config.with_layers(len(layers))
-    return LlamaModel(config, target.embed_VH, layers, target.norm_H, target.lm_head)
+    config = target.whole.with_layers(len(layers))
+    return LlamaModel(config, target.embed_VH, layers, target.norm_H, target.lm_head, target.group)
 
 
 def _checkpoint(text: str, target: LlamaModel) -> LlamaModel:
@@ -52,7 +52,7 @@ def _checkpoint(text: str, target: LlamaModel) -> LlamaModel:
 
     folder = resolve_model(text).path
     _check_vocabulary(text, read_config(folder)[0], target)
-    return load_target(folder, target.dtype, target.device)
+    return load_target(folder, target.dtype, target.device, target.group.of_drafter)
 
 
 def _check_vocabulary(text: str, config: ModelConfig, target: LlamaModel) -> None:

@@ -16,7 +16,12 @@ def read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir: 
         if draft_vocab == vocab:
             return None
         raise ValueError(f"head: {head_dir} has draft_vocab_size {draft_vocab} < vocab_size {vocab} but no tensor d2t")
-    d2t = source.raw("d2t").to(torch.int64)
+    d2t = source.raw("d2t")
+    if d2t.dtype not in (torch.int32, torch.int64) or d2t.dim() != 1:
+        raise ValueError(
+            f"head: d2t of {head_dir} is {d2t.dtype} of shape {tuple(d2t.shape)}; allowed: a list of int64 or int32"
+        )
+    d2t = d2t.to(torch.int64)
     ids = d2t + torch.arange(d2t.numel())
     if d2t.numel() != draft_vocab or int(ids.min()) < 0 or int(ids.max()) >= vocab:
         raise ValueError(f"head: d2t of {head_dir} must map {draft_vocab} draft ids into 0..{vocab - 1}")

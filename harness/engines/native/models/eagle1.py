@@ -9,7 +9,6 @@ no final norm, and the target's `lm_head` reads the layer's output.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.harness.engines.native.models.eagle_head import EagleHead
@@ -29,7 +28,7 @@ class Eagle1Head(EagleHead):
     def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces:
         """Row p takes the hidden state of position p and the embedding of token p+1 (`ids_T`). Returns [T, H]."""
         w = self.weights
-        residual = w.fc(torch.cat([F.embedding(ids_T, w.embed_VH), hidden_TH], dim=-1))
+        residual = w.fc(torch.cat([w.embed_group.embed(ids_T, w.embed_VH), hidden_TH], dim=-1))
         attn = yield 0, w.qkv(residual)
         return self._after_attention(attn, residual)
 

@@ -1,6 +1,6 @@
 """EAGLE-3 heads (Li et al. 2025, arXiv 2503.01840) in the published checkpoint format.
 
-Shapes: T rows, H the head's hidden size, F = 3 * target hidden, Vd draft vocabulary.
+Shapes: T rows, H the head's hidden size, F = 3 * target hidden (or another number of aux layers), Vd draft vocabulary.
 Layer and conventions as in SafeAILab/EAGLE cnets.py and vLLM's llama_eagle3.py: the attention input is the
 concatenation of the normed embedding and the normed hidden state; the state fed back is the layer's output before the
 final norm (after it with `norm_output`, EAGLE-3.1).
@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.harness.engines.native.models.config import ModelConfig
-from specbench.harness.engines.native.models.eagle_head import EagleHead, HeadWeights
+from specbench.harness.engines.native.models.eagle_head import EagleHead, HeadWeights, Placeholder
 from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import Pieces
 from specbench.kernels.rms_norm import rms_norm
@@ -43,13 +42,25 @@ class Eagle3Head(EagleHead):
     features = Features.AUX
     weights: Eagle3Weights
 
-    def __init__(self, config: ModelConfig, weights: Eagle3Weights, options: Eagle3Options, feature_size: int):
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Eagle3Weights,
+        options: Eagle3Options,
+        aux_layers: tuple[int, ...],
+        placeholder: Placeholder | None = None,
+    ):
         super().__init__(config, weights)
         self.options = options
-        self.feature_size = feature_size
+        self.placeholder = placeholder
+        self.aux_layers = aux_layers  # of the target: the states entering them are its features
+
+    @property
+    def feature_size(self) -> int:
+        return self.weights.fc.in_features
 
     def project(self, features_TF: Tensor) -> Tensor:
-        """Target features [T, 3H_target] to the head's hidden state [T, H]: `fc`, applied to target features only."""
+        """Target features [T, F] to the head's hidden state [T, H]: `fc`, applied to target features only."""
         norms = self.weights.fc_norms
         eps = self.config.rms_norm_eps
         if len(norms) == 1:
@@ -67,7 +78,7 @@ class Eagle3Head(EagleHead):
         """
         w, eps, h = self.weights, self.config.rms_norm_eps, self.config.hidden_size
         x_T2H = torch.empty(hidden_TH.shape[0], 2 * h, dtype=hidden_TH.dtype, device=hidden_TH.device)
-        rms_norm(F.embedding(ids_T, w.embed_VH), w.embed_norm_H, eps, out=x_T2H[:, :h])
+        rms_norm(w.embed_group.embed(ids_T, w.embed_VH), w.embed_norm_H, eps, out=x_T2H[:, :h])
         rms_norm(hidden_TH, w.hidden_norm_H, eps, out=x_T2H[:, h:])
         residual = x_T2H[:, h:].clone() if self.options.norm_before_residual else hidden_TH
         attn = yield 0, w.qkv(x_T2H)

@@ -8,30 +8,48 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.config import ModelConfig
 from specbench.harness.engines.native.models.forward import Attention
-from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.fp8_linear import Product
+from specbench.harness.engines.native.models.group import Group
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.rms_norm import add_rms_norm
 from specbench.kernels.silu_and_mul import silu_and_mul
+
+DRAFT_FIELD = "draft_tensor_parallel_size"  # the option that an error about a head's split names
 
 
 @dataclass(slots=True, kw_only=True)
 class HeadWeights:
     """Tensors of one head, fused for the forward pass; some may be the target's own."""
 
-    fc: Linear
-    qkv: Linear
-    o: Linear
+    fc: Product
+    qkv: Product
+    o: Product
     post_norm_H: Tensor
-    gate_up: Linear
-    down: Linear
-    lm_head: Linear  # [Vd, H]
+    gate_up: Product
+    down: Product
+    head_norm_2D: Tensor | None  # of query and key heads, where the layer is Qwen3's
+    lm_head: Product  # [Vd, H]
     embed_VH: Tensor
+    embed_group: Group  # among whose ranks the embedding is split
     d2t_Vd: Tensor | None  # int64 offsets of a reduced vocabulary: target id = draft id + d2t[draft id]
 
 
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """What stands in a row whose token and state are not known yet, of heads that draft all tokens in one pass."""
+
+    token_id: int
+    features_1F: Tensor  # learned, in place of the target's
+
+
 class EagleHead:
-    """One drafter layer over its own KV cache; positions are those of the target features."""
+    """One drafter layer over its own KV cache; positions are those of the target features.
+
+    `config`: of what is computed here, which is a part of the layer where a group splits it.
+    """
+
+    placeholder: Placeholder | None = None  # None: it drafts one token a pass
 
     def __init__(self, config: ModelConfig, weights: HeadWeights):
         self.config = config
@@ -42,7 +60,9 @@ class EagleHead:
         return self.weights.d2t_Vd
 
     def attention(self, backend: AttentionBackend, num_positions: int) -> Attention:
-        return Attention(self.config, backend, rope_table(self.config, num_positions, self.weights.embed_VH.device))
+        w = self.weights
+        table = rope_table(self.config, num_positions, w.embed_VH.device)
+        return Attention(self.config, backend, table, [w.head_norm_2D])
 
     def _after_attention(self, attn_TX: Tensor, residual_TH: Tensor) -> Tensor:
         """The rest of the layer [T, H]; `residual_TH` is overwritten."""

@@ -72,19 +72,36 @@ class ForwardBatch:
 
 
 class Attention:
-    """Rope, KV write and attention of one layer: shared by targets and heads."""
+    """Norm of query and key heads, rope, KV write and attention of a model's layers: shared by targets and heads.
 
-    def __init__(self, config: ModelConfig, backend: AttentionBackend, cos_sin_MD: Tensor):
+    `head_norms`: [2, D] or None for each layer.
+    """
+
+    def __init__(
+        self, config: ModelConfig, backend: AttentionBackend, cos_sin_MD: Tensor, head_norms: Sequence[Tensor | None]
+    ):
         self.config = config
         self.backend = backend
         self.cos_sin_MD = cos_sin_MD
+        self.head_norms = head_norms
         self.scale = config.head_dim**-0.5
 
-    def __call__(self, qkv_TX: Tensor, batch: ForwardBatch, cache: KVCache, out_TX: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, layer: int, qkv_TX: Tensor, batch: ForwardBatch, cache: KVCache, out_TX: Tensor | None = None
+    ) -> Tensor:
         """Attention output [T, Hq * D], written to `out_TX` where it is given."""
         c = self.config
         q_THD = rope_store_kv(
-            qkv_TX, self.cos_sin_MD, batch.position_T, batch.kv_slot_T, cache.k, cache.v, c.num_q_heads, c.num_kv_heads
+            qkv_TX,
+            self.cos_sin_MD,
+            batch.position_T,
+            batch.kv_slot_T,
+            cache.k,
+            cache.v,
+            c.num_q_heads,
+            c.num_kv_heads,
+            self.head_norms[layer],
+            c.rms_norm_eps,
         )
         out_THD = None if out_TX is None else out_TX.view(q_THD.shape)
         if len(batch.parts) == 1:

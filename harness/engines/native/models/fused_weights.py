@@ -1,40 +1,80 @@
-"""Matrices of a checkpoint as the forward passes want them: products over the same input stacked into one."""
+"""Matrices of a checkpoint as the forward passes want them: products over the same input stacked into one.
+
+Shapes are those of the checkpoint; a rank of several gets its part: heads and the inner size of the MLP are split.
+"""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from specbench.harness.engines.native.models.config import ModelConfig
-from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.fp8_linear import Product, fp8_product
+from specbench.harness.engines.native.models.linear import Linear, RowParallel, gathered
 from specbench.harness.engines.native.models.weights import WeightSource
 
 
-def stacked(source: WeightSource, prefix: str, parts: list[tuple[str, int]], num_inputs: int, bias: bool) -> Linear:
-    """Several products over the same input as one: their weights stacked along the outputs."""
-    weight = torch.cat([source.get(f"{prefix}{name}.weight", (out, num_inputs)) for name, out in parts])
-    biases = torch.cat([source.get(f"{prefix}{name}.bias", (out,)) for name, out in parts]) if bias else None
-    return Linear(weight, biases)
+def stacked(source: WeightSource, prefix: str, parts: list[tuple[str, int]], num_inputs: int, bias: bool) -> Product:
+    """Several products over the same input as one: their weights stacked along the outputs, which are split."""
+    return _product(source, [(f"{prefix}{name}", (out, num_inputs)) for name, out in parts], bias, split=0)
 
 
-def qkv(source: WeightSource, prefix: str, c: ModelConfig, num_inputs: int) -> Linear:
+def _product(
+    source: WeightSource, modules: list[tuple[str, tuple[int, int]]], bias: bool, split: int | None = None
+) -> Product:
+    biases = torch.cat([source.get(f"{module}.bias", shape[:1], split) for module, shape in modules]) if bias else None
+    quantized = {module: matrix for module, shape in modules if (matrix := source.fp8(module, shape)) is not None}
+    if not quantized:
+        return Linear(torch.cat([source.get(f"{module}.weight", shape, split) for module, shape in modules]), biases)
+    if others := [module for module, _ in modules if module not in quantized]:
+        raise ValueError(
+            f"checkpoint: config.json says that {next(iter(quantized))} is quantized and {others[0]} is not; allowed: "
+            "both or neither, since they are multiplied as one"
+        )
+    return fp8_product(list(quantized.values()), biases, source.dtype)
+
+
+def qkv(source: WeightSource, prefix: str, c: ModelConfig, num_inputs: int) -> Product:
     q, kv = c.num_q_heads * c.head_dim, c.num_kv_heads * c.head_dim
     parts = [("q_proj", q), ("k_proj", kv), ("v_proj", kv)]
     return stacked(source, f"{prefix}self_attn.", parts, num_inputs, c.qkv_bias)
 
 
-def attention_output(source: WeightSource, prefix: str, c: ModelConfig) -> Linear:
-    return single(source, f"{prefix}self_attn.o_proj", c.hidden_size, c.num_q_heads * c.head_dim, c.o_bias)
+def head_norm(source: WeightSource, prefix: str, c: ModelConfig) -> Tensor | None:
+    """[2, D]: the norm's weights of query heads, then of key heads; None where the model has none."""
+    if not c.qk_norm:
+        return None
+    return torch.stack([source.get(f"{prefix}self_attn.{name}_norm.weight", (c.head_dim,)) for name in "qk"])
 
 
-def gate_up(source: WeightSource, prefix: str, c: ModelConfig) -> Linear:
+def attention_output(source: WeightSource, prefix: str, c: ModelConfig) -> Product:
+    return summed(source, f"{prefix}self_attn.o_proj", c.hidden_size, c.num_q_heads * c.head_dim, c.o_bias)
+
+
+def gate_up(source: WeightSource, prefix: str, c: ModelConfig) -> Product:
     parts = [("gate_proj", c.intermediate_size), ("up_proj", c.intermediate_size)]
     return stacked(source, f"{prefix}mlp.", parts, c.hidden_size, bias=False)
 
 
-def down(source: WeightSource, prefix: str, c: ModelConfig) -> Linear:
-    return single(source, f"{prefix}mlp.down_proj", c.hidden_size, c.intermediate_size)
+def down(source: WeightSource, prefix: str, c: ModelConfig) -> Product:
+    return summed(source, f"{prefix}mlp.down_proj", c.hidden_size, c.intermediate_size)
 
 
-def single(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Linear:
-    weight = source.get(f"{name}.weight", (num_outputs, num_inputs))
-    return Linear(weight, source.get(f"{name}.bias", (num_outputs,)) if bias else None)
+def summed(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Product:
+    """Its inputs are split, its outputs sums over all ranks."""
+    if source.group.size == 1:
+        return single(source, name, num_outputs, num_inputs, bias)
+    weight = source.get(f"{name}.weight", (num_outputs, num_inputs), split=1)
+    return RowParallel(weight, source.get(f"{name}.bias", (num_outputs,)) if bias else None, source.group)
+
+
+def lm_head_of(source: WeightSource, name: str, num_outputs: int, num_inputs: int) -> Product:
+    """Its outputs are split and gathered."""
+    if source.group.size == 1:
+        return single(source, name, num_outputs, num_inputs)
+    return gathered(source.get(f"{name}.weight", (num_outputs, num_inputs), split=0), source.group)
+
+
+def single(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Product:
+    """Whole on every rank."""
+    return _product(source, [(name, (num_outputs, num_inputs))], bias)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specbench.harness.engines.native.models.config import read_config
+from specbench.harness.engines.native.models.config import read_raw
 from specbench.harness.engines.native.models.eagle1 import Eagle1Head
 from specbench.harness.engines.native.models.eagle1_loader import dummy_eagle1, load_eagle1
 from specbench.harness.engines.native.models.eagle3 import Eagle3Head
 from specbench.harness.engines.native.models.eagle3_loader import dummy_eagle3, load_eagle3
+from specbench.harness.engines.native.models.head_config import read_eagle1_config, read_eagle3_config
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.shapes import SHAPES
 from specbench.harness.engines.native.models.weights import checkpoint_shapes
-from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder
+from specbench.workloads.assets.cache import Progress
+from specbench.workloads.assets.head_source import head_folder
 
+_RANDOM = ("random", "random-eagle1")
 _OTHER_DRAFT_VOCAB = 32000  # what most published heads use
 
 
@@ -36,27 +39,64 @@ def is_eagle1(shapes: dict[str, tuple[int, ...]]) -> bool:
 
 def load_head(head_dir: Path, target: LlamaModel) -> Eagle1Head | Eagle3Head:
     """An EAGLE head in either published format. Raises ValueError naming what does not fit the target."""
-    read_config(head_dir)  # a folder that is not a model is refused for that first
+    read_raw(head_dir)  # a folder that is not a model is refused for that first
     if is_eagle1(checkpoint_shapes(head_dir)):
         return load_eagle1(head_dir, target)
     return load_eagle3(head_dir, target)
 
 
-def make_head(head: str, target: LlamaModel, strategy: str) -> Eagle1Head | Eagle3Head:
-    """`head`: a folder, `shipped:NAME`, `random` or `random-eagle1`. ValueError says what is missing or misfits."""
+def make_head(head: str, target: LlamaModel, strategy: str, one_pass: bool = False) -> Eagle1Head | Eagle3Head:
+    """`head`: a folder, a hub name, `shipped:NAME`, `random` or `random-eagle1`; `one_pass`: of the kind that drafts
+    all tokens in one pass. ValueError: what misfits."""
     if head == "random":
-        return dummy_eagle3(target, _random_draft_vocab(target))
+        return dummy_eagle3(target, _random_draft_vocab(target), placeholder_id=0 if one_pass else None)
+    if head == "random-eagle1" and one_pass:
+        raise ValueError(f"{strategy}: head=random-eagle1 drafts one token a pass; allowed: random, or a trained head")
     if head == "random-eagle1":
         return dummy_eagle1(target)
-    if head.startswith(PREFIX):
-        return load_head(shipped_folder(head), target)
     if not head:
+        kinds, others = "an EAGLE-3 or EAGLE-1 checkpoint", "head=random (EAGLE-3) or random-eagle1"
+        if one_pass:
+            kinds, others = "an EAGLE-3 checkpoint for parallel drafting", "head=random"
         raise ValueError(
-            f"{strategy}: no head for this model; give {strategy}:head=DIR (an EAGLE-3 or EAGLE-1 checkpoint), or "
-            "head=random (EAGLE-3) or random-eagle1 with acceptance=synthetic:... to measure machine speed"
+            f"{strategy}: no head for this model; give {strategy}:head=DIR ({kinds}, or its hub name), or {others} "
+            "with acceptance=synthetic:... to measure machine speed"
         )
-    if not Path(head).is_dir():
-        raise ValueError(
-            f"{strategy}: head={head!r} is not a directory; give the folder of an EAGLE-3 or EAGLE-1 checkpoint"
-        )
-    return load_head(Path(head), target)
+    folder = _folder(head, strategy)
+    _check_kind(folder, strategy, one_pass)
+    return load_head(folder, target)
+
+
+def is_one_pass(head_dir: Path) -> bool:
+    """Whether the head drafts all tokens in one pass. ValueError for what is no head."""
+    read_raw(head_dir)
+    return not is_eagle1(checkpoint_shapes(head_dir)) and read_eagle3_config(head_dir).placeholder_id is not None
+
+
+def _check_kind(folder: Path, strategy: str, one_pass: bool) -> None:
+    if is_one_pass(folder) == one_pass:
+        return
+    drafts, needs = "all tokens in one pass", "one without ptd_token_id in its config.json"
+    if one_pass:
+        drafts, needs = "one token a pass", "one with ptd_token_id in its config.json (specbench train-head --kind)"
+    raise ValueError(f"{strategy}: head: {folder} drafts {drafts}; allowed: {needs}")
+
+
+def check_head_files(head: str, strategy: str, progress: Progress | None = None, one_pass: bool | None = None) -> None:
+    """Finds and downloads a head, and reads its config and the names of its tensors, before any target is there.
+    ValueError for what cannot be had, is no head or not of the kind (`one_pass`; None: either)."""
+    if head in ("", *_RANDOM):
+        return
+    folder = _folder(head, strategy, progress)
+    read_raw(folder)
+    read = read_eagle1_config if is_eagle1(checkpoint_shapes(folder)) else read_eagle3_config
+    read(folder)
+    if one_pass is not None:
+        _check_kind(folder, strategy, one_pass)
+
+
+def _folder(head: str, strategy: str, progress: Progress | None = None) -> Path:
+    try:
+        return head_folder(head, progress)
+    except ValueError as error:
+        raise ValueError(f"{strategy}: {error}") from error

@@ -2,9 +2,11 @@
 
 Shapes: rows T, inputs I, outputs O.
 
-On a CPU torch's `F.linear` reads an [O, I] weight in the order of the file; oneDNN is about twice as fast for the few
-rows of a decode round when it may lay the weight out itself once (`mkldnn._reorder_linear_weight`, the operator that
-torch's own CPU freezing pass uses). Every strategy, `no-spec` included, goes through the same products.
+On a CPU with AVX512-BF16 and a C compiler bfloat16 goes through `kernels/product.py`, in which a row has the same sums
+alone and among others. Else oneDNN is about twice as fast for the few rows of a decode round as torch's `F.linear`,
+which reads an [O, I] weight in the order of the file, when it may lay the weight out itself once
+(`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses). Every strategy, `no-spec`
+included, goes through the same products.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from specbench.harness.engines.native.models.group import Group
+from specbench.kernels.product import pack, product
 
 # oneDNN chooses the layout for a typical number of rows; 8 is best or nearly so from 1 to 512 rows.
 _PACK_FOR_ROWS = 8
@@ -30,17 +35,53 @@ def _can_pack(weight: Tensor) -> bool:
 class Linear:
     """y = x @ weight.T + bias, with the weight laid out for the device; a packed weight replaces the [O, I] one."""
 
-    __slots__ = ("bias", "in_features", "out_features", "_packed", "_weight")
+    __slots__ = ("arithmetic", "bias", "in_features", "out_features", "_compiled", "_packed", "_weight")
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None):
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None, arithmetic: str = ""):
+        """`arithmetic`: for the record, where the weight was stored as something else."""
+        self.arithmetic = arithmetic
         self.out_features, self.in_features = weight_OI.shape
         self.bias = bias_O
-        packable = _can_pack(weight_OI)
+        self._compiled = pack(weight_OI)
+        packable = self._compiled is None and _can_pack(weight_OI)
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight_OI, _PACK_FOR_ROWS) if packable else None
-        self._weight = None if packable else weight_OI
+        self._weight = None if packable or self._compiled is not None else weight_OI
 
     def __call__(self, x_TI: Tensor) -> Tensor:
+        if self._compiled is not None:
+            return product(x_TI, self._compiled, self.out_features, self.bias)
         if self._packed is not None:
             return torch.ops.mkldnn._linear_pointwise(x_TI, self._packed, self.bias, "none", [], "")
         assert self._weight is not None
         return F.linear(x_TI, self._weight, self.bias)
+
+
+class RowParallel(Linear):
+    """Each rank multiplies its part of the inputs with its columns of the weight; the sum over all is the product."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, group: Group):
+        super().__init__(weight_OI, bias_O if group.rank == 0 else None)
+        self._group = group
+
+    def __call__(self, x_TI: Tensor) -> Tensor:
+        return self._group.all_reduce(super().__call__(x_TI))
+
+
+class GatheredLinear(Linear):
+    """Each rank has its part of the outputs, which are gathered: lm_head. `out_features` counts all."""
+
+    __slots__ = ("_group", "_own")
+
+    def __init__(self, weight_OI: Tensor, group: Group):
+        self._own, self._group = Linear(weight_OI), group
+        self.out_features, self.in_features = self._own.out_features * group.size, self._own.in_features
+        self.bias, self.arithmetic = None, ""
+
+    def __call__(self, x_TI: Tensor) -> Tensor:
+        return self._group.gather(self._own(x_TI))
+
+
+def gathered(weight_OI: Tensor, group: Group) -> Linear:
+    return Linear(weight_OI) if group.size == 1 else GatheredLinear(weight_OI, group)

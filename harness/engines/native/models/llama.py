@@ -1,6 +1,6 @@
-"""Llama-family targets (Llama, Qwen2) over a paged KV cache.
+"""Llama-family targets (Llama, Mistral, Qwen2, Qwen3, Qwen3-MoE) over a paged KV cache.
 
-Shapes: T rows of a step (all requests' tokens, flat), H hidden, V vocabulary, D head_dim, F = 3H features.
+Shapes: T rows of a step (all requests' tokens, flat), H hidden, V vocabulary, D head_dim, F features (H an aux layer).
 Module structure follows transformers' modeling_llama.py; the forward is written for few rows: fused QKV and gate/up
 products, residual kept in place, rope and KV write in one operation.
 """
@@ -10,16 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.expert_reads import ExpertReads
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
-from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.fp8_linear import Product
+from specbench.harness.engines.native.models.group import ALONE, Group
+from specbench.harness.engines.native.models.mlp import Experts, Mlp
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.rms_norm import add_rms_norm, rms_norm
-from specbench.kernels.silu_and_mul import silu_and_mul
 
 
 @dataclass(slots=True)
@@ -27,15 +28,18 @@ class DecoderLayer:
     """Weights of one decoder layer."""
 
     input_norm: Tensor
-    qkv: Linear
-    o: Linear
+    qkv: Product
+    o: Product
     post_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    mlp: Mlp
+    head_norm_2D: Tensor | None = None  # of query and key heads: Qwen3
 
 
 class LlamaModel:
-    """A target model. Weights are immutable; the KV cache is the caller's."""
+    """A target model, or one rank's part of it. Weights are immutable; the KV cache is the caller's.
+
+    `config`: what is computed here; `whole`: the model. They differ where a group of several ranks splits it.
+    """
 
     def __init__(
         self,
@@ -43,17 +47,38 @@ class LlamaModel:
         embed_VH: Tensor,
         layers: list[DecoderLayer],
         norm_H: Tensor,
-        lm_head: Linear,
+        lm_head: Product,
+        group: Group = ALONE,
+        expert_reads: ExpertReads | None = None,
     ):
-        self.config = config
+        """`config`: of the whole model. `expert_reads`: of another model over the same layers."""
+        self.whole, self.config = config, config.split(group.size)
+        self.group = group
         self.embed_VH = embed_VH
         self.layers = layers
         self.norm_H = norm_H
         self.lm_head = lm_head
+        self.aux_layers: tuple[int, ...] = config.aux_layers
+        counts = [layer.mlp.weights.read_2 for layer in layers if isinstance(layer.mlp, Experts)]
+        self.expert_reads = expert_reads or ExpertReads(counts)
+
+    def with_aux_layers(self, aux_layers: tuple[int, ...]) -> LlamaModel:
+        """The same weights, giving the states entering these layers; their number stands for the last state."""
+        parts = self.whole, self.embed_VH, self.layers, self.norm_H, self.lm_head, self.group
+        model = LlamaModel(*parts, self.expert_reads)
+        model.aux_layers = aux_layers
+        return model
 
     @property
     def dtype(self) -> torch.dtype:
         return self.embed_VH.dtype
+
+    @property
+    def arithmetic(self) -> str:
+        """How matrices are multiplied that are not stored as numbers of the model's dtype; empty: none are."""
+        products = [self.lm_head, *(p for layer in self.layers for p in (layer.qkv, layer.o))]
+        said = {p.arithmetic for p in products}.union(*(layer.mlp.arithmetics for layer in self.layers))
+        return "; ".join(sorted(said - {""}))
 
     @property
     def device(self) -> torch.device:
@@ -61,36 +86,46 @@ class LlamaModel:
 
     def attention(self, backend: AttentionBackend, num_positions: int) -> Attention:
         """The attention object for one engine: `num_positions` must cover every position that engine writes."""
-        return Attention(self.config, backend, rope_table(self.config, num_positions, self.device))
+        return Attention(self.config, backend, rope_table(self.config, num_positions, self.device), self.head_norms)
+
+    @property
+    def head_norms(self) -> list[Tensor | None]:
+        """[2, D] for each layer; see kernels/rope_store_kv.py."""
+        return [layer.head_norm_2D for layer in self.layers]
 
     def forward(
         self, batch: ForwardBatch, attention: Attention, caches: list[KVCache], features_TF: Tensor | None = None
     ) -> Tensor:
         """Returns the final-normed hidden states [T, H]; `features_TF` as in `pieces`."""
         return run_pieces(
-            self.pieces(batch.ids_T, features_TF), lambda layer, qkv_TX: attention(qkv_TX, batch, caches[layer])
+            self.pieces(batch.ids_T, features_TF), lambda layer, qkv_TX: attention(layer, qkv_TX, batch, caches[layer])
         )
 
     def pieces(self, ids_T: Tensor, features_TF: Tensor | None = None) -> Pieces:
         """The pass over rows `ids_T`, returning the final-normed hidden states [T, H].
 
-        If `features_TF` [T, 3H] is given, the residual stream entering the config's three aux layers is written there
-        (low, mid, high: the concatenation order of EAGLE-3's `fc`).
+        If `features_TF` [T, F] is given, the residual streams entering `aux_layers` are written there, side by side
+        (low, mid, high: the order that EAGLE-3's `fc` takes).
         """
         eps = self.config.rms_norm_eps
-        aux = self.config.aux_layers if features_TF is not None else ()
+
+        def note(index: int) -> None:
+            if features_TF is not None:
+                for place, aux_layer in enumerate(self.aux_layers):
+                    if aux_layer == index:
+                        features_TF[:, place * hidden : (place + 1) * hidden].copy_(residual)
+
         hidden = self.config.hidden_size
-        residual = F.embedding(ids_T, self.embed_VH)
+        residual = self.group.embed(ids_T, self.embed_VH)
         x = rms_norm(residual, self.layers[0].input_norm, eps)
         for index, layer in enumerate(self.layers):
-            for place, aux_layer in enumerate(aux):
-                if aux_layer == index:
-                    features_TF[:, place * hidden : (place + 1) * hidden].copy_(residual)  # type: ignore[index]
+            note(index)
             attn = yield index, layer.qkv(x)
             x = add_rms_norm(layer.o(attn), residual, layer.post_norm, eps)
-            x = layer.down(silu_and_mul(layer.gate_up(x)))
+            x = layer.mlp(x)
             next_norm = self.layers[index + 1].input_norm if index + 1 < len(self.layers) else self.norm_H
             x = add_rms_norm(x, residual, next_norm, eps)
+        note(len(self.layers))
         return x
 
     def logits(self, hidden_RH: Tensor) -> Tensor:

@@ -7,9 +7,20 @@ from pathlib import Path
 import torch
 
 from specbench.harness.engines.native.models.config import ModelConfig, read_config
-from specbench.harness.engines.native.models.fused_weights import attention_output, down, gate_up, qkv
-from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.expert_weights import read_layer_experts
+from specbench.harness.engines.native.models.fp8_weights import Fp8Checkpoint, Fp8Random
+from specbench.harness.engines.native.models.fused_weights import (
+    attention_output,
+    down,
+    gate_up,
+    head_norm,
+    lm_head_of,
+    qkv,
+)
+from specbench.harness.engines.native.models.group import ALONE, Group
+from specbench.harness.engines.native.models.linear import gathered
 from specbench.harness.engines.native.models.llama import DecoderLayer, LlamaModel
+from specbench.harness.engines.native.models.mlp import DenseMlp, Mlp
 from specbench.harness.engines.native.models.shapes import published_shape
 from specbench.harness.engines.native.models.weights import CheckpointWeights, RandomWeights, WeightSource
 
@@ -21,19 +32,33 @@ def _decoder_layer(source: WeightSource, index: int, c: ModelConfig) -> DecoderL
         qkv=qkv(source, prefix, c, c.hidden_size),
         o=attention_output(source, prefix, c),
         post_norm=source.get(f"{prefix}post_attention_layernorm.weight", (c.hidden_size,)),
-        gate_up=gate_up(source, prefix, c),
-        down=down(source, prefix, c),
+        mlp=_mlp(source, prefix, index, c),
+        head_norm_2D=head_norm(source, prefix, c),
     )
 
 
+def _mlp(source: WeightSource, prefix: str, index: int, c: ModelConfig) -> Mlp:
+    if c.experts is not None and c.experts.has(index):
+        return read_layer_experts(source, prefix, c, c.experts)
+    return DenseMlp(gate_up(source, prefix, c), down(source, prefix, c))
+
+
 def _build_target(config: ModelConfig, source: WeightSource) -> LlamaModel:
-    embed_VH = source.get("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
+    group, shape = source.group, (config.vocab_size, config.hidden_size)
+    embed_VH = source.get("model.embed_tokens.weight", shape, split=0)
     layers = [_decoder_layer(source, i, config) for i in range(config.num_layers)]
     norm_H = source.get("model.norm.weight", (config.hidden_size,))
-    head_VH = embed_VH
-    if not config.tie_word_embeddings:
-        head_VH = source.get("lm_head.weight", (config.vocab_size, config.hidden_size))
-    return LlamaModel(config, embed_VH, layers, norm_H, Linear(head_VH))
+    tied = config.tie_word_embeddings
+    head = gathered(embed_VH, group) if tied else lm_head_of(source, "lm_head", *shape)
+    return LlamaModel(config, embed_VH, layers, norm_H, head, group)
+
+
+def check_split(config: ModelConfig, num_ranks: int) -> None:
+    """ValueError, before anything is read, for a model that so many ranks cannot share."""
+    unsplit = {"FP8 weights, whose scales": config.fp8, "experts, which": config.experts}
+    if num_ranks > 1 and (words := [words for words, has in unsplit.items() if has is not None]):
+        raise ValueError(f"tensor_parallel_size: {num_ranks} is not allowed with {words[0]} are not split; allowed: 1")
+    config.split(num_ranks)
 
 
 def _check_tied(source: CheckpointWeights) -> None:
@@ -48,10 +73,19 @@ def _check_tied(source: CheckpointWeights) -> None:
         )
 
 
-def load_target(model_dir: Path, dtype: torch.dtype, device: torch.device) -> LlamaModel:
-    """A Hugging Face directory of a Llama or Qwen2 model. Raises ValueError naming what does not fit."""
+def _checkpoint(
+    model_dir: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device, group: Group
+) -> CheckpointWeights:
+    check_split(config, group.size)
+    if config.fp8 is not None:
+        return Fp8Checkpoint(model_dir, dtype, device, config.fp8)
+    return CheckpointWeights(model_dir, dtype, device, group)
+
+
+def load_target(model_dir: Path, dtype: torch.dtype, device: torch.device, group: Group = ALONE) -> LlamaModel:
+    """A Hugging Face directory of a model, or this rank's part of it. Raises ValueError naming what does not fit."""
     config, _ = read_config(model_dir)
-    source = CheckpointWeights(model_dir, dtype, device)
+    source = _checkpoint(model_dir, config, dtype, device, group)
     model = _build_target(config, source)
     if config.tie_word_embeddings:
         _check_tied(source)
@@ -60,10 +94,19 @@ def load_target(model_dir: Path, dtype: torch.dtype, device: torch.device) -> Ll
 
 
 def dummy_target(
-    name: str, dtype: torch.dtype, device: torch.device, seed: int = 0, num_layers: int | None = None
+    name: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    seed: int = 0,
+    num_layers: int | None = None,
+    group: Group = ALONE,
 ) -> LlamaModel:
     """Random weights of a published shape; `num_layers` keeps the first layers only."""
     config = published_shape(name).config
     if num_layers is not None:
         config = config.with_layers(num_layers)
-    return _build_target(config, RandomWeights(seed, dtype, device))
+    check_split(config, group.size)
+    source = RandomWeights(seed, dtype, device, group)
+    if config.fp8 is not None:
+        source = Fp8Random(seed, dtype, device, config.fp8)
+    return _build_target(config, source)

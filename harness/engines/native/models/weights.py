@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from specbench.harness.engines.native.models.fp8_linear import Fp8Matrix
+from specbench.harness.engines.native.models.group import ALONE, Group
+from specbench.workloads.assets.weight_files import pickle_files, safetensors_files
 
 # Tensors that may stay unread, by the last parts of their names, and why nothing is lost without them.
 UNREAD = {
@@ -23,67 +26,80 @@ UNREAD_EAGLE1 = {
     "embed_tokens.weight": "a copy of the target's, which is used",
     "lm_head.weight": "a copy of the target's, which is used unless the head's vocabulary is reduced",
 }
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_ALLOWED = "float16, bfloat16, float32, float64"
+_BITS = {2: (torch.int16, np.uint16), 4: (torch.int32, np.uint32), 8: (torch.int64, np.uint64)}  # by bytes of a value
+_PLAIN = ("weight", "bias")  # what a layer that is not quantized has
 _MAX_NAMES = 5
 
 
 class WeightSource(Protocol):
-    """Tensors by checkpoint name."""
+    """Tensors by checkpoint name, on one device, for one rank of `group`; `dtype` is that of the run."""
 
-    def get(self, name: str, shape: Sequence[int]) -> Tensor:
-        """The tensor on the source's device and dtype; ValueError if missing or of another shape."""
+    dtype: torch.dtype
+    group: Group
+
+    def get(self, name: str, shape: Sequence[int], split: int | None = None) -> Tensor:
+        """The tensor on the source's device and dtype, or this rank's part of it along dimension `split`; ValueError if
+        missing or of another shape than `shape`, the whole one."""
         ...
 
     def has(self, name: str) -> bool: ...
 
+    def fp8(self, module: str, shape: Sequence[int]) -> Fp8Matrix | None:
+        """The module's weight where it is stored so; None: `get` has it."""
+        ...
+
 
 def _load_pickle(path: Path) -> dict[str, Tensor]:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # an unpickler stumbles over damaged or hostile files in any way
         # Not torch's own words: they advise loading an untrusted pickle.
         raise ValueError(f"checkpoint: {path} is corrupt, truncated or no state dict; fetch it again") from error
-
-
-def _safetensors_files(model_dir: Path) -> list[Path]:
-    """Those that transformers reads: what the index names, else `model.safetensors`, else all. Repositories may keep
-    other copies of the weights beside them (`consolidated.safetensors`)."""
-    index, whole = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
-    if not index.is_file():
-        return [whole] if whole.is_file() else sorted(model_dir.glob("*.safetensors"))
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"checkpoint: {index} is damaged ({error}); fetch it again") from error
-    if missing := [name for name in names if name != Path(str(name)).name or not (model_dir / name).is_file()]:
-        raise ValueError(
-            f"checkpoint: {index} names {missing[0]!r}, which is not a file of {model_dir}; fetch it again"
-        )
-    return [model_dir / name for name in names]
+    entries = state.items() if isinstance(state, dict) else [("the file", state)]
+    for name, value in entries:
+        if not isinstance(state, dict) or not isinstance(name, str) or not isinstance(value, Tensor):
+            raise ValueError(
+                f"checkpoint: {path} is no state dict: {str(name)[:80]!r} is {type(value).__name__}; allowed: tensors "
+                "by name"
+            )
+    return state
 
 
 class CheckpointWeights:
     """safetensors (one or many files) or an older `pytorch_model.bin`, read tensor by tensor."""
 
-    def __init__(self, model_dir: Path, dtype: torch.dtype, device: torch.device):
+    def __init__(self, model_dir: Path, dtype: torch.dtype, device: torch.device, group: Group = ALONE):
+        self.group = group
         self.model_dir = model_dir
         self.dtype = dtype
         self.device = device
         self._files: dict[str, Path] = {}
         self._tensors: dict[str, Tensor] = {}
         self._read: set[str] = set()
-        for path in _safetensors_files(model_dir):
+        self._open: tuple[Path, safe_open] | None = None
+        for path in safetensors_files(model_dir):
             try:
                 with safe_open(path, framework="pt") as handle:
-                    self._files.update(dict.fromkeys(handle.keys(), path))
+                    names = list(handle.keys())
             except SafetensorError as error:
                 raise ValueError(
                     f"checkpoint: {path} is not a complete safetensors file ({error}); fetch or copy it again"
                 ) from error
+            self._check_new(names, path)
+            self._files.update(dict.fromkeys(names, path))
         if not self._files:
-            for path in sorted(model_dir.glob("pytorch_model*.bin")):
-                self._tensors.update(_load_pickle(path))
+            for path in pickle_files(model_dir):
+                tensors = _load_pickle(path)
+                self._check_new(tensors, path)
+                self._tensors.update(tensors)
         if not self._files and not self._tensors:
             raise ValueError(f"checkpoint: {model_dir} holds neither *.safetensors nor pytorch_model*.bin")
+
+    def _check_new(self, names: Iterable[str], path: Path) -> None:
+        if twice := [name for name in names if self.has(name)]:
+            raise ValueError(f"checkpoint: {twice[0]} is in {path} and in another file of the checkpoint; keep one")
 
     def names(self) -> list[str]:
         return [*self._files, *self._tensors]
@@ -91,35 +107,62 @@ class CheckpointWeights:
     def has(self, name: str) -> bool:
         return name in self._files or name in self._tensors
 
-    def raw(self, name: str) -> Tensor:
-        """The tensor as stored, on the CPU."""
+    def raw(self, name: str, part: tuple[slice, ...] = ()) -> Tensor:
+        """The tensor as stored, on the CPU; of safetensors nothing but the `part` is read."""
         self._read.add(name)
         if name in self._tensors:
-            return self._tensors[name]
+            return self._tensors[name][part].clone() if part else self._tensors[name]
         if name not in self._files:
-            raise ValueError(f"checkpoint: {self.model_dir} has no tensor {name!r}")
-        with safe_open(self._files[name], framework="pt") as handle:
-            return handle.get_tensor(name)
+            raise ValueError(f"checkpoint: {self.model_dir} has no tensor {name!r}{self._instead(name)}")
+        handle = self._handle(self._files[name])
+        return handle.get_slice(name)[part] if part else handle.get_tensor(name)
+
+    def _handle(self, path: Path) -> safe_open:
+        """The last one is kept: a shard has thousands of tensors, and pages of one shard at most stay mapped."""
+        if self._open is None or self._open[0] != path:
+            self._open = path, safe_open(path, framework="pt")
+        return self._open[1]
 
     def shape(self, name: str) -> tuple[int, ...]:
         if name in self._tensors:
             return tuple(self._tensors[name].shape)
-        with safe_open(self._files[name], framework="pt") as handle:
-            return tuple(handle.get_slice(name).get_shape())
+        return tuple(self._handle(self._files[name]).get_slice(name).get_shape())
 
-    def get(self, name: str, shape: Sequence[int]) -> Tensor:
-        tensor = self.raw(name)
-        if tuple(tensor.shape) != tuple(shape):
+    def fp8(self, module: str, shape: Sequence[int]) -> Fp8Matrix | None:
+        return None
+
+    def _instead(self, name: str) -> str:
+        """How a quantized checkpoint stores the matrix `name`, for the error that misses it."""
+        module, _, kind = name.rpartition(".")
+        others = [n for n in self.names() if n.startswith(f"{module}.") and n.rpartition(".")[2] not in _PLAIN]
+        if kind != "weight" or not others:
+            return ""
+        return (
+            f" but {', '.join(sorted(others)[:_MAX_NAMES])}: quantized weights are not supported; allowed: {_ALLOWED}"
+        )
+
+    def get(self, name: str, shape: Sequence[int], split: int | None = None) -> Tensor:
+        part = _part(name, shape, split, self.group)
+        # A file of another shape has no such part: it is read whole, and refused below.
+        has_part = part and self.has(name) and self.shape(name) == tuple(shape)
+        tensor = self.raw(name, part if has_part else ())
+        if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided:
+            how = "which needs scales" if tensor.layout is torch.strided else f"{tensor.layout}"
+            raise ValueError(
+                f"checkpoint: {name} in {self.model_dir} is stored as {tensor.dtype}, {how}; allowed: {_ALLOWED}"
+            )
+        if not has_part and tuple(tensor.shape) != tuple(shape):
             raise ValueError(
                 f"checkpoint: {name} in {self.model_dir} has shape {tuple(tensor.shape)}, the config needs "
                 f"{tuple(shape)}"
             )
-        if not tensor.is_floating_point() or tensor.itemsize < 2:
+        loaded = tensor.to(device=self.device, dtype=self.dtype)
+        if not _is_finite(loaded):
             raise ValueError(
-                f"checkpoint: {name} in {self.model_dir} is stored as {tensor.dtype}, which needs scales; "
-                "allowed: float16, bfloat16, float32, float64"
+                f"checkpoint: {name} in {self.model_dir} has values that are not finite in {self.dtype}; allowed: "
+                "finite weights (fetch or copy it again)"
             )
-        return tensor.to(device=self.device, dtype=self.dtype)
+        return loaded
 
     def check_all_read(self, unread: Mapping[str, str] = UNREAD) -> None:
         """Raises ValueError naming tensors that were never read: the model would run without a part of itself."""
@@ -133,6 +176,30 @@ class CheckpointWeights:
             )
 
 
+def _part(name: str, shape: Sequence[int], split: int | None, group: Group) -> tuple[slice, ...]:
+    """What a rank has of a tensor that is split; nothing stands for the whole. ValueError for what cannot be split."""
+    if split is None or group.size == 1:
+        return ()
+    if shape[split] % group.size:
+        raise ValueError(
+            f"tensor_parallel_size: {group.size} is not allowed; {name} has shape {tuple(shape)}; allowed: a divisor "
+            f"of {shape[split]}"
+        )
+    return tuple(group.share(length) if dim == split else slice(None) for dim, length in enumerate(shape))
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """On a CPU by the bits, which grow with the magnitude: numpy's maximum is one pass at the memory's speed, where a
+    reduction of torch would wait for all its threads at each of hundreds of tensors."""
+    if tensor.device.type != "cpu":  # a finite sum has finite terms; finite terms may still overflow it
+        return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+    signed, unsigned = _BITS[tensor.itemsize]
+    infinite = int(torch.tensor(math.inf, dtype=tensor.dtype).view(signed))
+    bits = tensor.flatten().view(signed).numpy()
+    negative_infinite = infinite - np.iinfo(bits.dtype).min
+    return bool(bits.max() < infinite and bits.view(unsigned).max() < negative_infinite)
+
+
 def checkpoint_shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a checkpoint's tensors; safetensors are not read for it, only their headers."""
     source = CheckpointWeights(model_dir, torch.float32, torch.device("cpu"))
@@ -140,19 +207,28 @@ def checkpoint_shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
 
 
 class RandomWeights:
-    """Seeded random tensors of the asked shape: norms are ones, matrices keep the variance of their input."""
+    """Seeded random tensors of the asked shape: norms are ones, matrices keep the variance of their input.
 
-    def __init__(self, seed: int, dtype: torch.dtype, device: torch.device):
+    A rank draws all numbers of a matrix and keeps its own, so that the model is the same whatever the group.
+    """
+
+    def __init__(self, seed: int, dtype: torch.dtype, device: torch.device, group: Group = ALONE):
+        self.group = group
         self.dtype = dtype
         self.device = device
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
+    def fp8(self, module: str, shape: Sequence[int]) -> Fp8Matrix | None:
+        return None
+
     def has(self, name: str) -> bool:
         return name != "embed_tokens.weight"  # a random head shares the target's
 
-    def get(self, name: str, shape: Sequence[int]) -> Tensor:
+    def get(self, name: str, shape: Sequence[int], split: int | None = None) -> Tensor:
+        part = _part(name, shape, split, self.group)
         if len(shape) == 1 and name.endswith("weight"):
             return torch.ones(*shape, dtype=self.dtype, device=self.device)
         tensor = torch.empty(*shape, dtype=self.dtype, device=self.device)
         std = 0.02 if len(shape) == 1 or name.endswith("embed_tokens.weight") else 1.0 / math.sqrt(shape[-1])
-        return tensor.normal_(0.0, std, generator=self._generator)
+        tensor.normal_(0.0, std, generator=self._generator)
+        return tensor[part].clone() if part else tensor

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
+import torch
 from toy import fake_child
 
 from specbench.harness.engines.base import Capabilities, Model
-from specbench.harness.engines.child.deployment import ChildDeployment, Opened
+from specbench.harness.engines.child.deployment import ChildDeployment
+from specbench.harness.engines.child.opened import Opened
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.profiling.host_trace import analyse_host_trace
+from specbench.harness.profiling.rules import PhaseRules
+from specbench.harness.profiling.tracers import NoTracer, TorchTracer
 from specbench.harness.run.block_sink import NullSink
+from specbench.harness.spec.logit_edits import LogitEdits
 from specbench.harness.spec.sampling import SamplingParams
 from specbench.harness.store.arm_record import Fact
 from specbench.harness.store.inputs_record import ModelRecord
@@ -60,6 +67,7 @@ def deployment(tmp_path):
             batch_size=2,
             max_model_len=64,
             ignore_eos=False,
+            num_drafts=2,
         )
 
 
@@ -73,6 +81,15 @@ def test_what_it_is_was_read_back(deployment):
     assert deployment.described.version == "1.2" and deployment.described.backend == "fingers"
     assert deployment.described.notes == ("counts",) and deployment.described.config["pid"].isdigit()
     assert deployment.batch_size == 2 and not deployment.capabilities.knows(Fact.SYNCS)
+
+
+def test_changes_of_logits_are_sent_to_the_child(deployment):
+    edits = LogitEdits(min_tokens=99, banned_token_ids=(3,), logit_bias=((5, -1.0),))
+    load = replace(load_of(10), edits=edits)
+    (asked,) = deployment._command([load.request(0)], [0.0], 1)["requests"]
+    assert asked["edits"] == {"banned_token_ids": [3], "logit_bias": {"5": -1.0}, "min_tokens": 8}, "8: max_tokens"
+    (plain,) = deployment._command([load_of(10).request(0)], [0.0], 1)["requests"]
+    assert plain["edits"] == {}
 
 
 def test_a_block(deployment):
@@ -162,11 +179,6 @@ def test_scores(deployment):
     assert not unlikely.is_greedy and unlikely.regrets == (0.25, 0.25)
 
 
-def test_no_trace(deployment):
-    with pytest.raises(ValueError, match="engine: no rounds to trace"):
-        deployment.trace(load_of(10), 3, None)
-
-
 def test_a_configuration_is_kept_flat():
     told = {"version": "1", "graph_mode": None, "backend": None, "hardware": None, "notes": []}
     config = {"sizes": [1, 2], "spec": {"method": "ngram", "k": 4, "model": None}, "eager": True}
@@ -176,3 +188,35 @@ def test_a_configuration_is_kept_flat():
         "spec.k": "4",
         "eager": "true",
     }
+
+
+def test_its_rounds_are_traced_in_its_own_process(deployment, tmp_path):
+    path = tmp_path / "trace.json.gz"
+    traced = deployment.trace(load_of(10, 20, 30, stop=(12,)), 4, TorchTracer(path, torch.device("cpu")))
+    rounds = traced.rounds
+    assert (rounds.batch_size, len(rounds.round_ns), len(rounds.unprofiled_ns)) == (2, 4, 4)
+    assert (traced.num_drafts, traced.graph_plan, rounds.syncs_per_round) == (2, "none", None)
+    profile = analyse_host_trace(path, rules=PhaseRules.shipped())
+    assert [(p.phase, p.draft_step, p.ranges) for p in profile.host_phases] == [
+        ("verify", None, 1),
+        ("draft", 0, 1),
+        ("draft", 1, 1),
+    ]
+    assert profile.quality.num_rounds == 4  # nothing of the rounds before them
+
+
+def test_rounds_without_a_profiler_leave_no_ranges(deployment):
+    assert len(deployment.trace(load_of(10, 20), 3, NoTracer()).rounds.round_ns) == 3
+
+
+def test_rounds_that_no_prompt_leaves_room_for_are_refused(deployment):
+    with pytest.raises(ValueError, match=r"rounds: 9 are not allowed.* max_model_len 64; lower --rounds"):
+        deployment.trace(load_of(10, 20), 9, NoTracer())
+
+
+def test_a_request_that_ends_within_the_rounds_is_seen(deployment, tmp_path):
+    path = tmp_path / "trace.json.gz"
+    with pytest.raises(ValueError, match="the batch was not steady: [0-9]+ steps were not decode rounds of 2 requests"):
+        deployment.trace(load_of(fake_child.STALLS, 20), 3, NoTracer())
+    deployment.trace(load_of(10, 20), 3, TorchTracer(path, torch.device("cpu")))
+    assert path.exists()  # another can begin

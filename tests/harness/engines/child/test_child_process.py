@@ -11,21 +11,13 @@ from pathlib import Path
 
 import pytest
 from toy import fake_child
+from toy.child_orders import request, serve
 
 from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.child.interpreter import installed, interpreter
 from specbench.harness.engines.child.process import ChildProcess
 
 COMMAND = [sys.executable, fake_child.__file__]
-
-
-def request(number: int, *prompt: int, max_tokens: int = 7, arrival_s: float = 0.0) -> dict:
-    drawn = {"temperature": 0, "top_k": 0, "top_p": 1, "stop_token_ids": [], "ignore_eos": True, "stop": [], "seed": 0}
-    return {"id": number, "prompt_ids": list(prompt), "max_tokens": max_tokens, "arrival_s": arrival_s, **drawn}
-
-
-def serve(*requests: dict, most: int = 4) -> dict:
-    return {"do": "serve", "max_concurrency": most, "requests": list(requests)}
 
 
 @pytest.fixture

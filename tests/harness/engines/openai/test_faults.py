@@ -10,7 +10,7 @@ import time
 import pytest
 
 from specbench.harness.engines.openai import stream
-from specbench.harness.engines.openai.endpoint import ApiKey, Endpoint
+from specbench.harness.engines.openai.endpoint import ApiKey, Endpoint, Page
 from specbench.harness.engines.openai.sender import ServerGone
 from specbench.harness.engines.openai.server import identify
 
@@ -128,3 +128,10 @@ def test_pieces_of_any_size(serve, line, size):
     sink = Kept()
     deployment_of(serve(line=line, split=split)).measure(load_of(3), sink)
     assert [row.output_token_ids for row in sink.requests] == [list(range(6))] * 3
+
+
+def test_a_page_that_nests_too_deep_is_none():
+    """Servers' answers are not trusted, and the decoder's own limit is no ValueError."""
+    for text in ("[" * 100_000, '{"data": ' * 100_000, "[" * 500 + "]" * 500, "no JSON"):
+        page = Page(200, text)
+        assert page.json == {} and page.items == ()

@@ -19,12 +19,13 @@ from toy.processes import eventually, marked
 
 from specbench.harness.engines.process import managed
 from specbench.harness.engines.process.server import Patience
-from specbench.harness.engines.process.users_server import UsersArm
+from specbench.harness.engines.served.users_server import UsersArm
 from specbench.harness.engines.sglang.engine import SglangEngine
 from specbench.harness.engines.vllm.engine import VllmEngine
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import Conditions
 from specbench.harness.store.arm_record import Fact
+from specbench.harness.store.block_records import read_records
 
 TESTS = Path(__file__).parents[3]
 FAKE = TESTS / "toy" / "fake_engine_server.py"
@@ -100,6 +101,37 @@ def test_an_experiment_waits_once_for_a_side_that_is_never_ready(cli, run, only_
     assert sorted(inline) == ["A", "A", "B"]
     failed = only_run().failed_blocks()
     assert set(failed) == {("B", 0), ("B", 1)} and all("is not ready after 4 s" in text for text in failed.values())
+
+
+class GpuOfTwo:
+    """Two processes compute on it."""
+
+    def throttling(self) -> frozenset[str]:
+        return frozenset()
+
+    def is_power_capped(self) -> bool:
+        return False
+
+    def power_limit_w(self) -> float:
+        return 700.0
+
+    def num_processes(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("where", ["in-process", "fresh"])
+@pytest.mark.parametrize("whose", ["another engine", "our own"])
+def test_engines_that_stay_up_are_not_foreign(cli, run, only_run, tmp_path, request, monkeypatch, where, whose):  # noqa: F811
+    if where == "fresh":
+        request.getfixturevalue("inline")
+    monkeypatch.setattr("specbench.harness.experiments.ab.find_probe", lambda device, environ: (GpuOfTwo(), []))
+    words = [word for word in run[1:] if word not in ("--num-repeats", "1")]
+    side = shlex.join(arm("good", tmp_path)) if whose == "another engine" else "no-spec"
+    more = ["--in-process"] if where == "in-process" else []
+    cli("ab", "-A", "no-spec", "-B", side, *words, "--blocks", 2, "--no-verdict", *more)
+    rejected = ("1 foreign processes on the GPU",) if whose == "our own" else ()
+    reasons = {block.reasons for block in read_records(only_run().path).values()}
+    assert {tuple(r for r in one if "GPU" in r) for one in reasons} == {rejected}
 
 
 def test_answers_of_500_are_in_the_rows(cli, run, only_run, tmp_path):  # noqa: F811

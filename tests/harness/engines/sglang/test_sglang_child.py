@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import toy
+from toy.child_orders import request, serve
 
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.child.wire import Step, StepRow
@@ -31,15 +32,6 @@ CHAIN = {
     "speculative_num_draft_tokens": 4,
 }
 TREE = {**CHAIN, "speculative_num_steps": 2, "speculative_eagle_topk": 2}
-
-
-def request(number: int, *prompt: int, max_tokens: int = 7, arrival_s: float = 0.0, **more) -> dict:
-    drawn = {"temperature": 0, "top_k": 0, "top_p": 1, "stop_token_ids": [], "ignore_eos": True, "stop": [], "seed": 0}
-    return {"id": number, "prompt_ids": list(prompt), "max_tokens": max_tokens, "arrival_s": arrival_s, **drawn, **more}
-
-
-def serve(*requests: dict, most: int = 4) -> dict:
-    return {"do": "serve", "max_concurrency": most, "requests": list(requests)}
 
 
 def started() -> ChildProcess:

@@ -83,7 +83,7 @@ def test_what_varies_is_not_known(venv):
     ("text", "why"),
     [
         ("eagle:k=2", "no head for this model"),
-        ("eagle:k=2,head=nowhere", "head='nowhere' is not allowed"),
+        ("eagle:k=2,head=nowhere", "head='nowhere' is not a directory"),
         ("eagle:k=2,head=shipped:nothing", "'shipped:nothing' is not known"),
         ("draft-model:draft=self:2", "draft='self:2' is not allowed"),
         ("draft-model:k=2", "draft='' is not allowed"),

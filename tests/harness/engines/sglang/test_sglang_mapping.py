@@ -97,6 +97,7 @@ def test_arms(text, args):
         ("naive-eagle:k=1", "6995, which had one graph a round, was not merged"),
         ("suffix:k=4", "'suffix' is not allowed; allowed with SGLang: no-spec, eagle,"),
         ("eagle:k=9,head=x", "k=9 is not allowed"),
+        ("eagle:head=x,draft_sample_method=probabilistic", "own key is engine.speculative_use_rejection_sampling=true"),
         ("ngram:min_n=2", "min_n=2 is not allowed; SGLang looks up the longest match"),
         ("mtp:depth=2", "unknown option 'depth'"),
         ("mtp:k=0", "k='0' is not allowed; allowed: 1 and more"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from specbench.harness.engines.sglang.mapping import Weights, mapped, with_weights
 from specbench.harness.engines.sglang.server import server_command
 from specbench.harness.spec.arm import parse_arm
@@ -35,6 +37,13 @@ def test_an_arm_as_a_command_line(tmp_path):
     assert {"--disable-cuda-graph", "--disable-radix-cache"} < set(words) and "True" not in words
     assert "--skip-tokenizer-init" not in words
     assert (after(words, "--host"), after(words, "--port")) == ("127.0.0.1", "4711")
+
+
+def test_several_gpus_are_the_engines_own_affair(tmp_path):
+    words = words_of("no-spec:engine.server=yes,engine.tp_size=2,engine.pp_size=2,engine.dp_size=4", tmp_path)
+    assert (after(words, "--tp-size"), after(words, "--pp-size"), after(words, "--dp-size")) == ("2", "2", "4")
+    with pytest.raises(ValueError, match="engine.dp_size: 4 is not allowed in process"):
+        mapped(parse_arm("no-spec:engine.dp_size=4"), Conditions())
 
 
 def test_lists_objects_and_switches_that_are_off(tmp_path):

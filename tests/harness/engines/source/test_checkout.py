@@ -134,7 +134,7 @@ def test_what_is_no_checkout(checkout, tmp_path):
     (tmp_path / "copied").mkdir()
     (tmp_path / "copied" / "__init__.py").touch()
     plain = make_venv(tmp_path / "of-plain", str(tmp_path / "plain")) / "bin" / "python"
-    with pytest.raises(ValueError, match=f"ref: {tmp_path}/copied, where sglang of .* lies, is no git checkout"):
+    with pytest.raises(ValueError, match=f"ref: {tmp_path}/copied, where sglang of .* lies, is not a git checkout"):
         find_checkout(plain, "sglang")
     venv = make_venv(checkout / "venv")
     (site,) = venv.glob("lib/python*/site-packages")

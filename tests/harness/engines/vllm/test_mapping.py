@@ -34,6 +34,10 @@ def args_of(text: str, is_cpu: bool = False, **conditions) -> dict:
             "vllm/ngram:k=3,min_n=1,max_n=4",
             {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 4},
         ),
+        (
+            "vllm/eagle:k=2,draft_sample_method=probabilistic",
+            {"method": "eagle3", "num_speculative_tokens": 2, "draft_sample_method": "probabilistic"},
+        ),
         ("vllm/mtp:k=1", {"method": "mtp", "num_speculative_tokens": 1}),
         ("vllm/dflash:k=8,head=/d", {"method": "dflash", "num_speculative_tokens": 8, "model": "/d"}),
         (
@@ -82,7 +86,7 @@ def test_strategies(text, speculative):
         ("vllm/as-served", "strategy: 'as-served' is not allowed"),
         ("vllm/dspark", "'dspark' is not a method of the installed vLLM; allowed: .*dflash, .*eagle, .*suffix"),
         ("vllm/no-spec:k=2", "k: '2' cannot be given to vLLM's no-spec; allowed: no options"),
-        ("vllm/eagle:topk=2", "topk: '2' cannot be given to vLLM's eagle; allowed: k, head, or engine.spec"),
+        ("vllm/eagle:topk=2", "topk: '2' .* vLLM's eagle; allowed: k, head, draft_sample_method, or engine.spec"),
         ("vllm/eagle:k=0", "k: '0' is not allowed; must be a whole number > 0"),
         ("vllm/draft-model", "draft: '' is not allowed for vLLM; give a model's name"),
         ("vllm/draft-model:draft=self:2", "draft: 'self:2' is not allowed for vLLM"),

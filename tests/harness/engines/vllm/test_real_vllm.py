@@ -48,7 +48,7 @@ def agreement():
 
 def test_both_engines_take_the_same_rounds(cli, tmp_path, agreement, capsys):  # noqa: F811
     arms = [*STRATEGIES, *(f"vllm/{text}{',' if ':' in text else ':'}{EAGER}" for text in STRATEGIES)]
-    words = "--dtype float32 --num-prompts 6 --max-concurrency 2 --output-len 64 --num-repeats 1 --max-model-len 512"
+    words = "--dtype float32 --num-prompts 4 --max-concurrency 2 --output-len 64 --num-repeats 1 --max-model-len 512"
     asked = [word for arm in arms for word in ("-s", arm)]
     result = cli("run", *asked, *words.split(), "--warmup-max-s", "0.1", "--output-dir", tmp_path)
     assert result.exit_code == 0, result.output

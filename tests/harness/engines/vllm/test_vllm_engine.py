@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from toy.engine_checkout import commit, git, make_venv
 
+from specbench.harness.engines.child import interpreter
 from specbench.harness.engines.vllm import engine as module
 from specbench.harness.engines.vllm.engine import PYTHON_VARIABLE, VllmEngine, _share, eagle_method
 from specbench.harness.engines.vllm.installed import Installed, find
@@ -50,7 +51,7 @@ def test_forced_acceptance_and_random_weights_are_marked_and_a_cpu_cannot_force(
 
 def test_without_a_vllm_the_user_is_told_where_to_name_one(monkeypatch):
     monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(interpreter, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="python: this environment has no vLLM; name one that has it: --engine-python"):
         VllmEngine().resolve(parse_arm("vllm/no-spec"), Conditions())
     with pytest.raises(ValueError, match="python: '/no/venv' is not allowed"):

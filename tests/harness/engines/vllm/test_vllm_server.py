@@ -45,6 +45,18 @@ def test_an_older_server_is_not_asked_for_rounds():
     assert "--per-request-spec-decode-metrics" not in words
 
 
+def test_several_gpus_are_the_engines_own_affair():
+    installed = Installed(python=Path("python"), version="0.32.0", methods=("ngram",))
+    own = "engine.tensor_parallel_size=2,engine.pipeline_parallel_size=2,engine.data_parallel_size=4"
+    arm = resolve(parse_arm(f"ngram:engine.server=yes,{own},engine.distributed_executor_backend=ray"), installed)
+    args = engine_args(arm, Conditions(), model=Path("/m"), dtype="bfloat16", is_cpu=False, gpu_share=0.5)
+    words = " ".join(server_command(Path("python"), args, {}, (0, 32)).words)
+    assert "--tensor-parallel-size 2 --pipeline-parallel-size 2 --data-parallel-size 4" in words
+    assert "--distributed-executor-backend ray" in words
+    with pytest.raises(ValueError, match="engine.data_parallel_size: 4 is not allowed in process"):
+        resolve(parse_arm(f"ngram:{own}"), installed)
+
+
 @pytest.mark.parametrize(("given", "driven"), [("yes", "HTTP"), ("no", "in process")])
 def test_an_arm_may_ask_for_a_server(given, driven):
     installed = Installed(python=Path("python"), version="0.32.0+cpu", methods=("ngram",))

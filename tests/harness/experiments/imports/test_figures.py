@@ -13,7 +13,7 @@ from tool_files import aiperf_records, guidellm_report, served, sglang_bench, vl
 
 from specbench.harness.experiments.imports.write import import_files
 from specbench.harness.judge.stored import read_run
-from specbench.harness.metrics.metrics import results
+from specbench.harness.metrics.run_results import results
 
 Plain = dict  # of one request: prompt, start, ttft, e2e (s), tokens; of none that failed
 

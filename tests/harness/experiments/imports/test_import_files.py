@@ -15,7 +15,7 @@ from specbench.harness.experiments.imports.formats import FORMATS, read_results
 from specbench.harness.experiments.imports.write import import_files
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.stored import read_run
-from specbench.harness.metrics.metrics import results
+from specbench.harness.metrics.run_results import results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.site.build import build_site
 
@@ -110,6 +110,14 @@ def test_bad_reports_of_guidellm_are_named(tmp_path):
     raw["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]["first_token_iteration"] = None
     with pytest.raises(ValueError, match="g.json, benchmark 1: a successful request lacks"):
         read_results(tool_files.write(tmp_path / "g.json", raw))
+
+
+def test_a_body_that_nests_too_deep_is_as_one_that_is_not_there(tmp_path):
+    raw = guidellm_report(served())
+    for one in raw["benchmarks"][0]["requests"]["successful"]:
+        one["request_args"] = "[" * 100_000
+    (result,) = read_results(tool_files.write(tmp_path / "g.json", raw))
+    assert {one.prompt for one in result.requests} == {""} and result.told.model is None
 
 
 def test_waiting_for_a_free_stream_is_no_queue_of_guidellm(tmp_path):
@@ -248,7 +256,7 @@ def test_compare_gives_an_interval_and_no_verdict(files, tmp_path):
 
 def test_two_imports_are_told_to_go_together(files, tmp_path):
     runs = [imported([file], tmp_path) for file in files]
-    assert any("to one specbench import" in note for note in compare_runs(runs).notes)
+    assert any("import their files into one run" in note for note in compare_runs(runs).notes)
 
 
 def test_every_file_is_a_row_on_the_site(files, tmp_path):

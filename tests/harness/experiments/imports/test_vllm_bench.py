@@ -88,7 +88,7 @@ def test_totals_beside_a_whole_file_have_no_factor(tmp_path):
 
 
 def run_arms(run):
-    from specbench.harness.metrics.metrics import results
+    from specbench.harness.metrics.run_results import results
 
     return results(run.frames).arms
 
@@ -116,6 +116,11 @@ def test_appended_results_become_arms(tmp_path):
         ({"spec_decode_num_drafts": "many"}, r"got `str` - at `\$.spec_decode_num_drafts`"),
         ({"spec_decode_per_position_acceptance_rates": [7.5]}, r"<= 1.0 - at `\$.spec_decode_per_position"),
         ({"max_concurrency": "four"}, r"got `str` - at `\$.max_concurrency`"),
+        ({"ttfts": [1e308] * 12}, r"Expected `float` <= 9000000000.0 - at `\$.ttfts"),
+        ({"duration": 0}, r"Expected `float` > 0.0 - at `\$.duration`"),
+        ({"request_rate": {"a": 1}}, r"Expected `float \| null`, got `object` - at `\$.request_rate`"),
+        ({"model_id": {"a": 1}}, r"Expected `str \| null`, got `object` - at `\$.model_id`"),
+        ({"label": ["a"]}, r"Expected `str \| null`, got `array` - at `\$.label`"),
     ],
 )
 def test_bad_files_are_named(tmp_path, changes, message):

@@ -10,7 +10,7 @@ import pytest
 from ab_samples import experiment
 from compare_samples import Machine, make_run
 
-from specbench.harness.judge.history import store
+from specbench.harness.judge.history import points, store
 from specbench.harness.judge.history.accepted import Accepted, accept, accepted_commits, read_accepted
 from specbench.harness.judge.history.adding import ADDED, ALREADY, add_run
 from specbench.harness.judge.history.points import build_series, points_of
@@ -91,6 +91,16 @@ def test_series_by_workload_arm_and_metric(tmp_path):
     (step,) = [s for s in series if (s.arm, s.metric) == ("eagle:k=4", "step_ms") and len(s.commits) == 3]
     assert {c.commit: c.num_runs for c in step.commits}[f"{1:040x}"] == 2
     assert {s.metric for s in series} == {"step_ms", "tokens_per_step", "tpot_ms", "tps", "ttft_ms", "syncs_per_round"}
+
+
+def test_an_option_that_is_not_used_does_not_rename_a_series(tmp_path, monkeypatch):
+    (run,) = [read_run(path) for path in runs(tmp_path / "made", 1)]
+    before = {point.case for point in points_of(run)}
+    keys = points.comparison_keys(run.record)
+    for value, same in (("none", True), ("7", False)):
+        later = {**keys, "sampling": {**keys["sampling"], "an option of tomorrow": value}}
+        monkeypatch.setattr(points, "comparison_keys", lambda record, later=later: later)
+        assert ({point.case for point in points_of(run)} == before) == same
 
 
 def test_a_moved_history_names_its_runs_where_they_are(tmp_path):

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from specbench.harness.profiling.chrome_json import ChromeTrace
+from specbench.harness.profiling.chrome_json import ChromeTrace, TraceEvent
 from specbench.harness.profiling.redact import redact
 
 HERE = Path(__file__).parent
@@ -116,13 +116,19 @@ def _trim_kineto(source: Path, target: Path) -> None:
         work = Path(folder) / "trace.json"
         redact(source, work)
         trace = ChromeTrace(work, work.name)
-        kept = [(event, text) for event, text in trace.with_text() if event.get("cat") in CATEGORIES]
-        processes = {event["pid"] for event, _ in kept if event["cat"] in CATEGORIES[:3]}
+        kept = [(event, text) for event, text in trace.with_text() if _is_read(event)]
+        processes = {event["pid"] for event, _ in kept if event["cat"] in (*CATEGORIES[:3], "cpu_op")}
         own = re.compile(rf'("[pt]id": )({"|".join(map(str, processes))})\b')
         lines = [re.sub(r"\n\s*", " ", own.sub(r"\g<1>1", text)) for _, text in kept]
         header = json.dumps(trace.header)[:-1]
     text = f'{header}, "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
     target.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+def _is_read(event: TraceEvent) -> bool:
+    """Of a trace without a GPU, ranges and operators of attention."""
+    is_attention = event.get("cat") == "cpu_op" and "att" in event["name"] and not event["name"].startswith("aten::")
+    return event.get("cat") in CATEGORIES or is_attention
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import dataclasses
+import gzip
 import multiprocessing
 import os
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,13 +24,17 @@ __version__ = "0.5.16"
 
 
 class Engine:
+    run_scheduler_process_func = staticmethod(run_scheduler)
+
     def __init__(self, **kwargs: Any):
         self.server_args = ServerArgs(**kwargs)
         signal.signal(signal.SIGQUIT, self.server_args.custom_sigquit_handler)
         print(f"server_args={self.server_args}")
         multiprocessing.set_start_method("spawn", force=True)
         self._line, theirs = multiprocessing.Pipe()
-        self._scheduler = multiprocessing.Process(target=run_scheduler, args=(self.server_args, theirs))
+        self._scheduler = multiprocessing.Process(
+            target=self.run_scheduler_process_func, args=(self.server_args, theirs)
+        )
         self._scheduler.start()
         theirs.close()
         try:
@@ -86,6 +92,10 @@ class TokenizerManager:
         flushed = self._waiting["flush"] = asyncio.get_running_loop().create_future()
         self._line.send(("flush", None))
         return SimpleNamespace(**await flushed)
+
+    async def start_profile(self, asked: Any) -> None:
+        assert (asked.num_steps, asked.activities, asked.with_stack) == (4, ["CPU", "GPU"], False), asked
+        (Path(asked.output_dir) / "1-TP-0.trace.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
 
     def abort_request(self, abort_all: bool = False) -> None:
         self._line.send(("abort", None))

@@ -98,7 +98,7 @@ def test_a_captured_mixed_step_takes_the_smallest_size_that_holds_it(monkeypatch
         assert (counts[0], sum(counts), len(counts)) == (num_rows, size, 5) and filled.cu_q_B1[-1] == size
 
     monkeypatch.setattr(StepBatch, "overwrite", overwrite)
-    monkeypatch.setattr(launcher, "_mixed_graph", lambda size, mode: asked.append(size) or Graph())
+    monkeypatch.setattr(launcher, "_mixed_graph", lambda size, mode, num_drafts: asked.append(size) or Graph())
     entry = MixedEntry(0, num_rows, True, True, num_rows)
     launcher.launch_mixed([entry], SamplingMode.GREEDY, NullRanges(), lambda b: engine.view(b, []))
     assert asked == ([] if size is None else [size])
@@ -111,6 +111,7 @@ def _strategies(requests, oracle) -> dict:
         "eagle": named_strategy("eagle", k=3, head="random"),
         "naive-eagle": named_strategy("naive-eagle", k=2, head="random"),
         "ngram": named_strategy("ngram", k=3, min_n=1),
+        "parallel-eagle": named_strategy("parallel-eagle", k=3, head="random"),
     }
 
 
@@ -120,7 +121,7 @@ def _requests() -> list:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("strategy", ["no-spec", "scripted", "eagle", "naive-eagle", "ngram"])
+@pytest.mark.parametrize("strategy", ["no-spec", "scripted", "eagle", "naive-eagle", "ngram", "parallel-eagle"])
 def test_c26_c55_graphs_give_eager_outputs_and_acceptance(graph_plan: Plan, strategy):
     requests = _requests()
     oracle = continuations(graph_plan, requests)
@@ -205,12 +206,12 @@ def test_c32_the_order_of_captures_does_not_matter(graph_plan: Plan, order):
                 engine.launcher.round_for(size, mode)
         if engine.launcher.plan.mixed == "full":
             for size in engine.launcher._mixed_sizes[:4]:
-                engine.launcher._mixed_graph(size, SamplingMode.FILTERED)
+                engine.launcher._mixed_graph(size, SamplingMode.FILTERED, 3)
     assert_as_oracle(engine, generate(engine, requests), oracle)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("strategy", ["no-spec", "eagle", "naive-eagle", "ngram"])
+@pytest.mark.parametrize("strategy", ["no-spec", "eagle", "naive-eagle", "ngram", "parallel-eagle"])
 @pytest.mark.parametrize("lag", [1, 2, 4])
 def test_c54_the_one_graph_loop_never_synchronises(strategy, lag):
     """torch raises at any blocking call in a round of sync=none; only waiting for an older round's event is allowed."""

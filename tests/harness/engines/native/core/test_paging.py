@@ -24,6 +24,7 @@ def _strategies(requests, oracle, k=3) -> dict:
     return {
         "scripted": lambda: Scripted(k, Script.of(requests, oracle, PATTERNS["cycling"](k))),
         "eagle": lambda: named_strategy("eagle", k=k, head="random"),
+        "parallel-eagle": lambda: named_strategy("parallel-eagle", k=k, head="random"),
         "ngram": lambda: named_strategy("ngram", k=k, min_n=1),
         "no-spec": lambda: named_strategy("no-spec"),
     }
@@ -70,7 +71,7 @@ def poison_stale(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 64])
-@pytest.mark.parametrize("strategy", ["scripted", "eagle", "ngram", "no-spec"])
+@pytest.mark.parametrize("strategy", ["scripted", "eagle", "parallel-eagle", "ngram", "no-spec"])
 def test_c38_c39_unallocated_and_rejected_kv_is_never_read(main_plan, page_size, strategy):
     """Poison after each round in all pages nobody owns and beyond n' in the owned ones; plenty of preemptions."""
     requests = [

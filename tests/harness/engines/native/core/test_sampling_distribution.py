@@ -1,4 +1,4 @@
-"""Conformance 11, 12: what requests say over many seeds has the target's distribution, drafts or no drafts.
+"""Conformance 11, 12, 17: what requests say over many seeds has the target's distribution, drafts or no drafts.
 
 Chi-square over single tokens and over pairs: the pair's second token is drawn in a round whose first draft was often
 accepted, so a sampler that favours (or avoids) drafts fails here. Seeds are fixed, so the test gives one answer.
@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
+from toy.by_hand import edited, softmax
 from toy.checkpoints import eagle3_config, llama_config, load_written, write_eagle3, write_llama
 from toy.compare import dense_pass
 from toy.engines import decode_rows, drive, make_engine, named_strategy, request
@@ -17,6 +18,7 @@ from toy.plans import Plan
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
+from specbench.harness.spec.sampling import SamplingParams
 from specbench.kernels.sample import filter_top_k_top_p
 
 NUM_SAMPLES = 2500
@@ -26,6 +28,10 @@ SAMPLINGS = [
     dict(temperature=0.6, top_k=6),
     dict(temperature=0.8, top_p=0.7),
     dict(temperature=0.9, top_k=20, top_p=0.8),
+]
+EDITED = [
+    dict(temperature=0.7, min_p=0.2),
+    dict(temperature=0.7, repetition_penalty=1.5, frequency_penalty=0.8, presence_penalty=-0.4),
 ]
 
 
@@ -37,8 +43,12 @@ def folder(tmp_path_factory):
     return folder
 
 
-def _probabilities(target, context, temperature, top_k=0, top_p=1.0) -> Tensor:
+def _probabilities(target, context, temperature, top_k=0, top_p=1.0, **edits) -> Tensor:
     """fp64 [V] after top-k and top-p, written out by hand rather than taken from the sampler."""
+    if edits:
+        logits_V = dense_pass(target, context)[0][-1].cpu().numpy()
+        asked = SamplingParams(temperature=temperature, **edits)
+        return torch.from_numpy(softmax(edited(logits_V, PROMPT, context[len(PROMPT) :], asked)))
     logits = dense_pass(target, context)[0][-1].double() / temperature
     order = logits.argsort(descending=True)
     keep = order[: top_k or len(order)]
@@ -88,7 +98,7 @@ def _strategy(kind: str, k: int, folder, target, plan: Plan):
     return Scripted(k, script)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("sampling", [*SAMPLINGS, *EDITED], ids=str)
 @pytest.mark.parametrize(("kind", "k"), [("no-spec", 0), ("one-hot", 1), ("one-hot", 3), ("eagle", 2)])
 def test_c11_c12_pairs_of_tokens_have_the_targets_distribution(main_plan, folder, kind, k, sampling):
     target = load_written(folder / "target", main_plan.device)

@@ -18,6 +18,7 @@ from specbench.kernels.attention.torch_attention import TorchAttention
 STRATEGIES = {
     "no-spec": {},
     "eagle": {"k": 3, "head": "random"},
+    "parallel-eagle": {"k": 3, "head": "random"},
     "eagle-topk": {"num_steps": 2, "topk": 2, "num_draft_tokens": 4, "head": "random"},
     "draft-model": {"k": 2, "draft": "self:1"},
 }

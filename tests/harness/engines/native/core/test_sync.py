@@ -41,7 +41,7 @@ def _policies(base: Plan) -> list[Plan]:
 
 
 @pytest.mark.parametrize("base", params(BASES))
-@pytest.mark.parametrize("strategy", ["scripted", "eagle", "naive-eagle", "ngram", "no-spec"])
+@pytest.mark.parametrize("strategy", ["scripted", "eagle", "naive-eagle", "ngram", "parallel-eagle", "no-spec"])
 def test_c54_policies_give_the_same_outputs_and_acceptance(base, strategy):
     requests = _requests()
     oracle = continuations(base, requests)
@@ -52,6 +52,7 @@ def test_c54_policies_give_the_same_outputs_and_acceptance(base, strategy):
             "eagle": lambda: named_strategy("eagle", k=3, head="random"),
             "naive-eagle": lambda: named_strategy("naive-eagle", k=2, head="random"),
             "ngram": lambda: named_strategy("ngram", k=3, min_n=1),
+            "parallel-eagle": lambda: named_strategy("parallel-eagle", k=3, head="random"),
             "no-spec": lambda: named_strategy("no-spec"),
         }[strategy]()
         engine = make_engine(plan, chosen)
@@ -183,10 +184,10 @@ class SpiedAttention:
         self.max_q: list[int] = []
         self.max_kv: list[int] = []
 
-    def __call__(self, qkv_TX: torch.Tensor, batch: Any, cache: Any, *out: torch.Tensor) -> torch.Tensor:
+    def __call__(self, layer: int, qkv_TX: torch.Tensor, batch: Any, cache: Any, *out: torch.Tensor) -> torch.Tensor:
         self.max_q.append(batch.parts[0].meta.max_q)
         self.max_kv.append(batch.parts[0].meta.max_kv)
-        return self._inner(qkv_TX, batch, cache, *out)
+        return self._inner(layer, qkv_TX, batch, cache, *out)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

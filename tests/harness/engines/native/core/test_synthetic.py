@@ -72,6 +72,28 @@ def test_forced_acceptance_emits_the_drafts_and_takes_no_draft_that_is_missing()
     assert {r.num_accepted for r in decode_rows(engine)} == {0}
 
 
+def test_drifting_acceptance_has_each_length_in_turn():
+    """High, low, high, each for so many positions of a request; seeds and positions draw as without drift."""
+    acceptance = parse_acceptance("synthetic:drift=64/4.0/1.0/2.5", 3)
+    row = acceptance.table_row(3, 64 * 7)
+    parts = row.view(7, 64)
+    assert (parts[[0, 3, 6]] == 3).all() and (parts[[1, 4]] == 0).all()
+    assert set(parts[[2, 5]].flatten().tolist()) == {1, 2}
+    still = parse_acceptance("synthetic:2.5", 3).table_row(3, 64 * 7).view(7, 64)
+    assert (parts[2] == still[2]).all() and acceptance.description == "synthetic:drift=64/4.0/1.0/2.5"
+
+
+def test_an_engine_follows_the_drift():
+    acceptance = parse_acceptance("synthetic:drift=16/3.0/1.0", 2)
+    engine = make_engine(CPU, named_strategy("eagle", k=2, head="random"), acceptance=acceptance)
+    generate(engine, [request(0, text_prompt(0, 15), max_tokens=60)])
+    at, followed = 15, []
+    for row in decode_rows(engine):
+        followed.append(row.num_accepted == (2, 0)[at // 16 % 2])
+        at += row.num_emitted
+    assert len(followed) > 20 and all(followed)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -91,6 +113,11 @@ def test_forced_acceptance_emits_the_drafts_and_takes_no_draft_that_is_missing()
         ("synthetic:histogram=1/-1/1/1", "non-negative"),
         ("synthetic:histogram=nan/1/1/1", "rates .nan"),
         ("synthetic:median=3", "is not known"),
+        ("synthetic:drift=64/2.0", "give how many tokens each length lasts, and two lengths"),
+        ("synthetic:drift=0/2.0/1.0", "give how many tokens"),
+        ("synthetic:drift=1.5/2.0/1.0", "give how many tokens"),
+        ("synthetic:drift=inf/2.0/1.0", "give how many tokens"),
+        ("synthetic:drift=64/2.0/9.0", "length 9.0 is not allowed"),
     ],
 )
 def test_c68_impossible_acceptances_are_refused(text, message):

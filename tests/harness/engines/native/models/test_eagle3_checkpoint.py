@@ -115,7 +115,7 @@ BAD_CONFIGS = [
     (dict(hidden_size=32), "hidden_size 32, the target has 64"),
     (dict(hidden_size=48, target_hidden_size=32), "hidden_size 32, the target has 64"),
     (dict(vocab_size=200), "vocab_size 200, the target has 128"),
-    (dict(num_aux_hidden_states=4), "num_aux_hidden_states 4, not supported; allowed: 3"),
+    (dict(num_aux_hidden_states=4), "num_aux_hidden_states 4 is not supported; allowed: 3"),
     (dict(eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}), r"layers \(1, 2, 3\).*\(2, 3, 3\)"),
 ]
 

@@ -1,0 +1,220 @@
+"""The Benchmarks page of the example site: what was measured, in two minutes.
+
+Every figure comes from what is kept in this folder, and a link leads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import kept
+from kept import HERE, kept_file
+from proof_tables import experiments, noise, num_changed, witnessed_rounds, witnesses
+from pull_request_tables import pull_requests
+from stored_rounds import own_round, vllm_round
+
+from specbench.reports.charts.chart import Axis, Chart, Styles, small_charts
+from specbench.reports.document import Cell, Command, Fact, Section, Table
+from specbench.reports.profile.cells import microseconds, share
+from specbench.reports.profile.timeline import timeline, timeline_span_ns
+from specbench.reports.site.page import Page
+from specbench.reports.site.runs import SiteRun
+
+
+def benchmarks_page(runs: Sequence[SiteRun]) -> Page:
+    """`runs`: those of the site, to which the page links."""
+    pages = {run.path.name: run for run in runs}
+    sections = [
+        _short(),
+        _against_vllm(),
+        _acceptance(),
+        _round(),
+        *pull_requests(pages),
+        witnesses(pages),
+        noise(pages),
+        _cells(),
+        _vllm_round(),
+    ]
+    linked = {cell.href for section in sections for cell in _links(section) if cell.href.startswith("data/")}
+    return Page(
+        path="benchmarks.html",
+        title="Benchmarks",
+        lead="How specbench's own engine stands to others, what its head is worth, and what outside witnesses say.",
+        sections=tuple(sections),
+        files={href: HERE / href.removeprefix("data/") for href in sorted(linked)},
+    )
+
+
+def _links(section: Section) -> list[Cell]:
+    cells = [cell for table in section.tables for row in table.rows for cell in row if isinstance(cell, Cell)]
+    return [*section.links, *cells]
+
+
+def _short() -> Section:
+    frame, (sharegpt, gsm8k) = kept.ratios("llama-3.1-8b"), kept.evaluations()
+    best, worst = frame.loc[frame["y"].idxmax()], frame.loc[frame["y"].idxmin()]
+    graphs, one = (own_round(arm).idle.verify_to_draft_idle_ns for arm in ("eagle", "naive-eagle"))
+    equal, _ = experiments()
+    facts = (
+        Fact(name="best against vLLM 0.26", value=f"{best.y:.2f}x", note=f"{best.series}, batch {best.x}"),
+        Fact(name="worst against vLLM 0.26", value=f"{worst.y:.2f}x", note=f"{worst.series}, batch {worst.x}"),
+        Fact(
+            name=f"tokens a round, real prompts, K={sharegpt['k']}",
+            value=f"{sharegpt['without_loops']['length']:.2f}",
+            note=f"ShareGPT; GSM8K: {gsm8k['without_loops']['length']:.2f}; without outputs that loop",
+        ),
+        Fact(
+            name="idle GPU before the drafter",
+            value=f"{microseconds(one)} µs",
+            note=f"in one graph; {microseconds(graphs)} µs in three and a wait",
+        ),
+        Fact(
+            name="rounds equal to EAGLE's own code and to vLLM's",
+            value=witnessed_rounds(),
+            note="tokens, accepted; fp32",
+        ),
+        Fact(name="texts equal to lm-eval's hf model", value=kept.same_texts("lm-eval-cpu.md"), note="fp32, GSM8K"),
+        Fact(name="equal sides called changed", value=f"{num_changed(equal)} of {len(equal)}", note="A/B experiments"),
+    )
+    return Section(title="In short", facts=facts)
+
+
+def _against_vllm() -> Section:
+    frame = kept.ratios("llama-3.1-8b")
+    raw, noted = frame[~frame["dashed"]], frame[frame["dashed"]]
+    ahead, behind = frame[frame["y"] >= 1], frame[frame["y"] < 1]
+    said = [
+        f"Llama-3.1-8B's shape on one H200: {ahead['y'].min():.2f}x to {ahead['y'].max():.2f}x of vLLM 0.26.0's decode "
+        f"tokens/s in {len(ahead)} of {len(frame)} cells.",
+        "vLLM is ahead in: "
+        + "; ".join(f"{row.series}, batch {row.x}: {row.y:.2f}x" for row in behind.itertuples())
+        + ".",
+        f"Solid, {len(raw)} cells: medians of 3 to 5 kept repeats. Dashed, {len(noted)} cells of another day, of which "
+        "only the ratios were kept.",
+        "Random weights, greedy, acceptance forced to 3.0 tokens a round on both sides: machine speed alone.",
+    ]
+    chart = Chart(
+        name="against-vllm",
+        title="Decode tokens/s relative to vLLM 0.26.0, Llama-3.1-8B's shape, one H200",
+        description="Above 1x specbench is ahead. Solid: medians of kept repeats; dashed: only the ratio was kept.",
+        frame=small_charts(frame),
+        x=Axis(title="batch (log scale)", scale="log2"),
+        y=Axis(title="specbench / vLLM", unit="factor"),
+        marks="lines",
+        rule=1.0,
+        styles=Styles().of(frame["series"]),
+    )
+    commands = "PYTHONPATH=.ns python3 benchmarks/decode_h200.py llama-3.1-8b --acceptance 3.0 --output ours.json"
+    commands += (
+        "\npython3 benchmarks/decode_vllm.py llama-3.1-8b 4 3.0 1,64 128,4096 256\npython3 benchmarks/decode_table.py"
+    )
+    return Section(
+        title="Against vLLM 0.26 on one H200",
+        links=(
+            kept_file("results/decode-h200.json"),
+            kept_file("results/decode-ratios-h200.csv"),
+            kept_file("README.md", "how"),
+        ),
+        sentences=tuple(said),
+        commands=(Command(name="The same again, with vLLM's Python for the second", text=commands),),
+        charts=(chart,),
+    )
+
+
+def _cells() -> Section:
+    rows = [
+        (
+            f"{row.shape}, {f'K={row.k}' if row.k else 'no speculation'}, batch {row.batch}, {row.num_prompt:,} tokens",
+            f"{row.tps:,.0f}",
+            f"{row.tps_vllm:,.0f}",
+            f"{row.ratio:.2f}x",
+            f"{row.low:.2f} to {row.high:.2f}",
+            row.check.partition(" identical")[0],
+        )
+        for row in kept.decode_cells().itertuples()
+    ]
+    notes = (
+        "TPS: medians; vLLM: the better of multiprocessing on and off. Range: the slowest repeat of one side over the "
+        "fastest of the other. First repeats at batch 64 can hold a kernel's compilation.",
+        "Identical: greedy outputs of real acceptance and of the eager engine without speculation; others differ at a "
+        "near-tie.",
+    )
+    headers = ("cell", "specbench TPS", "vLLM TPS", "ratio", "range over repeats", "identical")
+    table = Table(title="Cells with repeats", headers=headers, rows=tuple(rows), notes=notes)
+    return Section(
+        title="Every cell against vLLM", folded=True, links=(kept_file("results/decode-h200.json"),), tables=(table,)
+    )
+
+
+def _acceptance() -> Section:
+    frame = kept.acceptance()
+    said = []
+    for one in kept.evaluations():
+        lengths = [
+            f"{one[w]['length']:.2f} [{one[w]['low']:.2f}, {one[w]['high']:.2f}]" for w in ("all", "without_loops")
+        ]
+        said.append(
+            f"{one['workload']}: {lengths[0]} tokens a round at K={one['k']}; {lengths[1]} without the "
+            f"{one['num_loops']} of {one['all']['num_prompts']} outputs that loop."
+        )
+    chart = Chart(
+        name="real-acceptance",
+        title="Accepted by draft position: the shipped head, SmolLM2-135M-Instruct, real prompts, greedy",
+        description="This draft and all before it accepted. Solid: all prompts; dashed: without outputs that loop.",
+        frame=frame,
+        x=Axis(title="draft position", scale="ordinal"),
+        y=Axis(title="accepted", unit="share", range=(0, 1)),
+        marks="lines",
+        styles=Styles().of(frame["series"]),
+    )
+    command = "specbench check-head workloads/assets/heads/smollm2-135m-instruct --evaluate 200 --k 8"
+    return Section(
+        title="Real acceptance of the shipped head",
+        links=(kept_file("results/head-acceptance-k8-h200.json"),),
+        sentences=(*said, "Brackets: 95% interval over prompts. The head was not trained on these prompts."),
+        commands=(Command(name="The same again", text=command),),
+        charts=(chart,),
+    )
+
+
+def _round() -> Section:
+    rounds = {"three graphs and one wait for the host": "eagle", "one graph": "naive-eagle"}
+    profiles = {name: own_round(arm) for name, arm in rounds.items()}
+    span = max(map(timeline_span_ns, profiles.values()))
+    said = [
+        f"In {name} the GPU is idle for {microseconds(p.idle.verify_to_draft_idle_ns)} µs before the drafter "
+        f"(launches a round: {p.graph.launches_per_round:g}; waits: {p.syncs_per_round:g})."
+        for name, p in profiles.items()
+    ]
+    return Section(
+        title="One decode round",
+        links=(kept_file("profiles.md", "what traces say about the pull requests"),),
+        sentences=(
+            *said,
+            "EAGLE, K=2, two layers of SmolLM2-135M's shape on one H200, under nsys: shares, not speed. Median rounds.",
+        ),
+        commands=(
+            Command(
+                name="The same again",
+                text="specbench profile run -s eagle:k=2,head=random,graph=full_and_piecewise,sync=single "
+                "-s naive-eagle:k=2,head=random --model smollm2-135m --num-layers 2 --load-format dummy "
+                "--dataset-name sharegpt-lengths --max-concurrency 1 --num-prompts 1 --rounds 5 --tool nsys",
+            ),
+        ),
+        timelines=tuple(timeline(p, f"A round in {name}", span) for name, p in profiles.items()),
+    )
+
+
+def _vllm_round() -> Section:
+    profile = vllm_round("runner1.sqlite.xz")
+    return Section(
+        title="A round of vLLM 0.26 from its own trace",
+        folded=True,
+        sentences=(
+            f"{profile.graph.launches_per_round:g} launches and {profile.syncs_per_round:g} waits a round; the GPU is "
+            f"busy for {share(profile.gpu_busy_share)} of it. nsys makes launches slow: shares, not speed.",
+            "First model runner, EAGLE-3, K=4, one request, SmolLM2-135M's shape, random weights, one H200.",
+        ),
+        links=(kept_file("profiles.md", "how it was traced"), kept_file("vllm_trace.py")),
+        timelines=(timeline(profile, "A round of vLLM 0.26"),),
+    )

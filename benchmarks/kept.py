@@ -1,0 +1,126 @@
+"""What `results/` keeps, read for pages: ratios to vLLM, acceptance rates, tables of reports, what witnesses said."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+from decode_table import RESULTS as DECODE
+from decode_table import table
+
+from specbench.reports.document import Cell, Table
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+RATIOS = RESULTS / "decode-ratios-h200.csv"  # written down on one day; their repeats were not kept
+ACCEPTANCE = RESULTS / "head-acceptance-k8-h200.json"
+_WORKLOADS = {"sharegpt-held-out": "ShareGPT, held out", "gsm8k": "GSM8K, test"}
+_ESCAPED = re.compile(r"\\([\\`*_\[\]|~])")
+
+
+def kept_file(name: str, text: str = "") -> Cell:
+    """A kept file, copied into the site."""
+    assert (HERE / name).is_file(), name
+    return Cell(text=text or Path(name).name, href=f"data/{name}")
+
+
+def ratios(shape: str) -> pd.DataFrame:
+    """Decode TPS of ours over vLLM's. series: what is drafted and the prompt's length, x: batch, y: ratio, dashed:
+    whether it is without repeats."""
+    kept = table(json.loads(DECODE.read_text(encoding="utf-8"))).assign(dashed=False)
+    noted = pd.read_csv(RATIOS).assign(dashed=True)
+    both = pd.concat([kept, noted], ignore_index=True)
+    both = both[both["shape"] == shape].sort_values(["k", "num_prompt", "dashed", "batch"])
+    drafts = both["k"].map(lambda k: f"EAGLE-3, K={k}" if k else "no speculation")
+    series = drafts + both["num_prompt"].map(lambda n: f", {n:,} prompt tokens")
+    return pd.DataFrame({"series": series, "x": both["batch"], "y": both["ratio"], "dashed": both["dashed"]})
+
+
+def decode_cells() -> pd.DataFrame:
+    """A row for each cell with repeats: medians of both sides, their ratio, its range over repeats, how often outputs
+    were identical."""
+    rows = json.loads(DECODE.read_text(encoding="utf-8"))
+    cells = table(rows)
+    ends = [_ends(rows, cell) for cell in cells.itertuples()]
+    return cells.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
+
+
+def _ends(rows: list[dict], cell) -> tuple[float, float]:
+    """The slowest repeat of ours over the fastest of theirs, and the other way round: of the rows whose medians `cell`
+    has."""
+
+    def repeats(median: float) -> list[float]:
+        return next(row["decode_tps"] for row in rows if pd.Series(row["decode_tps"]).median() == median)
+
+    ours, theirs = repeats(cell.tps), repeats(cell.tps_vllm)
+    return min(ours) / max(theirs), max(ours) / min(theirs)
+
+
+def evaluations() -> list[dict]:
+    """Of the shipped head, K=8, greedy: workload by its name for readers, figures with and without loops."""
+    found = json.loads(ACCEPTANCE.read_text(encoding="utf-8"))["evaluations"]
+    return [{**one, "workload": _WORKLOADS[one["workload"]]} for one in found]
+
+
+def acceptance() -> pd.DataFrame:
+    """series: workload, x: draft position from 1, y: share of rounds that accept this draft and all before, dashed:
+    without outputs that loop."""
+    rows = [
+        (one["workload"], i, rate, which == "without_loops")
+        for one in evaluations()
+        for which in ("all", "without_loops")
+        for i, rate in enumerate(one[which]["marginal"], start=1)
+    ]
+    return pd.DataFrame(rows, columns=["series", "x", "y", "dashed"])
+
+
+def report_table(name: str, columns: tuple[str, ...], rows: str = "") -> Table:
+    """The table of a recipe in a kept report: `columns` only, rows whose arm matches `rows`."""
+    whole = _blocks(name)[1]
+    heading, head, _, *body = [line for line in whole.splitlines() if line.startswith(("#", "|"))]
+    headers = _cells(head)
+    picked = [headers.index(column) for column in columns]
+    found = [[cells[i] for i in picked] for cells in map(_cells, body) if re.search(rows, cells[0])]
+    claimed = [_plain(line[2:]) for line in whole.splitlines() if line.startswith("* claimed:")]
+    return Table(
+        title=_plain(heading.lstrip("# ")), headers=columns, rows=tuple(map(tuple, found)), notes=tuple(claimed)
+    )
+
+
+def report_command(name: str, recipe: str) -> str:
+    """As it was typed, under the recipe's present name, without where it was kept."""
+    typed = re.search(r"^\* command: `(.+)`$", _text(name), re.MULTILINE)
+    assert typed is not None
+    return re.sub(r" (--output-dir|--label) \S+| -q\b", "", re.sub(r"--recipe \S+", f"--recipe {recipe}", typed[1]))
+
+
+def report_model(name: str) -> str:
+    found = re.search(r"^\* model: `name=([^,`]+)", _text(name), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def same_texts(name: str) -> str:
+    """`21 of 21`: what lm_eval_proof.py found."""
+    found = re.search(r"^\* (\d+ of \d+) texts are the same", _text(name), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def _blocks(name: str) -> list[str]:
+    """The report's parts; the second is the recipe's table."""
+    return re.split(r"^(?=## )", _text(name), flags=re.MULTILINE)
+
+
+def _text(name: str) -> str:
+    return (RESULTS / name).read_text(encoding="utf-8")
+
+
+def _cells(line: str) -> list[str]:
+    return [_plain(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(r"\1", text)

@@ -1,0 +1,62 @@
+"""Log-probabilities of what is said, by the target's own logits: before any change of them, at temperature 1 (vLLM's
+raw_logprobs).
+
+Those of a round lie in one block beside its status and go to the host with it. A request sees the ones of the tokens it
+keeps, whatever was verified beside them.
+Legend: B requests, Q rows of a request, R = B * Q, V vocabulary, W most tokens of a request in one round, N columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.score import last_logits
+from specbench.harness.spec.sampling import MOST_LOGPROBS
+
+NUM_COLUMNS = 1 + 2 * MOST_LOGPROBS  # its own, then the best ones' and their ids
+
+
+class TokenLogprobs(NamedTuple):
+    """`logprob`: of the token itself; `top`: (id, log-probability) of as many as were asked for, likeliest first."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+    @staticmethod
+    def of(columns: Sequence[float], num: int) -> TokenLogprobs:
+        ids, best = columns[1 + MOST_LOGPROBS : 1 + MOST_LOGPROBS + num], columns[1 : 1 + num]
+        return TokenLogprobs(columns[0], tuple((int(token), value) for token, value in zip(ids, best, strict=True)))
+
+
+def logprob_columns(logits_RV: Tensor, ids_R: Tensor) -> Tensor:
+    """fp32 [R, N] of these tokens; ids are exact in fp32 for every vocabulary below 2^24. A small vocabulary leaves
+    columns 0."""
+    all_RV = logits_RV.float().log_softmax(-1)
+    best = all_RV.topk(min(MOST_LOGPROBS, all_RV.shape[1]), dim=1)
+    columns_RN = torch.zeros(all_RV.shape[0], NUM_COLUMNS, device=all_RV.device)
+    columns_RN[:, :1] = all_RV.gather(1, ids_R.unsqueeze(1))
+    columns_RN[:, 1 : 1 + best.values.shape[1]] = best.values
+    columns_RN[:, 1 + MOST_LOGPROBS : 1 + MOST_LOGPROBS + best.indices.shape[1]] = best.indices.float()
+    return columns_RN
+
+
+def keep_logprobs(logits_RV: Tensor, sampled_R: Tensor, path_BW: Tensor | None, out_BWN: Tensor) -> None:
+    """Those of the tokens that each request may keep of a round: of a tree, along the accepted path."""
+    columns_BQN = logprob_columns(logits_RV, sampled_R).view(out_BWN.shape[0], -1, NUM_COLUMNS)
+    if path_BW is not None:
+        columns_BQN = columns_BQN.gather(1, path_BW.unsqueeze(2).expand(-1, -1, NUM_COLUMNS))
+    out_BWN.copy_(columns_BQN)
+
+
+def logprobs_of_prompt(target: LlamaModel, ids: Sequence[int], num: int) -> list[TokenLogprobs | None]:
+    """Of each prompt token but the first, by a plain pass of its own: no round's buffers are in it."""
+    if len(ids) == 1:
+        return [None]
+    logits_RV = last_logits(target, ids[:-1], len(ids) - 1)
+    columns = logprob_columns(logits_RV, torch.tensor(ids[1:], device=logits_RV.device)).tolist()
+    return [None, *(TokenLogprobs.of(each, num) for each in columns)]

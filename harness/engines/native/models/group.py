@@ -1,0 +1,99 @@
+"""The processes that share the matrices of one model, one a GPU, and what they tell each other on the way.
+
+Shapes: T rows, H hidden, V vocabulary, R logit rows.
+A column-parallel product needs nobody; a row-parallel one is a sum over the group; logits are gathered, so that every
+rank draws the same token from the same numbers, by the same seeds. Nothing here waits for the host: all of it can be
+captured, in the same order on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from specbench.harness.engines.native.models.all_reduce import AllReduce
+
+AllReduced = Callable[[Tensor], Tensor]
+
+
+class Group:
+    """`rank` of `size`. A size of 1 adds no operation."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        all_reduce: AllReduced,
+        *,
+        splits_drafter: bool = True,
+        host: dist.ProcessGroup | None = None,
+    ):
+        """`all_reduce` may write into what it is given. Without `splits_drafter` each rank has the whole drafter.
+        `host`: for what passes between the memories of the hosts; None: the default group can."""
+        self.rank, self.size, self.all_reduce = rank, size, all_reduce
+        self.num_agreements, self._host = 0, host
+        self.of_drafter = self if splits_drafter else ALONE
+
+    def agree(self, value: bool) -> bool:
+        """Rank 0's, on every rank: for a decision that hangs on the clock. The host waits; never inside a round."""
+        if self.size == 1:
+            return value
+        self.num_agreements += 1
+        told = torch.tensor(value)
+        dist.broadcast(told, 0, group=self._host)
+        return bool(told)
+
+    def described(self) -> dict[str, str]:
+        """The topology, for the record; nothing of one rank."""
+        if self.size == 1:
+            return {}
+        return {
+            "tensor_parallel_size": str(self.size),
+            "draft_tensor_parallel_size": str(self.of_drafter.size),
+            "all_reduce": str(self.all_reduce),
+        }
+
+    def share(self, length: int) -> slice:
+        """This rank's part of so many rows or columns."""
+        part = length // self.size
+        return slice(self.rank * part, (self.rank + 1) * part)
+
+    def embed(self, ids_T: Tensor, embed_VH: Tensor) -> Tensor:
+        """[T, H]; `embed_VH` holds this rank's part of the vocabulary."""
+        if self.size == 1:
+            return F.embedding(ids_T, embed_VH)
+        own_T = ids_T - self.rank * embed_VH.shape[0]
+        near_T = own_T.clamp(0, embed_VH.shape[0] - 1)
+        return self.all_reduce(F.embedding(near_T, embed_VH).mul_((near_T == own_T)[:, None]))
+
+    def gather(self, x_RV: Tensor) -> Tensor:
+        """Columns of all ranks side by side, the same numbers on each."""
+        parts_NRV = x_RV.new_empty(self.size, *x_RV.shape)
+        dist.all_gather_into_tensor(parts_NRV.flatten(0, 1), x_RV.contiguous())
+        return parts_NRV.transpose(0, 1).reshape(x_RV.shape[0], -1)
+
+
+ALONE = Group(0, 1, lambda x: x)
+
+
+def join(
+    rank: int,
+    size: int,
+    meeting: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    method: str,
+    *,
+    splits_drafter: bool = True,
+) -> Group:
+    """Waits until all ranks have met through the file `meeting`. Called once in a process."""
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    device_id = torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" else None
+    dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=size, device_id=device_id)
+    host = dist.new_group(backend="gloo") if backend == "nccl" else None
+    return Group(rank, size, AllReduce(method, size, device, dtype), splits_drafter=splits_drafter, host=host)

@@ -1,0 +1,68 @@
+"""The feed-forward block of a layer: one gated MLP, or experts of which a row takes a few.
+
+Shapes: rows T, hidden H, experts E.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from specbench.harness.engines.native.models.experts_config import ExpertsConfig
+from specbench.harness.engines.native.models.fp8_linear import Product
+from specbench.harness.engines.native.models.linear import Linear
+from specbench.kernels.experts import ExpertWeights, experts
+from specbench.kernels.fp8 import widen_blocks
+from specbench.kernels.silu_and_mul import silu_and_mul
+
+
+@dataclass(frozen=True, slots=True)
+class DenseMlp:
+    gate_up: Product
+    down: Product
+
+    def __call__(self, x_TH: Tensor) -> Tensor:
+        return self.down(silu_and_mul(self.gate_up(x_TH)))
+
+    @property
+    def arithmetics(self) -> set[str]:
+        return {self.gate_up.arithmetic, self.down.arithmetic}
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """`router`: logits [T, E] of x."""
+
+    config: ExpertsConfig
+    router: Product
+    weights: ExpertWeights
+    arithmetic: str = ""
+
+    def __call__(self, x_TH: Tensor) -> Tensor:
+        return experts(x_TH, self.router(x_TH), self.weights, self.config.per_token, self.config.normalised)
+
+    @property
+    def arithmetics(self) -> set[str]:
+        return {self.router.arithmetic, self.arithmetic}
+
+    def in_fp32(self, router: Linear) -> Experts:
+        """The same weights, multiplied in fp32."""
+        w = self.weights
+        wide = ExpertWeights(
+            _widened(w.gate_up_EXH, w.gate_up_scale), _widened(w.down_EHI, w.down_scale), w.read_2.clone()
+        )
+        return Experts(self.config, router, wide)
+
+
+Mlp = DenseMlp | Experts
+
+
+def _widened(weight_EOI: Tensor, scale: Tensor | None) -> Tensor:
+    if scale is None:
+        return weight_EOI.float()
+    if scale.shape[1] == weight_EOI.shape[1]:
+        return weight_EOI.float() * scale
+    experts, outputs, inputs = weight_EOI.shape
+    rows = scale.view(-1, scale.shape[2])  # whole blocks: those of all experts lie below each other
+    return widen_blocks(weight_EOI.view(-1, inputs), rows).view(experts, outputs, inputs)

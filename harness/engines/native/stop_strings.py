@@ -1,0 +1,77 @@
+"""Stop strings of measured requests: the host looks at what it has read after every step.
+
+The engine knows stop ids only, and the host may see tokens late: what was generated past a stop string is dropped, and
+the request's last time is that of the step that completed it, whatever was launched meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from specbench.harness.engines.load import cut_tokens, find_stop
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.request import Request
+from specbench.harness.store.rows import RequestRow
+
+Decode = Callable[[list[int]], str]
+
+
+class StopWatch:
+    """Looks for stop strings among the newest tokens of a request, so that a stopped one leaves the engine at once."""
+
+    def __init__(self, stop: Sequence[str], decode: Decode | None, min_tokens: int = 0):
+        """Strings that end within the first `min_tokens` tokens do not count."""
+        self._stop, self._decode = [s for s in stop if s], decode
+        # A byte is at most one token, so a stop string that ends in the new tokens begins within this many before.
+        self._overlap = max((len(s.encode()) for s in self._stop), default=0)
+        self._num_seen = self._min_tokens = min_tokens
+
+    def is_stopped(self, output_ids: list[int]) -> bool:
+        if not self._stop or self._decode is None or len(output_ids) <= self._num_seen:
+            return False
+        first = max(0, self._num_seen - self._overlap)
+        num_before = len(self._decode(output_ids[first : self._min_tokens])) if first < self._min_tokens else 0
+        self._num_seen = len(output_ids)
+        text = self._decode(output_ids[first:])
+        return any(find_stop(text, s, num_before) >= 0 for s in self._stop)
+
+
+class StopStrings:
+    """Of the requests in flight. Does nothing where there are no strings."""
+
+    def __init__(self, stop: Sequence[str], decode: Decode | None):
+        assert decode is not None or not stop, "stop strings need a tokenizer"
+        self._stop, self._decode = stop, decode
+        self._live: dict[int, tuple[Request, StopWatch]] = {}
+        self._ended_ns: dict[int, tuple[int, int]] = {}
+
+    def add(self, request: Request) -> None:
+        if self._stop:
+            watch = StopWatch(self._stop, self._decode, request.sampling.min_tokens)
+            self._live[request.id] = request, watch
+
+    def look(self, engine: Engine) -> None:
+        """Ends the requests whose newest tokens completed a string."""
+        for number, (request, watch) in self._live.items():
+            if number not in self._ended_ns and watch.is_stopped(request.output_ids):
+                self._end(request, engine)
+
+    def _end(self, request: Request, engine: Engine) -> None:
+        self._ended_ns[request.id] = request.t_last_ns, request.t_last_device_ns
+        if request.finish_reason is None:
+            engine.abort(request.id)
+
+    def kept(self, request: Request, row: RequestRow) -> RequestRow:
+        """The row of a request that has left the engine, up to its stop string."""
+        self._live.pop(request.id, None)
+        ended_ns = self._ended_ns.pop(request.id, None)
+        if ended_ns is None or self._decode is None:
+            return row
+        kept = cut_tokens(request.output_ids, self._stop, self._decode, request.sampling.min_tokens)
+        return row._replace(
+            output_token_ids=kept,
+            num_output_tokens=len(kept),
+            finish_reason="stop",
+            t_last_ns=ended_ns[0],
+            t_last_device_ns=ended_ns[1],
+        )

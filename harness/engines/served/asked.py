@@ -1,0 +1,45 @@
+"""How options of an arm are read for any engine but our own, and refused where that engine has nothing of the kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from specbench.harness.spec.arm import ArmConfig
+
+# What the switches say where nobody chose.
+DEFAULTS = {
+    **{"graph": "auto", "attention": "auto", "attention_drafter": "same", "drafter": "padded", "sync": "auto"},
+    **{"state_update": "fused", "acceptance": "real"},
+}
+
+
+def refuse_switches(arm: ArmConfig, engine: str, reasons: Mapping[str, str]) -> None:
+    """ValueError with the reason for a switch that the engine does not have."""
+    for key, reason in reasons.items():
+        value = arm.engine.get(key)
+        if value is not None and value != DEFAULTS.get(key):
+            raise ValueError(f"{key}: {value!r} cannot be given to {engine}; {reason}")
+
+
+def whole(key: str, text: str) -> int:
+    if not text.isdigit() or text == "0":
+        raise ValueError(f"{key}: {text!r} is not allowed; must be a whole number > 0")
+    return int(text)
+
+
+def forced_acceptance(text: str, engine: str) -> float | list[float] | None:
+    """A length, or rates by position; None for `real`."""
+    kind, _, how = text.partition(":")
+    if text == "real":
+        return None
+    try:
+        if kind != "synthetic" or how.startswith("histogram="):
+            raise ValueError
+        if how.startswith("rates="):
+            return [float(rate) for rate in how.removeprefix("rates=").split("/")]
+        return float(how)
+    except ValueError as error:
+        raise ValueError(
+            f"acceptance: {text!r} is not allowed for {engine}; allowed: real, synthetic:LENGTH, "
+            "synthetic:rates=r1/r2/.."
+        ) from error

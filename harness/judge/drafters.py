@@ -1,0 +1,202 @@
+"""The drafters of a run as its rounds show them: arms that differ in the number of drafts only belong to one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pandas as pd
+
+from specbench.harness.metrics.latency import served
+from specbench.harness.metrics.same_rounds import common
+from specbench.harness.registry import BASELINE
+from specbench.harness.store.arm_record import ArmRecord, Fact
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.schema import Frames
+
+_DEPTH = ("k", "num_steps", "num_draft_tokens")  # options that only say how many drafts there are
+Request = tuple[str, int]
+"""A prompt and which of its runs."""
+
+
+class Round(NamedTuple):
+    """`before`: tokens of the output when it began. `depth`: drafts offered. `emitted`: tokens kept."""
+
+    before: int
+    depth: int
+    accepted: int
+    emitted: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """An arm: outputs and rounds of its first repeat, figures of all repeats.
+
+    num_drafts: K, or the most where `is_auto`: each round had its own. drafts: what decides on them besides K.
+    round_ms: time between first and last tokens of the requests over their rounds. tpot_ms: the same time over their
+    tokens behind the first. mean_batch: requests in a round, as a request meets them.
+    """
+
+    label: str
+    num_drafts: int
+    is_auto: bool
+    drafts: str
+    outputs: Mapping[Request, tuple[int, ...]]
+    rounds: Mapping[Request, Sequence[Round]]
+    round_ms: float
+    tpot_ms: float
+    acceptance_length: float | None
+    mean_batch: float
+    is_synthetic: bool
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return self.round_ms / self.tpot_ms
+
+    def told(self, request: Request, output: Sequence[int]) -> list[Round]:
+        """Rounds of a request that say something of `output`: those before its own differs from it. Forced acceptance
+        goes by position, whatever the tokens."""
+        end = len(output) if self.is_synthetic else common(self.outputs[request], output)
+        return [one for one in self.rounds[request] if one.before + one.emitted <= end]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drafter:
+    """`arms`: by K."""
+
+    name: str
+    arms: Mapping[int, Recorded]
+
+    @property
+    def most(self) -> int:
+        return max(self.arms)
+
+    def adds_to(self, other: Drafter) -> bool:
+        """Whether the two can draft differently. Forced acceptance says nothing of that."""
+        a, b = (next(iter(one.arms.values())) for one in (self, other))
+        return a.drafts != b.drafts and not (a.is_synthetic or b.is_synthetic)
+
+    def agreement(self, outputs: Mapping[Request, Sequence[int]]) -> tuple[int, int]:
+        """(positions where rounds of two arms begin, of these where both accept the same as far as both draft)."""
+        num_shared = num_equal = 0
+        known: dict[tuple[Request, int], Round] = {}
+        for _, arm in sorted(self.arms.items()):
+            for request, output in outputs.items():
+                for one in arm.told(request, output):
+                    before = known.get((request, one.before))
+                    if before is not None:
+                        num_shared += 1
+                        num_equal += min(one.accepted, before.depth) == before.accepted
+                    known[request, one.before] = one
+        return num_shared, num_equal
+
+
+def drafters_of(run: RunDirectory) -> tuple[Recorded, list[Drafter], list[Recorded], list[str]]:
+    """(no-spec, drafters in the order of the run, arms whose number of drafts was chosen round by round, why other arms
+    are left out). ValueError without no-spec or drafter."""
+    record, frames = run.record, run.frames()
+    base = next((arm for arm in record.arms if arm.strategy == BASELINE), None)
+    if base is None:
+        raise ValueError(f"run: {record.run_id} has no arm {BASELINE}, whose rounds are those without drafts")
+    if reason := _refusal(base, base, frames):
+        raise ValueError(f"run: {record.run_id}: {base.label}: {reason}")
+    found: dict[str, dict[int, Recorded]] = {}
+    left_out, chosen = [], []
+    for arm in record.arms:
+        if arm.strategy == BASELINE:
+            continue
+        reason = _refusal(arm, base, frames)
+        recorded = None if reason else _recorded(arm, frames)
+        if recorded is not None and recorded.is_auto:
+            chosen.append(recorded)  # a round without more accepted may have had no more drafts
+        elif recorded is not None:
+            twin = found.setdefault(_kind(arm), {}).setdefault(recorded.num_drafts, recorded)
+            reason = "" if twin is recorded else f"drafts what {twin.label} drafts"
+        left_out += [f"{arm.label}: {reason}"] * bool(reason)
+    if not found:
+        raise ValueError(f"run: {record.run_id} has no arm whose rounds tell: {'; '.join(left_out) or 'no other arm'}")
+    return _recorded(base, frames), _named(list(found.values()), record.arms), chosen, left_out
+
+
+def _refusal(arm: ArmRecord, base: ArmRecord, frames: Frames) -> str:
+    """Why nothing can be said of the arm; empty if something can."""
+    requests = served(frames.requests[frames.requests["arm"] == arm.label])
+    rows = _decoding(frames.steps[frames.steps["arm"] == arm.label])
+    if arm.imported is not None:
+        return "imported, and the files of other benchmarks hold no rounds"
+    if requests.empty:
+        return arm.error or "was not measured"
+    if arm.config.engine != base.config.engine:
+        return f"another engine than that of {base.label}"
+    if rows.empty or rows["num_accepted"].isna().any():
+        return arm.unknown.get(Fact.ACCEPTANCE) or "its steps do not tell what was accepted"
+    if requests["output_token_ids"].isna().any():
+        return arm.unknown.get(Fact.TOKEN_IDS) or "its requests do not tell their tokens"
+    if (rows["num_proposed"] != rows["draft_depth"]).any():
+        return "drafts trees, and no step tells which branches a smaller one would have kept"
+    if arm is not base and not rows["draft_depth"].any():
+        return "never drafted"
+    return ""
+
+
+def _decoding(steps: pd.DataFrame) -> pd.DataFrame:
+    return steps[~steps["is_prefill"].astype(bool)]
+
+
+def _recorded(arm: ArmRecord, frames: Frames) -> Recorded:
+    keys = ["repeat", "request_id"]
+    requests = served(frames.requests[frames.requests["arm"] == arm.label]).sort_values(keys)
+    requests = requests.assign(nth=requests.groupby(["repeat", "prompt_id"]).cumcount())
+    steps = frames.steps[frames.steps["arm"] == arm.label].sort_values("step")
+    steps = steps.assign(before=steps.groupby(keys)["num_emitted"].cumsum() - steps["num_emitted"])
+    rows = _decoding(steps).merge(requests[[*keys, "prompt_id", "nth"]], on=keys)
+    outputs: dict[Request, tuple[int, ...]] = {}
+    first = requests[requests["repeat"] == requests["repeat"].min()]
+    for one in first.itertuples():
+        outputs[one.prompt_id, one.nth] = tuple(int(token) for token in one.output_token_ids)
+    rounds: dict[Request, list[Round]] = {request: [] for request in outputs}
+    columns = ["prompt_id", "nth", "before", "draft_depth", "num_accepted", "num_emitted"]
+    for prompt, nth, *sizes in rows.loc[rows["repeat"] == first["repeat"].min(), columns].itertuples(index=False):
+        rounds[prompt, nth].append(Round(*map(int, sizes)))
+    total_ms = float((requests["t_last_ns"] - requests["t_first_ns"]).sum() / 1e6)
+    drafted = rows[rows["draft_depth"] >= 1]
+    return Recorded(
+        label=arm.label,
+        num_drafts=arm.config.num_drafts or int(rows["draft_depth"].max()),
+        is_auto=arm.config.has_auto_k,
+        drafts=f"{arm.strategy} {_options(arm)}",
+        outputs=outputs,
+        rounds=rounds,
+        round_ms=total_ms / len(rows),
+        tpot_ms=total_ms / float((requests["num_output_tokens"] - 1).sum()),
+        acceptance_length=1 + float(drafted["num_accepted"].mean()) if len(drafted) else None,
+        mean_batch=float(rows["batch_size"].mean()),
+        is_synthetic=_is_synthetic(arm),
+    )
+
+
+def _is_synthetic(arm: ArmRecord) -> bool:
+    return arm.config.acceptance not in (None, "real")
+
+
+def _options(arm: ArmRecord) -> dict[str, str]:
+    return {key: value for key, value in sorted(arm.config.options.items()) if key not in _DEPTH}
+
+
+def _kind(arm: ArmRecord) -> str:
+    """What arms of one drafter have in common."""
+    acceptance = "forced" if _is_synthetic(arm) else "real"
+    return f"{arm.strategy} {replace(arm.config, options=_options(arm), num_drafts=None, acceptance=acceptance)}"
+
+
+def _named(found: Sequence[Mapping[int, Recorded]], arms: Sequence[ArmRecord]) -> list[Drafter]:
+    """By strategy, and by an arm's label where two drafters have the same."""
+    strategies = {arm.label: arm.strategy for arm in arms}
+    names = [strategies[next(iter(own.values())).label] for own in found]
+    times = Counter(names)
+    return [
+        Drafter(name=name if times[name] == 1 else f"{name} as in {own[max(own)].label}", arms=own)
+        for name, own in zip(names, found, strict=True)
+    ]

@@ -1,0 +1,89 @@
+"""Commands that measure again what stored runs measured: two commits in turns, several loads, the machine's noise."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from specbench.harness.spec.commands import CertifyOptions, SweepOptions
+from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.spec.fields import Options
+from specbench.harness.spec.options import RunOptions
+from specbench.harness.store.run_record import RunRecord
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NOT_THE_LOAD = ("num_repeats", "ranges")  # an experiment counts its own blocks; ranges are for profilers
+
+
+def load_options(record: RunRecord, kind: type[Options] = RunOptions) -> str:
+    """What was measured besides the arms, as options of a command (`kind`); what is its default is left out. Empty for
+    figures that were imported."""
+    return "" if record.config is None else _options(record.config, kind)
+
+
+def floor_command(record: RunRecord, arm: str) -> str:
+    """`specbench power` of an arm, under the load of a run."""
+    return _command("specbench power --aa 10", [_text(record, arm)], load_options(record))
+
+
+def sweep_command(record: RunRecord, arms: Sequence[str]) -> str:
+    """`specbench sweep` of its arms, at loads around those of a user and of a small server."""
+    texts = [_text(record, arm) for arm in arms]
+    return _command("specbench sweep --max-concurrency 1,4,16", texts, load_options(record, SweepOptions))
+
+
+def certify_command(record: RunRecord) -> str:
+    """`specbench certify` of both sides of an A/B: whether outputs differ by near-ties or by errors. Empty where one
+    command cannot tell: sides that are no arms yet, of other revisions, or under other conditions."""
+    assert record.ab is not None
+    known = [side.config for side in record.ab.sides.values()] or [record.config]
+    configs = [config for config in known if config is not None]
+    options = {_options(config, CertifyOptions) for config in configs}
+    texts = list(dict.fromkeys(arm.text for config in configs for arm in config.arms))
+    if len(options) != 1 or any(side.sha for side in record.ab.plan.sides):
+        return ""
+    return _command("specbench certify", texts, options.pop())
+
+
+def _options(config: RunConfig, kind: type[Options]) -> str:
+    words: list[str] = []
+    for name, option in kind.schema().items():
+        value = getattr(config, name, option.default)
+        if name in _NOT_THE_LOAD or value in (None, option.default):
+            continue
+        if option.kind is bool:
+            words.append(option.flag)
+            continue
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [option.flag, f"{one:g}" if isinstance(one, float) else _word(str(one))]
+    return " ".join(words)
+
+
+def _word(text: str) -> str:
+    """For a shell; records begin paths below the user's home with ~, which quotes would keep as it is."""
+    home, _, rest = text.partition("/")
+    return f"~/{shlex.quote(rest)}" if home == "~" else shlex.quote(text)
+
+
+def _text(record: RunRecord, label: str) -> str:
+    """The arm with every switch that was asked for; of an A/B, what the side is."""
+    if record.ab is not None:
+        return record.ab.names.get(label, label)
+    arms = record.config.arms if record.config else ()
+    return next((arm.text for arm in arms if arm.label == label), label)
+
+
+def _command(begin: str, arms: Sequence[str], options: str) -> str:
+    return " ".join([begin, *(f"-s {shlex.quote(arm)}" for arm in arms), *([options] if options else [])])
+
+
+def rerun_command(before: str, after: str, arm: str, options: str) -> str:
+    """`specbench ab` of two commits, or why there is none: local changes and installed copies cannot be run again."""
+    for commit in (before, after):
+        if not _COMMIT.fullmatch(commit.rstrip("+")):
+            return f"measuring again from a checkout: {commit} is not a commit"
+        if commit.endswith("+"):
+            return f"measuring again without local changes: {commit[:12]}+ cannot be checked out"
+    sides = [shlex.quote(f"ref:{commit[:12]} {shlex.quote(arm)}") for commit in (before, after)]
+    return " ".join(filter(None, [f"specbench ab -A {sides[0]} -B {sides[1]}", options]))

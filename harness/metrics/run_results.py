@@ -1,0 +1,61 @@
+"""The results of a run: derived from its tables, or those that it stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specbench.harness.metrics.figures import OWN
+from specbench.harness.metrics.metrics import Block, measure_blocks, summarise
+from specbench.harness.store.files import sha256_file
+from specbench.harness.store.results import Figures, Results, StoredBlock
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_file import DERIVE_AGAIN
+from specbench.harness.store.schema import Frames
+
+RULES = 2
+"""Of intervals and marks; raised when rows that are stored get others than before."""
+
+
+def results(frames: Frames) -> Results:
+    """What `run.json` stores: the summaries of the arms, and the figures of each block."""
+    blocks = measure_blocks(frames)
+    return Results(
+        rules=RULES,
+        arms=summarise(blocks, frames),
+        blocks=tuple(StoredBlock(arm=arm, repeat=n, figures=figures) for (arm, n), figures in blocks.items()),
+    )
+
+
+def results_of(directory: RunDirectory) -> Results:
+    """The results that a closed run stored, if its tables still have the hashes stored with them; otherwise derived
+    again. A run that was resumed and killed holds newer blocks than its results do. Summaries of arms that were made
+    by other rules for intervals and marks are made anew, of the figures that are stored."""
+    found = _stored_results(directory)
+    if found is None:
+        return results(directory.frames())
+    if found.rules == RULES:
+        return found
+    return replace(found, rules=RULES, arms=summarise(found.by_block(), directory.frames()))
+
+
+def _stored_results(directory: RunDirectory) -> Results | None:
+    """None where the tables are not those that they were derived from."""
+    stored, files = directory.record.results, directory.record.files
+    if stored is None or not files or directory.record.status == "running":
+        return None
+    tables = {directory.path / name: digest for name, digest in files.items() if name.endswith(".parquet")}
+    is_same = all(path.is_file() and sha256_file(path) == digest for path, digest in tables.items())
+    return stored if is_same else None
+
+
+def block_values(directory: RunDirectory, found: Results) -> dict[Block, Figures]:
+    """The figures of every block that did not fail, by arm and repeat, in the directory's results. ValueError for a
+    stored block that lacks one."""
+    blocks = {block: figures.values for block, figures in found.by_block().items()}
+    for (arm, repeat), figures in blocks.items():
+        # Percentiles of nothing are left out: a block without rounds has no median round.
+        needed = {own.block for own in OWN if own.block and not own.block.endswith(".p50")}
+        if missing := sorted(needed - figures.keys()):
+            where = f"{directory.path}: results: {arm}, repeat {repeat + 1}"
+            raise ValueError(f"{where}: {', '.join(missing)} is missing; {DERIVE_AGAIN}")
+    return blocks

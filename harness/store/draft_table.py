@@ -1,0 +1,96 @@
+"""Which number of drafts is best at which load, as a sweep measured it: `draft_table.json`, which `k=auto` reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench.harness.store.codec import read_document
+
+SCHEMA, RECORD_FILE = "specbench.draft_table/1", "draft_table.json"
+MOST_DRAFTS = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountTimes:
+    """A number of drafts at one load: `round_ms` of a round, `tpot_ms` of a token."""
+
+    num_drafts: int
+    round_ms: float
+    tpot_ms: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadTimes:
+    """`best`: the number of drafts with the least TPOT."""
+
+    max_concurrency: int
+    best: int
+    times: tuple[CountTimes, ...]
+
+    def tpot_ms(self, num_drafts: int) -> float:
+        return next(one.tpot_ms for one in self.times if one.num_drafts == num_drafts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DraftTable:
+    """Of one strategy. `options`: its own, apart from the number of drafts. `acceptance`: by position, the share of
+    rounds that accept it of those that accept the one before it. `loads` in rising order."""
+
+    strategy: str
+    options: Mapping[str, str]
+    acceptance: tuple[float, ...]
+    loads: tuple[LoadTimes, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Numbers of drafts that were measured at every load; 0: no speculation."""
+        return tuple(one.num_drafts for one in self.loads[0].times)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DraftTables:
+    """Of one sweep: of each of its chains that has one, and why others have none."""
+
+    schema: str = SCHEMA
+    sweep_id: str
+    model: str | None
+    hardware: str
+    tables: tuple[DraftTable, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def read_draft_table(file: Path, strategy: str, options: Mapping[str, str]) -> DraftTable:
+    """The strategy's table; of several, the one with these options. ValueError where there is none, names the file."""
+    if not file.is_file():
+        raise ValueError(f"k_table: {str(file)!r} is no file; `specbench sweep` writes {RECORD_FILE}")
+    found = read_document(file, DraftTables, SCHEMA)
+    own = [table for table in found.tables if table.strategy == strategy]
+    if len(own) > 1:
+        own = [table for table in own if dict(table.options) == dict(options)]
+    if len(own) != 1:
+        known = ", ".join(f"{t.strategy} {dict(t.options)}" if t.options else t.strategy for t in found.tables)
+        raise ValueError(f"k_table: {file} has no table of {strategy} {dict(options) or ''}; it has {known or 'none'}")
+    if fault := _fault(own[0]):
+        raise ValueError(f"k_table: {file}: {strategy}: {fault}; let `specbench sweep` write it again")
+    return own[0]
+
+
+def _fault(table: DraftTable) -> str:
+    """What keeps the table from being used; empty if nothing does."""
+    if not table.loads or not table.loads[0].times:
+        return "no loads"
+    counts, loads = table.counts, [load.max_concurrency for load in table.loads]
+    if list(counts) != sorted(set(counts)) or not 0 <= counts[0] <= counts[-1] <= MOST_DRAFTS or not counts[-1]:
+        return f"numbers of drafts {list(counts)} do not rise within 0 to {MOST_DRAFTS}"
+    if any(tuple(one.num_drafts for one in load.times) != counts for load in table.loads):
+        return "not every load has the same numbers of drafts"
+    if loads != sorted(set(loads)):
+        return f"loads {loads} do not rise"
+    if not all(0 < one.tpot_ms < math.inf for load in table.loads for one in load.times):
+        return "tpot_ms is not a positive number everywhere"
+    if len(table.acceptance) != counts[-1] or not all(0 <= rate <= 1 for rate in table.acceptance):
+        return f"acceptance does not have {counts[-1]} shares from 0 to 1"
+    return ""

@@ -1,0 +1,67 @@
+"""Products of rows with a bfloat16 matrix on a CPU with AVX512-BF16, compiled (products.c).
+
+Legend: T rows, I inputs, O outputs. A row gives the same bits alone and among others, and on any number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specbench.kernels import compiled
+
+_ONE_THREAD = 1 << 16  # elements of a matrix below which waking a second thread costs more than it saves
+
+
+def pack(weight_OI: Tensor) -> Tensor | None:
+    """The matrix as `product` takes it; None where that does not take it: another type or device, an odd number of
+    inputs, a processor or a machine without what it needs."""
+    if weight_OI.dtype != torch.bfloat16 or weight_OI.device.type != "cpu" or weight_OI.shape[1] % 2 or not _fork():
+        return None
+    functions = compiled.library()
+    panel = functions.specbench_product_panel() if functions is not None else 0
+    if not panel:
+        return None
+    padded = F.pad(weight_OI.detach(), (0, 0, 0, -weight_OI.shape[0] % panel))
+    return padded.view(-1, panel, weight_OI.shape[1] // 2, 2).transpose(1, 2).contiguous()
+
+
+def product(x_TI: Tensor, packed: Tensor, num_outputs: int, bias_O: Tensor | None = None) -> Tensor:
+    """`x @ weight.T + bias` [T, O] of a matrix that `pack` gave. Raises MemoryError."""
+    assert x_TI.dtype == packed.dtype and x_TI.shape[1] == 2 * packed.shape[1] and x_TI.stride(1) == 1
+    assert bias_O is None or (bias_O.dtype == packed.dtype and bias_O.is_contiguous())
+    out_TO = x_TI.new_empty(x_TI.shape[0], num_outputs)
+    functions = compiled.library()
+    assert functions is not None
+    failed = functions.specbench_product(
+        x_TI.data_ptr(),
+        packed.data_ptr(),
+        None if bias_O is None else bias_O.data_ptr(),
+        out_TO.data_ptr(),
+        x_TI.shape[0],
+        x_TI.shape[1],
+        num_outputs,
+        x_TI.stride(0),
+        _fork(),
+        torch.get_num_threads() if packed.numel() > _ONE_THREAD else 1,
+    )
+    if failed:
+        raise MemoryError(f"no memory for the sums of {x_TI.shape[0]} rows")
+    return out_TO
+
+
+@functools.cache
+def _fork() -> int | None:
+    """Address of `GOMP_parallel` in the OpenMP that torch runs its own loops with: a second one would have threads of
+    its own, and the two would spin beside each other."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return None
+    paths = {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/libgomp" in line}
+    loaded = sorted(paths, key=lambda path: (not path.startswith(str(Path(torch.__file__).parent)), path))
+    return ctypes.cast(ctypes.CDLL(loaded[0]).GOMP_parallel, ctypes.c_void_p).value if loaded else None

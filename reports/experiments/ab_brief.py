@@ -1,0 +1,74 @@
+"""What a terminal shows of an A/B experiment on one screen: answer, sides, figures, and how it was measured."""
+
+from __future__ import annotations
+
+from specbench.harness.metrics.figures import TPOT_MS
+from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
+from specbench.harness.store.ab_judgement import Judgement
+from specbench.reports.cells import size_text
+from specbench.reports.document import Table, fitting, table_of
+from specbench.reports.experiments.sides import apart
+from specbench.reports.experiments.verdict_table import (
+    FIGURES,
+    FORCED,
+    NO_VERDICT,
+    arm_marks,
+    cautions,
+    change_of,
+    how_measured,
+    metric_verdict,
+    verdict_title,
+)
+
+_CLAIMS = {IMPROVED: "B is faster than A", REGRESSED: "B is slower than A", EQUIVALENT: "B is as fast as A"}
+
+
+def ab_answer(record: Judgement) -> str:
+    """`B against A: improved. B is faster than A: TPOT -22.5% [-25.7%, -19.2%]; outputs equal 160 of 160.`"""
+    claim = _CLAIMS.get(record.product, "It is not known which side is faster")
+    if record.verdict in NO_VERDICT:
+        claim = "No verdict"
+    tpot = next((c for c in record.metrics if c.metric.name == TPOT_MS.name and c.change is not None), None)
+    change = "no TPOT was measured" if tpot is None else f"TPOT {change_of(tpot)}"
+    same = record.same_output
+    outputs = f"outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else "outputs were not compared"
+    forced = " (forced acceptance: not a model's own)" if arm_marks(record, FORCED) else ""
+    return f"{verdict_title(record)}. {claim}: {change}; {outputs}{forced}."
+
+
+def ab_unequal(record: Judgement) -> str:
+    """How many outputs of the two sides differ, where some do and acceptance is not forced; else empty."""
+    same = record.same_output
+    if same.num_same == same.num_pairs or arm_marks(record, FORCED):
+        return ""
+    return f"{same.num_pairs - same.num_same} of {same.num_pairs} outputs differ, near-ties or errors"
+
+
+def ab_sides(record: Judgement) -> dict[str, str]:
+    """What each side has of its own, and what `both` have; marks without what stands in their brackets."""
+    only, both = apart(record)
+    marks = {label: [note.partition(" (")[0] for note in arm.notes] for label, arm in record.arms.items()}
+    shared = [mark for mark in marks.get("A", ()) if mark in marks.get("B", ())]
+    sides = {}
+    for side in record.plan.sides:
+        own = [mark for mark in marks.get(side.label, ()) if mark not in shared]
+        sides[side.label] = "; ".join([only[side.label] + (f" ({side.sha[:12]})" if side.sha else ""), *own])
+    common = "; ".join(filter(None, ("" if record.is_aa else both, *shared)))
+    return {**sides, "both": common} if common else sides
+
+
+def ab_brief_table(record: Judgement, width: int | None = None) -> Table:
+    """A row a metric, and the columns that fit into `width` characters. Its notes say what is not decided, and what
+    makes the figures doubtful."""
+    columns = {
+        **FIGURES,
+        "change [95% CI]": change_of,
+        "verdict": lambda c: metric_verdict(c, record.verdict).partition(":")[0],
+        "MDE": lambda c: size_text(c.least_effect, max_decimals=2),
+    }
+    verdicts = {c.metric.name: metric_verdict(c, record.verdict).partition(": ")[2] for c in record.metrics}
+    needed = [f"{name} {needs}" for name, needs in verdicts.items() if needs.startswith("needs")]
+    needed = [need for need in needed if need.startswith(TPOT_MS.name)] or needed  # what decides
+    notes = (["; ".join(needed)] if needed else []) + cautions(record) + how_measured(record)
+    whole = table_of("", columns, record.metrics, notes)
+    return whole if width is None else fitting(whole, width)

@@ -1,0 +1,60 @@
+"""Percentiles of what users wait for: TTFT, ITL, TPOT, and the whole request (E2EL)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from specbench.harness.metrics.figures import E2EL_MS, ITL_MS, TPOT_MS, TTFT_MS
+from specbench.harness.metrics.latency import RANKS
+from specbench.harness.store.results import ArmSummary, Figures
+from specbench.reports.cells import milliseconds, row_name
+from specbench.reports.charts.chart import Axis, Chart, Styles
+from specbench.reports.document import Table
+
+_FIGURES = (TTFT_MS, ITL_MS, TPOT_MS, E2EL_MS)
+_NOTE = (
+    "Medians over repeats. TTFT, TPOT and E2EL (submit to last token) are over the requests of a repeat, ITL over its "
+    "tokens: 0 is a token that came together with the one before it."
+)
+
+
+def medians(arms: Sequence[ArmSummary]) -> dict[str, Figures]:
+    """By name of an arm's row: its figures by the names that they have in a block."""
+    return {row_name(arm): {name: own.median for name, own in arm.spreads.items()} for arm in arms if arm.num_repeats}
+
+
+def percentile_tables(figures: Mapping[str, Figures]) -> list[Table]:
+    """A table a figure that an arm has. `figures`: as `medians` gives them."""
+    headers = ("strategy", *(f"p{rank}" for rank in RANKS))
+    tables = []
+    for figure in _FIGURES:
+        blocks = [figure.statistic(f"p{rank}")[1] for rank in RANKS]
+        if any(own.get(block) is not None for own in figures.values() for block in blocks):
+            rows = ((name, *(milliseconds(own.get(block)) for block in blocks)) for name, own in figures.items())
+            tables.append(Table(title=figure.heading, headers=headers, rows=tuple(rows)))
+    return [*tables[:-1], *(replace(table, notes=(_NOTE,)) for table in tables[-1:])]
+
+
+def percentile_chart(figures: Mapping[str, Figures], styles: Styles) -> Chart:
+    """The same as small charts, one a figure, each with a scale of its own."""
+    rows = [
+        (name, f"p{rank}", value, figure.heading)
+        for figure in _FIGURES
+        for name, own in figures.items()
+        for rank in RANKS
+        if (value := own.get(figure.statistic(f"p{rank}")[1])) is not None
+    ]
+    frame = pd.DataFrame(rows, columns=["series", "x", "y", "facet"])
+    return Chart(
+        name="percentiles",
+        title="Waits of users, by percentile",
+        description="Each figure has a scale of its own, from 0. Lower is better; a steep end is a long tail.",
+        frame=frame,
+        x=Axis(title="percentile", scale="ordinal"),
+        y=Axis(title="ms", spans="each"),
+        marks="lines",
+        styles=styles.of(frame["series"]),
+    )

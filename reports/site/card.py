@@ -1,0 +1,113 @@
+"""What the card of a run or an A/B experiment says: `specbench show RUN --card FILE.png`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+from specbench.harness.store.inputs_record import WorkloadRecord
+from specbench.harness.store.results import ArmSummary
+from specbench.reports.cells import NOTHING, acceptance_length, median_ms
+from specbench.reports.charts.card import Card, write_card
+from specbench.reports.charts.chart import Chart, drawable
+from specbench.reports.charts.pictures import num_lines
+from specbench.reports.document import Fact
+from specbench.reports.run.answer import answer, equal_outputs, fastest, ratio_text
+
+from .runs import SiteRun, read_site_runs
+from .speedup_chart import strategy_chart
+from .verdict_charts import verdict_charts
+from .verdict_claim import caution, claim_facts, claim_sentence
+
+_MAX_ROWS, _MAX_LINES = 5, 12
+
+
+def write_card_of(path: Path, file: Path) -> None:
+    """As a PNG; ValueError as `card_of`."""
+    write_card(card_of(path), file)
+
+
+def card_of(path: Path) -> Card:
+    """ValueError for a directory that cannot be read, that holds traces only, or an experiment that is not judged."""
+    runs, problems = read_site_runs([path])
+    if problems:
+        raise ValueError(problems[0].reason)
+    (run,) = runs
+    if not run.arms:
+        raise ValueError(f"card: {run.run_id} measured no speed, so that there is nothing to draw")
+    if run.is_experiment and run.ab is None:
+        raise ValueError(f"card: {run.run_id} is not judged yet: specbench ab --resume {path}")
+    said, facts, charts, warnings = _of_experiment(run) if run.ab else _of_arms(run)
+    return Card(
+        heading=f"specbench · {run.run_id} · {run.record.status}",
+        answer=said,
+        facts=facts,
+        chart=next(iter(charts), None),
+        warnings=warnings,
+        about=_about(run),
+        command=run.record.command,
+    )
+
+
+_Said = tuple[str, tuple[Fact, ...], tuple[Chart, ...], tuple[str, ...]]
+
+
+def _of_experiment(run: SiteRun) -> _Said:
+    assert run.ab is not None
+    known = claim_facts(run)
+    changes, proof = known[:-2], known[-2:]
+    facts = (*changes[:1], _acceptance(run.arms[-1], "acceptance length of B"), *proof[:1])
+    return claim_sentence(run.ab), facts, _short(verdict_charts(run.ab)[:1]), caution(run.ab)
+
+
+def _of_arms(run: SiteRun) -> _Said:
+    best = fastest(run.figures)
+    if best is None or best.speedup is None:
+        arm = next((arm for arm in run.arms if arm.num_repeats), run.arms[0])
+        return answer(run.figures), (Fact(name="TPOT", value=f"{median_ms('tpot_ms.mean')(arm)} ms"),), (), arm.marks
+    factor, _, interval = ratio_text(best).partition(" ")
+    facts = (
+        Fact(
+            name=f"speed-up of TPOT against {best.speedup.baseline}",
+            value=factor,
+            note=f"{interval} 95% interval" if interval else "no interval",
+        ),
+        _acceptance(best, "acceptance length"),
+        Fact(
+            name="outputs equal",
+            value=equal_outputs(best).replace("/", " of "),
+            note=f"those of {best.speedup.baseline}",
+        ),
+    )
+    warnings = (f"{best.label}: {'; '.join(best.marks)}.",) if best.marks else ()
+    return answer(run.figures), facts, _short((strategy_chart(run),)), warnings
+
+
+def _acceptance(arm: ArmSummary, name: str) -> Fact:
+    length, _, interval = acceptance_length(arm.acceptance).partition(" ")
+    return Fact(name=name, value=length, note=f"{interval} tokens a verification" if length != NOTHING else "")
+
+
+def _short(charts: tuple[Chart, ...]) -> tuple[Chart, ...]:
+    """The first rows, as many as have room for their names."""
+    found = []
+    for chart in drawable(*charts):
+        lines = [num_lines(name) for name in chart.frame["y"].head(_MAX_ROWS)]
+        fits = sum(end <= _MAX_LINES for end in accumulate(lines))
+        found.append(replace(chart, frame=chart.frame.head(max(1, fits))))
+    return tuple(found)
+
+
+def _about(run: SiteRun) -> str:
+    workload, sampling = run.record.workload or WorkloadRecord(), run.record.sampling
+    load = f", concurrency {run.concurrency}" if run.concurrency else ""
+    how = (
+        f", temperature {sampling.temperature:g}"
+        if sampling and sampling.temperature
+        else ", greedy"
+        if sampling
+        else ""
+    )
+    prompts = f"{workload.num_prompts or '?'} prompts of {workload.name or 'an unknown data set'}"
+    return f"{run.model}, {prompts}{load}{how}; {run.hardware}; specbench {run.commit}"

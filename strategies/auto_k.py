@@ -1,0 +1,51 @@
+"""`k=auto`: the number of drafts of each round by load and recent acceptance, from a table that `sweep` measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from specbench.harness.engines.native.core.draft_counts import DraftCounts, TableDrafts
+from specbench.harness.engines.native.core.strategy import Strategy
+
+_K = TypeVar("_K", bound="AutoK")
+_AUTO, _OWN = "auto", ("k", "k_table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoK(Strategy):
+    """A chain. With `k_table`, `k` is the most drafts of a round."""
+
+    k: int = 4
+    k_table: str = ""
+
+    @classmethod
+    def of(cls: type[_K], options: Mapping[str, str]) -> _K:
+        """`k=auto` becomes the most of its table. ValueError without a table that fits, and for one
+        without `k=auto`."""
+        is_auto, has_table = options.get("k") == _AUTO, "k_table" in options
+        if is_auto and not has_table:
+            raise ValueError(f"{cls.name}: k=auto needs k_table=FILE, the draft_table.json of a `specbench sweep`")
+        if has_table and not is_auto:
+            raise ValueError(f"{cls.name}: k_table is not allowed with k={options.get('k', '(default)')}; give k=auto")
+        if not is_auto:
+            return super().of(options)
+        own = {key: value for key, value in options.items() if key not in _OWN}
+        counts = TableDrafts.read(Path(options["k_table"]), cls.name, own)
+        return super().of({**options, "k": str(counts.choices[-1])})
+
+    def draft_counts(self) -> DraftCounts:
+        """ValueError if the table is not what it was when the strategy was made."""
+        if not self.k_table:
+            return super().draft_counts()
+        fields = [field for field in dataclasses.fields(self) if field.name not in _OWN]
+        own = {f.name: str(value) for f in fields if (value := getattr(self, f.name)) != f.default}
+        counts = TableDrafts.read(Path(self.k_table), self.name, own)
+        if counts.choices[-1] != self.depth:
+            raise ValueError(
+                f"k_table: {self.k_table} has changed: up to {counts.choices[-1]} drafts, not {self.depth}"
+            )
+        return counts

@@ -1,0 +1,55 @@
+"""`specbench bound` on a real run of the toy model: table, JSON, files, and both renderers of its chart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from specbench.harness.judge.bound import bound_of
+from specbench.reports.charts.pictures import figure
+from specbench.reports.charts.vega import specification
+from specbench.reports.experiments.bound_table import bound_chart
+
+
+@pytest.fixture
+def run(cli, toy, only_run):
+    arms = ("no-spec", "ngram:k=1,min_n=1", "ngram:k=3,min_n=1")
+    words = ["-s", arms[0], "-s", arms[1], "-s", arms[2], "--random-output-len", 30]
+    assert cli(*toy, *words).exit_code == 0
+    return only_run()
+
+
+def test_table_json_and_files(cli, run):
+    shown = cli("bound", run.path, "--write")
+    assert shown.exit_code == 0, shown.output
+    answer, *lines = shown.stdout.splitlines()
+    assert "is the fastest arm" in answer and "perfect drafts would give" in answer
+    assert any(line.split("  ")[0] == "ngram, best K for each round" and " 0 to 3 " in line for line in lines)
+    (found,) = json.loads(cli("bound", run.path, "--format", "json").stdout)
+    assert found == json.loads((run.path / "bound.json").read_text())
+    rows = {row["name"]: row for row in found["rows"]}
+    fixed, by_round = rows["ngram, best K for all rounds"], rows["ngram, best K for each round"]
+    measured = [rows[label]["tpot_ms"] for label in ("no-spec", "ngram:k=1,min_n=1", "ngram:k=3,min_n=1")]
+    assert by_round["low_ms"] <= fixed["low_ms"] <= min(measured) * 1.001
+    assert found["num_tokens"] == 3 * 29 and found["drafters"][0]["measured"] == [0, 1, 3]
+    text = (run.path / "bound.md").read_text()
+    assert "plots/bound.png" in text and (run.path / "plots" / "bound.png").stat().st_size > 10_000
+    assert text.startswith(cli("bound", run.path, "--format", "md").stdout.rstrip())
+
+
+def test_both_renderers_draw_every_row(run):
+    bound = bound_of(run)
+    chart = bound_chart(bound)
+    assert chart.names == [row.name + " (synthetic)" * bool(row.marks) for row in bound.rows]
+    (axes,) = figure(chart).axes
+    assert len(axes.get_yticks()) == len(bound.rows)
+    drawn = json.dumps(specification(chart))
+    assert all(json.dumps(name) in drawn for name in chart.names)
+
+
+def test_a_run_that_does_not_tell(cli, toy, only_run, tmp_path):
+    assert cli(*toy, "-s", "no-spec").exit_code == 0
+    refused = cli("bound", only_run().path)
+    assert refused.exit_code == 2 and "has no arm whose rounds tell: no other arm" in refused.stderr
+    assert "run directory" in cli("bound", tmp_path / "none").stderr

@@ -1,0 +1,62 @@
+"""On two GPUs, every graph plan and every way to sum says what one GPU says."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toy.alive import is_alive
+from toy.split_runs import CONFIG, LOAD, Kept, opened, said_by
+
+from specbench.harness.engines.native.models.all_reduce import METHODS
+from specbench.harness.engines.warmup import WarmUp
+from specbench.harness.spec.arm import parse_arm
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+]
+PLANS = ("none", "piecewise", "full_decode_only", "full_and_piecewise", "full", "one")
+ARMS = (
+    "no-spec:graph=full,sync=none",
+    *(f"eagle:k=3,head=random,graph={plan}" for plan in PLANS),
+    "eagle:k=2,head=random-eagle1,graph=one,sync=none",
+    "eagle-topk:num_steps=2,topk=2,num_draft_tokens=4,head=random",
+    "draft-model:k=2,draft=self:1,graph=full_decode_only",
+)
+ON_GPU = replace(CONFIG, device="cuda", arms=tuple(map(parse_arm, ARMS)))
+
+
+@pytest.fixture(scope="module")
+def one():
+    return opened(ON_GPU)
+
+
+@pytest.mark.parametrize(("method", "draft_size"), [*((method, 0) for method in METHODS), ("auto", 1)])
+def test_same_tokens_and_drafts_as_on_one_gpu(one, method, draft_size):
+    """fp32: sums of two halves round otherwise, which these logits are too far apart to show."""
+    config = replace(ON_GPU, tensor_parallel_size=2, all_reduce=method, draft_tensor_parallel_size=draft_size)
+    two = opened(config)
+    pids = two[0]._ranks.pids
+    try:
+        for arm in ON_GPU.arms:
+            expected, found = said_by(one, ON_GPU, arm.text), said_by(two, config, arm.text)
+            assert found.requests == expected.requests and found.steps == expected.steps, (arm.text, method)
+    finally:
+        two[0].close()
+    assert not any(map(is_alive, pids))
+
+
+def test_a_warmed_block_with_captured_graphs(one):
+    """Every rank captures the same graphs in the same order; afterwards all have gone the same way."""
+    config = replace(ON_GPU, tensor_parallel_size=2)
+    engine, arms = opened(config)
+    sink = Kept()
+    with engine.deploy(arms[parse_arm(ARMS[6]).text], config, Path(os.devnull)) as deployment:
+        deployment.warm_up(LOAD, WarmUp(window_s=0.05, max_s=1.0))
+        deployment.measure(LOAD, sink)
+    engine.close()
+    assert len(sink.requests) == len(LOAD)

@@ -1,0 +1,117 @@
+"""Conformance 8: an output ends with the token that completes a stop string, whichever rounds its tokens came in."""
+
+from __future__ import annotations
+
+import pytest
+from toy.edits import STRATEGIES, named, scripted
+from toy.engines import generate, make_engine
+from toy.plans import CPU
+from toy.prompts import text_prompt
+
+from specbench.harness.engines.load import Load, cut_at_stop, cut_tokens
+from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.deployment import NativeDeployment
+from specbench.harness.engines.native.drive import native_request
+from specbench.harness.engines.native.stop_strings import StopStrings, StopWatch
+from specbench.harness.run.block_sink import NullSink
+from specbench.harness.spec.logit_edits import LogitEdits
+from specbench.workloads.base import Prompt
+
+DRAWN = dict(temperature=0.7, top_k=0, top_p=1.0, stop_token_ids=(), seed=4)
+
+
+class Letters:
+    """Token n is the letter n modulo 5, so that short strings occur soon and everywhere."""
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join("abcde"[token % 5] for token in ids)
+
+
+class Kept(NullSink):
+    def __init__(self) -> None:
+        self.rows: list = []
+
+    def request(self, row) -> None:
+        self.rows.append(row)
+
+
+def load_of(*stop: str, max_tokens: int = 40, **changes) -> Load:
+    prompts = [Prompt(id=f"p{n}", token_ids=text_prompt(n, 4 + n), max_tokens=max_tokens, text="") for n in range(6)]
+    given = {**DRAWN, **changes}
+    return Load(prompts=prompts, arrival_s=[0.0] * 6, max_concurrency=3, stop=stop, **given)
+
+
+def measured(engine: Engine, load: Load) -> dict:
+    kept = Kept()
+    NativeDeployment(engine, Letters()).measure(load, kept)  # type: ignore[arg-type]
+    assert not engine.has_work and len(kept.rows) == len(load)
+    return {row.request_id: row for row in kept.rows}
+
+
+def whole(plan, load: Load) -> dict[int, list[int]]:
+    """What each would say without strings, one at a time and without drafts."""
+    requests = [native_request(load.request(n)) for n in range(len(load))]
+    return {n: done.output_ids for n, done in generate(make_engine(plan, max_num_seqs=1), requests).items()}
+
+
+def by_hand(tokens: list[int], stop: tuple[str, ...], least: int = 0) -> list[int]:
+    """Token by token: up to the first whose letter completes a string behind the first `least` tokens."""
+    text = Letters().decode(tokens)
+    for end in range(least + 1, len(tokens) + 1):
+        if any(text[:end].endswith(s) for s in stop):
+            return tokens[:end]
+    return tokens
+
+
+@pytest.mark.parametrize("strategy", [*(name for name, _ in STRATEGIES), "perfect", "tree"])
+@pytest.mark.parametrize("least", [0, 9])
+def test_c08_every_strategy_ends_at_the_same_token(main_plan, strategy, least):
+    load = load_of("abd", "ee", "caca", edits=LogitEdits(min_tokens=least))
+    texts = whole(main_plan, load)
+    requests = [native_request(load.request(n)) for n in range(len(load))]
+    made = named(strategy) if strategy in dict(STRATEGIES) else scripted(strategy, requests, main_plan)
+    rows = measured(make_engine(main_plan, made, max_num_batched_tokens=64), load)
+    expected = {n: by_hand(tokens, load.stop, least) for n, tokens in texts.items()}
+    assert {n: list(row.output_token_ids) for n, row in rows.items()} == expected
+    lengths = {n: row.num_output_tokens for n, row in rows.items()}
+    assert lengths == {n: len(tokens) for n, tokens in expected.items()}
+    assert {row.finish_reason for row in rows.values() if row.num_output_tokens < 40} == {"stop"}
+    assert min(lengths.values()) < 20, "strings must end some of them"
+
+
+def test_c08_however_late_the_host_reads(plan):
+    load = load_of("abd", "ee")
+    expected = {n: by_hand(tokens, load.stop) for n, tokens in whole(plan, load).items()}
+    requests = [native_request(load.request(n)) for n in range(len(load))]
+    rows = measured(make_engine(plan, scripted("cycling", requests, plan)), load)
+    assert {n: list(row.output_token_ids) for n, row in rows.items()} == expected
+    assert all(row.t_first_ns <= row.t_last_ns for row in rows.values())
+
+
+def test_c08_a_string_over_rounds_and_one_inside_a_round():
+    """A round of perfect drafts brings 4 tokens: ends fall on each of them, and strings begin in the round before."""
+    load = load_of("abd", "ee", "cb", "da")
+    requests = [native_request(load.request(n)) for n in range(len(load))]
+    rows = measured(make_engine(CPU, scripted("perfect", requests, CPU)), load)
+    places = {(row.num_output_tokens - 2) % 4 for row in rows.values()}
+    assert len(places) > 2 and 0 in places, "0: the string's last token is the round's first"
+
+
+def test_no_string_costs_no_look(monkeypatch):
+    monkeypatch.delattr(StopStrings, "_end")
+    monkeypatch.setattr(StopWatch, "__init__", None)
+    assert len(measured(make_engine(CPU), load_of())) == 6
+
+
+def test_a_string_that_began_before_the_first_tokens_allowed_counts_where_it_ends():
+    tokens, letters = [0, 1, 3, 0, 1, 3], Letters().decode  # abdabd
+    assert [len(cut_tokens(tokens, ["abd"], letters, least)) for least in range(7)] == [3, 3, 3, 6, 6, 6, 6]
+    for least, seen in ((2, 3), (3, 6)):
+        watch = StopWatch(["abd"], letters, least)
+        assert next(n for n in range(1, 7) if watch.is_stopped(tokens[:n])) == seen
+    assert cut_at_stop("abdabd", ["abd"], 3) == "abd" and cut_at_stop("abdabd", ["abd"], 2) == ""
+
+
+def test_text_needs_a_tokenizer():
+    with pytest.raises(ValueError, match="stop: 'x' is not allowed; this model has no tokenizer"):
+        NativeDeployment(make_engine(CPU)).check(load_of("x"))

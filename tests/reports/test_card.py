@@ -1,0 +1,127 @@
+"""The card of a run: what it says, and that every text lies inside the picture and beside the others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import typer
+from ab_samples import experiment
+from matplotlib.image import imread
+from run_samples import begun, chain_block, sample_run
+from typer.testing import CliRunner
+
+from specbench.harness.cli.ab import judge_and_write
+from specbench.harness.cli.env import env
+from specbench.harness.cli.show import show
+from specbench.harness.metrics.run_results import results
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.reports.charts.card import HEIGHT_PX, WIDTH_PX, card_figure
+from specbench.reports.run.answer import answer
+from specbench.reports.run.view import view_run
+from specbench.reports.site.card import card_of
+
+LONG = "eagle:k=4,head=random,state_update=fused,graph=full_and_piecewise,drafter=unpadded,attention=flash-attention"
+
+
+def boxes(card) -> list[list[float]]:
+    """Left, lower, right and upper end in pixels of every text, and of the chart with all that stands beside it."""
+    drawn = card_figure(card)
+    found = [text.get_window_extent() for text in drawn.texts if text.get_text()]
+    found += [axes.get_tightbbox() for axes in drawn.axes]
+    return [[box.x0, box.y0, box.x1, box.y1] for box in found]
+
+
+def is_whole(card) -> bool:
+    return all(x0 >= 0 and y0 >= 0 and x1 <= WIDTH_PX and y1 <= HEIGHT_PX for x0, y0, x1, y1 in boxes(card))
+
+
+def overlaps(card) -> int:
+    found = boxes(card)
+    pairs = [(one, other) for n, one in enumerate(found) for other in found[n + 1 :]]
+    return sum(min(a[2], b[2]) - max(a[0], b[0]) > 1 and min(a[3], b[3]) - max(a[1], b[1]) > 1 for a, b in pairs)
+
+
+def long_run(folder):
+    """Six arms under long names; the command names them all."""
+    labels = [f"{LONG},block={n}" for n in range(6)]
+    run = RunDirectory.create(folder, "long", begun("no-spec", *labels))
+    for repeat in range(2):
+        run.append("no-spec", repeat, **chain_block([0] * 12, k=0, round_ms=8.0 + 0.1 * repeat))
+        for label in labels:
+            run.append(label, repeat, **chain_block([4, 0, 2, 1, 3, 0], round_ms=10.0 + 0.1 * repeat))
+    run.finish(results(run.frames()))
+    file = run.path / "run.json"
+    raw = json.loads(file.read_text())
+    raw["argv"] = ["specbench", "run", *(word for label in labels for word in ("-s", label))]
+    file.write_text(json.dumps(raw))
+    return run.path
+
+
+def test_a_run_says_its_answer_factor_acceptance_outputs_hardware_and_command(tmp_path):
+    run = sample_run(tmp_path)
+    card, view = card_of(run.path), view_run(run)
+    best = max(
+        (arm for arm in view.arms if arm.speedup and arm.speedup.tpot_ratio), key=lambda arm: arm.speedup.tpot_ratio
+    )
+    factor, acceptance, outputs = card.facts
+    assert card.answer == answer(view) and factor.value == f"{best.speedup.tpot_ratio:.2f}x"
+    assert f"[{best.speedup.tpot_ratio_low:.2f}, {best.speedup.tpot_ratio_high:.2f}]" in factor.note
+    assert acceptance.value == f"{best.acceptance.acceptance_length:.2f}" and outputs.value in card.answer
+    assert view.record.environment.describe_hardware() in card.about and card.command == view.record.command
+    assert card.chart is not None and card.chart.frame["x"].max() == best.speedup.tpot_ratio
+    said = " ".join(" ".join(text.get_text() for text in card_figure(card).texts).split())
+    for words in (card.answer, factor.value, acceptance.value, outputs.value, card.about, card.command):
+        assert " ".join(words.split()) in said
+
+
+def test_an_experiment_says_its_change_and_its_cautions(tmp_path):
+    run = experiment(tmp_path, change=0.03)
+    with pytest.raises(ValueError, match="card: .* is not judged yet: specbench ab --resume"):
+        card_of(run.path)
+    record = judge_and_write(run)
+    card = card_of(run.path)
+    tpot = next(c for c in record.metrics if c.metric.name == "TPOT")
+    assert card.facts[0].name == "TPOT" and card.facts[0].value == f"{100 * tpot.change:+.2f}%"
+    assert card.facts[0].value in card.answer and len(card.facts) == 3 and is_whole(card)
+
+
+@pytest.mark.parametrize("make", [lambda folder: sample_run(folder).path, long_run], ids=["sample", "long"])
+def test_no_text_is_cut_and_none_covers_another(tmp_path, make):
+    card = card_of(make(tmp_path))
+    for shown in (card, replace(card, warnings=("Not for publication.", card.answer))):
+        assert is_whole(shown) and not overlaps(shown)
+
+
+def test_that_check_itself(tmp_path):
+    """A text that cannot be folded into its place, and no smaller either."""
+    card = card_of(sample_run(tmp_path).path)
+    assert not is_whole(replace(card, about="word " * 400)) and overlaps(replace(card, heading="word " * 400))
+
+
+def test_a_command_too_long_says_that_it_was_cut(tmp_path):
+    card = replace(card_of(long_run(tmp_path)), command="specbench run " + f"-s {LONG} " * 40)
+    assert is_whole(card) and any(text.get_text().endswith(" ...") for text in card_figure(card).texts)
+
+
+@pytest.fixture
+def cli():
+    app = typer.Typer()
+    app.command("show")(show)
+    app.command("env")(env)
+    return lambda *words: CliRunner().invoke(app, list(map(str, words)))
+
+
+def test_show_writes_it(cli, tmp_path):
+    file = tmp_path / "new" / "card.png"
+    result = cli("show", sample_run(tmp_path).path, "--card", file)
+    assert result.exit_code == 0 and f"wrote {file}" in result.stderr and "outputs equal" in result.stdout
+    assert imread(file).shape[:2] == (HEIGHT_PX, WIDTH_PX)
+
+
+def test_what_cannot_be_a_card_is_refused(cli, tmp_path):
+    refused = cli("show", sample_run(tmp_path).path, "--card", "card.jpg")
+    assert str(refused.exception) == "card: 'card.jpg' is not allowed; allowed: a file that ends in .png"
+    empty = RunDirectory.create(tmp_path, "empty", begun("no-spec"))
+    assert "Nothing was measured" in card_of(empty.path).answer

@@ -1,0 +1,48 @@
+"""Question files of the user's: Spec-Bench's and SPEED-Bench's, in MT-Bench's format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from specbench.workloads.assets.cache import file_sha256
+from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
+from specbench.workloads.questions import Question, ask_all
+from specbench.workloads.turns import OUTPUT_LEN, read_turns
+
+_PLACEHOLDER = "should be fetched from the source"  # SPEED-Bench's, where a licence keeps the text away
+_MOST_ALIKE = 2
+_FILES = {
+    "spec-bench": "question.jsonl of github.com/hemingkx/Spec-Bench",
+    "speed-bench": "a .jsonl or .parquet file of huggingface.co/datasets/nvidia/SPEED-Bench with the texts filled in",
+}
+
+
+def load_question_file(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
+    """The first turns of the user's file of Spec-Bench or SPEED-Bench.
+
+    Raises ValueError without a file, and for one whose texts are placeholders.
+    """
+    if not request.path:
+        raise ValueError(
+            f"workload {request.name} needs its question file: --dataset-path FILE ({_FILES[request.name]})"
+        )
+    path = Path(request.path).expanduser()
+    if not path.is_file():
+        raise ValueError(f"dataset_path {path} does not exist or is not a file")
+    questions = read_turns(path)
+    check_texts(questions, path)
+    title = f"{request.name} ({path.name}): the first turn of each question"
+    source = f"file:{path} sha256:{file_sha256(path)}"
+    return ask_all(request, tokenizer, questions, title=title, source=source, output_len=OUTPUT_LEN)
+
+
+def check_texts(questions: Sequence[Question], path: Path) -> None:
+    """ValueError for texts that stand in for others: such prompts measure nothing that anybody asks."""
+    text, times = next(iter(Counter(q.text for q in questions).most_common(1)), ("", 0))
+    placeholder = next((q for q in questions if _PLACEHOLDER in q.text.lower()), None)
+    if placeholder is not None or times > _MOST_ALIKE:
+        where = f"question {placeholder.id} is" if placeholder else f"{times} questions are"
+        shown = placeholder.text if placeholder else text
+        raise ValueError(f"{path}: {where} {shown!r:.60}, no question; let the data set's own script fill in the texts")
