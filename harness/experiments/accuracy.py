@@ -80,7 +80,7 @@ def _arms(options: AccuracyOptions) -> list[ArmConfig]:
 def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:
     """Measures what a stored evaluation lacks. ValueError for what is not one, or where its rows or model changed."""
     directory = RunDirectory.open(path)
-    record = directory.record.purpose.evaluation
+    record = directory.record.evaluation
     if record is None or record.items != ITEMS_HERE:
         raise ValueError(f"resume: {path} is a run, not only an evaluation; use specbench run --resume {path}")
     config = directory.config_to_go_on()
@@ -125,7 +125,7 @@ def _serve(config: RunConfig, asked: EvalConfig, progress: Progress) -> Served:
 
 
 def _score(served: Served, directory: RunDirectory, progress: Progress) -> None:
-    record = directory.record.purpose.evaluation
+    record = directory.record.evaluation
     assert record is not None
     Evaluation(served=served, record=record, items=directory, scores=directory.path, progress=progress).score_all()
 

@@ -54,7 +54,7 @@ def find_items(evaluation: EvalConfig, config: RunConfig, progress: Progress) ->
 
 def is_missing(directory: RunDirectory, config: RunConfig) -> bool:
     """Whether the run is to be scored and an arm has no scores yet. ValueError for an evaluation without a run."""
-    record = directory.record.purpose.evaluation
+    record = directory.record.evaluation
     if record is None:
         return False
     if record.items != FOLDER:
@@ -64,7 +64,7 @@ def is_missing(directory: RunDirectory, config: RunConfig) -> bool:
 
 def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
     """Scores the arms that have no scores yet, on the engines that were timed where they are still deployed."""
-    record = directory.record.purpose.evaluation
+    record = directory.record.evaluation
     if record is None or not is_missing(directory, run.config):
         return
     check_unchanged(record)
@@ -79,7 +79,7 @@ def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None
 
 def close(directory: RunDirectory, config: RunConfig) -> None:
     """After the run's own close: its scores and the hash of their file, where there are any."""
-    if directory.record.purpose.evaluation is not None:
+    if directory.record.evaluation is not None:
         close_scores(directory, config.arms)
 
 

@@ -10,6 +10,7 @@ from specbench.harness.spec.table_records import SweepArm
 from specbench.harness.store.ab_record import AbRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.environment import Environment, GitState
+from specbench.harness.store.evaluation_record import EvaluationRecord
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.masking import to_home
 from specbench.harness.store.purpose import Purpose
@@ -84,6 +85,11 @@ class RunRecord:
         if self.config is None:
             raise ValueError(f"config: {self.run_id} has none: its figures were imported, or it never began")
         return to_home(self.config)
+
+    @property
+    def evaluation(self) -> EvaluationRecord | None:
+        """With the paths as this system takes them; None for a run without one."""
+        return to_home(self.purpose.evaluation) if self.purpose.evaluation else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

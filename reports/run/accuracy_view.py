@@ -30,7 +30,7 @@ class AccuracyView:
 
 def view_accuracy(directory: RunDirectory) -> AccuracyView | None:
     """None for a run that has no scores (yet), and no arm that failed to get any."""
-    record = directory.record.purpose.evaluation
+    record = directory.record.evaluation
     if record is None:
         return None
     folder = path_inside(directory.path, record.items, f"{directory.path / FILE}: evaluation.items")

@@ -101,6 +101,16 @@ def test_table_rows_and_pairs(cli, words, only_run):
     assert "McNemar" in shown.stdout
 
 
+def test_files_in_the_users_home_are_found_again(cli, words, runs, monkeypatch, tmp_path):
+    """The record writes them from `~` on; the checks and the questions read them from where they are."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = cli(*words, "-s", "no-spec", "--tasks", "gsm8k:2")
+    assert result.exit_code == 0, result.stderr
+    run = next(runs.glob("*/run.json"))
+    assert json.loads(run.read_text())["purpose"]["evaluation"]["gsm8k"]["test"].startswith("~/")
+    assert cli("report", str(run.parent)).exit_code == 0
+
+
 def test_quiet_says_nothing_but_errors(cli, words, monkeypatch, tmp_path, capfd, caplog):
     """lm-eval's bars, what it logs, and what git tells it outside a checkout."""
     monkeypatch.chdir(tmp_path)
