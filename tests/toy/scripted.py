@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.draft_counts import FixedDrafts
+from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import EngineResources, Phase
@@ -99,6 +100,7 @@ class Scripted:
 
     def __init__(self, k: int, script: Script):
         self.num_drafts = k
+        self.lookahead = Lookahead.of(k, None)
         self.script = script
 
     def draft_counts(self) -> FixedDrafts:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.draft_counts import FixedDrafts
+from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import EngineResources, Phase
 from specbench.harness.engines.native.core.tree import TreeShape
@@ -33,6 +34,7 @@ class ScriptedTree:
     def __init__(self, shape: TreeShape, script: Script):
         self.tree = shape
         self.num_drafts = shape.num_nodes - 1
+        self.lookahead = Lookahead.of(self.num_drafts, shape)
         self.script = script
 
     def draft_counts(self) -> FixedDrafts:

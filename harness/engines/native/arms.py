@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, replace
 
 from specbench.harness.engines.base import Capabilities
-from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.strategy import Strategy
 from specbench.harness.engines.native.core.synthetic import Forced, parse_acceptance
 from specbench.harness.registry import strategy_class
@@ -37,7 +36,7 @@ class ResolvedArm:
     @property
     def footprint(self) -> int:
         """The one that writes furthest ahead needs the largest caches; all others fit into its memory."""
-        return Lookahead.of(self.strategy.num_drafts, self.strategy.tree).overhang
+        return self.strategy.lookahead.overhang
 
     def setup(self) -> ArmSetup:
         c = self.choices

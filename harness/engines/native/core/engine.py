@@ -66,6 +66,7 @@ class Engine:
             num_drafts=strategy.num_drafts,
             page_size=config.page_size,
             device=target.device,
+            lookahead=strategy.lookahead,
             tree=strategy.tree,
         )
         self._num_pages = config.num_pages or config.pages_for_all(self.state.lookahead.overhang)

@@ -21,3 +21,9 @@ class Lookahead:
         if tree is None:
             return Lookahead(num_drafts + 1, 2 * num_drafts + 1, num_drafts)
         return Lookahead(tree.depth + 1, tree.reach, tree.reach)
+
+    @staticmethod
+    def of_one_pass(num_drafts: int) -> Lookahead:
+        """Placeholders follow the verified rows, n to n+K, whatever was accepted: K-1 more, up to n+2K-1. The last n of
+        a request is two short of its limit."""
+        return Lookahead(num_drafts + 1, 2 * num_drafts, max(num_drafts, 2 * num_drafts - 2))

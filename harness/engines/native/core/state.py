@@ -33,11 +33,12 @@ class RoundState(Slots):
         num_drafts: int,
         page_size: int,
         device: torch.device,
+        lookahead: Lookahead,
         tree: TreeShape | None = None,
     ):
         num_slots = max_num_seqs + 1
-        self.lookahead = Lookahead.of(num_drafts, tree)
-        width = max_model_len + self.lookahead.reach + 2
+        self.lookahead = lookahead
+        width = max_model_len + lookahead.reach + 2
         pages = -(-width // page_size)
 
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.draft_counts import DraftCounts, FixedDrafts
 from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.sampled_drafts import SampledDrafts
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.models.config import ModelConfig
@@ -129,6 +130,10 @@ class Strategy(StrategyKind):
     def tree(self) -> TreeShape | None:
         """None: drafts are a chain."""
         return None
+
+    @property
+    def lookahead(self) -> Lookahead:
+        return Lookahead.of_one_pass(self.num_drafts) if self.one_pass else Lookahead.of(self.num_drafts, self.tree)
 
     def draft_counts(self) -> DraftCounts:
         """How many drafts each round has: without options of its own, always the same."""

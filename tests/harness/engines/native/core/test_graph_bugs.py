@@ -32,6 +32,7 @@ from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.graphs import split_round
 from specbench.harness.engines.native.core.launcher import capture_sizes
 from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
+from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import Phase
@@ -41,8 +42,9 @@ from specbench.harness.spec.plans import PLANS
 
 def _state(k: int = 2, max_num_seqs: int = 4) -> RoundState:
     return RoundState(
-        max_num_seqs=max_num_seqs, max_model_len=64, num_drafts=k, page_size=4, device=torch.device("cpu"), tree=None
-    )
+        max_num_seqs=max_num_seqs, max_model_len=64, num_drafts=k, page_size=4, device=torch.device("cpu"),
+        lookahead=Lookahead.of(k, None),
+    )  # fmt: skip
 
 
 def _requests(num: int, max_tokens: int = 16) -> list:

@@ -13,7 +13,7 @@ from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.pages import PageAllocator
+from specbench.harness.engines.native.core.pages import DUMMY_PAGE, PageAllocator
 from specbench.harness.engines.native.core.request import FinishReason
 from specbench.harness.engines.native.models.forward import KVCache
 
@@ -88,6 +88,21 @@ def test_c38_c39_unallocated_and_rejected_kv_is_never_read(main_plan, page_size,
     _poison_all(engine)
     finished = generate(engine, requests, after_step=poison_stale)
     assert_as_oracle(engine, finished, oracle, strategy)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("strategy", ["scripted", "eagle", "parallel-eagle", "ngram", "no-spec"])
+def test_c38_only_padding_writes_to_the_dummy_page(strategy, page_size):
+    """What several rows write at once is anything: a request that reads it has drafts that come out otherwise."""
+    requests = [request(i, text_prompt(i, n), max_tokens=24) for i, n in enumerate((1, 2, 7, 19, 12))]
+    oracle = continuations(CPU, requests)
+    make = _strategies(requests, oracle, k=8)[strategy]
+    engine = make_engine(CPU, make(), page_size=page_size, max_num_batched_tokens=64, max_num_seqs=3)
+    for cache in _caches(engine):
+        cache.k[DUMMY_PAGE] = cache.v[DUMMY_PAGE] = 7.0
+    generate(engine, requests)
+    for cache in _caches(engine):
+        assert (cache.k[DUMMY_PAGE] == 7.0).all() and (cache.v[DUMMY_PAGE] == 7.0).all()
 
 
 class ShuffledPages(PageAllocator):
