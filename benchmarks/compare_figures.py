@@ -35,8 +35,9 @@ GONE = {
     r"/rows/\d+/note(#|$)": "a list of marks in its place",
     r"/index\.html/shows ": "the overview shows TPOT with its interval in place of TPS",
     r"/site\.json/files/shows assets/site\.js$": "a script of another name",
-    rf"/{_FEW_BLOCKS}\.html/shows 0\.(307|393|511|709)$": "rates of synthetic acceptance stand in a note",
+    rf"{_FEW_BLOCKS}\.html/shows 0\.(307|393|511|709)$": "rates of synthetic acceptance stand in a note",
     r"/(results/\d+/reason#0|pair/stdout/notes/0#3)$": "the command that helps stands apart from the reason",
+    r"^history/.*/options$": "no options, where there are the run's own now",
 }
 """Regular expressions of old paths that were dropped on purpose: why."""
 ADDED = {
@@ -52,6 +53,11 @@ ADDED = {
     r"/points/\d+/goodput$|/model/arithmetic$": "goodput; the arithmetic of products",
     r"/config/arms/\d+/engine_name$|/driven(_otherwise)?$": "which engine served an arm, and how it was driven",
     r"/config/temperature_grid(/|$)": "grids of temperatures",
+    r"/(config|sampling)/(prompt_)?logprobs$|/config/num_clients$": "log-probabilities; load from several processes",
+    r"/(layer_bytes|fast_params|experts|expert_bytes)$": "FP8 and mixtures of experts",
+    r"^history/.*/(options|decide_by)#\d+$|/results/\d+/reason#\d+$|pair/stdout/notes/\d+#\d+$": (
+        "commands that help name model and data"
+    ),
     r"/acceptance/groups(/|$)": "acceptance by context and by temperature",
     r"/code_state$|/results_sha256$": "hashes of code and results",
     r"/(page|profile table)/stdout/shows |/told_batch_size$": "profiles say their batch size",
