@@ -123,7 +123,9 @@ def test_without_git(gate, monkeypatch, capsys):
     assert sides(calls(gate, "ab")[0]).startswith(own.SAME) and "no git checkout" in capsys.readouterr().out
 
 
-FAILED_A = {"reasons": ["A: failed: exit code 1: ImportError"]}
+FAILED_A = {"measured": False, "reasons": ["A: failed: exit code 1: ImportError"]}
+BUSY = {"measured": True, "reasons": ["A: load 4.1 on 2 cores"]}
+QUIET = {"measured": True, "reasons": []}
 
 
 @pytest.mark.parametrize(
@@ -145,9 +147,22 @@ def test_a_parent_that_cannot_run_is_said(gate, capsys, answer, reason):
 @pytest.mark.parametrize("sides_", [["B"], ["A", "B"]])
 def test_blocks_of_this_code_that_fail_are_red(gate, sides_):
     """Not the parent's fault: nothing is measured again, and the gate judges what there is."""
-    blocks = [{"reasons": [f"{side}: failed: it broke" for side in sides_]}] * 6
+    blocks = [{"measured": False, "reasons": [f"{side}: failed: it broke" for side in sides_]}] * 6
     tell(gate, ab=[{"code": 4, "blocks": blocks}], gate=[{}, {"code": 4}])
     assert own.main(gate) == 4 and len(calls(gate, "ab")) == 1
+
+
+def test_times_beside_other_work_are_not_judged_and_counts_are(gate, capsys):
+    tell(gate, ab=[{"code": 4, "blocks": [QUIET] * 5 + [BUSY] * 2}])
+    assert own.main(gate) == 0
+    assert "Times: not judged, the machine did other work in too many blocks (A: load 4.1" in capsys.readouterr().out
+    assert [words[1] for words in calls(gate, "gate")] == ["runs/run-0"]
+    assert calls(gate, "history") == [["history", "add", "runs/history", "runs/run-0"]]
+
+
+def test_invalid_times_of_a_quiet_machine_are_red(gate):
+    tell(gate, ab=[{"code": 4, "blocks": [QUIET] * 6 + [BUSY]}], gate=[{}, {"code": 4}])
+    assert own.main(gate) == 4 and len(calls(gate, "gate")) == 2
 
 
 def test_edits_meanwhile_are_not_the_parents_fault(gate):
