@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from specbench.harness.judge.stored import Problem
 from specbench.reports.cells import NOTHING
 from specbench.reports.charts.chart import Styles
-from specbench.reports.document import Command, Fact, Section, Table
-from specbench.reports.experiments.verdict_table import NO_VERDICT
+from specbench.reports.document import Command, Fact, Section, Table, table_of
 from specbench.reports.run.answer import answer
 
 from . import badges
 from .groups import by_load, newest_by_load
+from .headline import objection
 from .history_series import Story
 from .page import Page
 from .runs import SiteRun
 from .runs_table import counted, runs_table
-from .speedup_chart import has_speedups, speedup_chart
+from .speedup_chart import speedup_chart
 from .triage import triage_section
 from .verdict_charts import verdict_charts
 from .verdict_claim import caution, claim_sentence
 
 PATH = "index.html"
-_MAX_SENTENCES = 6
+_MAX_SENTENCES, _MAX_REASONS = 6, 8
 
 
 def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], told: Sequence[Story], styles: Styles) -> Page:
@@ -45,39 +44,41 @@ def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], told: Se
 
 
 def _results(runs: Sequence[SiteRun], styles: Styles) -> list[Section]:
-    """The newest run that says something about speed; if that is an A/B experiment, also the newest comparison of
-    strategies."""
-    speedups = next((run for run in runs if has_speedups(run)), None)
-    told = (run for run in runs if run is speedups or (run.ab is not None and run.ab.verdict not in NO_VERDICT))
-    newest = next(told, runs[0] if runs else None)
-    if newest is None:
-        return []
-    if newest is speedups:
-        return [_strategies("Newest result", runs, newest, styles)]
-    compared = [_strategies("Newest comparison of strategies", runs, speedups, styles)] if speedups else []
-    return [_newest(newest), *compared]
+    """The newest run that may be a headline; if that is an A/B experiment, also the newest comparison of strategies."""
+    sound = [run for run in runs if not objection(run)]
+    if not sound:
+        return [_no_result(runs)] if runs else []
+    arms = [run for run in sound if not run.is_experiment]
+    if sound[0] in arms:
+        return [_strategies("Newest result", arms, styles)]
+    return [_experiment(sound[0]), *([_strategies("Newest comparison of strategies", arms, styles)] if arms else [])]
 
 
-def _newest(run: SiteRun) -> Section:
-    """An experiment, judged or not, or a run that has nothing to compare."""
-    said, charts = answer(run.figures), verdict_charts(run.ab)[:1] if run.ab else ()
-    if run.ab is not None:
-        said = claim_sentence(run.ab)
-    elif run.is_experiment:
-        said = f"Not judged yet: specbench ab --resume {shlex.quote(str(run.path))}"
+def _no_result(runs: Sequence[SiteRun]) -> Section:
+    """What keeps each of the newest runs from being one."""
+    table = table_of("Runs and reasons", {"run": lambda run: run.link, "why not": objection}, runs[:_MAX_REASONS])
+    sentences = ["No run here has a result to put first."]
+    if len(runs) > _MAX_REASONS:
+        sentences.append(f"Nor has any of the {counted(len(runs) - _MAX_REASONS, 'run')} before those below.")
+    return Section(title="No result yet", sentences=tuple(sentences), tables=(table,))
+
+
+def _experiment(run: SiteRun) -> Section:
+    assert run.ab is not None
     return Section(
         title="Newest result",
-        badge=badges.verdict(run.ab) if run.ab else None,
+        badge=badges.verdict(run.ab),
         links=(run.link,),
-        sentences=(said, *(caution(run.ab) if run.ab else ())),
-        charts=charts,
+        sentences=(claim_sentence(run.ab), *caution(run.ab)),
+        charts=verdict_charts(run.ab)[:1],
         commands=(Command(name="The same again", text=run.record.command),),
     )
 
 
-def _strategies(title: str, runs: Sequence[SiteRun], run: SiteRun, styles: Styles) -> Section:
-    """The answer at each load of the runs that differ from this one in their load only."""
-    group = next(group for group in by_load(filter(_is_comparison, runs)) if run in group.runs)
+def _strategies(title: str, runs: Sequence[SiteRun], styles: Styles) -> Section:
+    """The answer at each load of the runs that differ from the newest in their load only. `runs`: may be headlines."""
+    newest = runs[0]
+    group = next(group for group in by_load(runs) if newest in group.runs)
     loads = newest_by_load(group)
     several = len(loads) > 1
     said = [f"{name}: {answer(one.figures)}" if several else answer(one.figures) for name, one in loads.items()]
@@ -86,12 +87,8 @@ def _strategies(title: str, runs: Sequence[SiteRun], run: SiteRun, styles: Style
         links=tuple(one.link for one in list(loads.values())[:_MAX_SENTENCES]),
         sentences=(*said[:_MAX_SENTENCES], f"Measured: {group.title}."),
         charts=(speedup_chart(group, styles),),
-        commands=(Command(name="The same again", text=run.record.command),),
+        commands=(Command(name="The same again", text=newest.record.command),),
     )
-
-
-def _is_comparison(run: SiteRun) -> bool:
-    return not run.is_experiment and has_speedups(run)
 
 
 def _facts(runs: Sequence[SiteRun]) -> tuple[Fact, ...]:

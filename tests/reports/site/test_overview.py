@@ -12,6 +12,7 @@ from specbench.reports.charts.data_table import data_table
 from specbench.reports.charts.vega import specification
 from specbench.reports.run.answer import answer
 from specbench.reports.site.groups import by_load
+from specbench.reports.site.headline import objection
 from specbench.reports.site.history_series import points, stories
 from specbench.reports.site.overview_page import overview_page
 from specbench.reports.site.runs import read_site_runs
@@ -47,6 +48,45 @@ def test_an_experiment_is_the_newest_result_and_strategies_come_next(path, tmp_p
     assert newest.badge.text == "▲ improved" and newest.sentences[0].startswith("B eagle:k=4 against A eagle:k=2: TPOT")
     assert "outputs equal 120 of 120" in newest.sentences[0]
     assert strategies.title == "Newest comparison of strategies" and EAGLE in strategies.sentences[0]
+
+
+def marked(path, *marks, status="complete"):
+    """The run with these marks at its second arm, and with this status."""
+    raw = json.loads((path / "run.json").read_text())
+    raw["results"]["arms"][1]["marks"] += marks
+    raw.update(status=status, results_sha256=None)
+    (path / "run.json").write_text(json.dumps(raw))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("marks", "status", "leads"),
+    [
+        (["IMPOSSIBLE: TPS 9.00x with 2.00 tokens per forward"], "complete", False),
+        (["DISTURBED: load 4.8 on 2 cores (1 of 2 blocks)"], "complete", False),
+        (["warm-up not stable after 5 s"], "complete", False),
+        (["NOT LOSSLESS: a token 3.2 logits below the best"], "complete", False),
+        ([], "failed", False),
+        (["synthetic acceptance (rates=0.7)"], "complete", True),
+    ],
+)
+def test_a_run_in_doubt_is_no_headline_and_a_fact_is_no_doubt(path, tmp_path, marks, status, leads):
+    newer = copied(path, tmp_path, 1, started="2026-02-02T00:00:00Z", sha="b" * 40)
+    page, runs = page_of(marked(newer, *marks, status=status), path)
+    (link,) = page.sections[0].links
+    assert link.href == runs[0 if leads else 1].page and bool(objection(runs[0])) is not leads
+
+
+def test_equal_sides_and_experiments_without_a_verdict_are_no_headline(path, tmp_path):
+    aa = experiment_run(tmp_path / "aa", is_aa=True)
+    invalid = experiment_run(tmp_path / "no", reasons={("A", n): ["load"] for n in range(9)})
+    page, runs = page_of(aa, invalid, path)
+    assert [link.text for link in page.sections[0].links] == [runs[-1].run_id] and "[" in page.sections[0].sentences[0]
+    page, runs = page_of(aa, invalid)
+    (none, *_) = page.sections
+    assert none.sentences == ("No run here has a result to put first.",) and not none.charts
+    why = {str(run): reason for run, reason in none.tables[0].rows}
+    assert sorted(why.values()) == ["A/A: both sides are the same, so that it measures noise", "invalid"]
 
 
 def test_several_loads_make_lines_with_one_answer_each(path, tmp_path):
