@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, arm_name, doubt_words
@@ -18,24 +19,27 @@ from .page import Page, newest_sections, one_open, or_nothing
 from .predecessors import Follows
 from .run_page import asked_tables
 from .runs import SiteRun
-from .stored_comparison import stored_sections
-from .verdict_charts import verdict_charts
+from .stored_comparison import has_verdict, stored_sections
+from .verdict_charts import DECIDED, verdict_charts
 from .verdict_claim import caution, claim_facts, claim_title
 
+_Item = TypeVar("_Item")
 PATH = "compare.html"
 MAX_CARDS, MAX_GROUPS, _MAX_ASKED = 20, 12, 8
 
 
 def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Page:
     """Cards of the newest experiments, then each workload's newest run against the one before, then a matrix per
-    sweep with the tables that recipes ask for."""
-    experiments = [run for run in runs if run.ab is not None]
+    sweep with the tables that recipes ask for. Before all of them, and open, the newest that has a verdict."""
+    experiments = _leading([run for run in runs if run.ab is not None], _is_decided)
     others = [run for run in runs if not run.is_experiment and run.arms]
     sections = [_card(run, n) for n, run in enumerate(experiments[:MAX_CARDS])]
     if len(experiments) > MAX_CARDS:
         links = tuple(run.link for run in experiments[MAX_CARDS:])
         sections.append(Section(title="Older experiments", links=links))
     sections += stored_sections(others, follows)
+    if not any(map(_is_decided, experiments)):
+        sections = _leading(sections, has_verdict)
     sections += newest_sections(by_load(others), MAX_GROUPS, lambda group, _: _matrix(group))
     return Page(
         path=PATH,
@@ -56,6 +60,18 @@ def matrix_table(group: Group) -> Table:
         rows=rows,
         notes=("Medians over the repeats of the newest run of each load.",),
     )
+
+
+def _leading(items: Sequence[_Item], is_decided: Callable[[_Item], bool]) -> list[_Item]:
+    """The first that is decided before all others, which keep their order."""
+    first = next((n for n, item in enumerate(items) if is_decided(item)), 0)
+    return [*items[first : first + 1], *items[:first], *items[first + 1 :]]
+
+
+def _is_decided(run: SiteRun) -> bool:
+    """Whether an experiment found a change, or showed that there is none."""
+    record = run.ab
+    return record is not None and not record.is_aa and record.decisive in DECIDED and record.same_output.is_enough
 
 
 def _card(run: SiteRun, n: int) -> Section:

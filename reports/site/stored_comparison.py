@@ -19,7 +19,7 @@ from specbench.reports.experiments.compare_table import compare_table
 from .groups import Group, by_case
 from .predecessors import Follows
 from .runs import WRONG_SHAPE, SiteRun, described
-from .verdict_charts import READING, signed_word
+from .verdict_charts import DECIDED, READING, signed_word
 
 MAX_PAIRS = 8  # each takes as long as reading two runs whole
 _MAX_REFUSED, _MAX_DRAWN, _MAX_COMMANDS = 3, 24, 20
@@ -63,6 +63,12 @@ def change_frame(compared: ComparedRuns) -> pd.DataFrame:
         if (c := row.comparisons.get(figure.key)) and figure.gated and c.change is not None and math.isfinite(c.change)
     ]
     return pd.DataFrame(rows[:_MAX_DRAWN], columns=CHANGES)
+
+
+def has_verdict(section: Section) -> bool:
+    """Whether one of these sections found a change, or showed that there is none, in any of its metrics."""
+    words = {str(word) for chart in section.charts if "verdict" in chart.frame for word in chart.frame["verdict"]}
+    return section.title.startswith(_TITLE) and not words.isdisjoint(map(signed_word, DECIDED))
 
 
 def _section(group: Group, follows: Follows, n: int) -> Section:

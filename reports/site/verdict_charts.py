@@ -10,6 +10,7 @@ from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
 from specbench.reports.experiments.verdict_table import NO_VERDICT
 
 SIGNS = {IMPROVED: "▲", REGRESSED: "▼", EQUIVALENT: "~", INCONCLUSIVE: "?"}
+DECIDED = (IMPROVED, REGRESSED, EQUIVALENT)  # verdicts that say whether there is a change
 READING = (
     "Grey: changes too small to matter. Short strokes: the minimum detectable effect (MDE) of so many pairs, in either "
     "direction."
