@@ -31,6 +31,12 @@ def is_doubt(mark: str) -> bool:
     return mark.startswith(DOUBTS)
 
 
+def casts_doubt(mark: str) -> bool:
+    """The same, or a certificate that failed, or a trace that contradicts the graph plan. What an arm is said to be,
+    such as forced acceptance, is a fact about it: its figures are what they say they are."""
+    return is_doubt(mark) or mark.startswith((NOT_LOSSLESS, VOID))
+
+
 def doubts(
     arm: ArmRecord,
     speedup: Speedup | None,

@@ -1,12 +1,12 @@
 """A card of one result, 1200 x 630 pixels, for pull requests and slides; drawn by matplotlib in the site's colours.
 
-Every text is measured and folded into the place it has; where it does not fit it is set smaller. Only a command may be
-cut, which then says so by its ending.
+Every text is measured and folded into the place it has; where it does not fit it is set smaller, and what is too long
+for the smallest letters is cut and says so by its ending. What makes the figures doubtful is red, and nothing else.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,21 +23,26 @@ from .chart import Chart
 from .pictures import draw, palette
 
 WIDTH_PX, HEIGHT_PX = 1200, 630
-_DPI, _MARGIN_PX, _BELOW_PX, _SMALLEST = 100, 48, 16, 8.0
+MARGIN_PX = 48  # at the left and at the right
+_DPI, _SMALLEST = 100, 8.0
+_LAST_PX, _LINE_PX, _GAP_PX = HEIGHT_PX - 16, 15, 8  # below the chart
+_VALUE_SHARE = 0.6  # of the width of a fact that has a note
 _SIZES = {"big": 40.0, "answer": 21.0, "value": 21.0, "note": 11.5, "small": 11.5}  # points
+_TRIALS = 4
 _CUT = " ..."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """`answer`: a sentence. `facts`: the first is set large. `warnings`: what must be read before any figure. `chart`:
-    with a name to each row, or None. `about`: what was measured, and where."""
+    """`answer`: a sentence. `facts`: the first is set large. `warnings`: what makes the figures doubtful; `conditions`:
+    facts under which they hold. `chart`: with a name to each row, or None. `about`: what was measured, and where."""
 
     heading: str
     answer: str
     facts: tuple[Fact, ...]
     chart: Chart | None
     warnings: tuple[str, ...]
+    conditions: tuple[str, ...]
     about: str
     command: str
 
@@ -63,27 +68,34 @@ def card_figure(card: Card) -> Figure:
     drawn = Figure(figsize=(WIDTH_PX / _DPI, HEIGHT_PX / _DPI), dpi=_DPI)
     FigureCanvasAgg(drawn)  # measures texts
     ink, quiet = palette()["text"], palette()["quiet"]
-    inner = WIDTH_PX - 2 * _MARGIN_PX
-    _write(drawn, card.heading, Place(x=_MARGIN_PX, y=30, width=inner, height=20), _SIZES["small"], color=quiet)
-    answer = Place(x=_MARGIN_PX, y=62, width=inner, height=118)
+    inner = WIDTH_PX - 2 * MARGIN_PX
+    _write(drawn, card.heading, Place(x=MARGIN_PX, y=30, width=inner, height=20), _SIZES["small"], color=quiet)
+    answer = Place(x=MARGIN_PX, y=62, width=inner, height=118)
     _write(drawn, card.answer, answer, _SIZES["answer"], color=ink, weight="bold")
     _rule(drawn, 192)
-    _facts(drawn, card.facts, Place(x=_MARGIN_PX, y=210, width=400 if card.chart else inner, height=250))
+    _facts(drawn, card.facts, Place(x=MARGIN_PX, y=210, width=400 if card.chart else inner, height=250))
     if card.chart is not None:
-        _chart(drawn, card.chart, Place(x=490, y=206, width=WIDTH_PX - _MARGIN_PX - 490, height=262))
+        _chart(drawn, card.chart, Place(x=490, y=206, width=WIDTH_PX - MARGIN_PX - 490, height=262))
     _rule(drawn, 476)
-    bottom = 486.0
     looks = (
-        (" ".join(card.warnings), 62, {"color": palette()["bad"]}),
-        (card.about, 34, {"color": quiet}),
+        (" ".join(card.warnings), 36, {"color": palette()["bad"]}),
+        (" ".join(card.conditions), 36, {"color": ink}),
+        (card.about, 20, {"color": quiet}),
         (card.command, HEIGHT_PX, {"color": ink, "family": "monospace"}),
     )
-    for text, height, look in looks:
-        if text:
-            place = Place(x=_MARGIN_PX, y=bottom, width=inner, height=min(height, HEIGHT_PX - _BELOW_PX - bottom))
-            written = _write(drawn, text, place, _SIZES["small"], may_cut=text == card.command, **look)
-            bottom = HEIGHT_PX - written.get_window_extent().y0 + 10
+    _below(drawn, [look for look in looks if look[0]], Place(x=MARGIN_PX, y=486, width=inner, height=_LAST_PX - 486))
     return drawn
+
+
+def _below(drawn: Figure, looks: Sequence[tuple[str, float, dict[str, str]]], place: Place) -> None:
+    """Texts one below the other, each as high as it needs and at most its own limit; a line is left to each further
+    one."""
+    top, end = place.y, place.y + place.height
+    for n, (text, limit, look) in enumerate(looks, start=1):
+        left = end - top - (len(looks) - n) * (_LINE_PX + _GAP_PX)
+        at = Place(x=place.x, y=top, width=place.width, height=min(limit, left))
+        written = _write(drawn, text, at, _SIZES["small"], **look)
+        top = HEIGHT_PX - written.get_window_extent().y0 + _GAP_PX
 
 
 def _facts(drawn: Figure, facts: Sequence[Fact], place: Place) -> None:
@@ -93,7 +105,8 @@ def _facts(drawn: Figure, facts: Sequence[Fact], place: Place) -> None:
         high = 38 if n else 62
         at = Place(x=place.x, y=top, width=place.width, height=18)
         _write(drawn, fact.name, at, _SIZES["note"], color=palette()["quiet"])
-        at = Place(x=place.x, y=top + 18, width=place.width, height=high)
+        width = place.width * (_VALUE_SHARE if fact.note else 1)
+        at = Place(x=place.x, y=top + 18, width=width, height=high)
         colour = palette()["text" if n else "link"]
         value = _write(drawn, fact.value, at, size, color=colour, weight="bold")
         right = value.get_window_extent().x1 + 14
@@ -104,8 +117,9 @@ def _facts(drawn: Figure, facts: Sequence[Fact], place: Place) -> None:
         top += 18 + high + 12
 
 
-def _write(drawn: Figure, text: str, place: Place, size: float, may_cut: bool = False, **look: str) -> Text:
-    """`text` in lines that fit the place, smaller where it has too many words for it."""
+def _write(drawn: Figure, text: str, place: Place, size: float, **look: str) -> Text:
+    """`text` in lines that fit the place, smaller where it has too many words for it, and cut where the smallest
+    letters are too large."""
     written = drawn.text(
         place.x / WIDTH_PX,
         1 - place.y / HEIGHT_PX,
@@ -116,13 +130,16 @@ def _write(drawn: Figure, text: str, place: Place, size: float, may_cut: bool = 
         parse_math=False,
         **look,  # type: ignore[arg-type]
     )
-    while True:
-        written.set_fontsize(size)
-        lines = _folded(written, text, place.width)
-        if _height(written, lines) <= place.height or size <= _SMALLEST:
-            break
-        size -= 0.5
-    while may_cut and len(lines) > 1 and _height(written, lines) > place.height:
+    sizes = [size - half / 2 for half in range(max(1, round(2 * (size - _SMALLEST)) + 1))]
+
+    def fits(tried: float) -> bool:
+        written.set_fontsize(tried)
+        return _height(written, _folded(written, text, place.width)) <= place.height
+
+    chosen = sizes[min(bisect_left(sizes, True, key=fits), len(sizes) - 1)]
+    written.set_fontsize(chosen)
+    lines = _folded(written, text, place.width)
+    while len(lines) > 1 and _height(written, lines) > place.height:
         lines = [*lines[:-2], lines[-2][: -len(_CUT)] + _CUT]
     written.set_text("\n".join(lines))
     return written
@@ -160,9 +177,24 @@ def _chart(drawn: Figure, chart: Chart, place: Place) -> None:
     axes = drawn.add_axes((place.x / WIDTH_PX, 0.3, place.width / WIDTH_PX, 0.3))
     draw(chart, axes, chart.frame)
     axes.set_xlabel("")
-    axes.margins(x=0.25)
+    axes.margins(x=0.1)
     axes.tick_params(labelsize=9)
-    _fit(axes, Place(x=place.x, y=place.y + 26, width=place.width, height=place.height - 26))
+    at = Place(x=place.x, y=place.y + 26, width=place.width, height=place.height - 26)
+    for _ in range(_TRIALS):  # each changes what the other needs
+        _fit(axes, at)
+        _take_in(axes)
+    _fit(axes, at)
+
+
+def _take_in(axes: Axes) -> None:
+    """Moves the ends of the scale until the words at the values lie between the axes."""
+    inside = axes.get_window_extent()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    low, high = axes.get_xlim()
+    per_px = (high - low) / inside.width
+    left = max([0.0, *(inside.x0 + _GAP_PX - box.x0 for box in boxes)])
+    right = max([0.0, *(box.x1 + _GAP_PX - inside.x1 for box in boxes)])
+    axes.set_xlim(low - left * per_px, high + right * per_px)
 
 
 def _fit(axes: Axes, place: Place) -> None:
@@ -170,7 +202,7 @@ def _fit(axes: Axes, place: Place) -> None:
     left, right = place.x, place.x + place.width
     bottom, top = HEIGHT_PX - place.y - place.height, HEIGHT_PX - place.y  # upwards, as matplotlib counts
     ends = [left, bottom, right, top]
-    for _ in range(3):
+    for _ in range(_TRIALS):
         x0, y0, x1, y1 = ends
         axes.set_position((x0 / WIDTH_PX, y0 / HEIGHT_PX, (x1 - x0) / WIDTH_PX, (y1 - y0) / HEIGHT_PX))
         box = axes.get_tightbbox()
@@ -183,5 +215,5 @@ def _fit(axes: Axes, place: Place) -> None:
 
 
 def _rule(drawn: Figure, y: float) -> None:
-    ends = (_MARGIN_PX / WIDTH_PX, 1 - _MARGIN_PX / WIDTH_PX)
+    ends = (MARGIN_PX / WIDTH_PX, 1 - MARGIN_PX / WIDTH_PX)
     drawn.add_artist(Line2D(ends, [1 - y / HEIGHT_PX] * 2, color=palette()["line"], lw=1))

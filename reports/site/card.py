@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
+from specbench.harness.metrics.doubts import casts_doubt
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, acceptance_length, median_ms
@@ -13,12 +14,13 @@ from specbench.reports.charts.card import Card, write_card
 from specbench.reports.charts.chart import Chart, drawable
 from specbench.reports.charts.pictures import num_lines
 from specbench.reports.document import Fact
+from specbench.reports.experiments.verdict_table import verdict_words
 from specbench.reports.run.answer import answer, equal_outputs, fastest, ratio_text
 
 from .runs import SiteRun, read_site_runs
 from .speedup_chart import strategy_chart
 from .verdict_charts import verdict_charts
-from .verdict_claim import caution, claim_facts, claim_sentence
+from .verdict_claim import claim_conditions, claim_doubts, claim_facts, claim_sentence
 
 _MAX_ROWS, _MAX_LINES = 5, 12
 
@@ -38,19 +40,20 @@ def card_of(path: Path) -> Card:
         raise ValueError(f"card: {run.run_id} measured no speed, so that there is nothing to draw")
     if run.is_experiment and run.ab is None:
         raise ValueError(f"card: {run.run_id} is not judged yet: specbench ab --resume {path}")
-    said, facts, charts, warnings = _of_experiment(run) if run.ab else _of_arms(run)
+    said, facts, charts, warnings, conditions = _of_experiment(run) if run.ab else _of_arms(run)
     return Card(
         heading=f"specbench · {run.run_id} · {run.record.status}",
         answer=said,
         facts=facts,
         chart=next(iter(charts), None),
         warnings=warnings,
+        conditions=conditions,
         about=_about(run),
         command=run.record.command,
     )
 
 
-_Said = tuple[str, tuple[Fact, ...], tuple[Chart, ...], tuple[str, ...]]
+_Said = tuple[str, tuple[Fact, ...], tuple[Chart, ...], tuple[str, ...], tuple[str, ...]]
 
 
 def _of_experiment(run: SiteRun) -> _Said:
@@ -58,14 +61,19 @@ def _of_experiment(run: SiteRun) -> _Said:
     known = claim_facts(run)
     changes, proof = known[:-2], known[-2:]
     facts = (*changes[:1], _acceptance(run.arms[-1], "acceptance length of B"), *proof[:1])
-    return claim_sentence(run.ab), facts, _short(verdict_charts(run.ab)[:1]), caution(run.ab)
+    warnings = claim_doubts(run.ab)
+    if not run.ab.same_output.is_enough:
+        warnings = (*warnings, f"{verdict_words(run.ab)}.")
+    charts = _short(verdict_charts(run.ab)[:1])
+    return claim_sentence(run.ab), facts, charts, warnings, claim_conditions(run.ab)
 
 
 def _of_arms(run: SiteRun) -> _Said:
     best = fastest(run.figures)
     if best is None or best.speedup is None:
         arm = next((arm for arm in run.arms if arm.num_repeats), run.arms[0])
-        return answer(run.figures), (Fact(name="TPOT", value=f"{median_ms('tpot_ms.mean')(arm)} ms"),), (), arm.marks
+        only = (Fact(name="TPOT", value=f"{median_ms('tpot_ms.mean')(arm)} ms"),)
+        return answer(run.figures), only, (), _doubts(arm), _conditions(arm)
     factor, _, interval = ratio_text(best).partition(" ")
     facts = (
         Fact(
@@ -80,8 +88,20 @@ def _of_arms(run: SiteRun) -> _Said:
             note=f"those of {best.speedup.baseline}",
         ),
     )
-    warnings = (f"{best.label}: {'; '.join(best.marks)}.",) if best.marks else ()
-    return answer(run.figures), facts, _short((strategy_chart(run),)), warnings
+    beside = [arm for arm in run.arms if arm.label == best.speedup.baseline]
+    return answer(run.figures), facts, _short((strategy_chart(run),)), _doubts(best, *beside), _conditions(best)
+
+
+def _doubts(*arms: ArmSummary) -> tuple[str, ...]:
+    """A sentence an arm: what makes its figures doubtful."""
+    found = ((arm.label, [mark for mark in arm.marks if casts_doubt(mark)]) for arm in arms)
+    return tuple(f"{label}: {'; '.join(marks)}." for label, marks in found if marks)
+
+
+def _conditions(arm: ArmSummary) -> tuple[str, ...]:
+    """Its other marks, which are facts."""
+    marks = [mark for mark in arm.marks if not casts_doubt(mark)]
+    return (f"{arm.label}: {'; '.join(marks)}.",) if marks else ()
 
 
 def _acceptance(arm: ArmSummary, name: str) -> Fact:
@@ -95,8 +115,19 @@ def _short(charts: tuple[Chart, ...]) -> tuple[Chart, ...]:
     for chart in drawable(*charts):
         lines = [num_lines(name) for name in chart.frame["y"].head(_MAX_ROWS)]
         fits = sum(end <= _MAX_LINES for end in accumulate(lines))
-        found.append(replace(chart, frame=chart.frame.head(max(1, fits))))
+        frame = chart.frame.head(max(1, fits))
+        found.append(replace(chart, frame=frame.assign(y=frame["y"].map(_short_name))))
     return tuple(found)
+
+
+def _short_name(name: str) -> str:
+    """Without its middle, if it takes more lines than there are: names often differ at their ends only."""
+    kept = len(name) // 2
+    short = name
+    while num_lines(short) > _MAX_LINES:
+        kept -= 4
+        short = f"{name[:kept]} ... {name[-kept:]}"
+    return short
 
 
 def _about(run: SiteRun) -> str:

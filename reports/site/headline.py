@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from specbench.harness.metrics.doubts import NOT_LOSSLESS, VOID, is_doubt
+from specbench.harness.metrics.doubts import casts_doubt
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import Judgement
 from specbench.reports.cells import is_no_figure
@@ -27,12 +27,7 @@ def _objections(run: SiteRun) -> Iterator[str]:
         yield "no speed was measured"
     yield from _of_experiment(run) if run.is_experiment else _of_arms(run)
     for arm in run.arms:
-        yield from (f"{arm.label}: {mark}" for mark in arm.marks if _casts_doubt(mark))
-
-
-def _casts_doubt(mark: str) -> bool:
-    """A fact about the arm, such as forced acceptance, does not: its figures are what they say they are."""
-    return is_doubt(mark) or mark.startswith((NOT_LOSSLESS, VOID))
+        yield from (f"{arm.label}: {mark}" for mark in arm.marks if casts_doubt(mark))
 
 
 def _of_experiment(run: SiteRun) -> Iterator[str]:

@@ -66,25 +66,33 @@ def claim_words(record: Judgement) -> str:
     return f"{_PRODUCT} {change_text(c.change, max_decimals=2)}{_ends(c, ' {}')}{forced}"
 
 
-_CAUTIONS = {
-    "verdict": "The measurement is {}: the results of single metrics below are not verdicts.",
-    "mismatch": "NOT THE SAME on both sides (--allow-mismatch): {}.",
-    "forced": "Acceptance is forced ({}): tokens per step is set, not measured; TPOT is valid for these rates only; "
-    "the outputs are not the model's own.",
-    "random": "Random weights ({}): times are real, outputs are meaningless.",
-}
-
-
 def caution(record: Judgement) -> tuple[str, ...]:
-    """What must be read before any figure of the experiment."""
-    forced = arm_marks(record, FORCED).items()
-    reasons = {
-        "verdict": record.verdict if record.verdict in NO_VERDICT else "",
-        "mismatch": "; ".join(record.mismatches),
-        "forced": "; ".join(f"{label}: {note.removeprefix(FORCED).strip(' ()')}" for label, note in forced),
-        "random": " and ".join(arm_marks(record, RANDOM_WEIGHTS)),
-    }
-    return tuple(_CAUTIONS[name].format(reason) for name, reason in reasons.items() if reason)
+    """What must be read before any figure of the experiment: what makes it doubtful, then facts."""
+    return (*claim_doubts(record), *claim_conditions(record))
+
+
+def claim_doubts(record: Judgement) -> tuple[str, ...]:
+    """What makes the figures doubtful."""
+    found = []
+    if record.verdict in NO_VERDICT:
+        found.append(f"The measurement is {record.verdict}: the results of single metrics below are not verdicts.")
+    if record.mismatches:
+        found.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record.mismatches)}.")
+    return tuple(found)
+
+
+def claim_conditions(record: Judgement) -> tuple[str, ...]:
+    """Under what the figures hold: facts, no doubts."""
+    forced, found = arm_marks(record, FORCED), []
+    if forced:
+        rates = "; ".join(f"{label}: {note.removeprefix(FORCED).strip(' ()')}" for label, note in forced.items())
+        found.append(
+            f"Acceptance is forced ({rates}): tokens per step is set, not measured; TPOT is valid for these rates "
+            "only; the outputs are not the model's own."
+        )
+    if random := arm_marks(record, RANDOM_WEIGHTS):
+        found.append(f"Random weights ({' and '.join(random)}): times are real, outputs are meaningless.")
+    return tuple(found)
 
 
 def _change(c: JudgedMetric) -> Fact:

@@ -16,8 +16,10 @@ from specbench.harness.cli.ab import judge_and_write
 from specbench.harness.cli.env import env
 from specbench.harness.cli.show import show
 from specbench.harness.metrics.run_results import results
+from specbench.harness.store.codec import write_document
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.reports.charts.card import HEIGHT_PX, WIDTH_PX, card_figure
+from specbench.reports.charts.card import HEIGHT_PX, MARGIN_PX, WIDTH_PX, card_figure
+from specbench.reports.charts.pictures import palette
 from specbench.reports.run.answer import answer
 from specbench.reports.run.view import view_run
 from specbench.reports.site.card import card_of
@@ -34,7 +36,9 @@ def boxes(card) -> list[list[float]]:
 
 
 def is_whole(card) -> bool:
-    return all(x0 >= 0 and y0 >= 0 and x1 <= WIDTH_PX and y1 <= HEIGHT_PX for x0, y0, x1, y1 in boxes(card))
+    """Inside the margins: half a pixel is how widths are rounded."""
+    left, right, below, above = MARGIN_PX - 0.5, WIDTH_PX - MARGIN_PX + 0.5, 15.5, HEIGHT_PX - 15.5
+    return all(x0 >= left and y0 >= below and x1 <= right and y1 <= above for x0, y0, x1, y1 in boxes(card))
 
 
 def overlaps(card) -> int:
@@ -94,10 +98,78 @@ def test_no_text_is_cut_and_none_covers_another(tmp_path, make):
         assert is_whole(shown) and not overlaps(shown)
 
 
-def test_that_check_itself(tmp_path):
-    """A text that cannot be folded into its place, and no smaller either."""
+def test_that_check_itself(tmp_path, monkeypatch):
+    """A margin that is wider than the card's own, and texts that nothing makes smaller or cuts."""
     card = card_of(sample_run(tmp_path).path)
+    with monkeypatch.context() as changed:
+        changed.setitem(globals(), "MARGIN_PX", MARGIN_PX + 2)
+        assert not is_whole(card) and not overlaps(card)
+    monkeypatch.setattr("specbench.reports.charts.card._height", lambda written, lines: 0.0)
     assert not is_whole(replace(card, about="word " * 400)) and overlaps(replace(card, heading="word " * 400))
+
+
+@pytest.mark.parametrize("name", ["W" * 300, ",".join(["some-option=value"] * 16), "$x_1$ " * 40])
+def test_nothing_touches_the_margins_at_any_length_of_a_label(tmp_path, name):
+    """Names of two arms, with the longest words above the outermost values; warnings and facts at length."""
+    run = RunDirectory.create(tmp_path, "names", begun("no-spec", f"{name},1", f"{name},2"))
+    for repeat in range(2):
+        run.append("no-spec", repeat, **chain_block([0] * 12, k=0, round_ms=8.0 + 0.1 * repeat))
+        run.append(f"{name},1", repeat, **chain_block([4, 0, 2, 1], round_ms=10.0 + repeat))
+        run.append(f"{name},2", repeat, **chain_block([4, 0, 2, 1], round_ms=12.0 + repeat))
+    run.finish(results(run.frames()))
+    card = card_of(run.path)
+    for warnings, conditions in (((), ()), ((name,), (name,)), (("a doubt",) * 80, ("a fact",) * 80)):
+        shown = replace(card, warnings=warnings, conditions=conditions, about=f"{card.about} {name}")
+        assert is_whole(shown) and not overlaps(shown)
+    wide = replace(card.facts[0], value="inconclusive: interval wider than a factor of 3", note=card.answer)
+    shown = replace(card, facts=(wide, *card.facts[1:]))
+    assert is_whole(shown) and not overlaps(shown)
+
+
+def test_words_at_the_values_stay_clear_of_the_names_of_the_rows(tmp_path):
+    run = experiment(tmp_path, change=-0.2)
+    judge_and_write(run)
+    (axes,) = card_figure(card_of(run.path)).axes
+    inside = axes.get_window_extent()
+    assert axes.texts
+    for text in axes.texts:
+        box = text.get_window_extent()
+        assert inside.x0 <= box.x0 and box.x1 <= inside.x1, text.get_text()
+
+
+def colours(card) -> dict[str, str]:
+    return {" ".join(text.get_text().split()): text.get_color() for text in card_figure(card).texts}
+
+
+def test_only_doubts_are_red(tmp_path):
+    run = sample_run(tmp_path)
+    run.finish(results(run.frames()))
+    file = run.path / "run.json"
+    raw = json.loads(file.read_text())
+    facts, doubts = ["synthetic acceptance (rates=0.7)", "graph=none (cpu)"], ["DISTURBED: load 4.8", "NOT LOSSLESS: x"]
+    for arm in raw["results"]["arms"]:
+        arm["marks"] = [*facts, *doubts] if arm["label"] != "no-spec" else ["warm-up not stable after 5 s"]
+    raw["results_sha256"] = None
+    file.write_text(json.dumps(raw))
+    card = card_of(run.path)
+    red = [text for text, colour in colours(card).items() if colour == palette()["bad"]]
+    label = card.conditions[0].partition(": ")[0]
+    assert red == [f"{label}: {'; '.join(doubts)}. no-spec: warm-up not stable after 5 s."]
+    assert colours(card)[f"{label}: {'; '.join(facts)}."] == palette()["text"]
+    assert palette()["bad"] not in colours(card_of(sample_run(tmp_path / "plain").path)).values()
+
+
+def test_an_experiment_under_forced_acceptance_has_nothing_red_and_a_mismatch_is(tmp_path):
+    run = experiment(tmp_path, change=0.03)
+    record = judge_and_write(run)
+    arms = {k: replace(a, notes=("synthetic acceptance (0.7)", "synthetic weights")) for k, a in record.arms.items()}
+    record = replace(record, arms=arms)
+    write_document(run.path / "ab.json", record)
+    card = card_of(run.path)
+    assert len(card.conditions) == 2 and not card.warnings and palette()["bad"] not in colours(card).values()
+    write_document(run.path / "ab.json", replace(record, mismatches=("model: a and b",)))
+    (warning,) = card_of(run.path).warnings
+    assert colours(card_of(run.path))[warning] == palette()["bad"] and "NOT THE SAME" in warning
 
 
 def test_a_command_too_long_says_that_it_was_cut(tmp_path):
