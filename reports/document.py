@@ -124,10 +124,11 @@ class Section:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
     """`lead`: the question that the document answers. `warnings` come before the sections. `parts`: documents of their
-    own, one heading level deeper."""
+    own, one heading level deeper. `back`: on pages only, what it belongs to, by addresses relative to its own."""
 
     title: str
     sections: tuple[Section, ...]
     lead: str = ""
     warnings: tuple[str, ...] = ()
     parts: tuple[Document, ...] = ()
+    back: tuple[Cell, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copyfile
 
@@ -14,6 +14,7 @@ from specbench.harness.stats.slos import Slos
 from specbench.harness.store.codec import read_object
 from specbench.harness.store.safe_paths import path_inside, refuse_links
 from specbench.reports.charts.chart import Chart, Styles
+from specbench.reports.document import Cell
 from specbench.reports.html import html_page
 from specbench.reports.profile.report import profiles_document
 
@@ -26,6 +27,7 @@ from .find import find_runs, histories
 from .groups import by_case
 from .history_page import history_page
 from .history_series import MAX_WORKLOADS, points, stories
+from .overview_page import PATH as OVERVIEW
 from .overview_page import overview_page
 from .page import Page
 from .predecessors import followers
@@ -127,7 +129,10 @@ def _profile_path(run: SiteRun) -> str:
 
 
 def _profile_html(run: SiteRun) -> str:
-    return html_page(profiles_document(run.profiles, f"Traces of {run.run_id}"))
+    """A page without the site's menu: it leads back to its run and to the overview."""
+    root = "../" * _profile_path(run).count("/")
+    back = (Cell(text="Overview", href=f"{root}{OVERVIEW}"), Cell(text=f"Run {run.run_id}", href=f"{root}{run.page}"))
+    return html_page(replace(profiles_document(run.profiles, f"Traces of {run.run_id}"), back=back))
 
 
 def _check_output(output: Path) -> None:
