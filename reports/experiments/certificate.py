@@ -24,6 +24,24 @@ def certificate_answer(certificate: Mapping[str, Any]) -> str:
     return f"{word}: {len(ok) - len(failed)} of {len(ok)} arms passed{unfinished}{names}."
 
 
+def certificate_worst(certificate: Mapping[str, Any]) -> tuple[str, ...]:
+    """`Worst regret: 0.0010 logits (eagle:k=4, temperature 0; tolerance 0.0123).`, then how many outputs differ from
+    the baseline's, and by how wide a gap at most. A sentence is left out where nothing tells it."""
+    judged = [row for row in certificate["certificates"] if not row.get("error")]
+    said = []
+    if known := [row for row in judged if row["worst_regret"] is not None]:
+        worst = max(known, key=lambda row: row["worst_regret"])
+        where = f"{worst['arm']}, temperature {worst['temperature']:g}; tolerance {number(worst['tolerance'])}"
+        said.append(f"Worst regret: {number(worst['worst_regret'])} logits ({where}).")
+    if judged:
+        num_prompts = sum(row["num_prompts"] for row in judged)
+        num_apart = num_prompts - sum(row["num_exact"] for row in judged)
+        gap = max((d["gap"] for row in judged for d in row["divergences"]), default=None)
+        widest = f"; at their first differing tokens the gap is at most {number(gap)} logits" if gap is not None else ""
+        said.append(f"{num_apart} of {num_prompts} outputs differ from no-spec's{widest}.")
+    return tuple(said)
+
+
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
     """One row per arm and temperature."""
     unfinished = [] if certificate["status"] == "complete" else ["not finished: arms without a row were not judged"]

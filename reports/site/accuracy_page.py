@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from specbench.harness.stats.verdict import MIN_EFFECT
 from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
 from specbench.reports.document import Cell, Command, Section, table_of
-from specbench.reports.experiments.certificate import certificate_table
+from specbench.reports.experiments.certificate import certificate_answer, certificate_table, certificate_worst
 from specbench.reports.run.accuracy_table import accuracy_tables
 
 from . import badges
@@ -82,11 +83,17 @@ def was_measured_here(run: SiteRun) -> bool:
     return bool(run.arms) and not run.is_experiment and not any(arm.imported for arm in run.record.arms)
 
 
-def _certificate(run: SiteRun) -> Section:
+def certificate_section(run: SiteRun, title: str) -> Section:
+    """The answer, then the table, then how it was judged. The run must have a certificate."""
     assert run.certificate is not None
+    said = (certificate_answer(run.certificate), *certificate_worst(run.certificate))
     tables = (certificate_table(run.certificate),)
-    title = f"Losslessness of {run.run_id}"
-    return Section(title=title, badge=badges.certificate(run), links=(run.link,), tables=tables)
+    return Section(title=title, badge=badges.certificate(run), sentences=said, tables=tables)
+
+
+def _certificate(run: SiteRun) -> Section:
+    section = certificate_section(run, f"Losslessness of {run.run_id}")
+    return replace(section, links=(run.link,))
 
 
 def _scores(run: SiteRun, n: int) -> Section:

@@ -15,7 +15,6 @@ from specbench.reports.cells import NOTHING
 from specbench.reports.charts.chart import Chart, Styles, drawable
 from specbench.reports.document import Cell, Command, Section, Table
 from specbench.reports.experiments.ab_brief import ab_answer, ab_unequal
-from specbench.reports.experiments.certificate import certificate_table
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.report import commands as profile_commands
 from specbench.reports.run.ablation_table import ablation_table
@@ -30,7 +29,7 @@ from specbench.reports.run.roofline_table import roofline_table
 from specbench.reports.run.view import RunView
 
 from . import badges
-from .accuracy_page import was_measured_here
+from .accuracy_page import certificate_section, was_measured_here
 from .changes import difference_table, environment_rows
 from .distributions import distribution_charts, latencies
 from .experiment_blocks import blocks_table
@@ -197,8 +196,7 @@ def _changes(follows: Follows | None) -> list[Section]:
 def _proof(run: SiteRun, whole: bool) -> list[Section]:
     found = []
     if run.certificate is not None:
-        table = certificate_table(run.certificate)
-        found.append(Section(title="Losslessness", badge=badges.certificate(run), tables=(table,)))
+        found.append(certificate_section(run, "Losslessness"))
     elif was_measured_here(run) and any(_differs(arm) for arm in run.arms):
         why = "Outputs differ between arms, which near-ties explain, or an error; the notes of the figures say more."
         command = Command(name="Which of the two", text=f"specbench certify --run {shlex.quote(str(run.path))}")

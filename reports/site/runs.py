@@ -23,7 +23,7 @@ from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import slug
 from specbench.reports.document import Cell
-from specbench.reports.experiments.certificate import certificate_table
+from specbench.reports.experiments.certificate import certificate_table, certificate_worst
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.files import read_profiles
 from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
@@ -187,6 +187,7 @@ def _check_shown(run: SiteRun) -> None:
     footnotes(run.figures)
     if run.certificate is not None:
         certificate_table(run.certificate)
+        certificate_worst(run.certificate)
     if run.ab is not None:
         verdict_table(run.ab)
 

@@ -19,6 +19,7 @@ from site_samples import (
     HOSTILE,
     add_certificate,
     add_scores,
+    add_trace,
     broken_runs,
     copied,
     experiment_run,
@@ -264,6 +265,32 @@ def test_an_unfinished_run_is_shown_as_such(tmp_path):
     page = (tmp_path / "site" / "runs" / f"{run.path.name}.html").read_text()
     assert built.num_runs == 1 and "The run is not complete (status running)" in page
     assert "naive-eagle: failed: RuntimeError" in page
+
+
+def test_a_page_of_traces_leads_back_to_its_run_and_to_the_overview(run, tmp_path):
+    copy = copied(run, tmp_path / "runs", 1, started=BEGAN, sha="b" * 40)
+    add_trace(copy)
+    build_site([copy], tmp_path / "site")
+    file = tmp_path / "site" / "profiles" / f"{copy.name}.html"
+    hrefs = re.findall(r'<a href="([^"#]+)"', file.read_text())
+    assert [(file.parent / href).resolve() for href in hrefs] == [
+        (tmp_path / "site" / page).resolve() for page in ("index.html", f"runs/{copy.name}.html")
+    ]
+    assert all((file.parent / href).is_file() for href in hrefs)
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_certificate_begins_with_its_answer(run, tmp_path, ok):
+    copy = copied(run, tmp_path / "runs", 1, started=BEGAN, sha="b" * 40)
+    add_certificate(copy, ok=ok)
+    build_site([copy], tmp_path / "site")
+    answer = "Lossless: 2 of 2 arms passed." if ok else "NOT LOSSLESS: 1 of 2 arms passed; failed: "
+    worst = "Worst regret: 0.001 logits" if ok else "Worst regret: 3.2 logits"
+    apart = "0 of 16 outputs differ" if ok else "3 of 16 outputs differ from no-spec&#39;s; at their first differing"
+    for page in ("accuracy.html", f"runs/{copy.name}.html"):
+        text = re.split("<h2[^>]*>Losslessness", (tmp_path / "site" / page).read_text())[1]
+        places = [text.find(words) for words in (answer, worst, apart, "<table", "regret sum: over all tokens")]
+        assert -1 not in places and places == sorted(places), page
 
 
 def test_a_failed_certificate_is_said_everywhere(run, tmp_path):
