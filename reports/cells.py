@@ -44,10 +44,10 @@ def _named(label: str, marks: Sequence[str], words: Sequence[str]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Up to four digits, whole numbers from 1,000: 0.381, 1.234, 123.4, 23266."""
+    """Up to four digits, whole numbers from 1,000: 0.381, 1.234, 123.4, 23,266."""
     if value is None:
         return NOTHING
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def milliseconds(value: float | None) -> str:

@@ -40,4 +40,4 @@ def _cell(chart: Chart, name: str, value: Any) -> str:
     measured = ("x", "low", "high", "least") if chart.names else ("y", "low", "high")
     if name in measured and "change" in (chart.x.unit, chart.y.unit):
         return f"{value:+.2%}"
-    return str(value) if isinstance(value, (str, int)) else number(float(value))
+    return value if isinstance(value, str) else number(float(value))

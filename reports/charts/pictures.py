@@ -181,20 +181,29 @@ def _finish(chart: Chart, axes: Axes) -> None:
     for axis, line in ((chart.x, axes.xaxis), (chart.y, axes.yaxis)):
         line.set_label_text("" if axis.scale == "names" else _literal(axis.title))
         if axis.unit == "factor":
-            line.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}x"))
+            line.set_major_formatter(FuncFormatter(lambda value, _: f"{_tick(value)}x"))
         elif axis.unit != "number":
             line.set_major_formatter(PercentFormatter(1.0, decimals=1 if axis.unit == "change" else None))
+        elif axis.scale in ("number", "whole"):
+            line.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
     if chart.x.scale == "log2":
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
     if chart.x.scale in ("log2", "ordinal"):
-        axes.set_xticks(sorted(set(chart.frame["x"])), [str(x) for x in sorted(set(chart.frame["x"]))])
+        places = sorted(set(chart.frame["x"]))
+        axes.set_xticks(places, [x if isinstance(x, str) else _tick(x) for x in places])
     if chart.x.scale == "whole":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlim=chart.x.range, ylim=chart.y.range or ((0, None) if chart.y.spans == "each" else None))
     if chart.names:
         axes.set_yticks(range(len(chart.names)), [wrapped(name, _AXIS_CHARACTERS) for name in chart.names])
         axes.set_ylim(len(chart.names) - 0.5, -0.6)  # the first on top
+
+
+def _tick(value: float) -> str:
+    """With thousands commas, as tables have them, and without digits that rounding has made: 0.3, 12.5, 1,250."""
+    text = f"{value:,.6f}".rstrip("0").rstrip(".") if abs(value) >= 1 else f"{value:.6g}"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _literal(text: str) -> str:

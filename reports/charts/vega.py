@@ -24,8 +24,9 @@ _CROWDED = 30  # points per line, above which they are drawn smaller
 _TICK_PX = 22  # half of the longest label of a tick, which may stand at the very end
 _LABEL_PX = 260  # for names beside horizontal bars; longer ones are cut here and whole in the table
 # For axis labels only: a format set on the axis would also round the values in the marks' accessible names.
-_FORMATS = {"number": ",.4~r", "share": ".0%", "change": "+.1~%", "factor": ",.3~r"}
-_FROM_ONE = "datum.value < 1 ? '' : format(datum.value, 'd')"  # the axis begins left of 1: no labels there
+_FORMATS = {"number": ",.6~r", "share": ".0%", "change": "+.1~%", "factor": ",.4~r"}
+_AS_TABLES = "abs({0}) < 1000 ? format({0}, '.4~r') : format({0}, ',.0f')"  # as `number` writes it
+_FROM_ONE = "datum.value < 1 ? '' : format(datum.value, ',d')"  # the axis begins left of 1: no labels there
 _CONFIG: JsonObject = {
     "background": None,
     "font": 'system-ui, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif',
@@ -155,9 +156,11 @@ def _beside(chart: Chart) -> Iterator[alt.Chart]:
     if chart.words:
         is_number = _kind(chart, chart.words) == "quantitative"
         field = re.sub(r"([\[\].])", r"\\\1", chart.words)  # Vega reads brackets and dots as a path
-        text = alt.Text(f"{field}:Q", format=",.4~r") if is_number else alt.Text(f"{field}:N")
+        text = alt.Text("word:N") if is_number else alt.Text(f"{field}:N")
         place = {"dx": 6, "align": "left"} if chart.words_beside else {"dy": -12}
         words = alt.Chart().mark_text(aria=False, **place).transform_filter(f"isValid(datum['{chart.words}'])")
+        if is_number:
+            words = words.transform_calculate(word=_AS_TABLES.format(f"datum['{chart.words}']"))
         yield words.encode(x=_x(chart, chart.words_beside or "x"), y=_y(chart), text=text)
 
 
@@ -167,7 +170,7 @@ def _x(chart: Chart, column: str = "x") -> alt.X:
         return alt.X(column, type="ordinal", title=None if "facet" in chart.frame else axis.title).axis(labelAngle=0)
     if axis.scale == "log2":
         scale = alt.Scale(type="log", base=2, nice=False, padding=20)
-        ticks = alt.Axis(grid=has_grid, values=sorted(set(chart.frame["x"])), format="~d")
+        ticks = alt.Axis(grid=has_grid, values=sorted(set(chart.frame["x"])), format=",d")
     else:
         scale = alt.Scale(zero=False, nice=False, padding=_padding_px(chart))
         ticks = alt.Axis(grid=has_grid, labelExpr=_label(axis), tickCount=10)

@@ -139,8 +139,8 @@ def test_long_labels_are_wrapped_and_never_cut():
 
 
 def test_numbers():
-    assert [number(v) for v in (None, 0.38123, 1.0, 12.345, 23266.4)] == ["-", "0.3812", "1", "12.35", "23266"]
-    assert [milliseconds(v) for v in (None, 8.05, 20.0, 1234.5)] == ["-", "8.050", "20.00", "1234"]
+    assert [number(v) for v in (None, 0.38123, 1.0, 12.345, 23266.4)] == ["-", "0.3812", "1", "12.35", "23,266"]
+    assert [milliseconds(v) for v in (None, 8.05, 20.0, 1234.5)] == ["-", "8.050", "20.00", "1,234"]
     assert percent(-0.034) == "-3.4%" and rates([0.5, None]) == "0.50 -" and rates([]) == "-"
     assert compact({"model": {"name": "x", "revision": None}, "stop": []}) == "model=name=x"
 

@@ -129,7 +129,7 @@ def _same(spoken: str, shown: str) -> bool:
         return True
     try:
         value = float(spoken.replace("\u2212", "-").replace(",", ""))
-        told = float(shown.rstrip("%")) / (100 if shown.endswith("%") else 1)
+        told = float(shown.rstrip("%").replace(",", "")) / (100 if shown.endswith("%") else 1)
     except ValueError:
         return False
     return math.isclose(value, told, rel_tol=1e-3, abs_tol=6e-5)
