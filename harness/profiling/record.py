@@ -195,7 +195,7 @@ class Replays:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundFigures:
     """Figures of the analysed rounds, one a round: `launches` eager ones and those of graphs; `syncs` and `wait_ns`
-    without late waits."""
+    without late waits, which `late_wait_ns` has."""
 
     round_ns: tuple[float, ...]  # of those that another one follows
     gpu_busy_ns: tuple[float, ...]
@@ -203,6 +203,7 @@ class RoundFigures:
     graph_launches: tuple[float, ...]
     syncs: tuple[float, ...]
     wait_ns: tuple[float, ...]
+    late_wait_ns: tuple[float, ...] = ()  # empty in older profiles
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

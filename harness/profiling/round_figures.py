@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from .record import LATE, RoundFigures
@@ -17,8 +18,14 @@ def round_figures(rounds: Rounds, waits: Sequence[Wait]) -> RoundFigures:
     is_eager = (ops["kind"] == KERNEL) & ~ops["via_graph"] & (ops["launch"] >= 0)
     eager = ops[is_eager].groupby("round")["launch"].nunique()
     graphs = ops.groupby("round")["opens_replay"].sum()
-    counted = [wait for wait in waits if wait.kind != LATE]
-    frame = pd.DataFrame({"round": [w.round for w in counted], "ns": [w.t1 - w.t0 for w in counted]})
+    frame = pd.DataFrame(
+        {
+            "round": [w.round for w in waits],
+            "ns": [w.t1 - w.t0 for w in waits],
+            "late": np.array([w.kind == LATE for w in waits], dtype=bool),
+        }
+    )
+    counted, late = frame[~frame["late"]], frame[frame["late"]]
 
     def by_round(values: pd.Series) -> tuple[float, ...]:
         return tuple(values.reindex(held, fill_value=0).astype(float).tolist())
@@ -29,6 +36,7 @@ def round_figures(rounds: Rounds, waits: Sequence[Wait]) -> RoundFigures:
         gpu_busy_ns=by_round(ops.groupby("round")["own_ns"].sum()),
         launches=tuple(sum(pair) for pair in zip(by_round(eager), graph_launches, strict=True)),
         graph_launches=graph_launches,
-        syncs=by_round(frame.groupby("round").size()),
-        wait_ns=by_round(frame.groupby("round")["ns"].sum()),
+        syncs=by_round(counted.groupby("round").size()),
+        wait_ns=by_round(counted.groupby("round")["ns"].sum()),
+        late_wait_ns=by_round(late.groupby("round")["ns"].sum()),
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from specbench.harness.profiling.record import PHASES, KernelFigures, PhaseFigures, Profile
+from specbench.harness.profiling.record import LATE, PHASES, KernelFigures, PhaseFigures, Profile
 from specbench.reports.profile.round_intervals import change_interval
 
 SCHEMA = "specbench.profile-diff/1"
+LATE_WAIT = "late wait of the host a round"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +108,7 @@ def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
     """Where the profiler slowed a side down too much, nothing of idle time."""
     no_idle = a.is_slowed or b.is_slowed
     no_gap = refused or no_idle
+    has_late = any(sync.kind == LATE for profile in (a, b) for sync in profile.syncs)
     figures: list[tuple[str, str, Callable[[Profile], float | None]]] = [
         ("launches a round", "count", lambda p: p.graph.launches_per_round),
         ("graph launches a round", "count", lambda p: p.graph.graph_launches_per_round),
@@ -114,7 +116,8 @@ def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
         ("kernel time from a graph", "share", lambda p: p.graph.graph_share_time),
         ("synchronisations a round", "count", lambda p: p.syncs_per_round),
         ("engine's own count of them", "count", lambda p: p.subject.engine_syncs_per_round if p.subject else None),
-        ("wait of the host a round", "ns", lambda p: sum(sync.wait_ns for sync in p.syncs)),
+        ("wait of the host a round", "ns", _wait_ns),
+        (LATE_WAIT, "ns", lambda p: _late_wait_ns(p) if has_late else None),
         ("verify to draft, idle", "ns", lambda p: None if no_gap else p.idle.verify_to_draft_idle_ns),
         ("verify to draft, span", "ns", lambda p: None if no_gap else p.idle.verify_to_draft_span_ns),
         ("GPU idle a round", "ns", lambda p: None if no_idle else p.idle.total_ns),
@@ -130,6 +133,17 @@ def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
         delta = Delta(name=name, unit=unit, a=left, b=right, interval=interval)
         if (delta.a, delta.b) != (None, None):
             yield delta
+
+
+def _wait_ns(profile: Profile) -> float | None:
+    """In the synchronisations that `syncs_per_round` counts; None without a GPU."""
+    if profile.is_host_only:
+        return None
+    return sum((sync.wait_ns for sync in profile.syncs if sync.kind != LATE), 0.0)
+
+
+def _late_wait_ns(profile: Profile) -> float | None:
+    return None if profile.is_host_only else sum((sync.wait_ns for sync in profile.syncs if sync.kind == LATE), 0.0)
 
 
 def _phases(a: Profile, b: Profile) -> Iterable[PhaseDelta]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from specbench.harness.profiling.record import Profile
+from specbench.harness.profiling.record import LATE, Profile
 from specbench.reports.cells import NOTHING
 from specbench.reports.document import Command, Document, Section, Table
 from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, points, ratio, share
-from specbench.reports.profile.diff import Delta, PhaseDelta, ProfileDiff, diff_profiles
+from specbench.reports.profile.diff import LATE_WAIT, Delta, PhaseDelta, ProfileDiff, diff_profiles
 from specbench.reports.profile.report import commands, without_phases
 from specbench.reports.profile.round_intervals import NOTE
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED, findings
+from specbench.reports.profile.tables import KINDS
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
 
 MAX_KERNELS = 15
@@ -48,8 +49,10 @@ def diff_document(a: Profile, b: Profile, names: tuple[str, str]) -> Document:
 
 def _headline(diff: ProfileDiff) -> Table:
     rows = [((f"{d.name}, µs" if d.unit == "ns" else d.name,), (d,)) for d in diff.headline]
-    notes = (NOTE,) if any(d.interval for d in diff.headline) else ()
-    return _table("Figures of a round", ("figure",), ("",), rows, notes)
+    notes = [NOTE] if any(d.interval for d in diff.headline) else []
+    if any(d.name == LATE_WAIT for d in diff.headline):
+        notes.append(KINDS[LATE])
+    return _table("Figures of a round", ("figure",), ("",), rows, tuple(notes))
 
 
 def _phases(diff: ProfileDiff) -> tuple[Table, Table]:

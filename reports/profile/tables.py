@@ -20,7 +20,7 @@ from specbench.reports.profile.cells import (
 )
 
 MAX_KERNELS = 20
-_KINDS = {
+KINDS = {
     "pageable-copy": "pageable-copy: an asynchronous copy that blocks the host, because host memory is not pinned.",
     LATE: "late: waits for an older round while a newer one is queued; not counted among the synchronisations a round.",
 }
@@ -133,7 +133,7 @@ def sync_table(profile: Profile) -> Table:
     }
     if any(sync.site for sync in ordered):
         columns["call site"] = lambda s: s.site or NOTHING
-    notes = [note for kind, note in _KINDS.items() if any(sync.kind == kind for sync in ordered)]
+    notes = [note for kind, note in KINDS.items() if any(sync.kind == kind for sync in ordered)]
     return table_of("Synchronisations by place", columns, ordered, notes)
 
 

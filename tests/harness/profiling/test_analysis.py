@@ -270,6 +270,7 @@ def test_a_late_status_holds_the_host_back_but_is_no_synchronisation(analysed):
     profile = analysed(s)
     assert [(w.phase, w.kind, w.per_round, w.wait_ns) for w in profile.syncs] == [("status", "late", 1, 10_000)]
     assert profile.syncs_per_round == 0
+    assert (profile.rounds.wait_ns, profile.rounds.late_wait_ns) == ((0,) * 3, (10_000,) * 3)
 
 
 def test_copies_that_block(analysed):
