@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from specbench.harness.judge.history.steps import Suspect
     from specbench.harness.judge.history.store import History
 
+    from .progress import RunProgress
+
 history = typer.Typer(
     help="Figures by commit: add runs, show change points, list suspects, accept known changes.", no_args_is_help=True
 )
@@ -79,11 +81,15 @@ def show(
       specbench history show history/ --metric step_ms --arm eagle:k=4
     """
     from specbench.harness.judge.history.steps import dated_steps, find_segments
+    from specbench.harness.run.told import told
     from specbench.reports.experiments.history_table import history_json, problem_notes, series_table
 
+    from .progress import RunProgress
+
     effect = parse_effect(min_effect)
-    stored, series = _chosen(directory, metric, arm)
-    segments = [find_segments(one, commits, effect) for one, commits in series]
+    with RunProgress(quiet=False) as progress:
+        stored, series = _chosen(directory, metric, arm, progress)
+        segments = [find_segments(one, commits, effect) for one, commits in told(series, "series", progress)]
     parts = [(one, found, dated_steps(one, found)) for (one, _), found in zip(series, segments, strict=True)]
     if format == "json":
         entries = [{"series": one, "segments": found, "steps": steps} for one, found, steps in parts]
@@ -110,11 +116,16 @@ def suspects(
       specbench history suspects history/
     """
     from specbench.harness.judge.history.steps import find_suspects
+    from specbench.harness.run.told import told
     from specbench.reports.experiments.history_table import history_json, suspects_table
 
+    from .progress import RunProgress
+
     effect = parse_effect(min_effect)
-    stored, series = _chosen(directory, metric, arm)
-    newest = [suspect for one, commits in series for suspect in find_suspects(one, commits, effect)]
+    with RunProgress(quiet=False) as progress:
+        stored, series = _chosen(directory, metric, arm, progress)
+        found = [find_suspects(one, commits, effect) for one, commits in told(series, "series", progress)]
+    newest = [suspect for of_series in found for suspect in of_series]
     if format == "json":
         entries = [{"arm": s.series.arm, "metric": s.series.metric, "suspect": _plain(s)} for s in newest]
         sys.stdout.write(history_json(entries, stored.problems))
@@ -145,16 +156,20 @@ def accept(
     typer.echo(f"accepted {commit} in {path}")
 
 
-def _chosen(directory: Path, metric: str | None, arm: str | None) -> tuple[History, list[tuple[Series, list[str]]]]:
+def _chosen(
+    directory: Path, metric: str | None, arm: str | None, progress: RunProgress
+) -> tuple[History, list[tuple[Series, list[str]]]]:
     """The history, and its series of a metric and arm with the commits at which their steps were accepted."""
     from specbench.harness.judge.history.accepted import accepted_commits, read_accepted
     from specbench.harness.judge.history.points import METRICS, build_series
     from specbench.harness.judge.history.store import read_history
     from specbench.harness.judge.limits import unknown
+    from specbench.harness.run.told import told
 
     if metric is not None and metric not in METRICS:
         raise ValueError(f"metric: {unknown(metric, METRICS)}")
-    stored, accepted = read_history(directory), read_accepted(directory)
+    stored = read_history(directory, lambda runs: told(runs, "run", progress))
+    accepted = read_accepted(directory)
     series = build_series(stored.points)
     arms = list(dict.fromkeys(one.arm for one in series))
     if arm is not None and arm not in arms:

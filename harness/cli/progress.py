@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 
 from specbench.harness.run.progress import Place
+from specbench.harness.run.remaining import duration
 from specbench.harness.spec.options import OutputOptions
 from specbench.harness.store.rows import RequestRow
 
@@ -21,6 +22,7 @@ from .json_progress import JsonProgress
 AnyProgress = TypeVar("AnyProgress", bound="RunProgress")
 _WIDE = 110  # characters
 _QUARTERS = 4  # lines printed per download where no bar is shown
+LINE_EVERY_S = 15.0  # between two lines of what would move a bar
 
 
 def open_progress(options: OutputOptions, command: str) -> RunProgress | JsonProgress:
@@ -42,7 +44,7 @@ class RunProgress:
         self._downloads: dict[str, TaskID] = {}
         self._quarters: dict[str, int] = {}  # of a download, said so far
         self._tokens = self._num_done = self._num = 0
-        self._began = time.monotonic()
+        self._began = self._said = time.monotonic()
 
     def _is_live(self) -> bool:
         return self._console.is_terminal and not self._console.is_dumb_terminal and not os.environ.get("CI")
@@ -94,7 +96,7 @@ class RunProgress:
 
     def start_block(self, what: str, num_requests: int) -> None:
         self._tokens, self._num_done, self._num = 0, 0, num_requests
-        self._began = time.monotonic()
+        self._began = self._said = time.monotonic()
         if self._bars is None:
             self.say(f"{what}, {num_requests} requests")
             return
@@ -105,11 +107,14 @@ class RunProgress:
     def request_done(self, row: RequestRow) -> None:
         self._tokens += row.num_output_tokens
         self._num_done += 1
+        now = time.monotonic()
+        note = f"{self._num_done} of {self._num} requests, {self._tokens / max(now - self._began, 1e-9):,.0f} TPS"
         if self._bars and self._block is not None:
-            per_s = self._tokens / max(time.monotonic() - self._began, 1e-9)
-            self._bars.update(
-                self._block, advance=1, note=f"{self._num_done} of {self._num} requests, {per_s:,.0f} TPS"
-            )
+            self._bars.update(self._block, advance=1, note=note)
+        elif self._bars is None and now - self._said >= LINE_EVERY_S and self._num_done < self._num:
+            self._said = now
+            left_s = (now - self._began) / self._num_done * (self._num - self._num_done)
+            self.say(f"{note}, about {duration(left_s)} left for the others")
 
 
 class LineProgress(RunProgress):

@@ -6,12 +6,11 @@ import time
 
 from rich.progress import TaskID
 
+from specbench.harness.run.remaining import duration
 from specbench.harness.training.generate import GenerateStats
 from specbench.harness.training.trainer import LogRow
 
-from .progress import RunProgress
-
-_LINE_EVERY_S = 15.0
+from .progress import LINE_EVERY_S, RunProgress
 
 
 class TrainProgress(RunProgress):
@@ -20,6 +19,9 @@ class TrainProgress(RunProgress):
     def __init__(self, quiet: bool):
         super().__init__(quiet)
         self._stages: dict[str, TaskID] = {}
+        self._stage_began: dict[
+            str, tuple[int, float]
+        ] = {}  # of a stage: what was done as it was first heard of, and when
         self._last_line_s = 0.0
 
     def generated(self, stats: GenerateStats, num_samples: int) -> None:
@@ -36,10 +38,19 @@ class TrainProgress(RunProgress):
         note = f"loss {row.loss:.3f}, accuracy {rates}, {speed / 1e3:.0f} k positions/s"
         self._show("training", row.step, row.num_steps, note, last=row.step == row.num_steps)
 
+    def _left(self, stage: str, done: int, total: int) -> str:
+        """`, about 3 min left` at the speed so far, of which a resumed stage's earlier part is none."""
+        now = time.monotonic()
+        first, began = self._stage_began.setdefault(stage, (done, now))
+        if not first < done < total:
+            return ""
+        return f", about {duration((now - began) / (done - first) * (total - done))} left"
+
     def _show(self, stage: str, done: int, total: int, note: str, last: bool) -> None:
+        note += self._left(stage, done, total)
         if self._bars is None:
             now = time.monotonic()
-            if last or now - self._last_line_s >= _LINE_EVERY_S:
+            if last or now - self._last_line_s >= LINE_EVERY_S:
                 self._last_line_s = now
                 self.say(f"{stage}: {done:,} of {total:,}; {note}")
             return

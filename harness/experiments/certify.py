@@ -10,6 +10,7 @@ from specbench.harness.judge.rerun import certify_command
 from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings, read
 from specbench.harness.quality.certificate.groups import CertifiedArms, arms_by_engine
 from specbench.harness.quality.certificate.other_session import GREEDY, OtherCertifier
+from specbench.harness.quality.certificate.parts import Parts
 from specbench.harness.quality.certificate.session import Certifier
 from specbench.harness.run import runner
 from specbench.harness.run.prepare import PreparedRun, all_blocks, arm_check, initial_record, prepare
@@ -25,7 +26,7 @@ from specbench.harness.store.run_directory import RunDirectory
 from .session import Destination, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench certify --run")
-_WITH_RUN = frozenset({"run", "format", "quiet"})
+_WITH_RUN = frozenset({"run", "format", "quiet", "progress"})
 _SETTINGS = frozenset({"temperatures", "num_seeds"})
 _MAX_BUILT = 12  # engines that are built before the first is needed
 
@@ -75,10 +76,13 @@ def certify(
         inputs = {"workload": run.workload.sha256, "sha256": described.sha256}
         inputs |= {"dtype": described.dtype, "device": described.device}
         file = CertificateFile(directory.path, settings, inputs)
+        certifiers: list[Certifier | OtherCertifier] = []
         if asked.own:
-            Certifier(run, asked.own, asked.references, settings, file, progress).certify()
-        for group in asked.groups:
-            OtherCertifier(run, group, file, progress).certify()
+            certifiers.append(Certifier(run, asked.own, asked.references, settings, file, progress))
+        certifiers += [OtherCertifier(run, group, file, progress) for group in asked.groups]
+        parts = Parts((kind for certifier in certifiers for kind in certifier.parts_to_come()), progress)
+        for certifier in certifiers:
+            certifier.certify(parts)
         file.finish()
     return directory, not held.is_interrupted
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from specbench.harness.registry import WORKLOADS, lookup
-from specbench.harness.run.progress import Progress
+from specbench.harness.run.progress import Place, Progress
+from specbench.harness.run.remaining import Remaining
+from specbench.harness.run.runner import block_name
 from specbench.harness.spec.commands import CheckHeadOptions
 from specbench.harness.store.files import write_json
 from specbench.harness.training.check import HeadReport, check_head, find_head
@@ -30,17 +32,26 @@ def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple
     if options.write and not options.evaluate:
         raise ValueError("write: there is nothing to store without --evaluate N")
     head = find_head(str(head), progress.asset)  # before the target is loaded
+    progress.say(f"loading {options.target}")
     loaded = load_for_training(options.target, options.device, options.dtype, progress.asset)
     prompts = [loaded.tokenizer.apply_chat_template([{"role": "user", "content": text}]) for text in _PROMPTS]
+    progress.say(f"checking {head.name} on {len(prompts)} prompts")
     report = check_head(head, loaded.model, [tuple(ids) for ids in prompts], loaded.stop_token_ids, k=options.k)
-    evaluations = []
-    for name in options.workload if options.evaluate else ():
+    evaluations: list[HeadEvaluation] = []
+    workloads = options.workload if options.evaluate else ()
+    num, remaining = len(workloads) * len(options.temperatures), Remaining(workloads * len(options.temperatures))
+    for name in workloads:
         asset = asset_of_workload(name)  # None for NAME=PATH
         if asset is not None:
             resolve(asset.name, progress=progress.asset)
         for temperature in options.temperatures:
-            progress.say(f"{name}: {options.evaluate} prompts at temperature {temperature}")
-            evaluations.append(_evaluate(head, loaded, name, temperature, options))
+            left = remaining.begin(name)
+            place = Place(
+                f"{name} at temperature {temperature}", {"part": (len(evaluations) + 1, num)}, remaining.left_s
+            )
+            progress.at(place)
+            progress.start_block(block_name(place) + left, options.evaluate)
+            evaluations.append(_evaluate(head, loaded, name, temperature, options, progress))
     if options.write:
         write_json(head / ACCEPTANCE, evaluations)
         write_model_card(head)
@@ -48,7 +59,7 @@ def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple
 
 
 def _evaluate(
-    head: Path, loaded: LoadedTarget, name: str, temperature: float, options: CheckHeadOptions
+    head: Path, loaded: LoadedTarget, name: str, temperature: float, options: CheckHeadOptions, progress: Progress
 ) -> HeadEvaluation:
     name, _, path = name.partition("=")
     request = WorkloadRequest(
@@ -67,4 +78,5 @@ def _evaluate(
         k=options.k,
         temperature=temperature,
         seed=options.seed,
+        on_done=progress.request_done,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,10 +50,12 @@ class Bound:
         return min((row for row in self.rows if row.what in what), key=lambda row: row.tpot_ms, default=None)
 
 
-def bounds(path: Path) -> list[tuple[RunDirectory, Bound]]:
-    """Of a run, or of each load of a sweep. ValueError says why there is none."""
+def bounds(
+    path: Path, watched: Callable[[Sequence[RunDirectory]], Iterable[RunDirectory]] = iter
+) -> list[tuple[RunDirectory, Bound]]:
+    """Of a run, or of each load of a sweep, which `watched` gives one by one. ValueError says why there is none."""
     runs = list(SweepDirectory.open(path).runs().values()) if is_sweep(path) else [RunDirectory.open(path)]
-    return [(run, bound_of(run)) for run in runs]
+    return [(run, bound_of(run)) for run in watched(runs)]
 
 
 def bound_of(run: RunDirectory) -> Bound:

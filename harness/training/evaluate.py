@@ -6,7 +6,7 @@ the acceptance without them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,12 @@ import pandas as pd
 import torch
 
 from specbench.harness.engines.native.core.request import Request, SamplingParams
+from specbench.harness.engines.native.drive import request_row
 from specbench.harness.engines.native.models.heads import is_one_pass
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import head_strategy
 from specbench.harness.stats.spread import ratio_interval
+from specbench.harness.store.rows import RequestRow
 from specbench.workloads.base import Workload
 
 from .engines import throughput_engine
@@ -72,10 +74,12 @@ def evaluate_head(
     temperature: float = 0.0,
     seed: int = 0,
     max_num_seqs: int = 64,
+    on_done: Callable[[RequestRow], None] = lambda row: None,
 ) -> HeadEvaluation:
-    """Greedy (temperature 0) or sampled, chain of `k` drafts over every prompt of the workload."""
+    """Greedy (temperature 0) or sampled, chain of `k` drafts over every prompt of the workload; `on_done` is told of
+    each that has ended."""
     prompts = [(p.token_ids, p.max_tokens) for p in workload.prompts]
-    done = generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, max_num_seqs)
+    done = generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, max_num_seqs, on_done)
     loops = {number for number, request in done.requests.items() if is_loop(request.output_ids)}
     others = set(done.requests) - loops
     return HeadEvaluation(
@@ -101,6 +105,7 @@ def generate_with_head(
     temperature: float,
     seed: int,
     max_num_seqs: int,
+    on_done: Callable[[RequestRow], None] = lambda row: None,
 ) -> Outputs:
     """Runs (prompt ids, most output tokens) pairs through the strategy of the head's kind."""
     max_model_len = max(len(ids) + max_tokens for ids, max_tokens in prompts) + 1
@@ -118,7 +123,9 @@ def generate_with_head(
         engine.add(Request(number, ids, sampling))
     done: dict[int, Request] = {}
     while engine.has_work:
-        done |= {request.id: request for request in engine.step()}
+        for request in engine.step():
+            done[request.id] = request
+            on_done(request_row(request, str(request.id)))
     rows = [(r.request_id, r.num_accepted) for r in engine.log.rows if not r.is_prefill and r.num_proposed]
     return Outputs(done, pd.DataFrame(rows, columns=["request", "accepted"], dtype="int64"))
 

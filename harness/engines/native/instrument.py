@@ -59,7 +59,7 @@ def _replay(engine: Engine, probes: tuple[DecodeRound, DecodeRound]) -> list[Pha
         for probe in probes:
             probe.batch.rows.slot_B.copy_(slots)
         for probe in probes:
-            probe.launch(engine.ranges, NullClock(), engine.view(probe.batch, running))
+            probe.launch(engine.ranges, NullClock(), engine.views.of(probe.batch, running))
         for which, probe in enumerate(probes):
             rows += [_row(-1 - 2 * index - which, name, ns) for name, ns in probe.inner_clock.read()]
         if engine.config.sync == "none":

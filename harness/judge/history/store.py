@@ -8,7 +8,7 @@ HISTORY/.index.json           a cache of every run's points; delete it at any ti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,14 +48,15 @@ class _Index:
     runs: Mapping[str, _Entry]
 
 
-def read_history(history: Path) -> History:
-    """All runs below `history`, through the cache; a run whose files have changed is read again."""
+def read_history(history: Path, watched: Callable[[Sequence[Path]], Iterable[Path]] = iter) -> History:
+    """All runs below `history`, through the cache; a run whose files have changed is read again. `watched` gives their
+    directories one by one."""
     if not history.is_dir():
         raise ValueError(f"history: {history} does not exist; make it with `specbench history add {history} RUN`")
     directories, problems = _directories(history)
     cache, kept = _read_index(history), {}
     points: list[Point] = []
-    for directory in directories:
+    for directory in watched(directories):
         signature, name = _signature(directory), str(directory.relative_to(history))
         entry = cache.get(name)
         if entry is None or entry.signature != signature:

@@ -10,11 +10,13 @@ from specbench.harness.quality.certificate.answers import Said, ask
 from specbench.harness.quality.certificate.certificate import CertificateFile
 from specbench.harness.quality.certificate.groups import Group
 from specbench.harness.quality.certificate.own_scores import STATED_TOLERANCE, EqualityJudge, ScoreJudge
+from specbench.harness.quality.certificate.parts import Parts
 from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Progress
 from specbench.harness.store.arm_record import Fact
 
 GREEDY = 0.0
+_OUTPUTS, _SCORES = "outputs", "scores"  # each takes about as long as others of its kind
 
 
 class OtherCertifier:
@@ -22,13 +24,24 @@ class OtherCertifier:
 
     def __init__(self, run: PreparedRun, group: Group, file: CertificateFile, progress: Progress):
         self._run, self._group, self._file, self._progress = run, group, file, progress
+        self._parts = Parts((), progress)
         greedy = run.load.plain_at(GREEDY)
         self._requests = [greedy.request(index) for index in range(len(greedy))]
         self._arms = {arm.config.label: arm for arm in run.arms if arm.config.label in group.labels}
 
-    def certify(self) -> None:
+    def _missing(self) -> list[str]:
+        """Labels of the arms that are not judged yet."""
+        return [label for label in self._group.labels if not self._file.has(label, GREEDY)]
+
+    def parts_to_come(self) -> list[str]:
+        """What must still be asked for and scored, by kind."""
+        missing = self._missing()
+        asked = dict.fromkeys([self._group.baseline, *missing] if missing else ())
+        return [self._kind(_OUTPUTS)] * len(asked) + [self._kind(_SCORES)] * len(missing)
+
+    def certify(self, parts: Parts) -> None:
         """Judges every arm not judged yet; one that fails to run is stored so, and the others go on."""
-        missing = [label for label in self._group.labels if not self._file.has(label, GREEDY)]
+        missing, self._parts = self._missing(), parts
         if not missing:
             return
         said: dict[str, Said] = {}
@@ -53,7 +66,8 @@ class OtherCertifier:
         self._run.deployments.drop(self._group.baseline)
 
     def _said(self, label: str) -> Said:
-        self._progress.start_block(label, len(self._requests))
+        place = self._parts.begin(label, self._kind(_OUTPUTS))
+        self._progress.start_block(f"{label}{place}", len(self._requests))
         said = ask(self._deployment(label), self._requests, self._progress)
         self._file.keep_outputs(label, GREEDY, said)
         if label != self._group.baseline:
@@ -82,6 +96,7 @@ class OtherCertifier:
         return ScoreJudge(dtype, regrets, self._requests, baseline, self._run.model.vocab_size)
 
     def _certify(self, label: str, said: Said, judge: ScoreJudge | EqualityJudge) -> None:
+        self._progress.say(f"{label}: judging{self._parts.begin(label, self._kind(_SCORES))}")
         try:
             certificate = judge.certificate(label, said, is_baseline=label == self._group.baseline)
         except Exception as error:  # stored with the arm, shown in its row
@@ -89,6 +104,10 @@ class OtherCertifier:
             return
         self._file.add(certificate)
         self._progress.say(f"{label}: {'passed' if certificate.ok else '; '.join(certificate.problems)}")
+
+    def _kind(self, kind: str) -> str:
+        """Engines are not equally fast."""
+        return f"{self._group.engine} {kind}"
 
     def _dtype(self) -> str:
         """Empty for a server that was started by somebody else, with a dtype of its own."""

@@ -17,13 +17,13 @@ from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.quality.certificate.certificate import CertificateFile, CertifySettings
 from specbench.harness.quality.certificate.certify import Generated, Judge, generate
 from specbench.harness.quality.certificate.distribution import DistributionJudge, DistributionTest
+from specbench.harness.quality.certificate.parts import Parts
 from specbench.harness.quality.certificate.scores import fp32_twin, target_of
 from specbench.harness.quality.certificate.tolerance import measure_tolerance
 from specbench.harness.registry import BASELINE, strategy_class
 from specbench.harness.run.estimate import token_estimate
 from specbench.harness.run.prepare import PreparedRun, first_line
-from specbench.harness.run.progress import Place, Progress
-from specbench.harness.run.remaining import Remaining
+from specbench.harness.run.progress import Progress
 from specbench.harness.spec.sampling import SamplingParams
 
 _TEXTS, _SEEDS = "texts", "seeds"  # each takes about as long as others of its kind
@@ -54,8 +54,7 @@ class Certifier:
         progress: Progress,
     ):
         self._run, self._settings, self._file, self._progress = run, settings, file, progress
-        self._references, self._remaining = references, Remaining(())
-        self._num_parts = self._num_begun = 0
+        self._references, self._parts = references, Parts((), progress)
         own = [arm.config for arm in run.arms if arm.config.label in labels]
         self._labels = [arm.label for arm in own]
         self._drawing = {arm.label for arm in own if strategy_class(arm.strategy).of(arm.options).samples_drafts}
@@ -65,14 +64,16 @@ class Certifier:
         self._target: LlamaModel = target_of(run.engine.of(baseline))
         self._exact: LlamaModel = fp32_twin(self._target)
 
-    @torch.inference_mode()
-    def certify(self) -> None:
-        """Judges every arm not judged yet; an arm that fails to run is stored so, and the others go on."""
-        missing = {
+    def _missing(self) -> dict[str, list[float]]:
+        """Temperatures by label at which an arm is not judged yet."""
+        return {
             label: [t for t in self._settings.temperatures if not self._file.has(label, t)] for label in self._labels
         }
-        parts = self._parts(missing)
-        self._remaining, self._num_parts = Remaining(parts), len(parts)
+
+    @torch.inference_mode()
+    def certify(self, parts: Parts) -> None:
+        """Judges every arm not judged yet; an arm that fails to run is stored so, and the others go on."""
+        missing, self._parts = self._missing(), parts
         asked = {t for temperatures in missing.values() for t in temperatures}
         judges = {t: self._judge(t) for t in self._settings.temperatures if t in asked}
         for label in self._in_order():
@@ -80,8 +81,9 @@ class Certifier:
                 self._certify_arm(label, temperature, judges[temperature])
             self._run.deployments.drop(label)  # its graphs, and the memory that they hold
 
-    def _parts(self, missing: Mapping[str, Sequence[float]]) -> list[str]:
+    def parts_to_come(self) -> list[str]:
         """What must still be generated, by kind and in order, which is said before the first."""
+        missing = self._missing()
         said: dict[tuple[str, float], None] = dict.fromkeys(
             (self._baseline, t) for t in self._settings.temperatures if any(t in asked for asked in missing.values())
         )
@@ -100,14 +102,6 @@ class Certifier:
                 tokens[label] += self._settings.num_seeds * _SEED_OUTPUT_TOKENS
             self._progress.say(token_estimate(self._run, self._file.directory, tokens))
         return [_TEXTS] * len(texts) + [_SEEDS] * len(spread)
-
-    def _begin(self, label: str, kind: str) -> str:
-        """How long the rest takes, said as the next part begins."""
-        left = self._remaining.begin(kind)
-        self._num_begun += 1
-        counts = {"part": (self._num_begun, max(self._num_parts, self._num_begun))}
-        self._progress.at(Place(label, counts, self._remaining.left_s))
-        return left
 
     def _in_order(self) -> list[str]:
         """First the arms that others are compared with: what they said is stored when it is asked for."""
@@ -151,8 +145,8 @@ class Certifier:
         found = self._file.outputs(label, temperature)
         if found is None:
             requests = self._requests(temperature)
-            left = self._begin(label, _TEXTS)
-            self._progress.start_block(f"{label}, temperature {temperature:g}{left}", len(requests))
+            place = self._parts.begin(label, _TEXTS)
+            self._progress.start_block(f"{label}, temperature {temperature:g}{place}", len(requests))
             found = generate(self._deployment(label), requests, self._progress)
             self._file.keep_outputs(label, temperature, found)
         return found
@@ -184,6 +178,6 @@ class Certifier:
             )
             for i in range(num)
         ]
-        left = self._begin(label, _SEEDS)
-        self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}{left}", num)
+        place = self._parts.begin(label, _SEEDS)
+        self._progress.start_block(f"{label}, {num} seeds at temperature {temperature:g}{place}", num)
         return judge.test(generate(self._deployment(label), requests, self._progress).outputs)

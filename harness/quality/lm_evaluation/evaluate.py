@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,8 @@ from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import Served, first_line
 from specbench.harness.run.progress import Place, Progress
-from specbench.harness.run.runner import ERROR_LOG, record_failure
+from specbench.harness.run.remaining import Remaining
+from specbench.harness.run.runner import ERROR_LOG, block_name, record_failure
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.block_records import add_record
@@ -67,6 +69,7 @@ class Evaluation:
         deployments.logs.keep_in(self.scores)
         if any(arm.config.label not in done for arm in self.served.arms):
             self.progress.say(UNKNOWN)
+        remaining = Remaining(arm.config.label for arm in self.served.arms if arm.config.label not in done)
         with lm_eval_noise(is_heard=not self.progress.is_quiet), open_tasks(self.record) as task_manager:
             for arm in self.served.arms:
                 label = arm.config.label
@@ -74,17 +77,18 @@ class Evaluation:
                     self.progress.say(f"{label}: scored already")
                     continue
                 self.items.describe_arm(label, config=arm.setup(), notes=arm.notes)
-                was_deployed = label in deployments
+                was_deployed, began = label in deployments, time.monotonic()
                 try:
-                    self._try_arm(arm, task_manager)
+                    self._try_arm(arm, task_manager, remaining)
                 finally:
+                    remaining.ended(label, time.monotonic() - began)
                     if not was_deployed:
                         deployments.drop(label)
 
-    def _try_arm(self, arm: ResolvedArm, task_manager: TaskManager) -> None:
+    def _try_arm(self, arm: ResolvedArm, task_manager: TaskManager, remaining: Remaining) -> None:
         label = arm.config.label
         try:
-            scored = self._score(arm, task_manager)
+            scored = self._score(arm, task_manager, remaining)
         except Exception as error:  # stored with the arm, shown in its row
             self.served.deployments.logs.explain(label, error)
             record_failure(self.items, label, FAILURE, error, "accuracy")
@@ -96,7 +100,7 @@ class Evaluation:
             if (label, FAILURE) in self.items.failed_blocks():
                 self.items.append(label, FAILURE, [])  # an earlier try's
 
-    def _score(self, arm: ResolvedArm, task_manager: TaskManager) -> list[Row]:
+    def _score(self, arm: ResolvedArm, task_manager: TaskManager, remaining: Remaining) -> list[Row]:
         from lm_eval import simple_evaluate
 
         from specbench.harness.quality.lm_evaluation.model import EngineLM
@@ -106,7 +110,7 @@ class Evaluation:
         store, deployment = ItemStore(self.items, label), self.served.deployments.of(arm)
 
         def answer(requests: Sequence[PromptRequest]) -> dict[str, str]:
-            return self._answer(arm, deployment, store, requests)
+            return self._answer(arm, deployment, store, requests, remaining)
 
         model = EngineLM(self.served, deployment, answer)
         rows: list[Row] = []
@@ -128,7 +132,12 @@ class Evaluation:
         return rows
 
     def _answer(
-        self, arm: ResolvedArm, deployment: Deployment, store: ItemStore, requests: Sequence[PromptRequest]
+        self,
+        arm: ResolvedArm,
+        deployment: Deployment,
+        store: ItemStore,
+        requests: Sequence[PromptRequest],
+        remaining: Remaining,
     ) -> dict[str, str]:
         """Stored outputs, and those that are generated and stored now, batch by batch."""
         from specbench.harness.quality.lm_evaluation.model import generate_texts
@@ -144,8 +153,9 @@ class Evaluation:
             say(f"{label}: {len(texts)} outputs are there already")
         if missing:
             labels = [each.config.label for each in self.served.arms]
-            self.progress.at(Place(label, {"arm": (labels.index(label) + 1, len(labels))}))
-            self.progress.start_block(label, len(missing))
+            place = Place(label, {"arm": (labels.index(label) + 1, len(labels))}, remaining.left_s)
+            self.progress.at(place)
+            self.progress.start_block(block_name(place) + remaining.text(), len(missing))
         size, watcher = _BLOCK_ROUNDS * deployment.batch_size, Watcher.of(self.served)
         for start in range(0, len(missing), size):
             batch = missing[start : start + size]

@@ -101,6 +101,20 @@ def test_table_rows_and_pairs(cli, words, only_run):
     assert "McNemar" in shown.stdout
 
 
+def test_it_says_which_arm_it_is_at_and_how_long_the_rest_takes(cli, words):
+    result = cli(*words, "--limit", "2", "-s", "no-spec", "-s", "ngram:k=2", "--progress", "json")
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]  # not lm-eval's
+    blocks = [line for line in lines if line["event"] == "block"]
+    assert [(block["label"], block["arm"], block["num_arms"]) for block in blocks] == [
+        ("no-spec", 1, 2),
+        ("ngram:k=2", 2, 2),
+    ]
+    assert blocks[0]["text"] == "arm 1 of 2: no-spec" and blocks[0]["remaining_s"] is None
+    assert re.fullmatch(r"arm 2 of 2: ngram:k=2, about \d+ s left", blocks[1]["text"])
+    assert blocks[1]["remaining_s"] > 0
+
+
 def test_files_in_the_users_home_are_found_again(cli, words, runs, monkeypatch, tmp_path):
     """The record writes them from `~` on; the checks and the questions read them from where they are."""
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from specbench.harness.judge.bound import bound_of
+from specbench.harness.run import told as told_module
 from specbench.reports.charts.pictures import figure
 from specbench.reports.charts.vega import specification
 from specbench.reports.experiments.bound_table import bound_chart
@@ -46,6 +48,15 @@ def test_both_renderers_draw_every_row(run):
     assert len(axes.get_yticks()) == len(bound.rows)
     drawn = json.dumps(specification(chart))
     assert all(json.dumps(name) in drawn for name in chart.names)
+
+
+def test_of_a_sweep_it_says_how_far_it_is(cli, toy_sweep, monkeypatch, runs):
+    words = ["-s", "ngram:k=1,min_n=1", "--max-concurrency", "1,2", "--random-output-len", "30"]
+    assert cli(*toy_sweep, *words).exit_code == 0
+    (path,) = runs.iterdir()
+    assert cli("bound", path).stderr == ""
+    monkeypatch.setattr(told_module, "EVERY_S", 0.0)
+    assert re.fullmatch(r"specbench: run 2 of 2, about \d+ s left\n", cli("bound", path).stderr)
 
 
 def test_a_run_that_does_not_tell(cli, toy, only_run, tmp_path):

@@ -9,6 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
+from specbench.harness.cli import progress as progress_module
 from specbench.harness.cli.json_progress import JsonProgress
 from specbench.harness.cli.progress import RunProgress
 from specbench.harness.run.progress import Place
@@ -107,6 +108,21 @@ def test_lines_without_a_terminal(monkeypatch):
     assert file.getvalue().splitlines() == [
         *(f"specbench: fetching sharegpt: {percent}% of 100 MB" for percent in (0, 25, 50, 75, 100)),
         "specbench: a label that is longer than the line, 5 requests",
+    ]
+
+
+def test_a_long_block_has_a_line_every_so_often_without_a_terminal(monkeypatch):
+    file, now = io.StringIO(), [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    with RunProgress(False, Console(file=file, width=80)) as progress:
+        progress.start_block("ngram, arm 1 of 1: repeat 1 of 1", 5)
+        for _ in range(5):
+            now[0] += 10.0
+            progress.request_done(RequestRow(0, "p", 1, 30, "length", 0, 1, 2))
+    assert file.getvalue().splitlines() == [
+        "specbench: ngram, arm 1 of 1: repeat 1 of 1, 5 requests",
+        "specbench: 2 of 5 requests, 3 TPS, about 30 s left for the others",
+        "specbench: 4 of 5 requests, 3 TPS, about 10 s left for the others",
     ]
 
 

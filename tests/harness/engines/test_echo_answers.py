@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from toy.echo_engine import TEXT_ONLY, EchoDeployment
@@ -49,6 +50,12 @@ def test_a_certificate_by_text(certify):
     result, rows = certify()
     row = rows["ngram:k=2"]
     assert result.exit_code == 0 and (row["num_exact"], row["num_prompts"], row["num_tokens"]) == (6, 6, 48)
+    parts = re.findall(
+        r"^specbench: (\S+?)(?:: judging)?, part (\d) of 4(?:, about \d+ s left)?(?:, 6 requests)?$",
+        result.stderr,
+        re.M,
+    )
+    assert parts == list(zip(["no-spec", "ngram:k=2"] * 2, "1234", strict=True)), result.stderr
     assert row["judged_by"] == "equality of texts alone" and row["worst_regret"] is row["acceptance_length"] is None
     assert (
         row["not_done"][0] == f"divergence and regret: {TEXT_ONLY}" and "nor whether there were" in row["not_done"][1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,10 @@ from toy.engines import generate, make_engine, named_strategy, request
 from toy.plans import CPU
 
 from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
+from specbench.harness.experiments import check_head as check_head_command
+from specbench.harness.experiments.check_head import try_head
+from specbench.harness.run.progress import NullProgress
+from specbench.harness.spec.commands import CheckHeadOptions
 from specbench.harness.training.check import check_files, check_head
 from specbench.harness.training.config import TrainHeadOptions
 from specbench.harness.training.evaluate import evaluate_head
@@ -173,6 +178,42 @@ def test_evaluation_counts_what_the_engine_accepted(head, target):
     assert len(result.all.conditional) == 3
     sampled = evaluate_head(head[0], target.model, workload, stop_token_ids=(), k=3, temperature=0.7)
     assert sampled.num_output_tokens == 180
+
+
+def test_check_head_says_which_part_it_is_at_and_how_long_the_rest_takes(head, target, monkeypatch):
+    """Two temperatures over a workload: two parts, each with its requests."""
+    prompts = tuple(Prompt(id=str(n), token_ids=(5, 6, n), max_tokens=8, text="") for n in range(3))
+    workload = Workload(name="w", prompts=prompts, rule="r", source="s")
+    monkeypatch.setattr(check_head_command, "load_for_training", lambda *_: target)
+    monkeypatch.setattr(check_head_command, "lookup", lambda *_: lambda *_: workload)
+    watcher = Parts()
+    asked = CheckHeadOptions(target="toy", evaluate=3, workload=("w=file",), temperatures=(0.0, 0.7), k=3)
+    _, evaluations = try_head(head[0], asked, watcher)
+    assert len(evaluations) == 2 and watcher.num_done == 6
+    assert [place.counts for place in watcher.places] == [{"part": (1, 2)}, {"part": (2, 2)}]
+    assert watcher.places[0].remaining_s is None and watcher.places[1].remaining_s > 0
+    assert watcher.blocks[0] == ("part 1 of 2: w=file at temperature 0.0", 3)
+    assert re.fullmatch(r"part 2 of 2: w=file at temperature 0\.7, about \d+ s left", watcher.blocks[1][0])
+    assert watcher.said == ["loading toy", "checking out on 4 prompts"]
+
+
+class Parts(NullProgress):
+    """A watcher that remembers where a command was."""
+
+    def __init__(self) -> None:
+        self.said, self.places, self.blocks, self.num_done = [], [], [], 0
+
+    def say(self, text):
+        self.said.append(text)
+
+    def at(self, place):
+        self.places.append(place)
+
+    def start_block(self, what, num_requests):
+        self.blocks.append((what, num_requests))
+
+    def request_done(self, row):
+        self.num_done += 1
 
 
 def test_a_parallel_head_is_trained_checked_and_drafts_better_than_chance_at_every_place(head, target, data, tmp_path):

@@ -17,7 +17,7 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.clock import NullClock, PhaseClock, host_clock
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.edit_buffers import edits_of
-from specbench.harness.engines.native.core.host_view import HostView
+from specbench.harness.engines.native.core.host_view import HostView, HostViews
 from specbench.harness.engines.native.core.launcher import Launcher
 from specbench.harness.engines.native.core.layouts import MixedEntry
 from specbench.harness.engines.native.core.logprobs import logprobs_of_prompt
@@ -95,11 +95,11 @@ class Engine:
         )
         self.drafter = self.builder.drafter
         self.draft_counts = strategy.draft_counts()
-        self.launcher = Launcher(config, self.builder, lambda b: self.view(b, []), self.draft_counts.choices)
+        self.views = HostViews(self.state, StatusReader(target.device))
+        self.launcher = Launcher(config, self.builder, lambda b: self.views.of(b, []), self.draft_counts.choices)
         self._num_made = 0  # drafts that the newest step makes for a request
         self.log = StepLog()
         self.phase_log: list[tuple[int, str, int]] = []  # step, phase, ns; empty without a clock
-        self._status = StatusReader(target.device)
         self.readback = Readback(self.log, self._finish, self.draft_counts.accepted)
         self._aborts: list[int] = []
         self._next_step = 0
@@ -180,7 +180,7 @@ class Engine:
                 decode_round = self.launcher.round_for(len(running), mode, self.draft_counts.choose(len(running)))
                 decode_round.assign(tuple(r.slot for r in running if r.slot is not None), self.state)
             batch = decode_round.batch
-            host = self.view(batch, running)
+            host = self.views.of(batch, running)
             decode_round.launch(self.ranges, self.clock, host)
         self.phase_log += [(self._next_step, name, ns) for name, ns in self.clock.read()]
         num_rows = len(running) * batch.decode_q
@@ -207,10 +207,11 @@ class Engine:
             return
         start = time.perf_counter_ns()
         requests = [row.request for row in rows]
+        entries = [MixedEntry.of(row) for row in rows]
         mode = SamplingMode.of([r.sampling for r in requests])
         with self.ranges.range(f"step {self._next_step}"), self.ranges.range("prefill"):
             batch, host, graph = self.launcher.launch_mixed(
-                [MixedEntry.of(row) for row in rows], mode, self.ranges, lambda b: self.view(b, requests), num_drafts
+                entries, mode, self.ranges, lambda b: self.views.of(b, requests), num_drafts
             )
         for row in rows:
             if row.is_prefill and row.request.num_computed + row.num_rows < row.request.num_prefill:
@@ -233,18 +234,6 @@ class Engine:
             self.state.add_pages(grant.request.slot, grant.first, grant.pages)
         self.scheduler.grants.clear()
         self.state.flush_block_table()
-
-    def view(self, batch: StepBatch, requests: list[Request]) -> HostView:
-        """What the host knows of a step's requests as it is launched; without requests, of its padding rows."""
-        num_padding = batch.num_requests - len(requests)
-        slots = [self.state.dummy_slot if r.slot is None else r.slot for r in requests]
-        slots += [self.state.dummy_slot] * num_padding
-        return HostView(
-            [*(r.num_computed for r in requests), *[0] * num_padding],
-            lambda: self.state.host_block_table(slots),
-            lambda: self._status.queue(batch.outcome.status_BX),
-            lambda: None if (block := batch.outcome.logprobs_BWN) is None else self._status.queue(block),
-        )
 
     def _queue(
         self,

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor
 
-from specbench.harness.engines.native.core.status import PendingStatus
+from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.status import PendingStatus, StatusReader
 from specbench.kernels.attention.base import HostLengths
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
@@ -73,3 +76,23 @@ class HostView:
         np.cumsum(q_lens, out=cu_q_B1[1:])
         table_BP = self.block_table()[first : first + len(q_lens)]
         return HostLengths(cu_q_B1, np.asarray(kv_len, dtype=np.int32), table_BP)
+
+
+class HostViews:
+    """Makes the views of an engine's steps from its state; `status` copies their outcomes to the host."""
+
+    def __init__(self, state: RoundState, status: StatusReader):
+        self._state = state
+        self._status = status
+
+    def of(self, batch: StepBatch, requests: Sequence[Request]) -> HostView:
+        """What the host knows of a step's requests as it is launched; without requests, of its padding rows."""
+        num_padding = batch.num_requests - len(requests)
+        slots = [self._state.dummy_slot if r.slot is None else r.slot for r in requests]
+        slots += [self._state.dummy_slot] * num_padding
+        return HostView(
+            [*(r.num_computed for r in requests), *[0] * num_padding],
+            lambda: self._state.host_block_table(slots),
+            lambda: self._status.queue(batch.outcome.status_BX),
+            lambda: None if (block := batch.outcome.logprobs_BWN) is None else self._status.queue(block),
+        )

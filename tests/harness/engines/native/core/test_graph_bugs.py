@@ -163,7 +163,7 @@ def test_b08_a_capture_between_rounds_leaves_nothing_behind(main_plan, few_words
         for size in (6, 1, 4):
             decode_round = engine.launcher.round_for(size, SamplingMode.GREEDY)
             decode_round.assign((), engine.state)
-            decode_round.launch(NullRanges(), NullClock(), engine.view(decode_round.batch, []))
+            decode_round.launch(NullRanges(), NullClock(), engine.views.of(decode_round.batch, []))
 
     assert_as_oracle(engine, generate(engine, requests, after_step=dummy_round), oracle)
 

@@ -100,7 +100,7 @@ def test_a_captured_mixed_step_takes_the_smallest_size_that_holds_it(monkeypatch
     monkeypatch.setattr(StepBatch, "overwrite", overwrite)
     monkeypatch.setattr(launcher, "_mixed_graph", lambda size, mode, num_drafts: asked.append(size) or Graph())
     entry = MixedEntry(0, num_rows, True, True, num_rows)
-    launcher.launch_mixed([entry], SamplingMode.GREEDY, NullRanges(), lambda b: engine.view(b, []))
+    launcher.launch_mixed([entry], SamplingMode.GREEDY, NullRanges(), lambda b: engine.views.of(b, []))
     assert asked == ([] if size is None else [size])
 
 

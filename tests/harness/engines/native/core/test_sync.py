@@ -218,7 +218,7 @@ def test_a_captured_pass_keeps_its_bound_beside_one_that_is_not(few_words: FewWo
     engine = few_words.engine(MULTI, 2)
     batch = decode_batch(engine.state, 2)
     first, later = batch.drafter_forward(), batch.draft_step_forward(2)
-    host = engine.view(batch, [])
+    host = engine.views.of(batch, [])
     host.acceptance_launched()
     MultiSync(engine.state, frozenset({"first", "later"}), frozenset({"later"})).after_accept(batch, host)
     assert first.parts[0].meta.max_kv == 2 * batch.decode_q < engine.state.max_kv

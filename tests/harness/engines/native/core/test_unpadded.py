@@ -103,7 +103,7 @@ def test_graphs_are_made_for_as_many_rows_as_a_round_may_bring(few_words: FewWor
     """All rows of a layout that nobody is in: else a set of graphs would be captured in a measured block."""
     engine = few_words.engine(Plan("cpu", drafter="unpadded"), 3, max_num_seqs=5)
     decode_round = engine.launcher.round_for(size, SamplingMode.GREEDY)
-    decode_round.launch(NullRanges(), NullClock(), engine.view(decode_round.batch, []))
+    decode_round.launch(NullRanges(), NullClock(), engine.views.of(decode_round.batch, []))
     assert decode_round.batch.work.num_draft_rows == size * 4
 
 
