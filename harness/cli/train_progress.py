@@ -19,9 +19,8 @@ class TrainProgress(RunProgress):
     def __init__(self, quiet: bool):
         super().__init__(quiet)
         self._stages: dict[str, TaskID] = {}
-        self._stage_began: dict[
-            str, tuple[int, float]
-        ] = {}  # of a stage: what was done as it was first heard of, and when
+        # Of a stage: what was done when it was first heard of, and when that was.
+        self._stage_began: dict[str, tuple[int, float]] = {}
         self._last_line_s = 0.0
 
     def generated(self, stats: GenerateStats, num_samples: int) -> None:
