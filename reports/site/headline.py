@@ -1,9 +1,10 @@
-"""Which run may stand at the head of the site: one whose claim has an interval and whose figures nobody must doubt."""
+"""Which run may stand at the head of the site: one whose claim has an interval; before all others, one whose figures
+nobody must doubt."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from specbench.harness.metrics.doubts import casts_doubt
 from specbench.harness.metrics.figures import TPOT_MS
@@ -15,9 +16,21 @@ from specbench.reports.run.answer import answer, fastest, ratio_text
 from .runs import SiteRun
 
 
+def headlines(runs: Sequence[SiteRun]) -> list[SiteRun]:
+    """Those that may stand first, in their order: the ones without a doubt, or, where there are none, all that claim
+    something."""
+    claims = [run for run in runs if not objection(run)]
+    return [run for run in claims if not doubts_of(run)] or claims
+
+
 def objection(run: SiteRun) -> str:
-    """Why the run is no headline, the first reason found; empty if it is one."""
+    """Why the run claims nothing about speed, the first reason found; empty if it does."""
     return next(_objections(run), "")
+
+
+def doubts_of(run: SiteRun) -> tuple[str, ...]:
+    """Marks that make its figures doubtful, each with its arm."""
+    return tuple(f"{arm.label}: {mark}" for arm in run.arms for mark in arm.marks if casts_doubt(mark))
 
 
 def _objections(run: SiteRun) -> Iterator[str]:
@@ -26,8 +39,6 @@ def _objections(run: SiteRun) -> Iterator[str]:
     if run.record.profile is not None or not run.arms:
         yield "no speed was measured"
     yield from _of_experiment(run) if run.is_experiment else _of_arms(run)
-    for arm in run.arms:
-        yield from (f"{arm.label}: {mark}" for mark in arm.marks if casts_doubt(mark))
 
 
 def _of_experiment(run: SiteRun) -> Iterator[str]:

@@ -12,7 +12,7 @@ from specbench.reports.run.answer import answer
 
 from . import badges
 from .groups import by_load, newest_by_load
-from .headline import objection
+from .headline import doubts_of, headlines, objection
 from .history_series import Story
 from .page import Page
 from .runs import SiteRun
@@ -45,13 +45,18 @@ def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], told: Se
 
 def _results(runs: Sequence[SiteRun], styles: Styles) -> list[Section]:
     """The newest run that may be a headline; if that is an A/B experiment, also the newest comparison of strategies."""
-    sound = [run for run in runs if not objection(run)]
-    if not sound:
+    first = headlines(runs)
+    if not first:
         return [_no_result(runs)] if runs else []
-    arms = [run for run in sound if not run.is_experiment]
-    if sound[0] in arms:
+    arms = [run for run in first if not run.is_experiment]
+    if first[0] in arms:
         return [_strategies("Newest result", arms, styles)]
-    return [_experiment(sound[0]), *([_strategies("Newest comparison of strategies", arms, styles)] if arms else [])]
+    return [_experiment(first[0]), *([_strategies("Newest comparison of strategies", arms, styles)] if arms else [])]
+
+
+def _doubtful(run: SiteRun) -> tuple[str, ...]:
+    marks = doubts_of(run)
+    return (f"In doubt: {'; '.join(marks)}. No other run here is free of doubts.",) if marks else ()
 
 
 def _no_result(runs: Sequence[SiteRun]) -> Section:
@@ -69,7 +74,7 @@ def _experiment(run: SiteRun) -> Section:
         title="Newest result",
         badge=badges.verdict(run.ab),
         links=(run.link,),
-        sentences=(claim_sentence(run.ab), *caution(run.ab)),
+        sentences=(claim_sentence(run.ab), *_doubtful(run), *caution(run.ab)),
         charts=verdict_charts(run.ab)[:1],
         commands=(Command(name="The same again", text=run.record.command),),
     )
@@ -85,7 +90,7 @@ def _strategies(title: str, runs: Sequence[SiteRun], styles: Styles) -> Section:
     return Section(
         title=title,
         links=tuple(one.link for one in list(loads.values())[:_MAX_SENTENCES]),
-        sentences=(*said[:_MAX_SENTENCES], f"Measured: {group.title}."),
+        sentences=(*said[:_MAX_SENTENCES], *_doubtful(newest), f"Measured: {group.title}."),
         charts=(speedup_chart(group, styles),),
         commands=(Command(name="The same again", text=newest.record.command),),
     )

@@ -12,7 +12,7 @@ from specbench.reports.charts.data_table import data_table
 from specbench.reports.charts.vega import specification
 from specbench.reports.run.answer import answer
 from specbench.reports.site.groups import by_load
-from specbench.reports.site.headline import objection
+from specbench.reports.site.headline import headlines
 from specbench.reports.site.history_series import points, stories
 from specbench.reports.site.overview_page import overview_page
 from specbench.reports.site.runs import read_site_runs
@@ -74,7 +74,18 @@ def test_a_run_in_doubt_is_no_headline_and_a_fact_is_no_doubt(path, tmp_path, ma
     newer = copied(path, tmp_path, 1, started="2026-02-02T00:00:00Z", sha="b" * 40)
     page, runs = page_of(marked(newer, *marks, status=status), path)
     (link,) = page.sections[0].links
-    assert link.href == runs[0 if leads else 1].page and bool(objection(runs[0])) is not leads
+    assert link.href == runs[0 if leads else 1].page and (runs[0] in headlines(runs)) is leads
+
+
+def test_where_all_results_are_in_doubt_the_newest_leads_and_says_so(path, tmp_path):
+    older = copied(path, tmp_path, 1, started="2026-02-02T00:00:00Z", sha="b" * 40)
+    newer = copied(path, tmp_path, 2, started="2026-02-03T00:00:00Z", sha="c" * 40)
+    mark = "warm-up not stable after 5 s"
+    page, runs = page_of(marked(newer, mark), marked(older, mark))
+    first = page.sections[0]
+    assert first.links[0].href == runs[0].page and first.charts
+    (said,) = (sentence for sentence in first.sentences if sentence.startswith("In doubt: "))
+    assert f"{runs[0].arms[1].label}: {mark}" in said
 
 
 def test_equal_sides_and_experiments_without_a_verdict_are_no_headline(path, tmp_path):
