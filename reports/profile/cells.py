@@ -1,21 +1,56 @@
-"""Figures of profiles as text: microseconds, counts per round, and shares that are never rounded to 0% or 100%."""
+"""Figures of profiles as text: durations, counts per round, and shares that are never rounded to 0% or 100%."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
 
 from specbench.reports.cells import NOTHING
 
+_Item = TypeVar("_Item")
 _NAME_HEAD, _NAME_TAIL = 70, 29  # characters kept of a kernel's name that is too long for a table
 
 
-def microseconds(duration_ns: float | None, *, signed: bool = False) -> str:
-    """`1.05`, `31.2`, `1234`: two decimals below 10 µs, none from 1,000; the unit is in the header."""
-    if duration_ns is None:
-        return NOTHING
-    value_us = duration_ns / 1e3
-    digits = 2 if abs(value_us) < 10 else 1 if abs(value_us) < 1000 else 0
-    return f"{value_us:{'+' if signed else ''}.{digits}f}"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeUnit:
+    """Of durations that stand in one column or on one axis, so that they can be compared. `name`: in its header."""
+
+    name: str
+    ns: float
+    least: float  # smaller values have a third decimal
+
+    def text(self, duration_ns: float | None, *, signed: bool = False) -> str:
+        """`1.05`, `31.2`, `1,234`: two decimals below 10, none from 1,000."""
+        if duration_ns is None:
+            return NOTHING
+        value = duration_ns / self.ns
+        digits = 3 if 0 < abs(value) < self.least else 2 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
+        return f"{value:{'+' if signed else ''},.{digits}f}"
+
+
+MICROSECONDS = TimeUnit(name="µs", ns=1e3, least=0.0)
+MILLISECONDS = TimeUnit(name="ms", ns=1e6, least=0.1)
+_MOST_US = 10_000
+
+
+def unit_of(durations_ns: Iterable[float | None]) -> TimeUnit:
+    """Microseconds, and milliseconds where the longest has 10,000 µs or more."""
+    longest_ns = max((abs(ns) for ns in durations_ns if ns is not None), default=0.0)
+    return MILLISECONDS if longest_ns >= _MOST_US * MICROSECONDS.ns else MICROSECONDS
+
+
+def duration(duration_ns: float | None) -> str:
+    """With its unit: `31.2 µs`, `1,229 ms`."""
+    unit = unit_of([duration_ns])
+    return NOTHING if duration_ns is None else f"{unit.text(duration_ns)} {unit.name}"
+
+
+def times(header: str, of: Callable[[_Item], float | None], rows: Iterable[_Item]) -> dict[str, Callable[[_Item], str]]:
+    """A column of durations in the unit that suits all of `rows`. `header`: with `{}` where the unit stands; `of`: in
+    ns."""
+    unit = unit_of(map(of, rows))
+    return {header.format(unit.name): lambda row: unit.text(of(row))}
 
 
 def count(value: float | None, *, signed: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from specbench.harness.profiling.record import LATE, Profile
 from specbench.reports.cells import NOTHING
 from specbench.reports.document import Command, Document, Section, Table
-from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, points, ratio, share
+from specbench.reports.profile.cells import TimeUnit, count, kernel_name, phase_name, points, ratio, share, unit_of
 from specbench.reports.profile.diff import LATE_WAIT, Delta, PhaseDelta, ProfileDiff, diff_profiles
 from specbench.reports.profile.report import commands, without_phases
 from specbench.reports.profile.round_intervals import NOTE
@@ -17,7 +17,6 @@ from specbench.reports.profile.timeline import timeline, timeline_span_ns
 
 MAX_KERNELS = 15
 _WRITTEN: dict[str, Callable[[float | None], str]] = {
-    "ns": microseconds,
     "count": count,
     "share": share,
     "ratio": ratio,
@@ -48,7 +47,7 @@ def diff_document(a: Profile, b: Profile, names: tuple[str, str]) -> Document:
 
 
 def _headline(diff: ProfileDiff) -> Table:
-    rows = [((f"{d.name}, µs" if d.unit == "ns" else d.name,), (d,)) for d in diff.headline]
+    rows = [((f"{d.name}, {_unit([d]).name}" if d.unit == "ns" else d.name,), (d,)) for d in diff.headline]
     notes = [NOTE] if any(d.interval for d in diff.headline) else []
     if any(d.name == LATE_WAIT for d in diff.headline):
         notes.append(KINDS[LATE])
@@ -61,7 +60,7 @@ def _phases(diff: ProfileDiff) -> tuple[Table, Table]:
             yield (phase_name(phase.phase, phase.draft_step),), [_figure(phase, *figure) for figure in figures]
 
     note = "Per round, means, under the profiler; a dash: the side does not have the figure."
-    times, launches = ("GPU busy µs", "host µs"), ("from a graph", "kernels")
+    times, launches = ("GPU busy {}", "host {}"), ("from a graph", "kernels")
     return (
         _table("Time by phase", ("phase",), times, rows(("gpu_busy_ns", "ns"), ("host_ns", "ns")), (note,)),
         _table(
@@ -83,7 +82,7 @@ def _syncs(diff: ProfileDiff) -> Table:
     has_sites = any(s.site for s in ordered)
     names = ("phase", "call", "kind", *["call site"] * has_sites)
     rows = [((s.phase or NOTHING, s.api, s.kind, *[s.site] * has_sites), (s.per_round, s.wait)) for s in ordered]
-    return _table("Synchronisations by place", names, ("a round", "wait µs"), rows)
+    return _table("Synchronisations by place", names, ("a round", "wait {}"), rows)
 
 
 def _kernels(diff: ProfileDiff) -> Section:
@@ -97,7 +96,7 @@ def _kernels(diff: ProfileDiff) -> Section:
     )
     rows = [((kernel_name(k.name), k.status), (k.calls, k.total)) for k in changed[:MAX_KERNELS]]
     title = "Kernels added, removed or changed most"
-    return Section(title="Kernels", tables=(_table(title, ("kernel", "where"), ("calls", "total µs"), rows, (note,)),))
+    return Section(title="Kernels", tables=(_table(title, ("kernel", "where"), ("calls", "total {}"), rows, (note,)),))
 
 
 def _timelines(sides: dict[str, Profile]) -> Iterable[Section]:
@@ -114,28 +113,39 @@ def _table(
     rows: Iterable[tuple[tuple[str, ...], Sequence[Delta]]],
     notes: tuple[str, ...] = (),
 ) -> Table:
-    """Three columns per figure: A, B and the change."""
-    headers = [f"{figure} {side}".strip() for figure in figures for side in ("A", "B", "change")]
-    cells = [(*name, *(cell for delta in deltas for cell in _cells(delta))) for name, deltas in rows]
+    """Three columns per figure: A, B and the change. `figures`: with `{}` where the unit of durations stands, which a
+    column has in common; without it, each row has its own."""
+    held = [(name, tuple(deltas)) for name, deltas in rows]
+    units = [_unit([deltas[i] for _, deltas in held]) if "{}" in figure else None for i, figure in enumerate(figures)]
+    named = [figure.format(unit.name) if unit else figure for figure, unit in zip(figures, units, strict=True)]
+    headers = [f"{figure} {side}".strip() for figure in named for side in ("A", "B", "change")]
+    cells = [
+        (*name, *(c for delta, unit in zip(deltas, units, strict=True) for c in _cells(delta, unit or _unit([delta]))))
+        for name, deltas in held
+    ]
     return Table(title=title, headers=(*names, *headers), rows=tuple(cells), notes=notes)
 
 
-def _cells(delta: Delta) -> tuple[str, str, str]:
-    write = _WRITTEN[delta.unit]
-    return write(delta.a), write(delta.b), _change(delta)
+def _unit(deltas: Iterable[Delta]) -> TimeUnit:
+    return unit_of(ns for delta in deltas if delta.unit == "ns" for ns in (delta.a, delta.b))
 
 
-def _change(delta: Delta) -> str:
+def _cells(delta: Delta, unit: TimeUnit) -> tuple[str, str, str]:
+    write = unit.text if delta.unit == "ns" else _WRITTEN[delta.unit]
+    return write(delta.a), write(delta.b), _change(delta, unit)
+
+
+def _change(delta: Delta, unit: TimeUnit) -> str:
     """B - A with its sign; `0` for no change; behind it its interval, if any: `-2.30 [-3.10, -1.50]`."""
     if delta.change is None:
         return NOTHING
-    ends = [_signed(end, delta.unit) for end in delta.interval or ()]
-    return _signed(delta.change, delta.unit) + (f" [{', '.join(ends)}]" if ends else "")
+    ends = [_signed(end, delta.unit, unit) for end in delta.interval or ()]
+    return _signed(delta.change, delta.unit, unit) + (f" [{', '.join(ends)}]" if ends else "")
 
 
-def _signed(change: float, unit: str) -> str:
+def _signed(change: float, kind: str, unit: TimeUnit) -> str:
     if not change:
         return "0"
-    if unit == "ns":
-        return microseconds(change, signed=True)
-    return points(change) if unit == "share" else count(change, signed=True)
+    if kind == "ns":
+        return unit.text(change, signed=True)
+    return points(change) if kind == "share" else count(change, signed=True)

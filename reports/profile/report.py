@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from specbench.harness.profiling.record import IdleFigures, Profile
 from specbench.reports.cells import NOTHING, compact
 from specbench.reports.document import Command, Document, Fact, Section, Table, with_rows
-from specbench.reports.profile.cells import count, microseconds, num_bytes_text, ratio, share
+from specbench.reports.profile.cells import count, duration, num_bytes_text, ratio, share, unit_of
 from specbench.reports.profile.labels import arm_titles
 from specbench.reports.profile.sentences import (
     SHARES_NOT_SPEED,
@@ -133,13 +133,14 @@ def commands(profile: Profile) -> tuple[Command, ...]:
 def facts(profile: Profile) -> tuple[Fact, ...]:
     """Key figures, shown as chips."""
     graph, idle = profile.graph, profile.idle
+    round_unit, idle_unit = unit_of([profile.round_ns]), unit_of([idle.verify_to_draft_idle_ns])
     slow_down = Fact(
         name="profiler's slow-down",
         value=ratio(profile.slow_down.ratio if profile.slow_down else None),
         note="" if profile.slow_down else "no unprofiled twin",
     )
     if profile.is_host_only:
-        return (Fact(name="median round, µs", value=microseconds(profile.round_ns)), slow_down)
+        return (Fact(name=f"median round, {round_unit.name}", value=round_unit.text(profile.round_ns)), slow_down)
     return (
         Fact(name="launches a round", value=count(graph.launches_per_round)),
         Fact(name="graph launches a round", value=count(graph.graph_launches_per_round)),
@@ -150,14 +151,14 @@ def facts(profile: Profile) -> tuple[Fact, ...]:
         ),
         Fact(name="synchronisations a round", value=count(profile.syncs_per_round), note=_engine_count(profile)),
         Fact(
-            name="idle from verify to draft, µs",
-            value=microseconds(idle.verify_to_draft_idle_ns),
+            name=f"idle from verify to draft, {idle_unit.name}",
+            value=idle_unit.text(idle.verify_to_draft_idle_ns),
             note=_apart(profile),
         ),
         Fact(
             name="GPU busy",
             value=share(profile.gpu_busy_share),
-            note=f"all rounds; median round {microseconds(profile.round_ns)} µs",
+            note=f"all rounds; median round {duration(profile.round_ns)}",
         ),
         slow_down,
     )
@@ -175,7 +176,7 @@ def _engine_count(profile: Profile) -> str:
 def _apart(profile: Profile) -> str:
     span_ns = profile.idle.verify_to_draft_span_ns
     if span_ns is not None:
-        return f"median; span: {microseconds(span_ns)}"
+        return f"median; span: {duration(span_ns)}"
     return "no drafter" if profile.phases else ""
 
 

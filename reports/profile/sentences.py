@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from specbench.harness.profiling.record import MAX_SLOW_DOWN, HostPhase, PhaseFigures, Profile
-from specbench.reports.profile.cells import cause_name, count, microseconds, share, steps_name
+from specbench.reports.profile.cells import cause_name, count, duration, share, steps_name
 
 SHARES_NOT_SPEED = "Times in a profile are shares, not speed: profiling slows a run. For speed, use specbench run."
 _CERTIFICATES = {
@@ -77,16 +77,14 @@ def verify_to_draft(profile: Profile) -> list[str]:
     if idle.verify_to_draft_span_ns is None:
         return []
     if idle.verify_to_draft_span_ns < 0:
-        early = microseconds(-idle.verify_to_draft_span_ns)
+        early = duration(-idle.verify_to_draft_span_ns)
         rounds = f" ({idle.num_overlapped} of {num_rounds} rounds)" if idle.num_overlapped else ""
-        return [f"Verify to draft: overlap, the draft starts {early} µs before verify ends{rounds}."]
+        return [f"Verify to draft: overlap, the draft starts {early} before verify ends{rounds}."]
     if not idle.verify_to_draft_idle_ns:
-        return [f"Verify to draft: not idle, {microseconds(idle.verify_to_draft_span_ns)} µs apart."]
+        return [f"Verify to draft: not idle, {duration(idle.verify_to_draft_span_ns)} apart."]
     causes = sorted(idle.verify_to_draft_by_cause_ns.items(), key=lambda item: -item[1])
-    by_cause = ", ".join(f"{cause_name(cause)} {microseconds(ns)} µs" for cause, ns in causes if ns > 0)
-    median = (
-        f"Verify to draft: GPU idle {microseconds(idle.verify_to_draft_idle_ns)} µs (median of {num_rounds} rounds)"
-    )
+    by_cause = ", ".join(f"{cause_name(cause)} {duration(ns)}" for cause, ns in causes if ns > 0)
+    median = f"Verify to draft: GPU idle {duration(idle.verify_to_draft_idle_ns)} (median of {num_rounds} rounds)"
     return [f"{median}; mean by cause: {by_cause}." if by_cause else f"{median}."]
 
 

@@ -12,11 +12,11 @@ from specbench.reports.profile.cells import (
     cause_name,
     count,
     kernel_name,
-    microseconds,
     phase_name,
     ratio,
     share,
     steps_name,
+    times,
 )
 
 MAX_KERNELS = 20
@@ -31,9 +31,9 @@ _TARGET = ("advance", "verify", "accept", "compact")
 def phase_table(profile: Profile) -> Table:
     columns = {
         "phase": lambda p: phase_name(p.phase, p.draft_step),
-        "host µs": lambda p: microseconds(p.host_ns),
-        "GPU busy µs": lambda p: microseconds(p.gpu_busy_ns),
-        "GPU span µs": lambda p: microseconds(p.gpu_span_ns),
+        **times("host {}", lambda p: p.host_ns, profile.phases),
+        **times("GPU busy {}", lambda p: p.gpu_busy_ns, profile.phases),
+        **times("GPU span {}", lambda p: p.gpu_span_ns, profile.phases),
         "of GPU busy": lambda p: share(p.busy_share),
         "kernels": lambda p: count(p.kernels),
         "from a graph": lambda p: share(p.graph_share_kernels),
@@ -52,7 +52,7 @@ def host_table(profile: Profile) -> Table:
     """Where there is no GPU: the host's time, and attention beside the ranges."""
     columns = {
         "phase": lambda p: phase_name(p.phase, p.draft_step),
-        "host µs": lambda p: microseconds(p.host_ns),
+        **times("host {}", lambda p: p.host_ns, profile.host_phases),
         "of the round": lambda p: share(p.host_ns / profile.round_ns),
         "ranges": lambda p: count(p.ranges),
         "attention calls": lambda p: count(p.attention),
@@ -78,13 +78,13 @@ def parts_table(profile: Profile) -> Table:
 
 def replays_table(profile: Profile) -> Table:
     """The graphs of a round where no range names a phase."""
+    shown = () if profile.phases else profile.replays
     columns = {
         "replay": lambda r: str(r.first) if r.num == 1 else f"{r.first} to {r.first + r.num - 1}, the same graph",
         "kernels": lambda r: count(r.kernels),
         "attention": lambda r: count(r.attention),
-        "GPU busy µs": lambda r: microseconds(r.gpu_busy_ns),
+        **times("GPU busy {}", lambda r: r.gpu_busy_ns, shown),
     }
-    shown = () if profile.phases else profile.replays
     note = "Each: of one replay, in the order of a round. What a graph computes the trace does not say."
     rest = f"Of {share(shown[0].rounds)} of the rounds, which replay this sequence." if shown else ""
     return table_of("Graphs replayed", columns, shown, [f"{note} {rest}"])
@@ -129,7 +129,7 @@ def sync_table(profile: Profile) -> Table:
         "call": lambda s: s.api,
         "kind": lambda s: s.kind,
         "a round": lambda s: count(s.per_round),
-        "wait µs a round": lambda s: microseconds(s.wait_ns),
+        **times("wait {} a round", lambda s: s.wait_ns, ordered),
     }
     if any(sync.site for sync in ordered):
         columns["call site"] = lambda s: s.site or NOTHING
@@ -140,17 +140,17 @@ def sync_table(profile: Profile) -> Table:
 def idle_table(profile: Profile) -> Table:
     idle = profile.idle
     total_ns = sum(idle.by_cause_ns.values())
+    causes = dict.fromkeys([*idle.by_cause_ns, *idle.verify_to_draft_by_cause_ns])
     columns = {
         "cause": cause_name,
-        "µs a round": lambda cause: microseconds(idle.by_cause_ns.get(cause)),
+        **times("{} a round", idle.by_cause_ns.get, causes),
         "of idle": lambda cause: share(idle.by_cause_ns[cause] / total_ns if cause in idle.by_cause_ns else None),
-        "verify to draft µs": lambda cause: microseconds(idle.verify_to_draft_by_cause_ns.get(cause)),
+        **times("verify to draft {}", idle.verify_to_draft_by_cause_ns.get, causes),
     }
     note = (
         "Means over the rounds. Host late: the launch call began after the GPU had become idle. Back to back: gaps "
         "below 2 µs."
     )
-    causes = dict.fromkeys([*idle.by_cause_ns, *idle.verify_to_draft_by_cause_ns])
     return table_of("GPU idle time by cause", columns, causes, [note])
 
 
@@ -182,7 +182,7 @@ def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str
         "graph launches": lambda named: count(named[1].graph.graph_launches_per_round),
         "from a graph": lambda named: share(named[1].graph.graph_share_kernels),
         "syncs": lambda named: count(named[1].syncs_per_round),
-        "verify to draft idle µs": lambda named: microseconds(named[1].idle.verify_to_draft_idle_ns),
+        **times("verify to draft idle {}", lambda named: named[1].idle.verify_to_draft_idle_ns, profiles),
         "GPU busy": lambda named: share(named[1].gpu_busy_share),
         "slow-down": lambda named: ratio(named[1].slow_down.ratio if named[1].slow_down else None),
     }
@@ -236,8 +236,8 @@ def _kernel_table(title: str, kernels: Sequence[tuple[str, KernelFigures]]) -> T
         "kernel": lambda row: kernel_name(row[1].name),
         "phase": lambda row: row[0],
         "calls": lambda row: count(row[1].calls),
-        "total µs": lambda row: microseconds(row[1].total_ns),
-        "mean µs": lambda row: microseconds(row[1].mean_ns),
+        **times("total {}", lambda row: row[1].total_ns, kernels),
+        **times("mean {}", lambda row: row[1].mean_ns, kernels),
         "from a graph": lambda row: share(_in_graph(row[1])),
         "of GPU time": lambda row: share(row[1].share),
     }

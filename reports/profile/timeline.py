@@ -12,7 +12,7 @@ from itertools import count, groupby
 
 from specbench.harness.profiling.record import PHASES, Bar, Profile
 from specbench.reports.cells import NOTHING
-from specbench.reports.profile.cells import microseconds, phase_name
+from specbench.reports.profile.cells import TimeUnit, duration, phase_name, unit_of
 
 WIDTH_PX, GUTTER_PX, MARGIN_PX = 1000.0, 96.0, 16.0
 _LABEL_PX, _BAR_PX, _LANE_GAP_PX, _AXIS_PX = 14.0, 22.0, 6.0, 24.0
@@ -44,8 +44,8 @@ class Label:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeline:
-    """A drawing of `width` x `height` pixels. `phases`: those that occur, in the order of a round; `runs`: the same
-    bars as rows of a table: where, phase, start, end, time covered by bars, number of bars."""
+    """A drawing of `width` x `height` pixels, times in `unit`. `phases`: those that occur, in the order of a round;
+    `runs`: the same bars as rows of a table: where, phase, start, end, time covered by bars, number of bars."""
 
     title: str
     width: float
@@ -56,6 +56,7 @@ class Timeline:
     ticks: tuple[Label, ...]
     phases: tuple[str, ...]
     notes: tuple[str, ...]
+    unit: str
     runs: tuple[tuple[str, ...], ...]
 
 
@@ -63,7 +64,7 @@ def timeline(profile: Profile, title: str, span_ns: float | None = None) -> Time
     """Lay out `profile.timeline` over `span_ns` (default: up to its last bar)."""
     bars = profile.timeline
     span = max(span_ns or 0.0, timeline_span_ns(profile), 1.0)
-    scale = (WIDTH_PX - GUTTER_PX - MARGIN_PX) / span
+    scale, unit = (WIDTH_PX - GUTTER_PX - MARGIN_PX) / span, unit_of([span])
     lanes = bars_by_row(bars)
     tops = {row: i * (_LABEL_PX + _BAR_PX + _LANE_GAP_PX) for i, row in enumerate(lanes)}
     pieces, notes = fitted(bars, 1 / scale)
@@ -77,10 +78,11 @@ def timeline(profile: Profile, title: str, span_ns: float | None = None) -> Time
         rects=tuple(_rect(piece, tops[piece[0].row], scale) for piece in pieces),
         labels=tuple(label for row, lane in lanes.items() for label in _labels(_runs(lane), tops[row], scale)),
         lanes=tuple(Label(x=0, y=tops[row] + _LABEL_PX + _BAR_PX * 0.7, text=row_name(row)) for row in lanes),
-        ticks=tuple(Label(x=GUTTER_PX + t * scale, y=height, text=f"{t / 1e3:g}") for t in _ticks(span)),
+        ticks=tuple(Label(x=GUTTER_PX + t * scale, y=height, text=_tick(t / unit.ns)) for t in _ticks(span)),
         phases=tuple(phase for phase in PHASES if phase in phases),
         notes=tuple(notes),
-        runs=tuple(map(_run_row, runs[:MAX_RUNS]))
+        unit=unit.name,
+        runs=tuple(_run_row(run, unit) for run in runs[:MAX_RUNS])
         + ((f"and {len(runs) - MAX_RUNS} more", *[NOTHING] * 5),) * (len(runs) > MAX_RUNS),
     )
 
@@ -101,7 +103,7 @@ def fitted(bars: Sequence[Bar], pixel_ns: float) -> tuple[list[list[Bar]], list[
         joined = _joined(lanes, pixel_ns)
     notes = []
     if len(joined) < len(bars):
-        notes.append(f"{len(bars)} bars are drawn as {len(joined)}: gaps below {microseconds(pixel_ns)} µs are closed.")
+        notes.append(f"{len(bars)} bars are drawn as {len(joined)}: gaps below {duration(pixel_ns)} are closed.")
     if len(joined) > MAX_RECTS:
         notes.append(f"The {len(joined) - MAX_RECTS} shortest rectangles are left out.")
         joined = sorted(joined, key=lambda piece: piece[0].t0_ns - _end_ns(piece))[:MAX_RECTS]
@@ -178,9 +180,10 @@ def _title(piece: Sequence[Bar]) -> str:
     name = first.name if all(bar.name == first.name for bar in piece) else "several operations"
     times = f" x {len(piece)}" if len(piece) > 1 else ""
     launch = ", from a graph" if first.via_graph else ", launched by itself"
+    unit = unit_of([_end_ns(piece)])
     return (
         f"{phase_name(first.phase, first.draft_step)}: {name}{times}{launch * first.row.startswith('gpu')}; "
-        f"{microseconds(first.t0_ns)} to {microseconds(_end_ns(piece))} µs, {microseconds(_busy_ns(piece))} µs long"
+        f"{unit.text(first.t0_ns)} to {unit.text(_end_ns(piece))} {unit.name}, {duration(_busy_ns(piece))} long"
     )
 
 
@@ -215,10 +218,14 @@ def _run_name(run: Sequence[Bar]) -> str:
     return name if run[0].phase == "host" and name != run[0].name else run[0].phase
 
 
-def _run_row(run: Sequence[Bar]) -> tuple[str, ...]:
+def _run_row(run: Sequence[Bar], unit: TimeUnit) -> tuple[str, ...]:
     first = run[0]
-    times = (microseconds(ns) for ns in (first.t0_ns, _end_ns(run), _busy_ns(run)))
+    times = (unit.text(ns) for ns in (first.t0_ns, _end_ns(run), _busy_ns(run)))
     return (row_name(first.row), phase_name(first.phase, first.draft_step), *times, str(len(run)))
+
+
+def _tick(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
 def _ticks(span_ns: float, at_most: int = 8) -> list[float]:

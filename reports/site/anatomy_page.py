@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, median, median_ms, row_name
-from specbench.reports.charts.chart import drawable
-from specbench.reports.document import Section, table_of
-from specbench.reports.profile.cells import count, microseconds, phase_name, share
+from specbench.reports.charts.chart import Chart, drawable
+from specbench.reports.document import Section, Table, table_of
+from specbench.reports.profile.cells import MICROSECONDS, count, phase_name, share, times, unit_of
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
 from specbench.reports.run.charts import phase_chart, phase_frame, stack_chart
@@ -64,28 +64,39 @@ _CLOCK: dict[str, Callable[[ArmSummary], str]] = {
     "batch": median("mean_batch_size"),
     "graphs of the target": _graphs,
 }
-_TRACE: dict[str, Callable[[tuple[str, Profile]], str]] = {
-    "strategy": lambda row: row[0],
-    "graph claim": lambda row: row[1].graph.verdict,
-    "launches/round": lambda row: count(row[1].graph.launches_per_round),
-    "graph launches/round": lambda row: count(row[1].graph.graph_launches_per_round),
-    "graph share of kernels": lambda row: share(row[1].graph.graph_share_kernels),
-    "syncs/round": lambda row: count(row[1].syncs_per_round),
-    "GPU idle µs/round": lambda row: microseconds(row[1].idle.total_ns),
-    "verify to draft idle µs": lambda row: microseconds(row[1].idle.verify_to_draft_idle_ns),
-    "evidence": lambda row: row[1].quality.verdict,
-}
+
+
+def _trace_table(profiles: Mapping[str, Profile]) -> Table:
+    rows = list(profiles.items())
+    columns: dict[str, Callable[[tuple[str, Profile]], str]] = {
+        "strategy": lambda row: row[0],
+        "graph claim": lambda row: row[1].graph.verdict,
+        "launches/round": lambda row: count(row[1].graph.launches_per_round),
+        "graph launches/round": lambda row: count(row[1].graph.graph_launches_per_round),
+        "graph share of kernels": lambda row: share(row[1].graph.graph_share_kernels),
+        "syncs/round": lambda row: count(row[1].syncs_per_round),
+        **times("GPU idle {}/round", lambda row: row[1].idle.total_ns, rows),
+        **times("verify to draft idle {}", lambda row: row[1].idle.verify_to_draft_idle_ns, rows),
+        "evidence": lambda row: row[1].quality.verdict,
+    }
+    return table_of("Counted in traces", columns, rows, (SHARES_NOT_SPEED,))
+
+
+def trace_chart(run: SiteRun, n: int) -> Chart:
+    """In the unit that suits the longest round."""
+    frame = trace_frame(run)
+    unit = unit_of(frame.groupby("y")["x"].sum() * MICROSECONDS.ns)
+    return stack_chart(
+        frame.assign(x=frame["x"] * (MICROSECONDS.ns / unit.ns)),
+        name=f"trace-{n + 1}",
+        title="GPU time of a round, from traces",
+        description="Busy time by phase and idle time, under the profiler: shares, not speed.",
+        x_title=f"{unit.name} in a round",
+    )
 
 
 def _section(group: Group, n: int) -> Section:
     run = group.newest
-    traced = stack_chart(
-        trace_frame(run),
-        name=f"trace-{n + 1}",
-        title="GPU time of a round, from traces",
-        description="Busy time by phase and idle time, under the profiler: shares, not speed.",
-        x_title="µs in a round",
-    )
     span = max((timeline_span_ns(p) for p in run.profiles.values()), default=0.0)
     timelines = [
         timeline(profile, f"{arm}: round {profile.timeline_round}, the median one", span)
@@ -93,12 +104,11 @@ def _section(group: Group, n: int) -> Section:
         if profile.timeline and profile.quality.verdict != "refused"
     ]
     clock = table_of("Counted by the engine", _CLOCK, [arm for arm in run.arms if arm.num_repeats])
-    traces = table_of("Counted in traces", _TRACE, run.profiles.items(), (SHARES_NOT_SPEED,))
     return Section(
         title=group.title,
         anchor=run.anchor,
         links=(run.link,),
-        charts=drawable(phase_chart(run.arms, n), traced),
+        charts=drawable(phase_chart(run.arms, n), trace_chart(run, n)),
         timelines=tuple(timelines),
-        tables=(*[clock] * bool(run.arms), *[traces] * bool(run.profiles)),
+        tables=(*[clock] * bool(run.arms), *[_trace_table(run.profiles)] * bool(run.profiles)),
     )

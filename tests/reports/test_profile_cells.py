@@ -1,6 +1,16 @@
 import pytest
 
-from specbench.reports.profile.cells import count, kernel_name, microseconds, phase_name, points, share
+from specbench.reports.profile.cells import (
+    MICROSECONDS,
+    count,
+    duration,
+    kernel_name,
+    phase_name,
+    points,
+    share,
+    times,
+    unit_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,10 +42,23 @@ def test_signed_counts():
 
 
 @pytest.mark.parametrize(
-    ("ns", "text"), [(None, "-"), (1050.0, "1.05"), (31_200.0, "31.2"), (1_234_567.0, "1235"), (-900, "-0.90")]
+    ("ns", "text"),
+    [(None, "-"), (1050.0, "1.05"), (31_200.0, "31.2"), (1_234_567.0, "1,235"), (9_999_000, "9,999"), (-900, "-0.90")],
 )
 def test_microseconds(ns, text):
-    assert microseconds(ns) == text
+    assert MICROSECONDS.text(ns) == text and unit_of([ns]) is MICROSECONDS
+
+
+def test_durations_of_10_000_microseconds_and_more_are_milliseconds():
+    found = [duration(ns) for ns in (None, 31_200.0, 9_999_000.0, 10_000_000.0, 1_229_250_000.0, -10_000_000.0)]
+    assert found == ["-", "31.2 µs", "9,999 µs", "10.0 ms", "1,229 ms", "-10.0 ms"]
+
+
+def test_a_column_has_the_unit_of_its_longest_duration():
+    rows = [1_229_250_000.0, 5_000.0, None, 2_500_000.0]
+    ((header, cell),) = times("host {}", lambda ns: ns, rows).items()
+    assert (header, [cell(ns) for ns in rows]) == ("host ms", ["1,229", "0.005", "-", "2.50"])
+    assert list(times("host {}", lambda ns: ns, rows[1:])) == ["host µs"]
 
 
 def test_points():

@@ -109,7 +109,7 @@ def test_every_form_of_the_comparison(form):
 def test_timelines_share_a_scale():
     document = diff_document(eagle_profile(), fused_profile(), NAMES)
     a, b = next(s for s in document.sections if s.timelines).timelines
-    assert a.ticks[-1].text == b.ticks[-1].text == "1000" and a.ticks[-1].x == b.ticks[-1].x
+    assert a.ticks[-1].text == b.ticks[-1].text == "1,000" and a.ticks[-1].x == b.ticks[-1].x
     assert max(r.x + r.width for r in b.rects) < 0.8 * max(r.x + r.width for r in a.rects)
 
 

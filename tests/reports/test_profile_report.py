@@ -199,3 +199,14 @@ def test_what_a_drafter_does_between_its_passes_is_no_pass():
     assert row(parts_table(both), "draft, between passes")[1] == "eager"
     alone = dataclasses.replace(profile, phases=(*(p for p in profile.phases if p.phase != "draft"), glue))
     assert alone.drafter == (glue,) and row(parts_table(alone), "draft")[1] == "eager"
+
+
+def test_a_round_of_more_than_10_000_microseconds_is_told_in_milliseconds():
+    slow = eagle_profile(round_ns=1_229_250_000.0)
+    phases = tuple(dataclasses.replace(p, gpu_busy_ns=1000 * p.gpu_busy_ns) for p in slow.phases)
+    slow = dataclasses.replace(slow, phases=phases)
+    busy = next(fact for fact in profile_document(slow).sections[0].facts if fact.name == "GPU busy")
+    assert busy.note.endswith("median round 1,229 ms")
+    table = phase_table(slow)
+    at = table.headers.index("GPU busy ms")
+    assert row(table, "verify")[at] == "512.0" and row(table, "advance")[at] == "6.00" and "host µs" in table.headers

@@ -86,8 +86,15 @@ def test_two_rounds_share_a_scale():
         "400",
         "600",
         "800",
-        "1000",
+        "1,000",
     ]
+
+
+def test_a_long_round_is_in_milliseconds():
+    picture = drawn(bar(0, 1_229_250_000))
+    assert picture.unit == "ms" and [tick.text for tick in picture.ticks][-1] == "1,200"
+    assert picture.rects[0].title.endswith("0.00 to 1,229 ms, 1,229 ms long") and picture.runs[0][3] == "1,229"
+    assert drawn(bar(0, 9_000_000)).unit == "µs"
 
 
 def test_labels_stand_only_where_they_fit():
