@@ -121,6 +121,21 @@ class Section:
     tables: tuple[Table, ...] = ()
 
 
+def filled(sections: Iterable[Section]) -> tuple[Section, ...]:
+    """Without empty charts and tables, and without sections that have nothing else: a heading promises content. Notes
+    of an empty table are content where the section has other."""
+    kept = []
+    for section in sections:
+        charts = tuple(chart for chart in section.charts if len(chart.frame))
+        tables = tuple(table for table in section.tables if table.rows or table.notes)
+        has_figures = bool(charts or any(table.rows for table in tables))
+        has_words = bool(section.sentences or section.commands or section.facts or section.timelines)
+        leads_on = bool(section.links or section.badge) and not (section.charts or section.tables)
+        if has_figures or has_words or leads_on:
+            kept.append(replace(section, charts=charts, tables=tables))
+    return tuple(kept)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
     """`lead`: the question that the document answers. `warnings` come before the sections. `parts`: documents of their

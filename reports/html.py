@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from specbench.reports.document import Document, text_columns
+from specbench.reports.document import Document, filled, text_columns
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def html_page(document: Document) -> str:
     """The page's text. It opens from a file, in light and dark, on paper and on a narrow screen."""
-    return page_environment(_TEMPLATES).get_template("page.html.j2").render(document=document)
+    return page_environment(_TEMPLATES).get_template("page.html.j2").render(document=_filled(document))
+
+
+def _filled(document: Document) -> Document:
+    return replace(document, sections=filled(document.sections), parts=tuple(map(_filled, document.parts)))
 
 
 def page_environment(*folders: Path) -> Environment:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from specbench.reports.document import Document, Section
+from specbench.reports.document import Document, Section, filled
 
 _Item = TypeVar("_Item")
 
@@ -35,8 +35,8 @@ def newest_sections(items: Sequence[_Item], maximum: int, section: Callable[[_It
 
 
 def one_open(sections: Sequence[Section]) -> list[Section]:
-    """The first as it is, the others folded."""
-    return [section if n == 0 else replace(section, folded=True) for n, section in enumerate(sections)]
+    """Those that have content: the first as it is, the others folded."""
+    return [section if n == 0 else replace(section, folded=True) for n, section in enumerate(filled(sections))]
 
 
 def or_nothing(sections: Sequence[Section], title: str, sentence: str) -> tuple[Section, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from markupsafe import Markup, escape
 
 from specbench.reports.charts.data_table import data_table
 from specbench.reports.charts.vega import specification
-from specbench.reports.document import Cell, Table
+from specbench.reports.document import Cell, Table, filled
 from specbench.reports.html import page_environment
 from specbench.workloads.json_values import Json
 
@@ -43,6 +44,7 @@ _SYMBOLS = {
 
 def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
     """The page's text. `menu`: (path, title) of the pages that every page leads to."""
+    page = replace(page, sections=filled(page.sections))
     charts = [chart for section in page.sections for chart in section.charts]
     tables = [table for section in page.sections for table in section.tables]
     num_folded = sum(section.folded for section in page.sections)
