@@ -20,6 +20,7 @@ from .predecessors import Follows
 from .run_page import asked_tables
 from .runs import SiteRun
 from .stored_comparison import has_verdict, stored_sections
+from .titles import told_apart
 from .verdict_charts import DECIDED, verdict_charts
 from .verdict_claim import caution, claim_facts, claim_title
 
@@ -33,7 +34,9 @@ def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Pag
     sweep with the tables that recipes ask for. Before all of them, and open, the newest that has a verdict."""
     experiments = _leading([run for run in runs if run.ab is not None], _is_decided)
     others = [run for run in runs if not run.is_experiment and run.arms]
-    sections = [_card(run, n) for n, run in enumerate(experiments[:MAX_CARDS])]
+    shown = experiments[:MAX_CARDS]
+    titles = told_apart(list(map(_card_title, shown)), shown)
+    sections = [_card(run, title, n) for n, (run, title) in enumerate(zip(shown, titles, strict=True))]
     if len(experiments) > MAX_CARDS:
         links = tuple(run.link for run in experiments[MAX_CARDS:])
         sections.append(Section(title="Older experiments", links=links))
@@ -74,11 +77,15 @@ def _is_decided(run: SiteRun) -> bool:
     return record is not None and not record.is_aa and record.decisive in DECIDED and record.same_output.is_enough
 
 
-def _card(run: SiteRun, n: int) -> Section:
+def _card_title(run: SiteRun) -> str:
+    title = claim_title(run.ab) if run.ab is not None and run.ab.arms else run.run_id
+    return f"{title} ({run.started_utc[:10]})"
+
+
+def _card(run: SiteRun, title: str, n: int) -> Section:
     assert run.ab is not None
-    title = claim_title(run.ab) if run.ab.arms else run.run_id
     return Section(
-        title=f"{title} ({run.started_utc[:10]})",
+        title=title,
         anchor=run.anchor,
         badge=badges.verdict(run.ab),
         links=(run.link,),

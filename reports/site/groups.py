@@ -9,11 +9,13 @@ from specbench.harness.judge.keys import GROUPS, comparison_keys
 from specbench.harness.store.inputs_record import SamplingRecord
 
 from .runs import SiteRun
+from .titles import told_apart
 from .verdict_claim import claim_title
 
 LOAD_UNKNOWN = "load unknown"
 _LOAD = ("max concurrency", "request rate")
 _OF_PROMPTS = ("prompts sha256", "number of prompts")
+_PROMPT_OPTIONS = ("dataset_path", "output_len", "random_input_len", "random_output_len", "random_range_ratio")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +38,7 @@ def by_case(runs: Iterable[SiteRun]) -> list[Group]:
 
 def by_load(runs: Iterable[SiteRun]) -> list[Group]:
     """Everything alike but the load and, with it, the number of prompts: the runs of one sweep."""
-    return _grouped(runs, (*_LOAD, *_OF_PROMPTS))
+    return _grouped(runs, (*_LOAD, *_OF_PROMPTS), kind=lambda run: f"{run.is_experiment} {_asked_prompts(run)}")
 
 
 def by_kind(runs: Iterable[SiteRun]) -> list[Group]:
@@ -73,7 +75,15 @@ def _grouped(
             *(f"{g}.{k}={v}" for g in among for k, v in keys[g].items() if k not in without),
         )
         groups.setdefault(alike, []).append(run)
-    return [Group(title=_title(own[0], without), runs=tuple(own)) for own in groups.values()]
+    newest = [own[0] for own in groups.values()]
+    titles = told_apart([_title(run, without) for run in newest], newest)
+    return [Group(title=title, runs=tuple(own)) for title, own in zip(titles, groups.values(), strict=True)]
+
+
+def _asked_prompts(run: SiteRun) -> str:
+    """Which prompts were asked for, their number aside: other lengths are no other load."""
+    config = run.record.config
+    return "" if config is None else str([getattr(config, name) for name in _PROMPT_OPTIONS])
 
 
 def _title(run: SiteRun, without: tuple[str, ...]) -> str:

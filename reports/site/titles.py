@@ -1,0 +1,55 @@
+"""Titles of sections about several runs: those that would read the same say what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from specbench.harness.judge.keys import comparison_keys
+from specbench.harness.store.files import to_object
+from specbench.reports.cells import NOTHING
+
+from .runs import SiteRun
+
+_MAX_SAID = 3
+_SHA = "prompts sha256"  # said only where nothing else tells two runs apart
+
+
+def told_apart(titles: Sequence[str], runs: Sequence[SiteRun]) -> list[str]:
+    """The title of each run; behind those that several have stands what differs between their runs: hardware, workload
+    and sampling first, then options (lengths, data set), and when they began where nothing differs."""
+    same: dict[str, list[int]] = {}
+    for n, title in enumerate(titles):
+        same.setdefault(title, []).append(n)
+    found = list(titles)
+    for title, places in same.items():
+        if len(places) > 1:
+            for n, words in zip(places, _differences([runs[n] for n in places]), strict=True):
+                found[n] = f"{title}, {words}"
+    return found
+
+
+def _differences(runs: Sequence[SiteRun]) -> list[str]:
+    """As few as tell them apart, and at most `_MAX_SAID` more than the first."""
+    told = [_told(run) for run in runs]
+    names = list(dict.fromkeys(name for own in told for name in own))
+    differ = [name for name in names if len({own.get(name, NOTHING) for own in told}) > 1]
+    differ = sorted(differ, key=lambda name: name == _SHA)
+    for num in range(min(_MAX_SAID, len(differ)), len(differ) + 1):
+        kept = [name for name in differ[:num] if name != _SHA or num == 1]
+        words = [", ".join(f"{name} {own.get(name, NOTHING)}" for name in kept) for own in told]
+        if len(set(words)) == len(words):
+            return words
+    began = [f"began {run.started_utc.replace('T', ' ')[:19]}" for run in runs]
+    return began if len(set(began)) == len(began) else [run.run_id for run in runs]
+
+
+def _told(run: SiteRun) -> Mapping[str, str]:
+    """What a run was asked to do, by the names that a reader knows."""
+    keys = comparison_keys(run.record)
+    found = {name: value for group in ("workload", "sampling", "hardware") for name, value in keys[group].items()}
+    options = to_object(run.record.config) if run.record.config else {}
+    for name, value in options.items():
+        words = name.replace("_", " ")
+        if not isinstance(value, (dict, list)) and words not in found:
+            found[words] = NOTHING if value in (None, "") else str(value)
+    return found
