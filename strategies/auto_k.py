@@ -31,6 +31,8 @@ class AutoK(Strategy):
             raise ValueError(f"{cls.name}: k=auto needs k_table=FILE, the draft_table.json of a `specbench sweep`")
         if has_table and not is_auto:
             raise ValueError(f"{cls.name}: k_table is not allowed with k={options.get('k', '(default)')}; give k=auto")
+        if not is_auto and options.get("k", "").lower() == _AUTO:
+            raise ValueError(f"{cls.name}: k={options['k']!r} is not allowed; allowed: a whole number, or auto")
         if not is_auto:
             return super().of(options)
         own = {key: value for key, value in options.items() if key not in _OWN}

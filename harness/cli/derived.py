@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from specbench.harness.spec.fields import Option, Options, Value, refuse_empty
+from specbench.harness.spec.fields import Option, Options, Value, read_text, refuse_empty
 from specbench.harness.spec.options import GROUPS
 from specbench.harness.spec.spellings import canonical, check_renamed, one_each
 
@@ -22,7 +22,8 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class Command(TyperCommand):
-    """Takes the spellings of other engines, says the new name of an option that has one, and refuses empty values."""
+    """Takes the spellings of other engines, says the new name of an option that has one, and refuses empty values and
+    those of another kind by a line that names them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {flag for parameter in self.params for flag in parameter.opts}
@@ -31,9 +32,20 @@ class Command(TyperCommand):
         words = [canonical(word, known) for word in one_each(args)]
         # Before a path is made of an empty one: it would be the folder one is in.
         values, _, order = self.make_parser(ctx).parse_args(list(words))
+        options: Mapping[str, Option] = getattr(self.callback, "options", {})
         for parameter in order:
-            refuse_empty(parameter.name, values.get(parameter.name))
-        return super().parse_args(ctx, words)
+            typed = values.get(parameter.name)
+            refuse_empty(parameter.name, typed)
+            for text in typed if isinstance(typed, list) else [typed]:
+                if parameter.name in options and isinstance(text, str):
+                    read_text(options[parameter.name], text)  # its error names the value
+        try:
+            return super().parse_args(ctx, words)
+        except typer.BadParameter as error:
+            name = getattr(error.param, "name", None) or ""
+            if values.get(name) is None:
+                raise  # a missing one: the usage says which there must be
+            raise ValueError(f"{name}: {values[name]!r} is not allowed; {error.message}") from error
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -57,6 +69,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters += [_parameter(each) for each in sorted(said, key=lambda each: GROUPS.index(each.group))]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in parameters}
+    called.options = {each.name: each for each in said}  # type: ignore[attr-defined]
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     return called
 

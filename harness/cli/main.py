@@ -44,12 +44,21 @@ specbench show runs/RUN      (a stored run again)
 _MEASURE, _JUDGE, _LOOK, _OTHER = "Measure", "Judge", "Look", "Machine, data, heads"
 
 
+_UsageError: Any = typer.BadParameter.__base__  # typer, which brings a click of its own, does not name it
+
+
 class _Root(TyperGroup):
     """Bad input ends in one line that says what is allowed, and exit code 2."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                raise  # a group alone: its help is the answer
+            if error.ctx is not None:
+                typer.echo(error.ctx.get_usage(), err=True)
+            _end(f"error: {error.format_message()}", ExitCode.BAD_INPUT)
         except NotComparableError as error:
             _end(f"error: {error}; make them equal, or compare with --allow-mismatch", ExitCode.NOT_COMPARABLE)
         except ValueError as error:

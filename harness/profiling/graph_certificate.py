@@ -24,12 +24,16 @@ _NUM_NAMES = 3  # of kernels, in a reason
 
 def parse_claims(texts: Sequence[str]) -> dict[str, str]:
     """Modes by part from `PART=MODE`. verify: the target's forward; drafter: all its passes; first, later: where ranges
-    tell them apart. ValueError for others."""
-    claims = dict(text.partition("=")[::2] for text in texts)
-    for part, mode in claims.items():
+    tell them apart. ValueError for others, and for a part that is named twice."""
+    claims: dict[str, str] = {}
+    for text in texts:
+        part, _, mode = text.partition("=")
         if part not in CLAIMED or mode not in _MODES:
             allowed = f"PART=MODE, PART of {', '.join(CLAIMED)}, MODE of {', '.join(_MODES)}"
-            raise ValueError(f"claim: {f'{part}={mode}'!r} is not allowed; allowed: {allowed}")
+            raise ValueError(f"claim: {text!r} is not allowed; allowed: {allowed}")
+        if part in claims:
+            raise ValueError(f"claim: {text!r} names {part} again; allowed: one mode a part")
+        claims[part] = mode
     return claims
 
 

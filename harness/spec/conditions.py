@@ -205,8 +205,9 @@ class Conditions(Options):
         if size == 3:
             raise ValueError("tensor_parallel_size: 3 is not allowed; allowed: 1, 2, 4")
         if draft_size not in (0, 1, size):
+            allowed = "1" if size == 1 else f"1, or {size} as the model has"
             raise ValueError(
-                f"draft_tensor_parallel_size: {draft_size} is not allowed; allowed: 1, or {size} as the model has (0)"
+                f"draft_tensor_parallel_size: {draft_size} is not allowed; allowed: {allowed} (0: as the model)"
             )
         if size == 1 and self.all_reduce != "auto":
             raise ValueError(f"all_reduce: {self.all_reduce!r} has no effect on one GPU; drop it")

@@ -59,11 +59,17 @@ def acceptance_note(options: RunOptions) -> str:
 
 
 def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
-    """These arms under the options. ValueError for an option of strategies that concerns none of them."""
+    """These arms under the options. ValueError for an option of strategies that concerns none of them, and for a
+    temperature that a grid replaces."""
     for key in STRATEGY_KEYS:
         if key in options.given and not any(key in arm.options for arm in arms):
             labels = ", ".join(arm.label for arm in arms)
             raise ValueError(f"{key}: {getattr(options, key)!r} has no effect; no arm among {labels} takes a {key}")
+    if options.temperature_grid and "temperature" in options.given:
+        raise ValueError(
+            f"temperature: {options.temperature:g} has no effect beside temperature_grid "
+            f"{list(options.temperature_grid)}; add it to the grid, or drop it"
+        )
     return RunConfig.of_arms(options, [without_program(arm, options) for arm in arms])
 
 

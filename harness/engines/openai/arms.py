@@ -55,7 +55,12 @@ def parse_openai_arm(arm: ArmConfig, api_key_env: str) -> OpenAIArm:
     if api == "chat" and prompt == "ids":
         raise ValueError("engine.prompt: ids is not allowed with engine.api=chat, which takes messages; allowed: text")
     api_key = ApiKey.of_environment(api_key_env)
-    replicas = tuple(Endpoint.parse(each, api_key) for each in own.get("replicas", "").split("+") if each)
+    texts = own["replicas"].split("+") if "replicas" in own else []
+    replicas = tuple(Endpoint.parse(each, api_key, "engine.replicas") for each in texts)
+    if len(set(replicas)) < len(replicas):
+        raise ValueError(
+            f"engine.replicas: {own['replicas']!r} names a replica twice; its counters would be added twice"
+        )
     return OpenAIArm(config=arm, endpoint=Endpoint.parse(url, api_key), api=api, prompt=prompt, replicas=replicas)
 
 

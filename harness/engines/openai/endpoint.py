@@ -54,13 +54,13 @@ class Endpoint:
     key: ApiKey = field(default_factory=lambda: ApiKey(""), compare=False)
 
     @staticmethod
-    def parse(text: str, key: ApiKey) -> Endpoint:
-        """ValueError if it is not an http address, or holds a password."""
+    def parse(text: str, key: ApiKey, name: str = "base_url") -> Endpoint:
+        """ValueError, in which it is called `name`, if it is not an http address, or holds a password."""
         url = urlsplit(text)
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError(f"base_url: {text!r} is not allowed; allowed: http://HOST:PORT/v1")
+            raise ValueError(f"{name}: {text!r} is not allowed; allowed: http://HOST:PORT/v1")
         if url.username or url.password or url.query:
-            raise ValueError("base_url: a name, password or query in it would be stored; use --api-key-env")
+            raise ValueError(f"{name}: a name, password or query in it would be stored; use --api-key-env")
         base = text.rstrip("/")
         return Endpoint(base if url.path.strip("/") else f"{base}/v1", key)
 

@@ -52,6 +52,12 @@ def parse_meta(text: str, names: Collection[str]) -> Given:
     key, equals, value = (part.strip() for part in body.partition("="))
     if not equals or not value:
         raise ValueError(f"meta: {text!r} is not KEY=VALUE or NAME:KEY=VALUE")
+    wrong, _, known = key.rpartition(":")
+    if known in KEYS and wrong:
+        raise ValueError(
+            f"meta: {key!r} is not known: {wrong!r} is no file and no label; allowed: "
+            f"{', '.join(sorted(names, key=lambda one: (len(one), one)))}"
+        )
     if key not in KEYS:
         raise ValueError(f"meta: {key!r} is not known{nearest(key, KEYS)}; allowed: {', '.join(KEYS)}")
     return Given(name=name, key=key, value=_value(key, value))
@@ -91,5 +97,6 @@ def _value(key: str, text: str) -> str | int | float:
         value = -1
     least = 1 if key == "max_concurrency" else 0
     if not least <= value < 1e9:  # NaN is refused too
-        raise ValueError(f"meta: {key}={text!r} is not allowed; allowed: a {kind.__name__} of at least {least}")
+        what = "a whole number" if kind is int else "a number"
+        raise ValueError(f"meta: {key}={text!r} is not allowed; allowed: {what} of at least {least}")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,6 +76,8 @@ def import_files(
 def _labelled(files: Sequence[Path], labels: Sequence[str]) -> list[Arm]:
     if labels and len(labels) != len(files):
         raise ValueError(f"label: {len(labels)} for {len(files)} files; allowed: one a file, in their order")
+    if twice := [label for label, num in Counter(labels).items() if num > 1]:
+        raise ValueError(f"label: {twice[0]!r} is given twice; allowed: a different one for each file")
     arms: list[Arm] = []
     for n, file in enumerate(files):
         found = read_results(file)

@@ -107,6 +107,16 @@ OPTIONS = [
     ("--page-size 129", "page_size: 129 is not allowed; allowed: 1 to 128"),
     ("--page-size -1", "page_size: -1 is not allowed"),
     ("--num-pages 1", "num_pages: 1 is not allowed; must be >= 2"),
+    ("--num-prompts abc", "num_prompts: 'abc' is not a whole number"),
+    ("--logprobs 1.5", "logprobs: '1.5' is not a whole number"),
+    ("--tensor-parallel-size two", "tensor_parallel_size: 'two' is not a whole number"),
+    ("--temperature-grid 0 --temperature-grid a,b", "temperature_grid: 'a,b' is not a number"),
+    (
+        "--temperature-grid 0.5 --temperature-grid 1 --temperature 0.7",
+        "temperature: 0.7 has no effect beside temperature_grid [0.5, 1.0]; add it to the grid, or drop it",
+    ),
+    ("-s ngram:k=Auto", "ngram: k='Auto' is not allowed; allowed: a whole number, or auto"),
+    ("--draft-tensor-parallel-size 2", "draft_tensor_parallel_size: 2 is not allowed; allowed: 1 (0: as the model)"),
     ("--page-size 16 --num-pages 2", "request 0 needs 2 pages of 16 tokens, the cache has 1"),
 ]
 
@@ -116,10 +126,40 @@ def test_options(cli, toy, runs, options, words):
     assert_refused(cli(*toy, *options.split()), runs, words)
 
 
-@pytest.mark.parametrize("options", ["--modle toy", "--num-prompts abc", "extra"])
-def test_usage(cli, toy, runs, options):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--modle toy", "No such option: --modle"),
+        ("extra", "unexpected extra argument"),
+    ],
+)
+def test_usage(cli, toy, runs, options, words):
     result = cli(*toy, *options.split())
     assert result.exit_code == 2 and "Usage: specbench run" in result.stderr and not runs.exists()
+    assert_refused(result, runs, words)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("bound", "Missing argument 'RUN'"),
+        ("run --head", "'--head' requires an argument"),
+        ("import", "Missing argument 'FILES...'"),
+        ("history show /tmp --last 0", "last: '0' is not allowed; "),
+        ("power --aa x", "aa: 'x' is not a whole number"),
+        ("accuracy --prompt-logprobs 3", "No such option: --prompt-logprobs"),
+        ("train-head --target t --data d --out o --steps x", "steps: 'x' is not a whole number"),
+        ("no-such-command", "No such command 'no-such-command'"),
+    ],
+)
+def test_words_that_a_command_does_not_take(cli, runs, command, words):
+    assert_refused(cli(*command.split()), runs, words)
+
+
+@pytest.mark.parametrize("group", ["profile", "history"])
+def test_a_group_alone_answers_with_its_help(cli, group):
+    result = cli(group)
+    assert f"Usage: specbench {group}" in result.output and "error: " not in result.output
 
 
 def test_a_gpu_that_is_not_there(cli, toy, runs, monkeypatch):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from profiling.synthetic import Synth, write_nsys
 from profiling.test_analysis import SUBJECT
 
 from specbench.harness.profiling.analysis import analyse_trace
+from specbench.harness.profiling.graph_certificate import parse_claims
 from specbench.harness.profiling.rules import PhaseRules
 
 BIG = [("eagle", 100_000)]
@@ -96,3 +98,16 @@ def test_every_pass_of_a_piecewise_drafter_has_graphs(tmp_path):
     graph = certificate(tmp_path, s, first="piecewise", later="piecewise")
     assert graph.verdict == "void"
     assert graph.reasons == ("later step 2 (claimed piecewise): no graph launch in 4 of 4 rounds",)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["verify"], "claim: 'verify' is not allowed; allowed: PART=MODE"),
+        (["verify=most"], "claim: 'verify=most' is not allowed"),
+        (["verify=full", "drafter=full", "verify=piecewise"], "claim: 'verify=piecewise' names verify again"),
+    ],
+)
+def test_claims_that_cannot_be(texts, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse_claims(texts)

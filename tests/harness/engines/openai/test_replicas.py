@@ -117,3 +117,18 @@ def test_replicas_that_differ_are_refused(cli, prompts, runs, serve):
     assert result.exit_code == 2 and len(result.stderr.strip().splitlines()) <= 2
     assert f"engine.replicas: {drafting.url} is vLLM 0.32.0, served, drafts by some method" in result.stderr
     assert "no drafts; replicas must be alike" in result.stderr and not runs.exists()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "said"),
+    [
+        ("two", "engine.replicas: 'two' is not allowed; allowed: http://HOST:PORT/v1"),
+        ("http://127.0.0.1:2+", "engine.replicas: '' is not allowed; allowed: http://HOST:PORT/v1"),
+        ("http://127.0.0.1:2+http://127.0.0.1:2/v1", "names a replica twice"),
+    ],
+)
+def test_replicas_that_cannot_be(cli, runs, replicas, said):
+    arm = f"as-served:url=http://127.0.0.1:1,engine.replicas={replicas}"
+    result = cli("run", "--engine", "openai", "-s", arm, "--model", "m", "--output-dir", runs)
+    assert result.exit_code == 2 and said in result.stderr.splitlines()[-1], result.stderr
+    assert not runs.exists()

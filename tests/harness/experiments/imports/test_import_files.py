@@ -142,6 +142,8 @@ def test_labels(files, tmp_path):
     assert run.record.arm("a").imported.baseline == "b" and run.record.arm("b").imported.baseline is None
     with pytest.raises(ValueError, match="label: 1 for 2 files"):
         imported(files, tmp_path, labels=["a"])
+    with pytest.raises(ValueError, match="label: 'a' is given twice; allowed: a different one for each file"):
+        imported(files, tmp_path, labels=["a", "a"])
 
 
 def test_the_baseline_is_a_file_or_a_label(files, tmp_path):
@@ -182,9 +184,16 @@ def test_meta_says_what_the_files_do_not(files, tmp_path):
         ("model", "meta: 'model' is not KEY=VALUE"),
         ("hardware=", "is not KEY=VALUE"),
         ("modle=x", r"meta: 'modle' is not known \(did you mean 'model'\?\); allowed: model, hardware"),
-        ("other:hardware=x", "meta: 'other:hardware' is not known"),
-        ("num_speculative_tokens=three", "num_speculative_tokens='three' is not allowed; allowed: a int of at least 0"),
-        ("max_concurrency=0", "allowed: a int of at least 1"),
+        (
+            "other:hardware=x",
+            "meta: 'other:hardware' is not known: 'other' is no file and no label; allowed: eagle, plain",
+        ),
+        ("other:modle=x", r"meta: 'other:modle' is not known"),
+        (
+            "num_speculative_tokens=three",
+            "num_speculative_tokens='three' is not allowed; allowed: a whole number of at least 0",
+        ),
+        ("max_concurrency=0", "allowed: a whole number of at least 1"),
         ("temperature=nan", "temperature='nan' is not allowed"),
         ("model=another", "meta: model=another: plain has 'org/model' already"),
     ],
