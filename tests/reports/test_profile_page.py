@@ -88,3 +88,19 @@ def test_the_drawing_holds_what_it_should(opened):
 )
 def test_axe_finds_nothing_serious(opened, serious_violations, name, scheme):
     assert serious_violations(opened(name, color_scheme=scheme)) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1440])
+def test_tables_fit_or_visibly_scroll_in_their_own_box(opened, width, scheme):
+    """A shadow lies at the side where a table goes on: rows let it through."""
+    page = opened("several", viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.locator("details").evaluate_all("all => all.forEach(e => e.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    boxes = page.locator(".scroll:has(table)").evaluate_all(
+        "all => all.map(e => [e.scrollWidth > e.clientWidth + 1, getComputedStyle(e).backgroundImage])"
+    )
+    assert boxes and all("linear-gradient" in image for _, image in boxes)
+    assert any(is_wide for is_wide, _ in boxes) is (width == 420)
+    striped = "e => getComputedStyle(e).backgroundColor"
+    assert page.locator("tbody tr:nth-child(even)").first.evaluate(striped).startswith("rgba(")
