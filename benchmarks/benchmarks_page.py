@@ -15,7 +15,7 @@ from stored_rounds import own_round, vllm_round
 
 from specbench.reports.charts.chart import Axis, Chart, Styles, small_charts
 from specbench.reports.document import Cell, Command, Fact, Section, Table
-from specbench.reports.profile.cells import microseconds, share
+from specbench.reports.profile.cells import duration, share
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
 from specbench.reports.site.page import Page
 from specbench.reports.site.runs import SiteRun
@@ -65,8 +65,8 @@ def _short() -> Section:
         ),
         Fact(
             name="idle GPU before the drafter",
-            value=f"{microseconds(one)} µs",
-            note=f"in one graph; {microseconds(graphs)} µs in three and a wait",
+            value=f"{duration(one)}",
+            note=f"in one graph; {duration(graphs)} in three and a wait",
         ),
         Fact(
             name="rounds equal to EAGLE's own code and to vLLM's",
@@ -182,7 +182,7 @@ def _round() -> Section:
     profiles = {name: own_round(arm) for name, arm in rounds.items()}
     span = max(map(timeline_span_ns, profiles.values()))
     said = [
-        f"In {name} the GPU is idle for {microseconds(p.idle.verify_to_draft_idle_ns)} µs before the drafter "
+        f"In {name} the GPU is idle for {duration(p.idle.verify_to_draft_idle_ns)} before the drafter "
         f"(launches a round: {p.graph.launches_per_round:g}; waits: {p.syncs_per_round:g})."
         for name, p in profiles.items()
     ]

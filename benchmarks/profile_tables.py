@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from stored_rounds import vllm_round
 
-from specbench.reports.profile.cells import count, microseconds, phase_name, share
+from specbench.reports.profile.cells import MICROSECONDS, count, phase_name, share
 from specbench.reports.profile.labels import arm_titles
 
 HERE = Path(__file__).parent
@@ -82,11 +82,11 @@ def _syncs(arm: Arm) -> str:
 
 
 def _idle(arm: Arm) -> str:
-    return microseconds(arm["idle"]["verify_to_draft_idle_ns"])
+    return MICROSECONDS.text(arm["idle"]["verify_to_draft_idle_ns"])
 
 
 def _by_cause(cause: str) -> Callable[[Arm], str]:
-    return lambda arm: microseconds(arm["idle"]["verify_to_draft_by_cause_ns"][cause])
+    return lambda arm: MICROSECONDS.text(arm["idle"]["verify_to_draft_by_cause_ns"][cause])
 
 
 def _drafts(arm: Arm) -> list[Arm]:
@@ -148,7 +148,7 @@ SHARES: Columns[Pair] = {
 }
 SLOW_DOWN: Columns[Pair] = {
     **{
-        f"{name}, µs": lambda pair, i=i: microseconds(_rounds_ns(pair)[i])
+        f"{name}, µs": lambda pair, i=i: MICROSECONDS.text(_rounds_ns(pair)[i])
         for i, name in enumerate(("unprofiled", "nsys", "torch"))
     },
     **{
@@ -164,7 +164,7 @@ WAITS: Columns[Arm] = {
     "launches": LAUNCHES["launches"],
     IDLE: _idle,
     **{cause.replace("-", " "): _by_cause(cause) for cause in CAUSES},
-    "idle a round, µs": lambda a: microseconds(a["idle"]["total_ns"]),
+    "idle a round, µs": lambda a: MICROSECONDS.text(a["idle"]["total_ns"]),
     "GPU busy": lambda a: share(a["gpu_busy_share"]),
 }
 DRAFTER: Columns[Arm] = {
@@ -178,14 +178,14 @@ DRAFTER: Columns[Arm] = {
 }
 ONE_GRAPH: Columns[Pair] = {
     "kernels": _of_both(lambda p: count(p["kernels"])),
-    "GPU busy, µs (nsys / torch)": lambda pair: " / ".join(microseconds(p["gpu_busy_ns"]) for p in pair),
+    "GPU busy, µs (nsys / torch)": lambda pair: " / ".join(MICROSECONDS.text(p["gpu_busy_ns"]) for p in pair),
     "of GPU busy": lambda pair: " / ".join(share(p["busy_share"]) for p in pair),
     "from the graph": _of_both(lambda p: share(p["graph_share_kernels"])),
 }
 OF_VLLM: Columns[Arm] = {
     **LAUNCHES,
     "synchronisations": lambda a: count(a["syncs_per_round"]),
-    "GPU busy, µs": lambda a: microseconds(a["gpu_busy_ns"]),
+    "GPU busy, µs": lambda a: MICROSECONDS.text(a["gpu_busy_ns"]),
     "GPU busy": WAITS["GPU busy"],
     IDLE: _idle,
     "drafter: kernels from a graph": lambda a: share(_drafts(a)[0]["graph_share_kernels"]) if _drafts(a) else "-",

@@ -8,7 +8,7 @@ from pathlib import Path
 from stored_rounds import own_round
 
 from specbench.reports.html import page_environment
-from specbench.reports.profile.cells import microseconds
+from specbench.reports.profile.cells import duration
 from specbench.reports.profile.timeline import GUTTER_PX, WIDTH_PX, timeline, timeline_span_ns
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,13 +28,15 @@ def picture() -> str:
     template = page_environment(TEMPLATES).get_template("timeline.svg.j2")
     parts, top = [], 0.0
     for arm, profile in profiles.items():
-        idle = microseconds(profile.idle.verify_to_draft_idle_ns)
-        heading = f"{ROUNDS[arm]}: the GPU idles {idle} µs before the drafter"
+        idle = duration(profile.idle.verify_to_draft_idle_ns)
+        heading = f"{ROUNDS[arm]}: the GPU idles {idle} before the drafter"
         drawn = timeline(profile, heading, span)
         place = f'y="{top + _HEADING_PX}" width="{WIDTH_PX:g}" height="{drawn.height}" '
         parts.append(f'<text class="heading" y="{top + 17}">{heading}</text>')
         axis = top + _HEADING_PX + drawn.height - 8
-        parts.append(f'<text class="heading unit" x="{GUTTER_PX - 14}" y="{axis}" text-anchor="end">µs</text>')
+        parts.append(
+            f'<text class="heading unit" x="{GUTTER_PX - 14}" y="{axis}" text-anchor="end">{drawn.unit}</text>'
+        )
         parts.append(template.render(drawn=drawn, id=arm).replace("<svg ", f"<svg {place}", 1))
         top += _HEADING_PX + drawn.height + _GAP_PX
     size = f'viewBox="0 0 {WIDTH_PX:g} {top - _GAP_PX:g}"'
