@@ -101,7 +101,7 @@ def _speedup(value: float | None) -> str:
 _COLUMNS: dict[str, Callable[[IdealArm], str]] = {
     "strategy": lambda arm: arm.label,
     "batch": _of_mean(lambda mean: number(mean.batch)),
-    "context": _of_mean(lambda mean: f"{mean.context:.0f}"),
+    "context": _of_mean(lambda mean: f"{mean.context:,.0f}"),
     "tokens/round": _of_mean(lambda mean: f"{mean.tokens:.2f}"),
     "accepted by position": _of_mean(lambda mean: rates(mean.rates)),
     "ideal ms": lambda arm: "unknown" if arm.unknown else milliseconds(arm.ideal_round_ms),

@@ -23,7 +23,7 @@ _COLUMNS: dict[str, Callable[[tuple[ArmSummary, Acceptance]], str]] = {
     "tokens/forward": lambda row: number(row[1].tokens_per_forward),
     "by position": lambda row: rates(row[1].marginal),
     "given the ones before": lambda row: rates(row[1].conditional),
-    "verifications": lambda row: str(row[1].num_verifications),
+    "verifications": lambda row: f"{row[1].num_verifications:,}",
     "TPS (x)": lambda row: tps_cell(row[0]),
 }
 _NOTE = (
