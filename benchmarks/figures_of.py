@@ -53,6 +53,7 @@ gate.tps.min_effect = "5%"
 # What is different each time: where and when, and how long it took to say so.
 _VOLATILE = re.compile(r"/(path|noise_file)$|/testsuites?(/\d+)?/time(stamp)?$")
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")  # commas that only make a number easier to read
 _LONG_NAME = re.compile(r"/(timeline|kernels)/\d+/name$")  # of kernels, with the arguments of their templates
 # Name, size and hash of a file; stored tables are never written again, so that theirs are the same.
 _FILE_ROW = re.compile(r"[^|]*(?<!\.parquet)\|[\d,]+\|[0-9a-f]{64}")
@@ -214,7 +215,8 @@ def _of_json(place: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def _numbers(place: str, text: str) -> Iterator[tuple[str, object]]:
-    return ((f"{place}#{index}", number) for index, number in enumerate(NUMBER.findall(text)))
+    found = (_THOUSANDS.sub("", number) for number in NUMBER.findall(text))
+    return ((f"{place}#{index}", number) for index, number in enumerate(found))
 
 
 def _of_xml(place: str, node: ElementTree.Element) -> Iterator[tuple[str, object]]:
