@@ -22,6 +22,14 @@ VLLM_TRACES = {
     "first model runner, torch's profiler": "runner1.json.gz",
     "second model runner, nsys": "runner2.sqlite.xz",
 }
+UNDER_OUR_RANGES = {
+    "vLLM 0.26, first model runner": ("vllm-runner1-nsys", "vllm-runner1-torch"),
+    "vLLM 0.26, second model runner": ("vllm-runner2-nsys", "vllm-runner2-torch"),
+    "the same, one more wait planted": ("vllm-runner2-sync-nsys",),
+    "the same, `graph=piecewise`": ("vllm-runner2-piecewise-nsys",),
+    "SGLang 0.5.16, chain, K = 4": ("sglang-chain-nsys", "sglang-chain-torch"),
+    "SGLang 0.5.16, tree (2, 4, 4)": ("sglang-tree-nsys", "sglang-tree-torch"),
+}
 CAUSES = ("host-late", "launch-latency-or-dependency", "back-to-back")
 
 Arm = dict[str, Any]  # a profile.json, cut down, with the host's own figures of its rounds
@@ -54,6 +62,8 @@ def tables() -> Iterator[tuple[str, str]]:
     phases = zip(*(arm["phases"] for arm in one), strict=True)
     rows = {phase_name(p["phase"], p["draft_step"]): (p, q) for p, q in phases if p["phase"] != "host"}
     yield "one graph", _table("phase", ONE_GRAPH, rows)
+    ranged = {name: tuple(runs[file]["arms"][0] for file in files) for name, files in UNDER_OUR_RANGES.items()}
+    yield "passes", _table("engine", PASSES, ranged)
     yield "vllm", _table("vLLM 0.26", OF_VLLM, {name: asdict(vllm_round(file)) for name, file in VLLM_TRACES.items()})
 
 
@@ -69,11 +79,11 @@ def _names(run: Arm) -> tuple[str, ...]:
 
 # -- columns: of an arm, or of the same arm or phase under nsys and under torch's profiler -----------------------------
 
-Pair = tuple[Arm, Arm]
+Pair = tuple[Arm, ...]
 
 
 def _of_both(figure: Callable[[Arm], str]) -> Callable[[Pair], str]:
-    """One figure where both tools give the same, else nsys / torch."""
+    """One figure where all tools give the same, else nsys / torch."""
     return lambda pair: " / ".join(dict.fromkeys(map(figure, pair)))
 
 
@@ -134,6 +144,16 @@ def _from_graph(step: int) -> Callable[[Arm], str]:
     return cell
 
 
+def _launched(phase: str, step: int | None = None) -> Callable[[Arm], str]:
+    """Eager launches + graphs."""
+
+    def cell(arm: Arm) -> str:
+        found = [p for p in arm["phases"] if (p["phase"], p["draft_step"]) == (phase, step)]
+        return " ".join(f"{count(p['eager_launches'])} + {count(p['graph_launches'])}" for p in found) or "-"
+
+    return cell
+
+
 TWO_TOOLS: Columns[Arm] = {
     **LAUNCHES,
     "certificate": lambda a: a["graph"]["verdict"],
@@ -181,6 +201,19 @@ ONE_GRAPH: Columns[Pair] = {
     "GPU busy, µs (nsys / torch)": lambda pair: " / ".join(MICROSECONDS.text(p["gpu_busy_ns"]) for p in pair),
     "of GPU busy": lambda pair: " / ".join(share(p["busy_share"]) for p in pair),
     "from the graph": _of_both(lambda p: share(p["graph_share_kernels"])),
+}
+PASSES: Columns[Pair] = {
+    name: _of_both(figure)
+    for name, figure in {
+        "launches": LAUNCHES["launches"],
+        "of graphs": LAUNCHES["of graphs"],
+        "waits of the host": lambda a: count(a["syncs_per_round"]),
+        "verify": _launched("verify"),
+        "between passes": _launched("draft"),
+        **{f"pass {n}": _launched("draft", n) for n in range(4)},
+        "profiler": lambda a: f"{a['slow_down']['profiled_round_ns'] / a['slow_down']['unprofiled_round_ns']:.2f}x",
+        "with a phase": TWO_TOOLS["attributed"],
+    }.items()
 }
 OF_VLLM: Columns[Arm] = {
     **LAUNCHES,

@@ -35,9 +35,17 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+gc.disable()  # nothing that is imported or collected is garbage: 13 s a worker
+
+
 def pytest_collection_finish() -> None:
-    """What is imported by now stays. Each run collects garbage, and would look at all of it each time: half of the time
-    of a test that measures."""
+    gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_stays() -> None:
+    """What was imported and cached by now stays. Each run collects garbage, and would look at all of it each time: half
+    of the time of a test that measures."""
     gc.collect()
     gc.freeze()
 

@@ -19,7 +19,7 @@ def acceptance_groups(requests: pd.DataFrame, steps: pd.DataFrame) -> tuple[Acce
     2,048, ... Temperature: that of the prompt's id where a grid of temperatures was asked for.
     """
     keys = [name for name in ("repeat", "request_id") if name in steps and name in requests]
-    if steps.empty or requests.empty or "prompt_id" not in requests:
+    if steps.empty or requests.empty or "prompt_id" not in requests or _is_one_group(requests):
         return ()
     kept = ["step", "is_prefill", "draft_depth", "num_accepted", "num_emitted"]
     steps = steps[[*keys, *kept]].sort_values("step")
@@ -33,6 +33,12 @@ def acceptance_groups(requests: pd.DataFrame, steps: pd.DataFrame) -> tuple[Acce
     temperatures = rows["prompt_id"].map(temperature_of)
     by_heat = [(TEMPERATURE, f"{t:g}", rows[temperatures == t]) for t in np.unique(temperatures.dropna())]
     return tuple(_group(*each) for kind in (by_bin, by_heat) if len(kind) > 1 for each in kind)
+
+
+def _is_one_group(requests: pd.DataFrame) -> bool:
+    """Of most blocks that is seen without looking at their steps."""
+    longest = (requests["num_prompt_tokens"] + requests["num_output_tokens"]).max()
+    return bool(longest < _FIRST_BIN) and requests["prompt_id"].map(temperature_of).dropna().empty
 
 
 def _bin_name(number: int) -> str:

@@ -114,6 +114,8 @@ def _by_round(phases: pd.DataFrame, table: pd.DataFrame, instrumented: bool) -> 
     An instrumented capture may run outside the timed steps; its rounds are kept although the step log lacks them.
     """
     chosen = phases[phases["instrumented"].astype(bool) == instrumented]
+    if chosen.empty:
+        return pd.DataFrame()
     kinds = chosen["step"].map(table["kind"])
     chosen = chosen[(kinds == "decode") | (kinds.isna() & instrumented)]
     wide = chosen.groupby(["step", "phase"])["duration_ns"].sum().unstack() / _NS_PER_MS

@@ -27,21 +27,26 @@ def tpot_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
 
     `clock` is empty for host-visible times and `_device` for completion on the device.
     """
-    long = served(requests)
-    long = long[long["num_output_tokens"] >= 2]
+    return _tpot_ms(served(requests), clock)
+
+
+def _tpot_ms(done: pd.DataFrame, clock: str = "") -> pd.Series:
+    long = done[done["num_output_tokens"] >= 2]
     return (long[f"t_last{clock}_ns"] - long[f"t_first{clock}_ns"]) / (long["num_output_tokens"] - 1) / _NS_PER_MS
 
 
 def ttft_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
     """First token - submit, of each served request; `clock` as for TPOT."""
-    done = served(requests)
-    return (done[f"t_first{clock}_ns"] - done["t_submit_ns"]) / _NS_PER_MS
+    return _since_submit_ms(served(requests), f"t_first{clock}_ns")
 
 
 def e2el_by_request_ms(requests: pd.DataFrame) -> pd.Series:
     """Last token - submit, of each served request."""
-    done = served(requests)
-    return (done["t_last_ns"] - done["t_submit_ns"]) / _NS_PER_MS
+    return _since_submit_ms(served(requests), "t_last_ns")
+
+
+def _since_submit_ms(done: pd.DataFrame, moment: str) -> pd.Series:
+    return (done[moment] - done["t_submit_ns"]) / _NS_PER_MS
 
 
 def window_s(requests: pd.DataFrame) -> float:
@@ -61,14 +66,13 @@ def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, fl
     """
     done = served(requests)
     tokens = done["num_output_tokens"]
-    tpot = tpot_by_request_ms(requests)
-    tpot_device = tpot_by_request_ms(requests, "_device")
-    ttft, e2el = ttft_by_request_ms(requests), e2el_by_request_ms(requests)
+    tpot, tpot_device = _tpot_ms(done), _tpot_ms(done, "_device")
+    ttft, e2el = _since_submit_ms(done, "t_first_ns"), _since_submit_ms(done, "t_last_ns")
     burst, chunks = _gaps_ms(steps, done)
     return {
         "ttft_ms.mean": _mean(ttft),
         **under("ttft_ms", percentiles(ttft, *RANKS)),
-        "ttft_device_ms.mean": _mean(ttft_by_request_ms(requests, "_device")),
+        "ttft_device_ms.mean": _mean(_since_submit_ms(done, "t_first_device_ns")),
         "tpot_ms.mean": _mean(tpot),
         "tpot_ms.weighted": _weighted_tpot_ms(done),
         **under("tpot_ms", percentiles(tpot, *RANKS)),

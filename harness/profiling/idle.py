@@ -93,8 +93,10 @@ def _windows(ops: pd.DataFrame, rounds: Rounds) -> list[tuple[int, int]]:
 
 
 def _verify_to_draft(ops: pd.DataFrame) -> list[tuple[int, int]]:
-    """(end of verify's last operation, start of the drafter's first) of each round that has both."""
-    verify = ops[ops["phase"] == "verify"].groupby("round")["t1"].max()
-    draft = ops[ops["phase"] == "draft"].groupby("round")["t0"].min()
-    both = pd.concat([verify, draft], axis=1, join="inner").sort_index()
+    """(end of verify's last operation, start of the drafter's first) of each round that has both. Drafts that began
+    before verification did are those it verifies: SGLang's step drafts first."""
+    verify = ops[ops["phase"] == "verify"].groupby("round")
+    drafts = ops[ops["phase"] == "draft"]
+    behind = drafts[drafts["t0"] >= drafts["round"].map(verify["t0"].min())]
+    both = pd.concat([verify["t1"].max(), behind.groupby("round")["t0"].min()], axis=1, join="inner").sort_index()
     return list(both.itertuples(index=False, name=None))

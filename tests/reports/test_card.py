@@ -35,14 +35,19 @@ def boxes(card) -> list[list[float]]:
     return [[box.x0, box.y0, box.x1, box.y1] for box in found]
 
 
-def is_whole(card) -> bool:
-    """Inside the margins: half a pixel is how widths are rounded."""
+def is_whole(found) -> bool:
+    """`found`: boxes. Inside the margins: half a pixel is how widths are rounded."""
     left, right, below, above = MARGIN_PX - 0.5, WIDTH_PX - MARGIN_PX + 0.5, 15.5, HEIGHT_PX - 15.5
-    return all(x0 >= left and y0 >= below and x1 <= right and y1 <= above for x0, y0, x1, y1 in boxes(card))
+    return all(x0 >= left and y0 >= below and x1 <= right and y1 <= above for x0, y0, x1, y1 in found)
 
 
-def overlaps(card) -> int:
+def lies_well(card) -> bool:
+    """Every text and the chart inside the margins and beside the others."""
     found = boxes(card)
+    return is_whole(found) and not overlaps(found)
+
+
+def overlaps(found) -> int:
     pairs = [(one, other) for n, one in enumerate(found) for other in found[n + 1 :]]
     return sum(min(a[2], b[2]) - max(a[0], b[0]) > 1 and min(a[3], b[3]) - max(a[1], b[1]) > 1 for a, b in pairs)
 
@@ -88,14 +93,14 @@ def test_an_experiment_says_its_change_and_its_cautions(tmp_path):
     card = card_of(run.path)
     tpot = next(c for c in record.metrics if c.metric.name == "TPOT")
     assert card.facts[0].name == "TPOT" and card.facts[0].value == f"{100 * tpot.change:+.2f}%"
-    assert card.facts[0].value in card.answer and len(card.facts) == 3 and is_whole(card)
+    assert card.facts[0].value in card.answer and len(card.facts) == 3 and is_whole(boxes(card))
 
 
 @pytest.mark.parametrize("make", [lambda folder: sample_run(folder).path, long_run], ids=["sample", "long"])
 def test_no_text_is_cut_and_none_covers_another(tmp_path, make):
     card = card_of(make(tmp_path))
     for shown in (card, replace(card, warnings=("Not for publication.", card.answer))):
-        assert is_whole(shown) and not overlaps(shown)
+        assert lies_well(shown)
 
 
 def test_that_check_itself(tmp_path, monkeypatch):
@@ -103,9 +108,11 @@ def test_that_check_itself(tmp_path, monkeypatch):
     card = card_of(sample_run(tmp_path).path)
     with monkeypatch.context() as changed:
         changed.setitem(globals(), "MARGIN_PX", MARGIN_PX + 2)
-        assert not is_whole(card) and not overlaps(card)
+        found = boxes(card)
+        assert not is_whole(found) and not overlaps(found)
     monkeypatch.setattr("specbench.reports.charts.card._height", lambda written, lines: 0.0)
-    assert not is_whole(replace(card, about="word " * 400)) and overlaps(replace(card, heading="word " * 400))
+    assert not is_whole(boxes(replace(card, about="word " * 400)))
+    assert overlaps(boxes(replace(card, heading="word " * 400)))
 
 
 @pytest.mark.parametrize("name", ["W" * 300, ",".join(["some-option=value"] * 16), "$x_1$ " * 40])
@@ -120,10 +127,10 @@ def test_nothing_touches_the_margins_at_any_length_of_a_label(tmp_path, name):
     card = card_of(run.path)
     for warnings, conditions in (((), ()), ((name,), (name,)), (("a doubt",) * 80, ("a fact",) * 80)):
         shown = replace(card, warnings=warnings, conditions=conditions, about=f"{card.about} {name}")
-        assert is_whole(shown) and not overlaps(shown)
+        assert lies_well(shown)
     wide = replace(card.facts[0], value="inconclusive: interval wider than a factor of 3", note=card.answer)
     shown = replace(card, facts=(wide, *card.facts[1:]))
-    assert is_whole(shown) and not overlaps(shown)
+    assert lies_well(shown)
 
 
 def test_words_at_the_values_stay_clear_of_the_names_of_the_rows(tmp_path):
@@ -174,7 +181,7 @@ def test_an_experiment_under_forced_acceptance_has_nothing_red_and_a_mismatch_is
 
 def test_a_command_too_long_says_that_it_was_cut(tmp_path):
     card = replace(card_of(long_run(tmp_path)), command="specbench run " + f"-s {LONG} " * 40)
-    assert is_whole(card) and any(text.get_text().endswith(" ...") for text in card_figure(card).texts)
+    assert is_whole(boxes(card)) and any(text.get_text().endswith(" ...") for text in card_figure(card).texts)
 
 
 @pytest.fixture

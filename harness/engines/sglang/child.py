@@ -65,7 +65,7 @@ class SglangChild:
         engine = _known(engine, {each.name for each in dataclasses.fields(ServerArgs)})
         try:
             # The scheduler asks for our death by SIGQUIT; ignored, its own end is what we see, and can tell.
-            self._engine = _engine_class(sglang.Engine)(**engine, custom_sigquit_handler=signal.SIG_IGN)
+            self._engine = _engine_class()(**engine, custom_sigquit_handler=signal.SIG_IGN)
         except RuntimeError as error:
             raise died(str(error)) from error
         self._processes = Processes(self._engine)
@@ -221,8 +221,13 @@ class SglangChild:
         manager._handle_batch_output = seen
 
 
-def _engine_class(plain: type) -> type:
-    """Where rounds are to be traced, the scheduler puts our ranges in before it begins."""
+def _engine_class() -> type:
+    """Where rounds are to be traced, the scheduler puts our ranges in before it begins.
+
+    `sglang.Engine` is a stand-in that imports this class at its first call, so nothing can be derived from it.
+    """
+    from sglang.srt.entrypoints.engine import Engine as plain
+
     if TRACED not in os.environ:
         return plain
     return type("TracedEngine", (plain,), {"run_scheduler_process_func": staticmethod(scheduler_with_ranges)})

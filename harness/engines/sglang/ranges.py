@@ -2,7 +2,8 @@
 
 Which calls these are was read in the sources of the versions in READ; of another version nothing is known, and there
 are no ranges. SGLang's own are switched off: in a pass of the drafter they would say that it is the target's. Passes
-after the first that one graph replays are one range, `draft_rest`.
+after the first that one graph replays are one range, `draft_rest`. A graph's range is its replay alone: the copies and
+indices that SGLang launches before it lie between the passes, as in vLLM.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ def put_ranges(version: str, opened: Opened) -> None:
     around(worker.EagleDraftWorker, "draft", always("specbench:draft"), NEXT)
     around(worker.EagleDraftWorker, "_draft_extend_for_decode", always("specbench:draft"), FIRST)
     graphs = _module("speculative.eagle_draft_cuda_graph_runner").EAGLEDraftCudaGraphRunner
-    around(graphs, "execute", always(REST))
+    around(graphs, "_replay_graph", always(REST))
     graphs = _module("speculative.eagle_draft_extend_cuda_graph_runner").EAGLEDraftExtendCudaGraphRunner
-    around(graphs, "execute", always(FIRST))
+    around(graphs, "_replay_graph", always(FIRST))
 
 
 def _module(name: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli.conftest import _wide_and_colourless, cli, only_run, runs  # noqa: F401
 from cli.test_profile_import import kineto
+from golden_traces import unpacked
 from toy.packages import install
 from toy.packages import site as site
 
@@ -93,3 +94,24 @@ def test_a_trace_of_each_side_counts_what_the_child_does_not_tell(cli, measure, 
         ("launches_per_round", "trace"),
     }
     assert results["graph_share", "verification"] == results["graph_share", "drafter pass 1"] == "passed" and code == 1
+
+
+VLLM = {
+    "sync": {("syncs_per_round", "trace")},
+    "piecewise": {
+        ("launches_per_round", "trace"),
+        ("graph_share", "verification"),
+        *(("graph_share", f"drafter pass {n}") for n in range(1, 5)),
+    },
+}
+
+
+@pytest.mark.parametrize("fault", VLLM)
+def test_what_was_planted_in_vllm_on_an_h200_is_caught(cli, measure, judge, tmp_path, fault):  # noqa: F811
+    """Traces of vLLM 0.26 as it is, with one more wait for the GPU a step, and with its full graphs off."""
+    run = measure(",fault=untold", ",fault=untold")
+    for side, name in (("A", "ranges"), ("B", fault)):
+        trace = unpacked(f"vllm/runner2-{name}.sqlite.xz", tmp_path)
+        assert cli("profile", "import", trace, "-o", run / "profile" / side).exit_code == 0
+    results, code = judge(run)
+    assert {gate for gate, status in results.items() if status == "FAILED"} == VLLM[fault] and code == 1

@@ -1,34 +1,20 @@
 """Rounds of vLLM 0.26 on an H200 (golden/README.md), by the shipped rules: the counts of launches
 and synchronisations were also counted in the trace's own tables, round by round."""
 
-import gzip
-import lzma
-from pathlib import Path
-
 import pytest
+from golden_traces import analysed
 
-from specbench.harness.profiling.analysis import analyse_trace
-from specbench.harness.profiling.rules import PhaseRules
 from specbench.reports.profile.report import profile_document
 from specbench.reports.profile.sentences import warnings
 from specbench.reports.terminal import plain_document
 
-GOLDEN = Path(__file__).parent / "golden" / "vllm"
-RULES = PhaseRules.shipped()
 TOOLS = ("nsys", "kineto")
-
-
-def analysed(name, folder, **claims):
-    packed = (GOLDEN / name).read_bytes()
-    path = folder / name.removesuffix(".xz").removesuffix(".gz")
-    path.write_bytes(lzma.decompress(packed) if name.endswith(".xz") else gzip.decompress(packed))
-    return analyse_trace(path, rules=RULES, claims=claims)
 
 
 @pytest.fixture(scope="module")
 def first_runner(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vllm")
-    return {t: analysed({"nsys": "runner1.sqlite.xz", "kineto": "runner1.json.gz"}[t], folder) for t in TOOLS}
+    return {t: analysed({"nsys": "vllm/runner1.sqlite.xz", "kineto": "vllm/runner1.json.gz"}[t], folder) for t in TOOLS}
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -71,7 +57,7 @@ def test_the_tools_agree_on_shares(first_runner):
 
 
 def test_the_second_model_runner_names_no_phase_and_nothing_is_concluded_of_phases(tmp_path):
-    profile = analysed("runner2.sqlite.xz", tmp_path)
+    profile = analysed("vllm/runner2.sqlite.xz", tmp_path)
     assert (profile.quality.verdict, profile.quality.attributed_share, profile.phases) == ("refused", 0, ())
     assert profile.graph.graph_launches_per_round == 5  # one of the target, four of the drafter: no eager attention
     assert profile.syncs_per_round == 1
@@ -88,23 +74,23 @@ def test_the_second_model_runner_names_no_phase_and_nothing_is_concluded_of_phas
     ],
 )
 def test_what_is_claimed_of_the_first_model_runner(tmp_path, claims, verdict, reasons):
-    graph = analysed("runner1.json.gz", tmp_path, **claims).graph
+    graph = analysed("vllm/runner1.json.gz", tmp_path, **claims).graph
     assert graph.verdict == verdict and len(graph.reasons) == len(reasons)
     assert all(found.startswith(said) for found, said in zip(graph.reasons, reasons, strict=True)), graph.reasons
 
 
 def test_a_claim_about_phases_that_are_not_named_cannot_be_told(tmp_path):
-    graph = analysed("runner2.sqlite.xz", tmp_path, drafter="full").graph
+    graph = analysed("vllm/runner2.sqlite.xz", tmp_path, drafter="full").graph
     assert graph.verdict == "cannot tell" and "could be attributed to a phase" in graph.reasons[0]
 
 
 def test_the_graphs_of_the_second_model_runner_are_told_apart_as_far_as_launches_can(tmp_path):
     """One replay of the target, with 30 layers; then the drafter's, whose later passes are one graph, three times."""
-    profile = analysed("runner2.sqlite.xz", tmp_path)
+    profile = analysed("vllm/runner2.sqlite.xz", tmp_path)
     rows = [(r.first, r.num, r.attention > 0, r.rounds) for r in profile.replays]
     assert [row[:3] for row in rows] == [(1, 1, True), (2, 1, True), (3, 3, True)]
     assert sum(r.num for r in profile.replays) == profile.graph.graph_launches_per_round
     assert profile.replays[0].kernels > 10 * profile.replays[1].kernels
     text = plain_document(profile_document(profile))
     assert "Graphs replayed" in text and "3 to 5, the same graph" in text
-    assert "Graphs replayed" not in plain_document(profile_document(analysed("runner1.json.gz", tmp_path)))
+    assert "Graphs replayed" not in plain_document(profile_document(analysed("vllm/runner1.json.gz", tmp_path)))

@@ -1,5 +1,5 @@
 """Run directories of `specbench profile run` cut down to what the analysis reads: `python trim.py NSYS_RUN TORCH_RUN`;
-traces of another engine: `python trim.py TRACE.sqlite TRACE.json.gz ...`, into vllm/ under their own names.
+of another engine: `python trim.py ENGINE NAME=TRACE.sqlite NAME=TRACE.json.gz ...`, into ENGINE/ under these names.
 
 Paths, process numbers and whatever else tells of the machine go; events, names and times stay to the last digit.
 """
@@ -45,10 +45,13 @@ def main(nsys_run: Path, torch_run: Path) -> None:
                 _trim_kineto(arm / "trace.json.gz", target / "trace.json.gz")
 
 
-def other_engines(traces: Sequence[Path]) -> None:
-    for trace in traces:
-        is_nsys = trace.suffix == ".sqlite"
-        (_trim_nsys if is_nsys else _trim_kineto)(trace, HERE / "vllm" / (trace.name + ".xz" * is_nsys))
+def other_engine(engine: str, traces: Sequence[str]) -> None:
+    (HERE / engine).mkdir(exist_ok=True)
+    for name, _, trace in (each.partition("=") for each in traces):
+        if trace.endswith(".sqlite"):
+            _trim_nsys(Path(trace), HERE / engine / f"{name}.sqlite.xz")
+        else:
+            _trim_kineto(Path(trace), HERE / engine / f"{name}.json.gz")
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -132,5 +135,5 @@ def _is_read(event: TraceEvent) -> bool:
 
 
 if __name__ == "__main__":
-    paths = [Path(argument) for argument in sys.argv[1:]]
-    main(*paths) if all(path.is_dir() for path in paths) else other_engines(paths)
+    first, *rest = sys.argv[1:]
+    main(Path(first), Path(rest[0])) if Path(first).is_dir() else other_engine(first, rest)

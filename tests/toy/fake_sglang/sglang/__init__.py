@@ -23,7 +23,7 @@ from sglang.srt.server_args import ServerArgs
 __version__ = "0.5.16"
 
 
-class Engine:
+class SchedulerEngine:
     run_scheduler_process_func = staticmethod(run_scheduler)
 
     def __init__(self, **kwargs: Any):
@@ -127,3 +127,13 @@ class TokenizerManager:
             if (reason := message.finished_reasons[place]) is not None:
                 meta = {**message.meta[place], "finish_reason": reason}
                 self._waiting[rid].set_result({"output_ids": self._output_ids.pop(rid), "meta_info": meta})
+
+
+class LazyImport:
+    """What SGLang puts in a class's place: it can be called, and nothing can be derived from it."""
+
+    def __call__(self, **kwargs: Any) -> SchedulerEngine:
+        return SchedulerEngine(**kwargs)
+
+
+Engine = LazyImport()

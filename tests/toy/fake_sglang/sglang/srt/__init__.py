@@ -32,11 +32,16 @@ class TpModelWorker:
 
 
 class DraftGraphs:
-    def execute(self, batch: Any) -> None: ...
+    """Copies and indices are launched by `execute`, before the replay."""
+
+    def execute(self, batch: Any) -> None:
+        self._replay_graph("bs=2", batch)
+
+    def _replay_graph(self, shape_key: str, batch: Any) -> None: ...
 
 
-class ExtendGraphs:
-    def execute(self, batch: Any) -> None: ...
+class ExtendGraphs(DraftGraphs):
+    def _replay_graph(self, shape_key: str, batch: Any) -> None: ...
 
 
 class EagleDraftWorker:
