@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from toy import fake_child
+from toy.alive import is_alive
 from toy.child_orders import request, serve
 
 from specbench.harness.engines.base import NotReadyError
@@ -27,16 +28,9 @@ def child(tmp_path):
         yield process
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
-
-
 def wait_until_gone(pid: int) -> None:
     limit = time.monotonic() + 20
-    while is_running(pid):
+    while is_alive(pid):
         assert time.monotonic() < limit, f"process {pid} is still there"
         time.sleep(0.01)
 
@@ -114,7 +108,7 @@ def test_an_engine_that_is_never_ready_is_ended(tmp_path):
             NotReadyError, match=r"^the engine is not ready after 0.5 s: nothing in its log \(log: .*\)$"
         ):
             child.open({"do": "open", "engine": {"hangs": 1}}, 0.5)
-        assert not is_running(child.pid)
+        assert not is_alive(child.pid)
     with ChildProcess(COMMAND, {}, tmp_path / "log") as child:
         assert child.open({"do": "open", "engine": {}}, 600)["version"] == "1.2"
 
@@ -142,7 +136,7 @@ time.sleep(1000)
         assert parent.poll() is None and time.monotonic() < limit
         time.sleep(0.02)
     pid, log = told.read_text().split()
-    assert is_running(int(pid))
+    assert is_alive(int(pid))
     parent.kill()
     parent.wait()
     wait_until_gone(int(pid))
