@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from known_results import results
 from run_samples import GIT, SAMPLING, begun
 
 from specbench.harness.spec.arm import ArmSetup
@@ -48,7 +49,7 @@ def make_run(output_dir: Path, machine: Machine, label: str = "sample", arms: tu
     for repeat in range(machine.num_repeats):
         for arm in arms:
             run.append(arm, repeat, **_block(machine, arm, drift, noise))
-    run.finish(None)
+    run.finish(results(run.frames()))
     return run.path
 
 

@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 import torch
+import torch.utils.collect_env
 import typer.rich_utils  # reads FORCE_COLOR when it is imported, and tests set it
 import typer.testing
 from hypothesis import HealthCheck, settings
@@ -27,6 +28,8 @@ from specbench.harness.run import machine_state
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start: several share the cores
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]  # 27 ms a call
+# lm-eval asks for it with each evaluation: pip lists what is installed, 2 s a call.
+torch.utils.collect_env.get_pretty_env_info = cache(torch.utils.collect_env.get_pretty_env_info)
 # A script's background jobs start with Ctrl-C ignored, which specbench respects; tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

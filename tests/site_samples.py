@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 from ab_samples import experiment
+from known_results import results
 from profile_samples import eagle_profile
 from run_samples import SAMPLING, begun, chain_block
 
 from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA
-from specbench.harness.metrics.run_results import results
 from specbench.harness.profiling.profile_file import write_profile
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, TaskLimit

@@ -6,13 +6,13 @@ import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from known_results import results
 from roofline_samples import MACHINE
 from run_samples import SAMPLING, begun, chain_block
 from site_samples import EAGLE, HOSTILE
 
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
-from specbench.harness.metrics.run_results import results
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.table_records import SweepArm

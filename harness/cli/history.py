@@ -74,15 +74,26 @@ def show(
     min_effect: _MinEffect = "1%",
     format: _Format = "table",
 ) -> None:
-    """Show the points by commit and the change points between them, caused by the code or by the machine.
+    """Show what changed, and whether the code or the machine caused it.
 
-    Example:
+    A row for each arm and metric, then the commits of those in which something happened. With --metric or --arm: the
+    commits of each of these.
+
+    Examples:
+
+      specbench history show history/
 
       specbench history show history/ --metric step_ms --arm eagle:k=4
     """
     from specbench.harness.judge.history.steps import dated_steps, find_segments
     from specbench.harness.run.told import told
-    from specbench.reports.experiments.history_table import history_json, problem_notes, series_table
+    from specbench.reports.experiments.history_table import (
+        Told,
+        history_json,
+        overview_tables,
+        problem_notes,
+        series_table,
+    )
 
     from .progress import RunProgress
 
@@ -90,12 +101,18 @@ def show(
     with RunProgress(quiet=False) as progress:
         stored, series = _chosen(directory, metric, arm, progress)
         segments = [find_segments(one, commits, effect) for one, commits in told(series, "series", progress)]
-    parts = [(one, found, dated_steps(one, found)) for (one, _), found in zip(series, segments, strict=True)]
+    parts = [
+        Told(series=one, segments=found, steps=dated_steps(one, found))
+        for (one, _), found in zip(series, segments, strict=True)
+    ]
     if format == "json":
-        entries = [{"series": one, "segments": found, "steps": steps} for one, found, steps in parts]
+        entries = [{"series": one.series, "segments": one.segments, "steps": one.steps} for one in parts]
         sys.stdout.write(history_json(entries, stored.problems))
         return
-    print_tables(*(series_table(one, found, steps, last) for one, found, steps in parts))
+    if metric is None and arm is None:
+        print_tables(*overview_tables(parts))
+        parts = [one for one in parts if one.events()]
+    print_tables(*(series_table(one, last) for one in parts))
     for note in problem_notes(stored.problems):
         typer.echo(f"specbench: {note}", err=True)
 

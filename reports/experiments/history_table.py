@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from specbench.harness.judge.history.points import Series
@@ -19,23 +20,58 @@ _NO_VERDICT = "A suspect is not a verdict: only a paired rerun of both commits d
 _NO_OPTIONS = "Commands without options: the run does not record them; add those of its recipe or command."
 
 
-def series_table(series: Series, segments: Sequence[Segment], steps: Sequence[DatedStep], last: int) -> Table:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """A series with its segments, and what happened at which of its commits."""
+
+    series: Series
+    segments: Sequence[Segment]
+    steps: Sequence[DatedStep]
+
+    def events(self) -> dict[int, str]:
+        """By the number of the commit, in its order."""
+        by_commit = {id(step.after): step for step in self.steps}
+        found = {}
+        for segment in self.segments:
+            for n in range(segment.start, segment.end):
+                commit = self.series.commits[n]
+                if n == segment.start and segment.begins == MACHINE:
+                    before = self.series.commits[n - 1].fingerprint_text
+                    found[n] = f"machine changed: from {before} to {commit.fingerprint_text}"
+                elif n == segment.start and segment.begins == DRIVEN:
+                    found[n] = f"driven otherwise: from now on {commit.driven}"
+                elif (step := by_commit.get(id(commit))) is not None:
+                    accepted = ", accepted" if step.accepted else ""
+                    since = step.before.commit[:12]
+                    found[n] = f"{step.verdict} {change_text(step.change)} since {since}{accepted}"
+        return found
+
+
+def overview_tables(told: Sequence[Told]) -> tuple[Table, ...]:
+    """A row for each series with its newest value; a table for each model and workload."""
+    columns: dict[str, Callable[[Told], str]] = {
+        "arm": lambda t: t.series.arm,
+        "metric": lambda t: t.series.metric,
+        "newest": lambda t: number(t.series.commits[-1].value),
+        "segment median": lambda t: number(t.segments[-1].median),
+        "commits": lambda t: str(len(t.series.commits)),
+        "last event": lambda t: next(reversed(t.events().values()), ""),
+    }
+    by_case: dict[str, list[Told]] = {}
+    for one in told:
+        by_case.setdefault(one.series.case, []).append(one)
+    return tuple(table_of(cases[0].series.case_text, columns, cases) for cases in by_case.values())
+
+
+def series_table(told: Told, last: int) -> Table:
     """The last `last` commits of one series."""
-    by_commit = {id(step.after): step for step in steps}
+    series, events = told.series, told.events()
     rows = []
-    for segment in segments:
+    for segment in told.segments:
         for n in range(segment.start, segment.end):
             commit = series.commits[n]
-            event = ""
-            if n == segment.start and segment.begins == MACHINE:
-                event = f"machine changed: from {series.commits[n - 1].fingerprint_text} to {commit.fingerprint_text}"
-            elif n == segment.start and segment.begins == DRIVEN:
-                event = f"driven otherwise: from now on {commit.driven}"
-            elif (step := by_commit.get(id(commit))) is not None:
-                accepted = ", accepted" if step.accepted else ""
-                event = f"{step.verdict} {change_text(step.change)} since {step.before.commit[:12]}{accepted}"
             values = (number(commit.value), str(commit.num_runs), number(segment.median))
-            rows.append((short_commit(commit.commit), commit.utc, *values, event))
+            rows.append((short_commit(commit.commit), commit.utc, *values, events.get(n, "")))
     return Table(
         title=f"{series.metric} of {series.arm} ({series.case_text})", headers=_HEADERS, rows=tuple(rows[-last:])
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import typer
 from ab_samples import experiment
+from known_results import results
 from matplotlib.image import imread
 from run_samples import begun, chain_block, sample_run
 from typer.testing import CliRunner
@@ -15,7 +16,6 @@ from typer.testing import CliRunner
 from specbench.harness.cli.ab import judge_and_write
 from specbench.harness.cli.env import env
 from specbench.harness.cli.show import show
-from specbench.harness.metrics.run_results import results
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.charts.card import HEIGHT_PX, MARGIN_PX, WIDTH_PX, card_figure

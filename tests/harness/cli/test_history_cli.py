@@ -86,3 +86,14 @@ def test_a_step_that_is_accepted_is_no_suspect(cli, history):
     assert "No suspects." in cli("history", "suspects", history).stdout
     shown = cli("history", "show", history, "--metric", "step_ms", "--arm", "eagle:k=4", "--last", 1).stdout
     assert "regressed" in shown and "accepted" in shown
+
+
+def test_all_series_are_one_table_and_only_those_with_an_event_follow(cli, history):
+    assert " of " not in cli("history", "show", history).stdout, "a suspect is no event"
+    cli("history", "accept", history, f"{10:07x}", "--metric", "step_ms", "--arm", "eagle:k=4")
+    title, headers, _, *rows = [line for line in cli("history", "show", history).stdout.splitlines() if line]
+    assert title == "toy-model, toy"
+    assert headers.split()[:4] == ["arm", "metric", "newest", "segment"]
+    last = next(n for n, line in enumerate(rows) if line.startswith("step_ms of eagle:k=4 ("))
+    assert {tuple(line.split()[:2]) for line in rows[:last]} > {("no-spec", "tpot_ms"), ("eagle:k=4", "step_ms")}
+    assert sum("regressed" in line for line in rows[:last]) == 1 and sum(" of " in line for line in rows) == 1

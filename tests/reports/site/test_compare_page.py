@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from known_results import results
 from run_samples import begun, chain_block
 from site_samples import EAGLE, copied, dated, experiment_run
 
-from specbench.harness.metrics.run_results import results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.site.compare_page import compare_page
 from specbench.reports.site.predecessors import followers

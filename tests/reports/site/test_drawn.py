@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from known_results import results
 from matplotlib.image import imread
 from run_samples import SAMPLING, begun, chain_block
 from site_samples import add_trace, dated, experiment_run
 
-from specbench.harness.metrics.run_results import results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.site.build import build_site
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from ab_samples import experiment
 from compare_samples import ARMS, Machine, make_run
+from known_results import results
 
 from specbench.harness.judge.history.accepted import read_accepted
 from specbench.harness.judge.history.adding import ADDED, ALREADY, REPLACED, add_run
 from specbench.harness.judge.history.store import read_history
 from specbench.harness.judge.stored import read_run
-from specbench.harness.metrics.run_results import results
 from specbench.harness.store.run_directory import RunDirectory
 
 SMALL = Machine(num_prompts=3, num_rounds=4, num_repeats=2)
