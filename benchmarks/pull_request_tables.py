@@ -98,9 +98,8 @@ def _in_engine(recipe: str, pages: Mapping[str, SiteRun]) -> tuple[Table, ...]:
         return ()
     whole = recipe_table(run.with_requests())
     assert whole is not None
-    picked = [
-        whole.headers.index(name) for name in ("arm", "TPS", "speed-up", "TPOT ms", "round p50 ms", "AL [95% CI]")
-    ]
+    change = "speed-up" if "speed-up" in whole.headers else "TPOT change [95% CI]"
+    picked = [whole.headers.index(name) for name in ("arm", "TPS", change, "TPOT ms", "round p50 ms", "AL [95% CI]")]
     rows = tuple(tuple(row[i] for i in picked) for row in whole.rows)
     note = f"From stored requests of {run.run_id}, whose page has every column."
     return (Table(title=whole.title, headers=tuple(whole.headers[i] for i in picked), rows=rows, notes=(note,)),)
