@@ -37,7 +37,7 @@ from specbench.harness.store.prompts import FILE as PROMPTS
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_file import read_run_record, stored_document
 from specbench.harness.store.run_record import STATUSES, RunRecord
-from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames, Rows, Value, build_table, to_frame
+from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames, Rows, Value, build_table
 
 FILE = "run.json"
 
@@ -208,7 +208,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def frames(self) -> Frames:
         """All rows so far, from parts and consolidated tables alike."""
-        frames = {name: to_frame(table) for name, table in self._store.tables().items()}
+        frames = {name: table.to_pandas() for name, table in self._store.tables().items()}
         partial = tuple(self._store.partial_blocks())
         record, sampling = self._record, self._record.sampling
         return Frames(

@@ -240,12 +240,6 @@ def _array(table: str, column: Column, values: Sequence[Value]) -> pa.Array:
     return array
 
 
-def to_frame(table: pa.Table) -> pd.DataFrame:
-    """With Python's strings: most blocks are short, and what is done with Arrow's costs a millisecond each time."""
-    strings = pd.StringDtype("python", na_value=np.nan)
-    return table.to_pandas(types_mapper={pa.string(): strings}.get)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frames:
     """The raw tables of a run as pandas frames, its arms as the record describes them, what is left of blocks without
@@ -255,8 +249,8 @@ class Frames:
     requests: pd.DataFrame
     steps: pd.DataFrame
     phases: pd.DataFrame
-    counters: pd.DataFrame = field(default_factory=lambda: to_frame(arrow_schema("counters").empty_table()))
-    logprobs: pd.DataFrame = field(default_factory=lambda: to_frame(arrow_schema("logprobs").empty_table()))
+    counters: pd.DataFrame = field(default_factory=lambda: arrow_schema("counters").empty_table().to_pandas())
+    logprobs: pd.DataFrame = field(default_factory=lambda: arrow_schema("logprobs").empty_table().to_pandas())
     arms: tuple[ArmRecord, ...] = ()
     partial: tuple[PartialBlock, ...] = ()
     seen: Mapping[tuple[str, int], BlockRecord] = field(default_factory=dict)
