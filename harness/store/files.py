@@ -30,6 +30,9 @@ def _unknown(value: float) -> Json:
 def to_plain(value: object, non_finite: NonFinite = _unknown) -> Json:
     """`value` as what strict JSON can hold: dataclasses become dicts, numpy scalars numbers, NaN and infinity what
     `non_finite` makes of them."""
+    kind = type(value)
+    if value is None or kind is str or kind is int or kind is bool:  # nearly all values; the rest is slow
+        return value  # type: ignore[return-value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name), non_finite) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

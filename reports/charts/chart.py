@@ -140,7 +140,9 @@ class Chart:
             return False
         if "part" in self.frame:
             return bool((self.frame["part"] == self.frame["y"]).all())
-        return "facet" in self.frame and int(self.frame.groupby("series")["facet"].nunique().max()) == 1
+        return "facet" in self.frame and len(set(zip(self.frame["series"], self.frame["facet"], strict=True))) == len(
+            set(self.frame["series"])
+        )
 
     @property
     def too_thin(self) -> list[str]:

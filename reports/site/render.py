@@ -89,7 +89,7 @@ def kept_whole(text: str) -> Markup:
 
 def foldable(name: str) -> Markup:
     """`name` escaped, with a place to fold where a part of it ends."""
-    return Markup("<wbr>").join(escape(part) for part in _PARTS.split(name))
+    return Markup(_PARTS.sub("<wbr>", escape(name)))
 
 
 def _whole_rows(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
