@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -100,7 +101,8 @@ def all_but(kind: type[Options], kept: str) -> frozenset[str]:
     return frozenset(_all_options(kind)) - frozenset(kept.split())
 
 
-def _all_options(kind: type[Options]) -> dict[str, Option]:
+@cache
+def _all_options(kind: type[typing.Any]) -> Mapping[str, Option]:
     hints = typing.get_type_hints(kind)
     fields = [field for field in dataclasses.fields(kind) if "option" in field.metadata]
     return {field.name: _option(field, hints[field.name]) for field in fields}

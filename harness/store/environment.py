@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -196,6 +197,7 @@ def _number(text: str) -> float | None:
         return None
 
 
+@cache  # 1.5 ms each
 def installed_version(package: str) -> str | None:
     """None: a checkout that is run as it lies, or a package that is not there."""
     try:

@@ -11,14 +11,12 @@ from toy.checkpoints import eagle3_config, llama_config, write_eagle3, write_lla
 from toy.clock import clock as clock
 from typer.testing import CliRunner, Result
 
-from specbench.harness.cli import sweep_output
 from specbench.harness.cli.main import app
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.experiments import sweep as sweep_experiment
 from specbench.harness.store.roofline_record import Machine
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
-from specbench.reports.experiments import sweep_report
 
 CHAT_VOCAB = 320
 HEAD = eagle3_config(vocab_size=CHAT_VOCAB)
@@ -139,13 +137,6 @@ def machine(monkeypatch) -> Machine:
     )
     monkeypatch.setattr(sweep_experiment, "measure_machine", lambda device, dtype: known)
     return known
-
-
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """They, and the reports of the points, take most of the time of a tiny sweep."""
-    monkeypatch.setattr(sweep_output, "write_reports", lambda run: [])
-    monkeypatch.setattr(sweep_report, "_write_pictures", lambda folder, record: [])
 
 
 @pytest.fixture

@@ -98,7 +98,6 @@ def inline(monkeypatch):
         return code
 
     monkeypatch.setattr(FreshBlocks, "_run", run)
-    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
     return ran
 
 

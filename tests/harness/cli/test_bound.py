@@ -22,6 +22,7 @@ def run(cli, toy, only_run):
     return only_run()
 
 
+@pytest.mark.usefixtures("pictures")
 def test_table_json_and_files(cli, run):
     shown = cli("bound", run.path, "--write")
     assert shown.exit_code == 0, shown.output

@@ -38,7 +38,7 @@ def signals():
 
 
 @pytest.fixture
-def words(request, toy, toy_sweep, chat_model, runs, tmp_path, no_pictures) -> list[str]:
+def words(request, toy, toy_sweep, chat_model, runs, tmp_path) -> list[str]:
     options = [word for word in toy[1:] if word != "--num-repeats"]
     options.remove("1")
     by_name = {

@@ -46,7 +46,6 @@ def test_it_runs(cli, toy, only_run):
     assert cli(*toy, "-s", "lookback:depth=2").stderr.strip().endswith("unknown option 'depth'='2'; allowed: k")
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_it_is_swept(cli, toy_sweep, only_sweep):
     result = cli(*toy_sweep, "-s", "lookback", "--num-drafts", "1,2", "--max-concurrency", "1,2", "--format", "json")
     assert result.exit_code == 0, result.output

@@ -12,7 +12,6 @@ from specbench.harness.run.runner import Arms
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
 
 
 @pytest.fixture

@@ -60,7 +60,6 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
     assert written.stdout.startswith(f"# {sweep.path.name}") and "wrote" in written.stderr
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_the_number_of_drafts_by_the_sweeps_own_table(cli, toy, toy_sweep, only_sweep, runs):
     assert cli(*toy_sweep, *GRID).exit_code == 0
     table = only_sweep().path / "draft_table.json"
@@ -86,7 +85,6 @@ def test_a_dry_run_measures_nothing(cli, toy_sweep, runs, blocks):
     assert [p["max_concurrency"] for p in plan["points"]] == [1, 2] and [a["label"] for a in plan["arms"]] == LABELS
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_refused_arms_are_rows(cli, toy_sweep, only_sweep):
     result = cli(*toy_sweep, *GRID, "--acceptance", "synthetic:2.5", "--format", "json", "--quiet")
     assert result.exit_code == 0 and result.stderr == ""
@@ -97,7 +95,6 @@ def test_refused_arms_are_rows(cli, toy_sweep, only_sweep):
     assert "| ngram:k=1 | refused | refused |" in (only_sweep().path / "crossover.md").read_text()
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_an_arm_that_does_not_fit_at_a_load_is_a_row_and_the_sweep_goes_on(cli, toy_sweep, only_sweep, monkeypatch):
     def build_engine(arm, config, target, cache=None, whole=native.build_engine):
         if arm.strategy.num_drafts == 2 and config.max_concurrency == 1:
@@ -148,7 +145,6 @@ def test_bad_input(cli, toy_sweep, runs, case):
     assert not runs.exists()
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_without_the_machines_limits_there_is_no_ideal(cli, toy_sweep, monkeypatch):
     def fails(device, dtype):
         raise RuntimeError("no memory for the probe")

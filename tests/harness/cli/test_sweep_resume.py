@@ -77,7 +77,6 @@ STAGES = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.usefixtures("no_pictures")
 def test_resume_after_a_kill(cli, toy_sweep, only_sweep, blocks, stage):
     module, name, number, after = STAGES[stage]
     with pytest.MonkeyPatch.context() as patch:
@@ -106,7 +105,6 @@ def assert_whole(sweep: SweepDirectory) -> None:
     assert outputs[0] == outputs[1], "greedy output depends on neither load nor resuming"
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_kill_while_a_run_directory_is_made(cli, toy_sweep, only_sweep):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunDirectory, "create", staticmethod(half_made_run))
@@ -118,7 +116,6 @@ def test_a_kill_while_a_run_directory_is_made(cli, toy_sweep, only_sweep):
 
 
 @pytest.mark.parametrize("stage", ["first preparation", "fourth block, not written", "second preparation"])
-@pytest.mark.usefixtures("no_pictures")
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(cli, toy_sweep, only_sweep, stage):
     module, name, number, after = STAGES[stage]
     with pytest.MonkeyPatch.context() as patch:
@@ -133,7 +130,6 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(cli, toy_sweep, only_swee
     assert len(only_sweep().record.resumes) == 1
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_one_process_a_sweep(cli, toy_sweep, only_sweep):
     cli(*toy_sweep, *GRID)
     before = (only_sweep().path / "sweep.json").read_text()
@@ -143,7 +139,6 @@ def test_one_process_a_sweep(cli, toy_sweep, only_sweep):
     assert (only_sweep().path / "sweep.json").read_text() == before
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_an_error_between_points_says_how_to_go_on(cli, toy_sweep, only_sweep, monkeypatch):
     monkeypatch.setattr(run_experiment, "prepare", at_call(run_experiment.prepare, 2, ValueError("the model is gone")))
     result = cli(*toy_sweep, *GRID)
@@ -159,7 +154,6 @@ def test_an_error_between_points_says_how_to_go_on(cli, toy_sweep, only_sweep, m
         (("workload", WorkloadRecord(sha256="0" * 64)), "was measured on prompts 000000000000"),
     ],
 )
-@pytest.mark.usefixtures("no_pictures")
 def test_a_curve_is_of_one_machine_and_one_set_of_prompts(cli, toy_sweep, only_sweep, blocks, stored, words):
     """The first point is over, the second not begun: nothing else would compare them."""
     with pytest.MonkeyPatch.context() as patch:
@@ -175,7 +169,6 @@ def test_a_curve_is_of_one_machine_and_one_set_of_prompts(cli, toy_sweep, only_s
     assert blocks == [] and list(only_sweep().runs()) == [1]
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_arms_that_failed_stay_and_it_is_said_how_to_try_them_again(cli, toy_sweep, only_sweep, blocks):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NativeDeployment, "measure", at_call(NativeDeployment.measure, 2, RuntimeError("out of memory")))
@@ -189,7 +182,6 @@ def test_arms_that_failed_stay_and_it_is_said_how_to_try_them_again(cli, toy_swe
     assert_whole(only_sweep())
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_run_of_something_else_in_its_folder_is_named(cli, toy, toy_sweep, only_sweep):
     cli(*toy_sweep, *SMALL)
     sweep = only_sweep()

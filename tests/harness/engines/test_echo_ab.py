@@ -8,11 +8,6 @@ import pytest
 from cli.test_ab import inline  # noqa: F401
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
-
-
 @pytest.fixture
 def options(echo) -> list[str]:
     words = echo[1:]

@@ -10,11 +10,6 @@ import pytest
 ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
-
-
 @pytest.mark.parametrize(
     ("fault", "said"), [("500", "the server answered 500: out of words"), ("cut", "cut the stream")]
 )

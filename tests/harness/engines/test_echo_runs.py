@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from toy.echo_engine import TEXT_ONLY
 
 from specbench.harness.store.arm_record import Fact
@@ -12,17 +11,11 @@ from specbench.harness.store.arm_record import Fact
 ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
 
 
-@pytest.fixture
-def no_pictures(monkeypatch):
-    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
-
-
 def row_of(text: str, label: str) -> list[str]:
     (line,) = (line for line in text.splitlines()[1:] if line.startswith(f"{label} "))
     return line.split()
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_what_it_does_not_know_is_a_dash_with_a_reason(cli, echo, only_run):
     result = cli(*echo, *ARMS, "--wide")
     assert result.exit_code == 0, result.output
@@ -43,7 +36,6 @@ def test_what_it_does_not_know_is_a_dash_with_a_reason(cli, echo, only_run):
     assert arm.unknown[Fact.ROUNDS] == TEXT_ONLY and arm.engine is not None and arm.engine.version == "1"
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_no_figure_of_what_it_does_not_know_is_a_number(cli, echo):
     report = json.loads(cli(*echo, *ARMS, "--format", "json", "-q").stdout)
     for block in report["blocks"]:
@@ -70,7 +62,6 @@ def test_resume_measures_what_is_missing(cli, echo, only_run, server):
     assert again.exit_code == 0 and "nothing to do" in again.stderr and server.num_requests == num
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_sweep(cli, echo, monkeypatch, runs):
     from specbench.harness.cli import sweep_output
     from specbench.harness.experiments import sweep as experiment
@@ -87,7 +78,6 @@ def test_a_sweep(cli, echo, monkeypatch, runs):
     assert [arm["label"] for arm in record["arms"]] == ["no-spec", "ngram:k=1", "ngram:k=3"]
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_compare_and_gate(cli, echo, runs, server, tmp_path):
     assert cli(*echo, *ARMS).exit_code == 0
     server.delay_ms = {"ngram": 12}
@@ -105,7 +95,6 @@ def test_compare_and_gate(cli, echo, runs, server, tmp_path):
         assert result.exit_code == 4 and TEXT_ONLY in result.stdout, (asked, result.output)
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_history(cli, echo, runs, tmp_path):
     assert cli(*echo, *ARMS).exit_code == 0
     added = cli("history", "add", tmp_path / "h", *runs.iterdir())

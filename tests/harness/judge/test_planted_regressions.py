@@ -23,7 +23,6 @@ Results = dict[tuple[str, str], str]
 def measure(cli, runs, only_run, site, monkeypatch):  # noqa: F811
     """Measures base and change in blocks; the run."""
     install(site, "counting-engine", "1", {"specbench.engines": {"counting": "toy.counting_engine:CountingEngine"}})
-    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
 
     def call(base: str, change: str) -> Path:
         more = f"{LOAD} --max-model-len 128 --warmup-max-s 0.02 --blocks 6 --in-process -q".split()

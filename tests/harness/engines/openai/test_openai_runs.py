@@ -13,11 +13,6 @@ from specbench.harness.store.arm_record import Fact
 KEY = "a-key-that-nobody-may-store"
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
-
-
 @pytest.fixture
 def asked(prompts, runs) -> list[str]:
     words = f"--engine openai --dataset-name jsonl --dataset-path {prompts} --num-prompts 6 --max-model-len 200"

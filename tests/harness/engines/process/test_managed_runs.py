@@ -34,7 +34,6 @@ ENGINES = {"vllm": VllmEngine, "sglang": SglangEngine}
 
 @pytest.fixture(autouse=True)
 def no_process_is_left(tmp_path, monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr("specbench.reports.run.report.write_pictures", lambda charts, folder: [])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(managed, "Patience", lambda startup_s: Patience(startup_s=startup_s, grace_s=0.3))
     yield
