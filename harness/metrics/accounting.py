@@ -5,6 +5,8 @@ A decode round is a step of kind `decode`; decode figures come from those, and m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pandas as pd
 
 from specbench.harness.stats.spread import percentiles, under
@@ -14,6 +16,19 @@ RESIDUAL_LIMIT = 0.03
 
 _NS_PER_MS = 1e6
 _GAP = "gap"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRounds:
+    """ms by decode round (rows) and phase (columns), of phases timed without and with further synchronisations."""
+
+    plain: pd.DataFrame
+    instrumented: pd.DataFrame
+
+
+def phase_rounds(phases: pd.DataFrame, table: pd.DataFrame) -> PhaseRounds:
+    """Of the phases of one block, and its `step_table`."""
+    return PhaseRounds(_by_round(phases, table, instrumented=False), _by_round(phases, table, instrumented=True))
 
 
 def step_table(steps: pd.DataFrame) -> pd.DataFrame:
@@ -68,16 +83,16 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
     }
 
 
-def phase_metrics(phases: pd.DataFrame, table: pd.DataFrame) -> dict[str, float | None]:
+def phase_metrics(rounds: PhaseRounds) -> dict[str, float | None]:
     """Median ms a decode round spends in each phase, `plain` and `instrumented` apart."""
     return {
-        **under("plain", _medians(_by_round(phases, table, instrumented=False))),
-        **under("instrumented", _medians(_by_round(phases, table, instrumented=True))),
+        **under("plain", _medians(rounds.plain)),
+        **under("instrumented", _medians(rounds.instrumented)),
     }
 
 
 def accounting_identity(
-    requests: pd.DataFrame, steps: pd.DataFrame, phases: pd.DataFrame, table: pd.DataFrame, tpot_ms: float | None
+    requests: pd.DataFrame, steps: pd.DataFrame, phases: PhaseRounds, table: pd.DataFrame, tpot_ms: float | None
 ) -> tuple[dict[str, float | None], str | None]:
     """TPOT against what independently measured parts predict.
 
@@ -91,7 +106,7 @@ def accounting_identity(
     rows = steps[~steps["is_prefill"].astype(bool)]
     num_tokens = rows["num_emitted"].sum()
     num_forwards = int((rows["kind"] == "decode").sum())
-    source, wide = _phases_for_identity(phases, table)
+    source, wide = _phases_for_identity(phases)
     parts_ms = _parts_ms(wide, table)
     if not parts_ms or not num_tokens or not tpot_ms:
         return {"tpot_ms": tpot_ms, "predicted_tpot_ms": None}, source
@@ -126,9 +141,8 @@ def _medians(wide: pd.DataFrame) -> dict[str, float]:
     return {str(name): float(wide[name].median()) for name in wide}
 
 
-def _phases_for_identity(phases: pd.DataFrame, table: pd.DataFrame) -> tuple[str | None, pd.DataFrame]:
-    for source, instrumented in (("plain", False), ("instrumented", True)):
-        wide = _by_round(phases, table, instrumented)
+def _phases_for_identity(phases: PhaseRounds) -> tuple[str | None, pd.DataFrame]:
+    for source, wide in (("plain", phases.plain), ("instrumented", phases.instrumented)):
         if not wide.drop(columns=_GAP, errors="ignore").empty:
             return source, wide
     return None, pd.DataFrame()

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.speedup import tpot_pairs
@@ -33,6 +32,8 @@ def over_requests(label: str, found: Speedup, requests: pd.DataFrame) -> Speedup
 
 
 def _of_two_samples(label: str, found: Speedup, requests: pd.DataFrame) -> Speedup:
+    from scipy import stats  # half a second, which a run of our own does not need
+
     logs = [np.log(tpot[tpot > 0]) for tpot in (_tpot_ms(arm, requests) for arm in (found.baseline, label))]
     if not all(map(len, logs)):
         return found

@@ -17,6 +17,7 @@ from specbench.harness.metrics.accounting import (
     RESIDUAL_LIMIT,
     accounting_identity,
     phase_metrics,
+    phase_rounds,
     round_metrics,
     step_table,
 )
@@ -57,7 +58,8 @@ def block_metrics(
     table = step_table(steps)
     latency = latency_metrics(requests, steps)
     failed = requests["finish_reason"].isin(["error", "abort"])
-    accounting, source = accounting_identity(requests, steps, phases, table, latency["tpot_ms.weighted"])
+    rounds = phase_rounds(phases, table)
+    accounting, source = accounting_identity(requests, steps, rounds, table, latency["tpot_ms.weighted"])
     acceptance = with_counted(acceptance_metrics(requests, steps), counters or {})
     return BlockFigures(
         values={
@@ -68,7 +70,7 @@ def block_metrics(
             **throughput_metrics(requests, steps),
             **without_void(latency, counters or {}),
             **round_metrics(table),
-            **under("phases_ms", phase_metrics(phases, table)),
+            **under("phases_ms", phase_metrics(rounds)),
             **under("accounting", accounting),
             **under("acceptance", _numbers(acceptance)),
             **under("counters", counters or {}),

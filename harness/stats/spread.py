@@ -64,7 +64,9 @@ def under(prefix: str, figures: Mapping[str, float | None]) -> dict[str, float |
 def percentiles(values: ArrayLike, *ranks: int) -> dict[str, float]:
     """`{"p50": ..., ...}` by linear interpolation; empty for no values."""
     array = np.asarray(values, dtype=float)
-    return {f"p{rank}": float(np.percentile(array, rank)) for rank in ranks} if array.size else {}
+    if not array.size:
+        return {}
+    return {f"p{rank}": float(value) for rank, value in zip(ranks, np.percentile(array, ranks), strict=True)}
 
 
 def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval | None:

@@ -3,7 +3,13 @@ import math
 import pytest
 from run_samples import frame, phase, prefill, request, step
 
-from specbench.harness.metrics.accounting import accounting_identity, phase_metrics, round_metrics, step_table
+from specbench.harness.metrics.accounting import (
+    accounting_identity,
+    phase_metrics,
+    phase_rounds,
+    round_metrics,
+    step_table,
+)
 from specbench.harness.metrics.latency import latency_metrics
 
 
@@ -26,7 +32,8 @@ def mixed_example():
 
 def identity(requests, steps, phases):
     tpot_ms = latency_metrics(requests, steps)["tpot_ms.weighted"]
-    return accounting_identity(requests, steps, frame("phases", phases), step_table(steps), tpot_ms)
+    table = step_table(steps)
+    return accounting_identity(requests, steps, phase_rounds(frame("phases", phases), table), table, tpot_ms)
 
 
 def test_rounds_by_hand():
@@ -88,7 +95,7 @@ def test_a_recorded_gap_takes_the_place_of_the_host_clock():
 
 def test_repeated_phases_of_a_round_add_up():
     phases = [phase(1, "draft_next", 1), phase(1, "draft_next", 2), phase(3, "draft_next", 5), phase(2, "verify", 99)]
-    figures = phase_metrics(frame("phases", phases), step_table(mixed_example()[1]))
+    figures = phase_metrics(phase_rounds(frame("phases", phases), step_table(mixed_example()[1])))
     assert figures == {"plain.draft_next": pytest.approx(4)}  # median of 3 and 5; the mixed step is left out
 
 
