@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,9 +13,12 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.text import parse_effect
 
 from .output import format_option
+from .run import print_how
 
 if TYPE_CHECKING:
     from specbench.harness.judge.comparison import ComparedRuns
+
+MIN_EFFECT = "1%"
 
 
 def compare(
@@ -30,8 +34,8 @@ def compare(
     allow_mismatch: Annotated[
         bool, typer.Option("--allow-mismatch", help="Compare even if hardware, workload or sampling differ.")
     ] = False,
-    min_effect: Annotated[str, typer.Option(help="The smallest change that matters.")] = "1%",
-    format: Annotated[str, format_option("table", "md", "json", "csv")] = "table",
+    min_effect: Annotated[str, typer.Option(help="The smallest change that matters.")] = MIN_EFFECT,
+    format: Annotated[str, format_option("table", "wide", "md", "json", "csv")] = "table",
 ) -> None:
     """Compare stored runs: the change of each metric with interval and verdict. Arms are paired by repeat if there are
     six or more, else by prompt; the sides of an A/B run by block.
@@ -64,6 +68,11 @@ def compare(
         typer.echo("specbench: compare them nevertheless with --allow-mismatch", err=True)
         raise typer.Exit(ExitCode.NOT_COMPARABLE)
     _print(compared, format)
+    if format == "table":
+        own = [*map(str, runs), *(["--baseline", baseline] if baseline else [])]
+        own += ["--allow-mismatch"] * allow_mismatch + ["--min-effect", min_effect] * (min_effect != MIN_EFFECT)
+        typer.echo("all of it:")
+        print_how(shlex.join(["specbench", "compare", *own, "--format", "wide"]))
     if len(found) == 1 and len(runs) > 1 and len({p.resolve() for p in runs}) > 1:
         raise typer.Exit(ExitCode.BAD_INPUT)  # shown, but not what was asked for
 
@@ -71,9 +80,10 @@ def compare(
 def _print(compared: ComparedRuns, format: str) -> None:
     from rich.console import Console
 
+    from specbench.reports.experiments.compare_brief import compare_answer, compare_brief
     from specbench.reports.experiments.compare_table import compare_csv, compare_json, compare_table, without_run
     from specbench.reports.markdown import markdown_result
-    from specbench.reports.terminal import print_result
+    from specbench.reports.terminal import print_result, sentence_lines
 
     if format == "json":
         sys.stdout.write(compare_json(compared))
@@ -81,5 +91,9 @@ def _print(compared: ComparedRuns, format: str) -> None:
         sys.stdout.write(compare_csv(compared))
     elif format == "md":
         sys.stdout.write(markdown_result(compare_table(compared)))
-    else:
+    elif format == "wide":
         print_result(without_run(compare_table(compared)), Console())
+    else:
+        console = Console()
+        typer.secho(sentence_lines(compare_answer(compared), console), bold=True)
+        print_result(compare_brief(compared, console.width if console.is_terminal else None), console)

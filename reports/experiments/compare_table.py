@@ -58,14 +58,14 @@ def _arm_notes(compared: ComparedRuns) -> list[str]:
     said: dict[tuple[str, str], list[str]] = {}
     for row in compared.rows:
         against = (
-            f"against {_counterpart(row)}" if row.baseline else "the baseline" if row.is_baseline else NO_COUNTERPART
+            f"against {counterpart_of(row)}" if row.baseline else "the baseline" if row.is_baseline else NO_COUNTERPART
         )
         for text in (against, *row.marks):
             said.setdefault((row.run, text), []).append(row.arm)
     return [f"{run}: {', '.join(arms)}: {text}" for (run, text), arms in said.items()]
 
 
-def _counterpart(row: Row) -> str:
+def counterpart_of(row: Row) -> str:
     """The run alone, where the arm has the same name there."""
     return row.baseline.removesuffix(f": {row.arm}")
 
@@ -114,7 +114,7 @@ def _rows(row: Row) -> Iterable[tuple[str, ...]]:
         if value is None and found is None:
             continue
         if found is None or found.a is None:
-            yield (row.run, arm, figure.heading, NOTHING, number(value), NOTHING, NOTHING, _word(row), NOTHING)
+            yield (row.run, arm, figure.heading, NOTHING, number(value), NOTHING, NOTHING, word_of(row), NOTHING)
             continue
         yield (
             row.run,
@@ -134,7 +134,8 @@ def _rows(row: Row) -> Iterable[tuple[str, ...]]:
         yield (row.run, arm, SAME_OUTPUT.name, NOTHING, share, NOTHING, NOTHING, word, f"{pairs} requests")
 
 
-def _word(row: Row) -> str:
+def word_of(row: Row) -> str:
+    """Of an arm or figure without comparison."""
     return EXPLORATORY if row.baseline else NO_COUNTERPART
 
 

@@ -3,14 +3,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from compare_samples import Machine, make_run
 from floor_samples import store
 
 from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.keys import Mismatch
 from specbench.harness.judge.stored import Problem, read_runs
 from specbench.reports.cells import change_text
+from specbench.reports.experiments.compare_brief import compare_answer, compare_brief
 from specbench.reports.experiments.compare_table import change_cell, compare_csv, compare_json, compare_table
 from specbench.reports.markdown import markdown_result
 from specbench.reports.terminal import plain_result
@@ -38,6 +41,33 @@ def test_table(compared):
     assert not [row for row in table.rows if row[0] == compared.rows[0].run]  # the baseline stands in the others' rows
     assert "problem: x: damaged" in table.notes
     assert EVIL in plain_result(table)
+
+
+def test_the_answer_and_a_row_for_each_arm(compared):
+    answer = compare_answer(compared)
+    assert answer.startswith("TPOT of 2 arms: regressed in 2 (most in ") and answer.count("[") == 1, answer
+    table = compare_brief(compared)
+    assert [row[0] for row in table.rows] == ["no-spec", EVIL] and {row[2] for row in table.rows} == {"regressed"}
+    assert table.rows[1][1:4:2] == (change_cell(compared.rows[3].comparisons["tpot_ms"]), "72 of 72")
+    assert "problem: x: damaged" in table.notes and compared.rows[0].run in table.title
+    assert len(compare_brief(compared, 80).headers) < len(table.headers)
+
+
+def test_the_answer_of_one_arm_and_of_none(compared):
+    one = replace(compared, rows=(compared.rows[1], compared.rows[3]))
+    answer = compare_answer(one)
+    assert answer.startswith(f"{EVIL}: TPOT +3.") and answer.endswith("outputs equal 72 of 72.")
+    assert compare_answer(replace(compared, rows=compared.rows[:2])) == "No arm has a counterpart."
+
+
+def test_a_change_elsewhere_than_in_tpot_is_said(compared):
+    row = compared.rows[3]
+    unlike = Mismatch(run="b", group="hardware", key="cpu", first="x", second="y")
+    equal = replace(row.comparisons["tpot_ms"], verdict="equivalent")
+    changed = replace(row, comparisons={**row.comparisons, "tpot_ms": equal})
+    found = replace(compared, rows=(compared.rows[1], changed), mismatches=(unlike,))
+    assert compare_brief(found).rows[0][2] == "step time regressed; TPOT equivalent"
+    assert compare_answer(found).startswith("NOT COMPARABLE. ")
 
 
 def test_markdown_shows_labels_literally(compared):

@@ -104,7 +104,8 @@ def test_gate_and_compare_of_an_ab_run(tmp_path):
     )
     assert [call("gate", run.path, "--policy", policy).exit_code for run in (slow, invalid)] == [1, 4]
     tables = [call("compare", run.path).stdout for run in (slow, invalid)]
-    assert "regressed" in tables[0] and "9 blocks" in tables[0] and "regressed" not in tables[1]
+    assert "regressed" in tables[0] and "regressed" not in tables[1]
+    assert "9 blocks" in call("compare", slow.path, "--format", "wide").stdout
 
 
 def test_gate_json_alone_on_stdout(made):

@@ -35,6 +35,7 @@ COMMANDS = {
     "show scores": "show {scored}",
     "compare": "compare {main} {change}",
     "compare three": "compare {main} {change} {third}",
+    "compare wide": "compare {main} {change} --format wide",
     "gate": "gate {change} --policy {policy} --against {main}",
     "history": "history show {history} --metric tpot_ms",
     "suspects": "history suspects {history}",
@@ -111,6 +112,14 @@ def check(text: str, tables: list[Table], width: int) -> None:
         assert {word for header in table.headers for word in header.split()} <= words, "a header is cut"
         names = [str(row[0]) for row in table.rows if len(str(row[0])) <= NAME]
         assert [name for name in names if not any(line.startswith(name) for line in lines)] == [], "names are cut"
+
+
+def test_runs_of_seven_arms_are_compared_on_one_screen(cli, monkeypatch, tmp_path):
+    arms = ("no-spec", "naive-eagle", *(f"eagle:k={k}" for k in (1, 2, 4)), "ngram:k=4,min_n=2", "draft-model:k=4")
+    runs = [make_run(tmp_path, Machine(noise_seed=n), f"run-{n}", arms=arms) for n in range(2)]
+    lines = shown(cli, monkeypatch, NARROW, "compare", *runs).splitlines()
+    assert lines[0].startswith("TPOT of 7 arms: ") and len(lines) <= SCREEN + 3, "\n".join(lines)
+    assert [line.split()[0] for line in lines[5:12]] == list(arms)
 
 
 @pytest.mark.parametrize("run", AB_RUNS)
