@@ -32,8 +32,8 @@ STRATEGIES = ("no-spec", "ngram:k=4", "eagle:k=4")
 
 
 @pytest.fixture(autouse=True)
-def two_threads(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+def one_thread(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv(PYTHON_VARIABLE, str(VENV))
 
 
