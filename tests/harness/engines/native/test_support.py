@@ -73,7 +73,7 @@ def test_every_row_is_tried_here():
     listed = support.models()
     assert [name for name, forms in listed.items() if support.YES in forms.values()] == list(CONFIGS)
     read = {form for forms in listed.values() for form, said in forms.items() if said == support.YES}
-    assert read == {*STORED, "GGUF"}  # of GGUF: tests/workloads/assets/test_gguf.py
+    assert read == {*STORED, "GGUF"}  # of GGUF: tests/workloads/gguf
     assert {name for name, _ in DRAFTED} == set(STRATEGIES.built_in)
 
 
