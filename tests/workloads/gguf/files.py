@@ -89,7 +89,9 @@ def gguf_name(name: str) -> str:
     return f"blk.{layer}.{GGUF_NAMES[module.replace('/', '.')]}.{kind}"
 
 
-def write_gguf(path: Path, architecture: str, model: torch.nn.Module, *, quantise=None, pre="smollm", **extra) -> Path:
+def write_gguf(
+    path: Path, architecture: str, model: torch.nn.Module, *, quantise=None, pre="smollm", named=gguf_name, **extra
+) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(SHAPE["num_hidden_layers"])
     writer.add_context_length(SHAPE["max_position_embeddings"])
@@ -119,9 +121,9 @@ def write_gguf(path: Path, architecture: str, model: torch.nn.Module, *, quantis
         if architecture == "llama" and module in heads:
             values = llama_cpp_permute(values, heads[module])
         if quantise is not None and values.ndim == 2:
-            writer.add_tensor(gguf_name(name), gguf.quants.quantize(values, quantise), raw_dtype=quantise)
+            writer.add_tensor(named(name), gguf.quants.quantize(values, quantise), raw_dtype=quantise)
         else:
-            writer.add_tensor(gguf_name(name), values.copy())
+            writer.add_tensor(named(name), values.copy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -100,24 +100,28 @@ def test_experts_that_are_none_change_nothing(llama, tmp_path, monkeypatch):
     ],
 )
 def test_tensors_without_a_place_are_refused_before_the_work(tmp_path, monkeypatch, name, message):
-    rename = gguf_name
-    monkeypatch.setitem(globals(), "gguf_name", lambda n: name if n == "model.norm.weight" else rename(n))
-    path = write_gguf(tmp_path / "m.gguf", "llama", tiny_model("llama", tied=True))
+    def named(n):
+        return name if n == "model.norm.weight" else gguf_name(n)
+
+    path = write_gguf(tmp_path / "m.gguf", "llama", tiny_model("llama", tied=True), named=named)
     monkeypatch.setattr(gguf.quants, "dequantize", lambda *words: pytest.fail("dequantized before the check"))
     with pytest.raises(ValueError, match=message):
         convert_gguf(path, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
 
 
-def test_tensors_that_the_converted_model_does_not_use_are_refused(tmp_path, monkeypatch):
+def test_tensors_that_the_converted_model_does_not_use_are_refused(tmp_path):
     """A layer beyond block_count, and a bias that the architecture lacks: the conversion knows their names."""
-    rename = gguf_name
     for name, left in [
         ("blk.2.ffn_up.weight", "model.layers.2.mlp.up_proj.weight"),
         ("blk.0.attn_output.bias", "model.layers.0.self_attn.o_proj.bias"),
     ]:
-        monkeypatch.setitem(globals(), "gguf_name", lambda n, to=name: to if n == "lm_head.weight" else rename(n))
-        out = convert_gguf(write_gguf(tmp_path / "m.gguf", "llama", tiny_model("llama", tied=False)), tmp_path / left)
+
+        def named(n, to=name):
+            return to if n == "lm_head.weight" else gguf_name(n)
+
+        path = write_gguf(tmp_path / "m.gguf", "llama", tiny_model("llama", tied=False), named=named)
+        out = convert_gguf(path, tmp_path / left)
         with pytest.raises(ValueError, match=rf"does not use \(1\): {left}"):
             load_target(out, torch.float32, torch.device("cpu"))
 
