@@ -1,13 +1,16 @@
-"""The arithmetic of the race on a CPU, from turns whose times are known."""
+"""The arithmetic of the race on a CPU, from turns whose times are known, and the race that is stored."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.append(str(BENCHMARKS))
 
 from cpu_race import TRANSFORMERS, Turn, lines, race, rate, ratio  # noqa: E402
 
@@ -66,3 +69,13 @@ def test_sides_take_turns_and_answers_of_one_token_are_left_out(monkeypatch):
     assert {(turn.repeat, turn.prompt) for turn in found} == {(r, p) for r in (0, 1) for p in (0, 2)}
     assert len(asked) == 3 * 3 * 2 and all(a[1] == b[1] for a, b in zip(asked[::2], asked[1::2], strict=True))
     assert min(turn.cpu_s for turn in found) >= 0
+
+
+def test_the_stored_race_says_what_its_turns_and_the_readme_say():
+    stored = json.loads((BENCHMARKS / "results" / "cpu-race.json").read_text())
+    turns = [Turn(**turn) for turn in stored["turns"]]
+    assert lines(turns) == stored["said"] and len({turn.side for turn in turns}) == 7
+    readme = (BENCHMARKS / "README.md").read_text()
+    for line in stored["said"]:
+        figure, interval = re.search(r": ([\d.]+)x?( \[.*?\])? ", line).groups()
+        assert f" {figure}{interval or ''} |" in readme, line

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from types import SimpleNamespace
+
+from rich.console import Console
 
 from specbench.harness.metrics.accuracy_items import ItemFigures
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, TaskLimit
@@ -12,7 +15,7 @@ from specbench.reports.markdown import markdown_result
 from specbench.reports.run.accuracy_columns import accuracy_columns, accuracy_conventions, verdict
 from specbench.reports.run.accuracy_table import accuracy_tables
 from specbench.reports.run.accuracy_view import AccuracyView
-from specbench.reports.terminal import plain_result
+from specbench.reports.terminal import plain_result, rich_result
 
 KEYS = dict(task="gsm8k", version="3.0", filter="strict-match", num_fewshot=5, metric="exact_match")
 ITEMS = ItemPairs(n=500, difference=0.004, p=0.69, won=5, lost=3, low=-0.008, high=0.016)
@@ -55,6 +58,14 @@ def _view(pairs, scores=None):
     )
     arms = [SimpleNamespace(marks=(), label=label) for label in ("no-spec", "ngram", "eagle")]
     return SimpleNamespace(record=SimpleNamespace(run_id="r1"), arms=arms, accuracy=accuracy)
+
+
+def test_scores_are_one_table_of_80_columns():
+    (table,) = accuracy_tables(_view([]))
+    console = Console(width=80, force_terminal=True, record=True, file=io.StringIO())
+    console.print(rich_result(table, 80))
+    text = console.export_text()
+    assert text.count("strategy") == 1 and "* not in 80 characters: n-shot, Version" in text, text
 
 
 def test_scores_in_the_seeds_form_with_what_was_replaced_and_what_is_missing():
