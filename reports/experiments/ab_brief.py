@@ -5,12 +5,11 @@ from __future__ import annotations
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.harness.store.ab_judgement import Judgement
-from specbench.reports.cells import size_text
+from specbench.reports.cells import FORCED, NOT_JUDGED, size_text
 from specbench.reports.document import Table, fitting, table_of
 from specbench.reports.experiments.sides import apart
 from specbench.reports.experiments.verdict_table import (
     FIGURES,
-    FORCED,
     NO_VERDICT,
     arm_marks,
     cautions,
@@ -32,8 +31,9 @@ def ab_answer(record: Judgement) -> str:
     change = "no TPOT was measured" if tpot is None else f"TPOT {change_of(tpot)}"
     same = record.same_output
     outputs = f"outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else "outputs were not compared"
-    forced = " (forced acceptance: not a model's own)" if arm_marks(record, FORCED) else ""
-    return f"{verdict_title(record)}. {claim}: {change}; {outputs}{forced}."
+    if arm_marks(record, FORCED):
+        outputs = NOT_JUDGED
+    return f"{verdict_title(record)}. {claim}: {change}; {outputs}."
 
 
 def ab_unequal(record: Judgement) -> str:

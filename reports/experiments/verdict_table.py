@@ -8,6 +8,7 @@ from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIV
 from specbench.harness.store.ab_judgement import INVALID, MAX_REJECTED, MIXED, UNFINISHED, JudgedMetric, Judgement
 from specbench.harness.store.ab_record import Side
 from specbench.reports.cells import (
+    FORCED,
     NOTHING,
     TOO_WIDE,
     change_text,
@@ -20,7 +21,7 @@ from specbench.reports.cells import (
 from specbench.reports.document import Table, table_of
 
 NO_VERDICT = (INVALID, UNFINISHED)  # of a whole experiment: then no metric has one either
-FORCED, RANDOM_WEIGHTS = "synthetic acceptance", "synthetic weights"  # how the notes of an arm begin that say so
+RANDOM_WEIGHTS = "synthetic weights"  # how the note of an arm begins that says so
 _MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
 _MAX_REASONS = 5
 
@@ -131,7 +132,8 @@ def cautions(record: Judgement) -> list[str]:
 
 def how_measured(record: Judgement) -> list[str]:
     """In a few lines: processes, blocks that count and why others do not, and equal outputs where too few are."""
-    where = "in ONE process (--in-process)" if record.plan.in_process else "a fresh process for each side and block"
+    where = "in ONE process (--in-process): no interval covers a restart"
+    where = where if record.plan.in_process else "a fresh process for each side and block"
     outputs = [] if record.same_output.is_enough else _outputs(record)
     counted, *doubts = _blocks(record)
     return [f"{counted}; {where}", *doubts, *outputs]

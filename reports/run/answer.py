@@ -6,7 +6,7 @@ from specbench.harness.metrics.doubts import CHANGED, IMPOSSIBLE
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE, driven_otherwise
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, median_ms, number, row_name
+from specbench.reports.cells import FORCED, NOT_JUDGED, NOTHING, median_ms, number, row_name
 from specbench.reports.run.view import RunView
 
 
@@ -35,7 +35,9 @@ def answer(view: RunView) -> str:
     close = [row_name(arm) for arm in others if low is not None and _high(arm) > low]
     said += f"; {', '.join(close)} may be as fast" if close else ""
     untrue = [word for word in (NOT_PLAUSIBLE, CHANGED) if any(mark.startswith(word) for mark in best.marks)]
-    return f"{'; '.join([said, f'outputs equal {_of(best)}', *untrue])}."
+    is_forced = any(mark.startswith(FORCED) for mark in best.marks)
+    outputs = NOT_JUDGED if is_forced else f"outputs equal {_of(best)}"
+    return f"{'; '.join([said, outputs, *untrue])}."
 
 
 def fastest(view: RunView) -> ArmSummary | None:

@@ -83,7 +83,7 @@ def _warnings(run: SiteRun) -> tuple[str, ...]:
 
 def _reproduce(run: SiteRun) -> Section:
     git = run.record.git or GitState()
-    commands = [Command(name="Command", text=run.record.command)]
+    commands = [Command(name=f"Command, begun {run.started_utc}, {run.record.status}", text=run.record.command)]
     if git.sha:
         commands.append(Command(name="Code", text=f"git checkout {git.sha}"))
     for n, resumed in enumerate(run.record.resumes):
@@ -92,8 +92,7 @@ def _reproduce(run: SiteRun) -> Section:
     for name, profile in run.profiles.items():
         commands += [Command(name=f"{name}: {c.name}", text=c.text) for c in profile_commands(profile)]
     dirty = ("The checkout had local changes: the commit alone does not give the same code.",) if git.dirty else ()
-    began = f"Began {run.started_utc}, status {run.record.status}."
-    return Section(title="Reproduce", sentences=(began, *dirty), commands=tuple(commands))
+    return Section(title="Reproduce", sentences=dirty, commands=tuple(commands))
 
 
 def _verdict(run: SiteRun) -> list[Section]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
-from specbench.reports.cells import TOO_WIDE, change_text, is_no_figure, milliseconds, number, size_text
+from specbench.reports.cells import FORCED, TOO_WIDE, change_text, is_no_figure, milliseconds, number, size_text
 from specbench.reports.document import Fact
 from specbench.reports.experiments.sides import apart
 from specbench.reports.experiments.verdict_table import (
-    FORCED,
     NO_VERDICT,
     RANDOM_WEIGHTS,
     arm_marks,
@@ -52,6 +51,8 @@ def claim_sentence(record: Judgement) -> str:
     """The sides, the change of TPOT with its interval or why there is none, and equal outputs."""
     change, same = claim_words(record) or verdict_words(record), record.same_output
     equal = f"; outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else ""
+    if arm_marks(record, FORCED):
+        equal = "; outputs not judged"
     return f"{claim_title(record)}: {change}{equal}."
 
 
@@ -118,5 +119,6 @@ def _proof(run: SiteRun, record: Judgement) -> tuple[Fact, Fact]:
     if same.num_same < same.num_pairs and not note:
         note = "the others: a near-tie that fell otherwise, or an error"
     answers = f"{same.num_same} of {same.num_pairs}" if same.num_pairs else "not compared"
+    answers = "not judged" if arm_marks(record, FORCED) else answers
     certificate = "not certified" if run.certificate is None else badges.certificate(run).text
     return Fact(name="same answers", value=answers, note=note), Fact(name="losslessness", value=certificate)

@@ -65,6 +65,12 @@ def test_the_answer_does_not_hide_what_was_generated(view, word):
     assert answer(marked).endswith(f"outputs equal 6 of 8; {word}.") and word not in answer(fast)
 
 
+def test_outputs_of_forced_acceptance_are_not_judged(view):
+    fast = with_ratios(view, naive=(1.54, 1.41, 1.66))
+    forced = replace(fast, arms=tuple(replace(arm, marks=("synthetic acceptance (2.0)",)) for arm in fast.arms))
+    assert answer(forced).endswith("in TPOT; outputs not judged (forced acceptance).")
+
+
 def test_an_arm_that_was_timed_elsewhere_is_not_the_answer(view):
     """Its factor is no verdict, however large it is."""
     places = ("in process", "in process", "HTTP")
