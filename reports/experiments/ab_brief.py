@@ -5,16 +5,16 @@ from __future__ import annotations
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.harness.store.ab_judgement import Judgement
-from specbench.reports.cells import FORCED, NOT_JUDGED, size_text
+from specbench.reports.cells import NOT_JUDGED, size_text
 from specbench.reports.document import Table, fitting, table_of
 from specbench.reports.experiments.sides import apart
 from specbench.reports.experiments.verdict_table import (
     FIGURES,
     NO_VERDICT,
-    arm_marks,
     cautions,
     change_of,
     how_measured,
+    is_not_judged,
     metric_verdict,
     verdict_title,
 )
@@ -31,7 +31,7 @@ def ab_answer(record: Judgement) -> str:
     change = "no TPOT was measured" if tpot is None else f"TPOT {change_of(tpot)}"
     same = record.same_output
     outputs = f"outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else "outputs were not compared"
-    if arm_marks(record, FORCED):
+    if is_not_judged(record):
         outputs = NOT_JUDGED
     return f"{verdict_title(record)}. {claim}: {change}; {outputs}."
 
@@ -39,7 +39,7 @@ def ab_answer(record: Judgement) -> str:
 def ab_unequal(record: Judgement) -> str:
     """How many outputs of the two sides differ, where some do and acceptance is not forced; else empty."""
     same = record.same_output
-    if same.num_same == same.num_pairs or arm_marks(record, FORCED):
+    if same.num_same == same.num_pairs or is_not_judged(record):
         return ""
     return f"{same.num_pairs - same.num_same} of {same.num_pairs} outputs differ, near-ties or errors"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import SAME_OUTPUT, STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS, Figure
@@ -56,10 +56,16 @@ def _in_arms(word: str, rows: Sequence[Row]) -> str:
     """`improved in 2 (most in eagle:k=4, -22.5% [-25.7%, -19.2%])`; empty for none."""
     if not rows:
         return ""
-    changes: Mapping[str, Comparison] = {row.arm: found for row in rows if (found := _tpot(row)) is not None}
-    arm, most = max(changes.items(), key=lambda each: abs(each[1].change or 0.0))
-    told = f" ({'most in ' if len(rows) > 1 else ''}{arm}, {change_cell(most)})"
+    most = max(rows, key=_size)
+    name = most.arm if len({row.run for row in rows}) == 1 else f"{most.run}: {most.arm}"
+    told = f" ({'most in ' if len(rows) > 1 else ''}{name}, {change_cell(_tpot(most))})"
     return f"{word} in {len(rows)}{told if word != EQUIVALENT else ''}"
+
+
+def _size(row: Row) -> float:
+    """Of the change of TPOT, in either direction."""
+    found = _tpot(row)
+    return 0.0 if found is None or found.change is None else abs(found.change)
 
 
 def _tpot(row: Row) -> Comparison | None:

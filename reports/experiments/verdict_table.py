@@ -130,6 +130,12 @@ def cautions(record: Judgement) -> list[str]:
     return notes
 
 
+def is_not_judged(record: Judgement) -> bool:
+    """Whether outputs differ that nobody expects to be equal, those of forced acceptance."""
+    same = record.same_output
+    return bool(arm_marks(record, FORCED)) and same.num_same < same.num_pairs
+
+
 def how_measured(record: Judgement) -> list[str]:
     """In a few lines: processes, blocks that count and why others do not, and equal outputs where too few are."""
     where = "in ONE process (--in-process): no interval covers a restart"

@@ -36,7 +36,7 @@ def answer(view: RunView) -> str:
     said += f"; {', '.join(close)} may be as fast" if close else ""
     untrue = [word for word in (NOT_PLAUSIBLE, CHANGED) if any(mark.startswith(word) for mark in best.marks)]
     is_forced = any(mark.startswith(FORCED) for mark in best.marks)
-    outputs = NOT_JUDGED if is_forced else f"outputs equal {_of(best)}"
+    outputs = NOT_JUDGED if is_forced and best.speedup.same_output_rate != 1 else f"outputs equal {_of(best)}"
     return f"{'; '.join([said, outputs, *untrue])}."
 
 

@@ -12,6 +12,7 @@ from specbench.reports.experiments.verdict_table import (
     RANDOM_WEIGHTS,
     arm_marks,
     interval,
+    is_not_judged,
     verdict_words,
 )
 
@@ -51,7 +52,7 @@ def claim_sentence(record: Judgement) -> str:
     """The sides, the change of TPOT with its interval or why there is none, and equal outputs."""
     change, same = claim_words(record) or verdict_words(record), record.same_output
     equal = f"; outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else ""
-    if arm_marks(record, FORCED):
+    if is_not_judged(record):
         equal = "; outputs not judged"
     return f"{claim_title(record)}: {change}{equal}."
 
@@ -119,6 +120,6 @@ def _proof(run: SiteRun, record: Judgement) -> tuple[Fact, Fact]:
     if same.num_same < same.num_pairs and not note:
         note = "the others: a near-tie that fell otherwise, or an error"
     answers = f"{same.num_same} of {same.num_pairs}" if same.num_pairs else "not compared"
-    answers = "not judged" if arm_marks(record, FORCED) else answers
+    answers = "not judged" if is_not_judged(record) else answers
     certificate = "not certified" if run.certificate is None else badges.certificate(run).text
     return Fact(name="same answers", value=answers, note=note), Fact(name="losslessness", value=certificate)

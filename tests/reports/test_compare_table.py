@@ -60,6 +60,14 @@ def test_the_answer_of_one_arm_and_of_none(compared):
     assert compare_answer(replace(compared, rows=compared.rows[:2])) == "No arm has a counterpart."
 
 
+def test_of_several_runs_the_largest_change_is_told_with_its_run(compared):
+    row = compared.rows[3]
+    larger = replace(row.comparisons["tpot_ms"], change=0.2, low=0.19, high=0.21)
+    first = replace(row, run="r1", comparisons={**row.comparisons, "tpot_ms": larger})
+    answer = compare_answer(replace(compared, rows=(compared.rows[1], first, row)))
+    assert answer == f"TPOT of 2 arms: regressed in 2 (most in r1: {EVIL}, +20.0% [+19.0%, +21.0%])."
+
+
 def test_a_change_elsewhere_than_in_tpot_is_said(compared):
     row = compared.rows[3]
     unlike = Mismatch(run="b", group="hardware", key="cpu", first="x", second="y")

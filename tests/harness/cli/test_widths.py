@@ -133,3 +133,9 @@ def test_a_stored_experiment_answers_on_one_screen(cli, monkeypatch, run):
     assert re.search(r"TPOT [-+][\d.]+% \[[-+]", answer) and re.search(r"outputs (equal \d+ of \d+|not judged)", answer)
     command = text[text.index("specbench ab ") : text.index("\nall of it")].replace(" \\\n   ", "")
     assert command == RunDirectory.open(BENCHMARKS / run).record.command
+
+
+def test_unequal_outputs_of_forced_acceptance_are_not_judged_and_equal_ones_are(cli):
+    unequal, equal = "h200/20261121T111839Z-k2k4-f5cda786", "h200/20261121T112508Z-fusedgraph-351174ef"
+    assert "; outputs not judged (forced acceptance)." in cli("show", BENCHMARKS / unequal).stdout
+    assert "; outputs equal 160 of 160." in cli("show", BENCHMARKS / equal).stdout
