@@ -1,9 +1,10 @@
 """Regressions planted in vLLM, as `sitecustomize` on PYTHONPATH: in each call of its scheduler a wait of the host of
-PLANTED_MS, or with PLANTED_SYNC=1 one wait for the GPU.
+PLANTED_MS, a kernel that keeps the GPU busy for PLANTED_GPU_MS, or with PLANTED_SYNC=1 one wait for the GPU.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -11,6 +12,20 @@ import time
 from importlib.machinery import ModuleSpec
 
 SCHEDULER = "vllm.v1.core.sched.scheduler"
+
+
+@functools.cache
+def _cycles_per_ms() -> float:
+    import torch
+
+    cycles = 10_000_000
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(cycles)  # the clock rises
+    start.record()
+    torch.cuda._sleep(cycles)
+    end.record()
+    end.synchronize()
+    return cycles / start.elapsed_time(end)
 
 
 def _plant() -> None:
@@ -21,6 +36,10 @@ def _plant() -> None:
         end = time.perf_counter() + delay_s
         while time.perf_counter() < end:
             pass
+    if gpu_ms := float(os.environ.get("PLANTED_GPU_MS", "0")):
+        import torch
+
+        torch.cuda._sleep(round(gpu_ms * _cycles_per_ms()))
     if os.environ.get("PLANTED_SYNC") == "1":
         import torch
 
