@@ -229,7 +229,7 @@ def test_noise_is_that_of_the_judgements(page):
         assert cells[4] == record["verdict"]
     assert (
         "0 of 6 experiments of equal sides say that one changed; where a change was planted: "
-        "regressed, unfinished, inconclusive" in text_of(page)
+        "regressed, regressed, inconclusive" in text_of(page)
     )
 
 
