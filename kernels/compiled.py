@@ -31,6 +31,7 @@ _FLAGS = (
 _TIMEOUT_S = 60
 _P, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {
+    "specbench_uniform": [*[_P] * 3, *[_I] * 3],
     "specbench_rms_norm": [*[_P] * 4, *[_I] * 5, _F],
     "specbench_silu_and_mul": [_P, _P, _I, _I, _I],
     "specbench_rope_store_kv": [*[_P] * 8, *[_I] * 5, _F],

@@ -1,4 +1,4 @@
-/* The small operations of a decode round on a CPU, bfloat16, one thread: where torch needs ten operations of a few
+/* The small operations of a decode round on a CPU, bfloat16 but the random numbers, one thread: where torch needs ten operations of a few
    microseconds each, one call does the same. The semantics are those of the references beside the Python callers:
    sums in fp32, one rounding to bfloat16 at the end. Strides are in elements; last dimensions are dense. */
 
@@ -38,6 +38,28 @@ static inline float fast_exp(float x) {
     int32_t bits = ((int32_t)n + 127) << 23;
     memcpy(&scale, &bits, sizeof scale);
     return p * scale;
+}
+
+/* Uniform numbers of the rows' (seed, position) as philox.py defines them, bit for bit: [rows, 4 * quads]. */
+void specbench_uniform(const int64_t *seed, const int64_t *position, float *out, int64_t rows, int64_t quads,
+                       int64_t purpose) {
+    for (int64_t r = 0; r < rows; r++, out += 4 * quads)
+        for (int64_t quad = 0; quad < quads; quad++) {
+            uint32_t c0 = (uint32_t)quad, c1 = (uint32_t)position[r], c2 = (uint32_t)purpose, c3 = 0;
+            uint32_t key_0 = (uint32_t)seed[r], key_1 = (uint32_t)((uint64_t)seed[r] >> 32);
+            for (int round = 0; round < 10; round++, key_0 += 0x9E3779B9u, key_1 += 0xBB67AE85u) {
+                uint64_t product_0 = (uint64_t)c0 * 0xD2511F53u, product_1 = (uint64_t)c2 * 0xCD9E8D57u;
+                c0 = (uint32_t)(product_1 >> 32) ^ c1 ^ key_0;
+                c1 = (uint32_t)product_1;
+                c2 = (uint32_t)(product_0 >> 32) ^ c3 ^ key_1;
+                c3 = (uint32_t)product_0;
+            }
+            uint32_t words[4] = {c0, c1, c2, c3};
+            for (int i = 0; i < 4; i++) {
+                float u = (float)words[i] * 0x1p-32f + 0x1p-33f;
+                out[i * quads + quad] = u < 0x1.fffffep-1f ? u : 0x1.fffffep-1f;
+            }
+        }
 }
 
 /* residual += x where there is an x, then out = residual / rms(residual) * weight, row by row. */

@@ -9,6 +9,7 @@ Legend: R rows, V elements of a row.
 import torch
 from torch import Tensor
 
+from specbench.kernels import compiled
 from specbench.kernels.triton_support import tl, triton
 
 PURPOSE_SAMPLE = 0  # choice of the target's token
@@ -48,8 +49,27 @@ def uniform(seed_R: Tensor, position_R: Tensor, purpose: int, num: int) -> Tenso
 
     The grid is fine (2^-33) near 0, so that -log1p(-u) resolves the rare large Gumbel values.
     """
+    if seed_R.device.type == "cpu" and compiled.library() is not None:
+        return uniform_c(seed_R, position_R, purpose, num)
+    return uniform_ref(seed_R, position_R, purpose, num)
+
+
+def uniform_ref(seed_R: Tensor, position_R: Tensor, purpose: int, num: int) -> Tensor:
     words_R4Q = philox_words(seed_R, position_R, purpose, (num + 3) // 4)
     return uniform_from_words(words_R4Q).flatten(1)[:, :num]
+
+
+def uniform_c(seed_R: Tensor, position_R: Tensor, purpose: int, num: int) -> Tensor:
+    functions = compiled.library()
+    assert functions is not None
+    seed_R = seed_R.to(torch.int64).contiguous()
+    position_R = position_R.to(torch.int64).expand(seed_R.shape).contiguous()
+    quads = (num + 3) // 4
+    out_RX = torch.empty(seed_R.shape[0], 4 * quads)
+    functions.specbench_uniform(
+        seed_R.data_ptr(), position_R.data_ptr(), out_RX.data_ptr(), seed_R.shape[0], quads, purpose
+    )
+    return out_RX[:, :num]
 
 
 def uniform_from_words(words: Tensor) -> Tensor:

@@ -1,7 +1,16 @@
 import pytest
 import torch
 
-from specbench.kernels.philox import philox4x32, philox_uniform_block, philox_words, uniform, uniform_from_words
+from specbench.kernels import compiled
+from specbench.kernels.philox import (
+    philox4x32,
+    philox_uniform_block,
+    philox_words,
+    uniform,
+    uniform_c,
+    uniform_from_words,
+    uniform_ref,
+)
 from specbench.kernels.triton_support import tl, triton
 
 # kat_vectors of the authors' Random123: counter, key, result of philox4x32 with 10 rounds.
@@ -51,6 +60,18 @@ def test_triton_gives_the_same_bits(position_dtype, device):
     out = torch.full((6, 400), float("nan"), device=device)
     _uniform_kernel[(6,)](seed, position, out, 3, 100, BLOCK=128)
     assert torch.equal(out, uniform(seed, position, 3, 400))
+
+
+@pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
+@pytest.mark.parametrize("position_dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("num", [1, 6, 401, 20_000])
+def test_compiled_gives_the_same_bits(position_dtype, num):
+    seed = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63), 123456789012345])
+    position = torch.tensor([0, 3, 8191, 2**31 - 1, 1, 65536], dtype=position_dtype)
+    for seeds, positions in ((seed, position), (seed[::2], position[1::2])):
+        wanted = uniform_ref(seeds, positions, 3, num)
+        assert torch.equal(uniform_c(seeds, positions, 3, num), wanted)
+        assert torch.equal(uniform(seeds, positions, 3, num), wanted), "and it is what runs"
 
 
 def test_open_interval_and_uniformity():

@@ -5,8 +5,8 @@ Shapes: rows T, inputs I, outputs O.
 On a CPU with AVX512-BF16 and a C compiler bfloat16 goes through `kernels/product.py`, in which a row has the same sums
 alone and among others. Else oneDNN is about twice as fast for the few rows of a decode round as torch's `F.linear`,
 which reads an [O, I] weight in the order of the file, when it may lay the weight out itself once
-(`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses). Every strategy, `no-spec`
-included, goes through the same products.
+(`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and the weight is not that of a
+toy, where its call costs more than the product. Every strategy, `no-spec` included, goes through the same products.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from specbench.kernels.product import pack, product
 
 # oneDNN chooses the layout for a typical number of rows; 8 is best or nearly so from 1 to 512 rows.
 _PACK_FOR_ROWS = 8
+# A call of oneDNN costs 15 to 20 µs, one of `F.linear` 4: up to so many elements of an fp32 weight that is the more.
+_SMALL = 1 << 16
 
 
 def _can_pack(weight: Tensor) -> bool:
@@ -28,7 +30,7 @@ def _can_pack(weight: Tensor) -> bool:
         and torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         and weight.dtype in (torch.float32, torch.bfloat16)
-        and (weight.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        and (weight.numel() > _SMALL if weight.dtype == torch.float32 else torch.ops.mkldnn._is_mkldnn_bf16_supported())
     )
 
 
