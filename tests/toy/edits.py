@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from specbench.harness.engines.native.core.request import Request
+import functools
+
+from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.core.strategy import Strategy
 from specbench.harness.engines.native.core.tree import TreeShape
 
@@ -74,12 +76,16 @@ def requests_with(feature: dict, num: int = 5, max_tokens: int = 15) -> list[Req
 
 def scripted(kind: str, requests: list[Request], plan: Plan) -> Strategy:
     """Drafts of which it is known how many are right, made from what these requests say without drafts."""
-    alone = [request_again(r) for r in requests]
-    oracle = {n: r.output_ids for n, r in generate(make_engine(plan, max_num_seqs=1), alone).items()}
+    oracle = {r.id: list(_said_alone(plan, r.prompt_ids, r.sampling)) for r in requests}
     if kind == "tree":
         shape = TreeShape(num_nodes=9, depth=3, topk=3)
         return ScriptedTree(shape, Script.of(requests, oracle, random_right(3)))
     return Scripted(3, Script.of(requests, oracle, PATTERNS[kind](3)))
+
+
+@functools.cache
+def _said_alone(plan: Plan, prompt: tuple[int, ...], sampling: SamplingParams) -> list[int]:
+    return generate(make_engine(plan, max_num_seqs=1), [Request(0, prompt, sampling)])[0].output_ids
 
 
 def request_again(r: Request) -> Request:

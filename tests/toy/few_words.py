@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.models.llama import LlamaModel
 
 from .checkpoints import Change, Tensors, eagle3_config, llama_config, load_written, write_eagle3, write_llama
@@ -43,13 +43,15 @@ def drafting(words: tuple[int, ...]) -> Change:
 class FewWords:
     """Target and head on disk; `head` is an option of a strategy."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, **shape: int):
-        """`shape`: keys of config.json, of the target and the head alike."""
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, num_layers: int = 6, **shape: int):
+        """`num_layers`: of the target. `shape`: keys of config.json, of the target and the head alike."""
         self.head = folder / "head"
         self._dtype = dtype
         self._target = folder / "target"
         self._loaded: dict[str, LlamaModel] = {}
-        target, head = llama_config(**shape), eagle3_config(draft_vocab_size=len(WORDS), **shape)
+        self._said: dict[tuple[str, tuple[int, ...], SamplingParams], list[int]] = {}
+        target = llama_config(num_hidden_layers=num_layers, **shape)
+        head = eagle3_config(draft_vocab_size=len(WORDS), **shape)
         write_llama(self._target, target, change=says_four_words)
         write_eagle3(self.head, head, target, change=drafting(WORDS))
 
@@ -64,6 +66,12 @@ class FewWords:
         return make_engine(plan, strategy, target=self.target(plan.device), **config)
 
     def continuations(self, plan: Plan, requests: Iterable[Request]) -> dict[int, list[int]]:
-        """Each request alone, without speculation."""
+        """Each request alone, without speculation; what was asked before is known."""
         alone = make_engine(Plan(plan.device), target=self.target(plan.device), max_num_seqs=1)
-        return {r.id: generate(alone, [Request(0, r.prompt_ids, r.sampling)])[0].output_ids for r in requests}
+        found = {}
+        for r in requests:
+            key = (plan.device, r.prompt_ids, r.sampling)
+            if key not in self._said:
+                self._said[key] = generate(alone, [Request(0, r.prompt_ids, r.sampling)])[0].output_ids
+            found[r.id] = list(self._said[key])
+        return found
