@@ -42,9 +42,10 @@ def step_table(steps: pd.DataFrame) -> pd.DataFrame:
     steps = steps[steps["t_start_ns"].notna()]
     shared = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size"]
     shared += ["num_rows", "num_padded_rows", "num_draft_rows"]
-    table = steps.groupby("step", sort=True)[[*shared, "graph", "num_syncs"]].first()
-    table["emitted"] = steps.groupby("step")["num_emitted"].sum()
-    table["num_decoding"] = (~steps["is_prefill"].astype(bool)).groupby(steps["step"]).sum()
+    by_step = steps.assign(num_decoding=~steps["is_prefill"].astype(bool)).groupby("step", sort=True)
+    table = by_step[[*shared, "graph", "num_syncs"]].first()
+    table["emitted"] = by_step["num_emitted"].sum()
+    table["num_decoding"] = by_step["num_decoding"].sum()
     done_ns = {"round_ns": table["t_device_ns"].fillna(table["t_host_ns"]), "host_ns": table["t_host_ns"]}
     for name, ended_ns in done_ns.items():
         table[name] = (ended_ns - ended_ns.shift().fillna(table["t_start_ns"])).clip(lower=0)

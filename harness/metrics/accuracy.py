@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-from scipy import stats
+import scipy  # its stats take half a second, and are imported where they are first used
 
 from specbench.harness.stats.paired import paired as paired_t
 from specbench.harness.store.results import AccuracyFigures, ItemPairs, Score, ScorePair
@@ -113,7 +113,7 @@ def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> ItemPairs:
 
 def mcnemar(won: int, lost: int, n: int) -> ItemPairs:
     """Of `won` and `lost` items among `n` paired ones; see `paired`."""
-    p = float(stats.binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
+    p = float(scipy.stats.binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
     middle = (won - lost) / (n + 2)
     half = _Z_95 * math.sqrt(won + lost + 1 - (won - lost) ** 2 / (n + 2)) / (n + 2)
     detectable = (_Z_95 + _Z_POWER_80) * math.sqrt((won + lost + 1) / (n + 2) / n)

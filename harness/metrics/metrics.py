@@ -44,6 +44,8 @@ from specbench.harness.store.results import (
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames
 
 Block = tuple[str, int]
+_UNUSED = ["arm", "error", "output_token_ids", "output_sha256", "output_text", "syncs"]
+"""Columns that no figure needs: every choice of rows would copy them."""
 _Parts = AcceptanceInterval | PeerAcceptance | VllmAcceptance | SglangAcceptance
 
 
@@ -55,6 +57,8 @@ def block_metrics(
     logprobs: pd.DataFrame | None = None,
 ) -> BlockFigures:
     """All figures of one block (one arm, one repeat) from its raw rows; None where a figure has no data."""
+    foreign = {own.block: own.of_block(requests, steps, phases) for own in foreign_figures() if own.of_block}
+    requests, steps = (frame.drop(columns=_UNUSED, errors="ignore") for frame in (requests, steps))
     table = step_table(steps)
     latency = latency_metrics(requests, steps)
     failed = requests["finish_reason"].isin(["error", "abort"])
@@ -75,7 +79,7 @@ def block_metrics(
             **under("acceptance", _numbers(acceptance)),
             **under("counters", counters or {}),
             **under("logprobs", {} if logprobs is None else _mean_logprobs(logprobs)),
-            **{own.block: own.of_block(requests, steps, phases) for own in foreign_figures() if own.of_block},
+            **foreign,
         },
         acceptance=acceptance,
         phases=source,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy  # its stats take half a second, and are imported where they are first used
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 LEVEL = 0.95
 _EXACT_ZERO = 1e-12  # log ratios nearer to their mean than this are equal: what is left is the rounding of log
@@ -58,7 +58,7 @@ def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
     mean, sd = ratios.mean(axis=-1), ratios.std(axis=-1, ddof=1)
     exact = np.asarray(np.abs(ratios - mean[..., None]).max(axis=-1) < _EXACT_ZERO)
     with np.errstate(divide="ignore", invalid="ignore"):
-        test = stats.ttest_1samp(np.where(exact[..., None], np.arange(num_pairs), ratios), 0.0, axis=-1)
+        test = scipy.stats.ttest_1samp(np.where(exact[..., None], np.arange(num_pairs), ratios), 0.0, axis=-1)
         interval = test.confidence_interval(level)
     return Paired(
         mean=mean,
@@ -79,10 +79,10 @@ def widened(result: Paired, shared: Shared) -> Paired:
     """
     error = np.sqrt(result.error**2 + np.asarray(shared.variance, dtype=float))
     freedom = min(result.freedom, shared.freedom)
-    half = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, freedom) * error
     none = np.abs(result.mean) < _EXACT_ZERO
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stats.t.sf(np.abs(result.mean) / error, freedom)
+        p = 2 * scipy.stats.t.sf(np.abs(result.mean) / error, freedom)
     p = np.where(error > 0, p, none)
     return replace(result, low=result.mean - half, high=result.mean + half, error=error, p=p, freedom=freedom)
 
@@ -96,7 +96,7 @@ def signed_rank_p(log_ratios: ArrayLike) -> float:
     ratios = np.asarray(log_ratios, dtype=float)
     nonzero = ratios[np.abs(ratios) >= _EXACT_ZERO]
     method = "exact" if len(nonzero) <= _MAX_EXACT_PAIRS else "approx"
-    return float(stats.wilcoxon(nonzero, method=method).pvalue) if len(nonzero) else 1.0
+    return float(scipy.stats.wilcoxon(nonzero, method=method).pvalue) if len(nonzero) else 1.0
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 
-from scipy import stats
+import scipy  # its stats take half a second, and are imported where they are first used
 
 ALPHA = 0.05
 POWER = 0.8
@@ -28,7 +28,7 @@ def mde(sd: float, num_pairs: int) -> float:
 
 def mde_of(error: float, freedom: int, alpha: float = ALPHA) -> float:
     """The same from the standard error of the mean log ratio and its degrees of freedom."""
-    return float((stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(POWER, freedom)) * error)
+    return float((scipy.stats.t.ppf(1 - alpha / 2, freedom) + scipy.stats.t.ppf(POWER, freedom)) * error)
 
 
 def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> float:
@@ -36,8 +36,8 @@ def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> fl
     if sd == 0:
         return 1.0 if effect else 0.0
     freedom = num_pairs - 1
-    critical = stats.t.ppf(1 - alpha / 2, freedom)
-    return float(stats.nct.sf(critical, freedom, abs(effect) / sd * math.sqrt(num_pairs)))
+    critical = scipy.stats.t.ppf(1 - alpha / 2, freedom)
+    return float(scipy.stats.nct.sf(critical, freedom, abs(effect) / sd * math.sqrt(num_pairs)))
 
 
 def pairs_needed(effect: float, sd: float, alpha: float = ALPHA) -> int | None:
@@ -48,7 +48,7 @@ def pairs_needed(effect: float, sd: float, alpha: float = ALPHA) -> int | None:
 
 def pairs_for_width(half_width: float, sd: float) -> int | None:
     """Fewest pairs whose 95 % interval is no wider than +-`half_width`; None beyond MAX_PAIRS."""
-    return _fewest(lambda n: stats.t.ppf(1 - ALPHA / 2, n - 1) * sd / math.sqrt(n) <= half_width)
+    return _fewest(lambda n: scipy.stats.t.ppf(1 - ALPHA / 2, n - 1) * sd / math.sqrt(n) <= half_width)
 
 
 def _fewest(is_enough: Callable[[int], bool]) -> int | None:

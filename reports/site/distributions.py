@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # its stats take half a second, and are imported where they are first used
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.metrics import measure_blocks
@@ -100,7 +100,7 @@ def _mean(by_prompt: pd.Series) -> tuple[float, float, float]:
     mean, n = float(by_prompt.mean()), len(by_prompt)
     if n < _MIN_FOR_INTERVAL:
         return mean, math.nan, math.nan
-    half = float(stats.t.ppf(0.975, n - 1) * by_prompt.std() / math.sqrt(n))
+    half = float(scipy.stats.t.ppf(0.975, n - 1) * by_prompt.std() / math.sqrt(n))
     return mean, max(mean - half, 1.0), mean + half
 
 

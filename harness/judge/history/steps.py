@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy  # its stats take half a second, and are imported where they are first used
 
 from specbench.harness.judge.history.points import METRICS, Commit, Series
 from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, REGRESSED
@@ -185,7 +185,7 @@ def _interval(values: np.ndarray) -> tuple[float, float, float]:
     """Median of a segment and the interval in which its next point is expected."""
     middle = float(np.median(values))
     spread = _MAD_TO_SD * float(np.median(np.abs(values - middle)))
-    half = float(stats.t.ppf((1 + LEVEL) / 2, max(len(values) - 1, 1))) * spread * math.sqrt(1 + 1 / len(values))
+    half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, max(len(values) - 1, 1))) * spread * math.sqrt(1 + 1 / len(values))
     return middle, middle - half, middle + half
 
 
