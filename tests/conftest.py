@@ -6,11 +6,13 @@ import gc
 import math
 import os
 import signal
+import sys
 from functools import cache
 
 import pytest
 import torch
 import torch.utils.collect_env
+import typer.main
 import typer.rich_utils  # reads FORCE_COLOR when it is imported, and tests set it
 import typer.testing
 from hypothesis import HealthCheck, settings
@@ -25,9 +27,14 @@ from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
 from specbench.harness.metrics import doubts
 from specbench.harness.run import machine_state
 
+# Workers and hundreds of processes that tests start import the same modules: they are compiled once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start: several share the cores
-typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]  # 27 ms a call
+# 27 ms a call.
+typer.testing._get_command = typer.main.get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
 # lm-eval asks for it with each evaluation: pip lists what is installed, 2 s a call.
 torch.utils.collect_env.get_pretty_env_info = cache(torch.utils.collect_env.get_pretty_env_info)
 # A script's background jobs start with Ctrl-C ignored, which specbench respects; tests press it.

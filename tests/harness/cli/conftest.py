@@ -81,7 +81,8 @@ def only_run(runs: Path):
 def chat_model(tmp_path_factory) -> Path:
     """A toy Llama with a tokenizer of single bytes; its ids are bytes + 1, and 0 ends a text."""
     folder = tmp_path_factory.mktemp("models") / "chat"
-    write_llama(folder, llama_config(vocab_size=CHAT_VOCAB, max_position_embeddings=256, eos_token_id=0))
+    config = llama_config(vocab_size=CHAT_VOCAB, max_position_embeddings=256, eos_token_id=0, num_hidden_layers=2)
+    write_llama(folder, config)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={"<eos>": 0, **{c: i + 1 for i, c in enumerate(alphabet)}}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
