@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,14 +49,18 @@ def run(options: RunOptions) -> None:
 
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """
-    from specbench.harness.experiments.run import RESUME, exit_code, runs
-    from specbench.reports.run.ablation_table import ablation_table
-    from specbench.reports.run.report import write_reports
-    from specbench.reports.run.view import view_run
+    from specbench.harness.experiments.run import RESUME, ROWS_ALONE, exit_code, runs
 
     from .progress import open_progress
 
     check_recipe(options)
+    if os.environ.get(ROWS_ALONE):
+        with open_progress(options, "run") as progress:
+            return end(max(exit_code(directory) for directory in runs(options, typed_command(), progress)))
+    from specbench.reports.run.ablation_table import ablation_table
+    from specbench.reports.run.report import write_reports
+    from specbench.reports.run.view import view_run
+
     views, codes = [], []
     with open_progress(options, "run") as progress:
         for directory in runs(options, typed_command(), progress):

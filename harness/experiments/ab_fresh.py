@@ -17,6 +17,7 @@ from pathlib import Path
 from specbench.harness.engines.base import NotReadyError
 from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
+from specbench.harness.experiments.run import ROWS_ALONE
 from specbench.harness.judge.comparable import differences
 from specbench.harness.run.estimate import process_estimate
 from specbench.harness.run.machine_watch import Watcher
@@ -118,7 +119,7 @@ class FreshBlocks:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
-                env=environment_of(self.roots[side.label]),
+                env={**environment_of(self.roots[side.label]), ROWS_ALONE: "1"},
             )
             try:
                 return process.wait()

@@ -22,6 +22,9 @@ from . import run_accuracy, run_graphs, session
 from .session import Destination, Resume, Session, check_writable, resume_by
 
 RESUME = resume_by("specbench run --resume")
+ROWS_ALONE = "SPECBENCH_ROWS_ALONE"
+"""Environment variable of a process that measures a block of an experiment, which takes the rows and drops the rest: no
+reports are made. Not an option, for the side may be an older revision."""
 
 
 def runs(options: RunOptions, argv: Sequence[str], progress: Progress) -> Iterator[RunDirectory]:

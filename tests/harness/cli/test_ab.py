@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -22,6 +23,7 @@ from specbench.harness.cli.main import app
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.experiments.ab_fresh import FreshBlocks
 from specbench.harness.experiments.ab_sides import parse_side, side_config
+from specbench.harness.experiments.run import ROWS_ALONE
 from specbench.harness.run import machine_state
 from specbench.harness.run.runner import Arms
 from specbench.harness.store.ab_record import AbPlan
@@ -88,7 +90,8 @@ def inline(monkeypatch):
             return outcome
         words = ["run", *side.words, "--num-repeats", "1", "--label", side.label, "--output-dir", str(folder)]
         stderr = io.StringIO()
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(stderr):
+        alone, silent = mock.patch.dict(os.environ, {ROWS_ALONE: "1"}), contextlib.redirect_stdout(io.StringIO())
+        with alone, silent, contextlib.redirect_stderr(stderr):
             try:
                 app(words, prog_name="specbench", standalone_mode=True)
                 code = 0
@@ -148,6 +151,16 @@ def test_equal_sides(cli, small, only_run, clock, inline):
     assert record["is_aa"] and record["verdict"] == "equivalent"
     assert "A/A (both sides are the same code and configuration)" in result.stdout
     assert by_name(record)["tokens per step"]["change"] == 0
+
+
+def test_a_process_of_a_block_makes_no_reports(cli, toy, only_run, monkeypatch):
+    """It leaves the rows."""
+    monkeypatch.setenv(ROWS_ALONE, "1")
+    result = cli(*toy, "-s", "ngram:k=2")
+    assert result.exit_code == 0 and result.stdout == "", result.output
+    run = only_run()
+    assert run.record.status == "complete" and len(run.frames().requests) == 3
+    assert not any((run.path / name).exists() for name in ("report.md", "report.json", "plots"))
 
 
 @pytest.mark.parametrize("where", ["in-process", "fresh"])
