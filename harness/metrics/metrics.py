@@ -127,9 +127,8 @@ def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:
 
 
 def _split(frame: pd.DataFrame) -> dict[Block, pd.DataFrame]:
-    blocks = frame[["arm", "repeat"]].drop_duplicates().itertuples(index=False)
-    groups = frame.groupby(["arm", "repeat"], sort=False)
-    return {(arm, int(repeat)): groups.get_group((arm, repeat)) for arm, repeat in blocks}
+    """In the order of their first rows."""
+    return {(arm, int(repeat)): rows for (arm, repeat), rows in frame.groupby(["arm", "repeat"], sort=False)}
 
 
 def _arms(frames: Frames) -> list[ArmRecord]:
