@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.child.wire import Command
 from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.supervised import Supervised, foreign_environment
+from specbench.harness.engines.process.waiting import Waiting
 
 Message = dict[str, Any]
 _POLL_S = 0.1  # how late a cancel is sent, and a death is seen that leaves the line open
@@ -50,12 +50,12 @@ class ChildProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def open(self, command: Command, limit_s: float) -> Any:
+    def open(self, command: Command, limit_s: float, waiting: Waiting) -> Any:
         """What the engine says of itself once it is up. Raises as `asking` does; NotReadyError after `limit_s`."""
-        give_up_at = time.monotonic() + limit_s
 
         def gives_up() -> bool:
-            if time.monotonic() < give_up_at:
+            waiting.look("nothing in its log")
+            if waiting.elapsed_s < limit_s:
                 return False
             self._process.stop()
             raise NotReadyError(self._with_log(f"the engine {NotReadyError.SAID} {limit_s:g} s: {self._last_words()}"))

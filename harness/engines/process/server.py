@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.server_command import HOST, ServerCommand, free_port, is_free
 from specbench.harness.engines.process.supervised import GRACE_S, Supervised, foreign_environment
+from specbench.harness.engines.process.waiting import Waiting
 
 _PORTS = 3  # tries, where another program takes our port before the server does
 _LOOK_S = 0.2  # between two looks at the server
-_SAY_S = 10.0  # between two lines of progress
 _ANSWER_S = 5.0  # for an answer about its health
 _DEATH_S = 3.0  # for an end to be noticed after a connection has broken
 
@@ -111,7 +110,7 @@ def _is_ready(
     may_retry: bool,
 ) -> bool:
     """Waits. False where the server has ended because another program has taken its port."""
-    start = said = time.monotonic()
+    waiting = Waiting(say, f"{label}: waiting for {command.name}", server.log)
     port = _port(server.root)
     while True:
         answer = _health(port, command.health)
@@ -123,14 +122,11 @@ def _is_ready(
             raise RuntimeError(f"{command.name}: {_ended(status)} before it answered: {log_words(server.log)}")
         if answer == "":
             return True
-        now = time.monotonic()
-        if now - start >= startup_s:
+        if waiting.elapsed_s >= startup_s:
             raise NotReadyError(
                 f"{command.name}: the server {NotReadyError.SAID} {startup_s:g} s ({answer}): {log_words(server.log)}"
             )
-        if now - said >= _SAY_S:
-            said = now
-            say(f"{label}: waiting for {command.name}, {now - start:.0f} s: {telling_line(server.log) or answer}")
+        waiting.look(answer)
 
 
 def _port(root: str) -> int:

@@ -16,6 +16,7 @@ from specbench.harness.engines.child.opened import Opened
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import SGLANG
 from specbench.harness.engines.process.managed import managed
+from specbench.harness.engines.process.waiting import Waiting
 from specbench.harness.engines.served.model import ServedModel, open_model
 from specbench.harness.engines.served.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.engines.source.checkout import Revision, Revisions
@@ -141,7 +142,8 @@ class SglangEngine(EngineKind):
             laid_out(arm.revision) as code,
             ChildProcess([str(arm.python), str(_CHILD)], {**environment, **code.environment}, log) as child,
         ):
-            opened = Opened.of(child.open(code.opening(arguments), config.engine_startup_timeout))
+            waiting = Waiting(progress.say, f"{arm.config.label}: waiting for {SGLANG.name}", log)
+            opened = Opened.of(child.open(code.opening(arguments), config.engine_startup_timeout, waiting))
             told = contradictions(arguments, opened.config)
             source = self._revisions.facts(arm.revision, arm.python)
             opened = replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *told))

@@ -15,6 +15,7 @@ from specbench.harness.engines.child.opened import Opened
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import VLLM
 from specbench.harness.engines.process.managed import managed
+from specbench.harness.engines.process.waiting import Waiting
 from specbench.harness.engines.served.model import RANDOM_HEAD, ServedModel, open_model, random_head
 from specbench.harness.engines.served.users_server import UsersArm, users_arm
 from specbench.harness.engines.source.checkout import Revisions
@@ -112,7 +113,8 @@ class VllmEngine(EngineKind):
             laid_out(arm.revision) as code,
             ChildProcess([str(python), str(CHILD)], {**_ENVIRONMENT, **of_cpu, **code.environment}, log) as child,
         ):
-            opened = Opened.of(child.open(code.opening(args), config.engine_startup_timeout))
+            waiting = Waiting(progress.say, f"{arm.config.label}: waiting for {VLLM.name}", log)
+            opened = Opened.of(child.open(code.opening(args), config.engine_startup_timeout, waiting))
             told = switches.contradictions(args, opened.config, opened.backend)
             source = self._revisions.facts(arm.revision, python)
             yield ChildDeployment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from toy.child_orders import request, serve
 from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.child.interpreter import installed, interpreter
 from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.process import waiting
+from specbench.harness.engines.process.waiting import Waiting
 
 COMMAND = [sys.executable, fake_child.__file__]
 
@@ -102,15 +105,22 @@ def test_a_command_after_its_death_says_how_it_died(child):
         child.ask({"do": "reset"}, "reset")
 
 
-def test_an_engine_that_is_never_ready_is_ended(tmp_path):
+def test_an_engine_that_is_never_ready_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(waiting, "_SAY_S", 0.2)
+    said: list[str] = []
     with ChildProcess(COMMAND, {}, tmp_path / "log") as child:
         with pytest.raises(
             NotReadyError, match=r"^the engine is not ready after 0.5 s: nothing in its log \(log: .*\)$"
         ):
-            child.open({"do": "open", "engine": {"hangs": 1}}, 0.5)
+            child.open(
+                {"do": "open", "engine": {"hangs": 1}}, 0.5, Waiting(said.append, "arm: waiting for fake", child.log)
+            )
         assert not is_alive(child.pid)
+    assert said, "while it was waited for"
+    assert all(re.fullmatch(r"arm: waiting for fake, \d+ s: nothing in its log", line) for line in said), said
     with ChildProcess(COMMAND, {}, tmp_path / "log") as child:
-        assert child.open({"do": "open", "engine": {}}, 600)["version"] == "1.2"
+        patient = Waiting(pytest.fail, "a start that takes no time", child.log)
+        assert child.open({"do": "open", "engine": {}}, 600, patient)["version"] == "1.2"
 
 
 def test_a_program_that_is_not_there(tmp_path):
@@ -125,6 +135,8 @@ import sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from specbench.harness.engines.child.process import ChildProcess
+from specbench.harness.engines.process import waiting
+from specbench.harness.engines.process.waiting import Waiting
 child = ChildProcess({COMMAND!r}, {{}}, Path({str(tmp_path / "log")!r}))
 opened = child.ask({{"do": "open", "engine": {{}}}}, "opened")
 Path({str(told)!r}).write_text(f"{{opened['config']['pid']}} {{child.log}}")

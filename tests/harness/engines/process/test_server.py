@@ -18,6 +18,7 @@ from toy.processes import eventually, marked
 
 from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.process import server as servers
+from specbench.harness.engines.process import waiting
 from specbench.harness.engines.process.server import Patience, RunningServer, running
 from specbench.harness.engines.process.server_command import HOST, built_command, free_port, users_command
 
@@ -90,7 +91,7 @@ def test_an_engine_that_is_not_there(said, mark):
 
 
 def test_a_server_that_is_never_ready(said, mark, monkeypatch):
-    monkeypatch.setattr(servers, "_SAY_S", 0.2)
+    monkeypatch.setattr(waiting, "_SAY_S", 0.2)
     with pytest.raises(NotReadyError) as found, fake("never", mark, said, Patience(startup_s=3, grace_s=0.2)):
         pass
     assert str(found.value).startswith("fake: the server is not ready after 3 s (/health answers 503): serving (log: ")
@@ -127,7 +128,7 @@ def test_a_port_of_the_users_that_is_taken_is_refused_before_anything_starts(sai
 
 
 def test_ctrl_c_while_a_server_starts_leaves_nothing(said, mark, monkeypatch):
-    monkeypatch.setattr(servers, "_SAY_S", 0.2)
+    monkeypatch.setattr(waiting, "_SAY_S", 0.2)
 
     def press(line: str) -> None:
         if "waiting" in line:
