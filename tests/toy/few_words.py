@@ -43,15 +43,14 @@ def drafting(words: tuple[int, ...]) -> Change:
 class FewWords:
     """Target and head on disk; `head` is an option of a strategy."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, num_layers: int = 6, **shape: int):
-        """`num_layers`: of the target. `shape`: keys of config.json, of the target and the head alike."""
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, **shape: int):
+        """`shape`: keys of config.json, of the target and the head alike."""
         self.head = folder / "head"
         self._dtype = dtype
         self._target = folder / "target"
         self._loaded: dict[str, LlamaModel] = {}
         self._said: dict[tuple[str, tuple[int, ...], SamplingParams], list[int]] = {}
-        target = llama_config(num_hidden_layers=num_layers, **shape)
-        head = eagle3_config(draft_vocab_size=len(WORDS), **shape)
+        target, head = llama_config(**shape), eagle3_config(draft_vocab_size=len(WORDS), **shape)
         write_llama(self._target, target, change=says_four_words)
         write_eagle3(self.head, head, target, change=drafting(WORDS))
 

@@ -8,4 +8,4 @@ from toy.few_words import FewWords
 
 @pytest.fixture(scope="session")
 def few_words(tmp_path_factory: pytest.TempPathFactory) -> FewWords:
-    return FewWords(tmp_path_factory.mktemp("few-words"), num_layers=2)
+    return FewWords(tmp_path_factory.mktemp("few-words"))
