@@ -31,6 +31,8 @@ class Clock:
     def perf_counter(self) -> float:
         return self.perf_counter_ns() / 1e9
 
+    monotonic = perf_counter
+
     def sleep(self, seconds: float) -> None:
         self._now_ns += round(seconds * 1e9)
 

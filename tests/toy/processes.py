@@ -59,7 +59,7 @@ def marked(mark: str) -> list[int]:
     return [pid for pid in found if pid != os.getpid()]
 
 
-def eventually(holds: Callable[[], bool], within_s: float = 30.0) -> bool:
+def eventually(holds: Callable[[], bool], within_s: float = 120.0) -> bool:
     """Whether it holds before the time is over."""
     end = time.monotonic() + within_s
     while not holds():

@@ -14,6 +14,7 @@ import pytest
 from toy import fake_child
 from toy.alive import is_alive
 from toy.child_orders import request, serve
+from toy.clock import Clock
 
 from specbench.harness.engines.base import NotReadyError
 from specbench.harness.engines.child.interpreter import installed, interpreter
@@ -32,7 +33,7 @@ def child(tmp_path):
 
 
 def wait_until_gone(pid: int) -> None:
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 60
     while is_alive(pid):
         assert time.monotonic() < limit, f"process {pid} is still there"
         time.sleep(0.01)
@@ -106,18 +107,22 @@ def test_a_command_after_its_death_says_how_it_died(child):
 
 
 def test_an_engine_that_is_never_ready_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(waiting, "_SAY_S", 0.2)
+    monkeypatch.setattr(waiting, "time", Clock(tick_ns=4 * 10**9, noise=0))  # each look is 4 s after the last
     said: list[str] = []
     with ChildProcess(COMMAND, {}, tmp_path / "log") as child:
         with pytest.raises(
-            NotReadyError, match=r"^the engine is not ready after 0.5 s: nothing in its log \(log: .*\)$"
+            NotReadyError, match=r"^the engine is not ready after 40 s: nothing in its log \(log: .*\)$"
         ):
             child.open(
-                {"do": "open", "engine": {"hangs": 1}}, 0.5, Waiting(said.append, "arm: waiting for fake", child.log)
+                {"do": "open", "engine": {"hangs": 1}}, 40, Waiting(said.append, "arm: waiting for fake", child.log)
             )
         assert not is_alive(child.pid)
     assert said, "while it was waited for"
     assert all(re.fullmatch(r"arm: waiting for fake, \d+ s: nothing in its log", line) for line in said), said
+
+
+def test_nothing_is_said_of_an_engine_that_takes_no_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(waiting, "time", Clock(tick_ns=0))  # it stands still, however long the start really takes
     with ChildProcess(COMMAND, {}, tmp_path / "log") as child:
         patient = Waiting(pytest.fail, "a start that takes no time", child.log)
         assert child.open({"do": "open", "engine": {}}, 600, patient)["version"] == "1.2"
@@ -143,7 +148,7 @@ Path({str(told)!r}).write_text(f"{{opened['config']['pid']}} {{child.log}}")
 time.sleep(1000)
 """
     parent = subprocess.Popen([sys.executable, "-c", program])
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while not (told.exists() and told.read_text()):
         assert parent.poll() is None and time.monotonic() < limit
         time.sleep(0.02)
