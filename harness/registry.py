@@ -136,6 +136,15 @@ class EngineKind:
     def close(self) -> None:
         """Ends what deployments shared; after all of them, and once."""
 
+    def can_begin(self, arm: Any) -> bool:
+        """Whether the arm's program may start while others do: nothing that it decides then depends on the memory that
+        they take meanwhile."""
+        return False
+
+    def begin(self, arm: Any, config: Any, log: Path) -> None:
+        """Starts the program of an arm that `can_begin`; its `deploy` waits for it. RuntimeError where it cannot."""
+        raise NotImplementedError
+
     @staticmethod
     def default_arms(has_head: bool) -> list[str]:
         """Arms measured if the user names none; those with a head only if one is available."""

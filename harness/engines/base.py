@@ -206,7 +206,16 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends what deployments shared, when the last one has ended."""
+        """Ends what deployments shared, when the last one has ended, and what was begun and not deployed."""
+        ...
+
+    def can_begin(self, arm: ResolvedArm) -> bool:
+        """Whether the arm's program may start while others do: nothing that it decides then depends on the memory that
+        they take meanwhile."""
+        ...
+
+    def begin(self, arm: ResolvedArm, config: RunConfig, log: Path) -> None:
+        """Starts the program of an arm that `can_begin`; its `deploy` waits for it. RuntimeError where it cannot."""
         ...
 
     def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> AbstractContextManager[Deployment]:

@@ -67,6 +67,12 @@ class Engines:
                 "our own engine's model; give the arm its engine's own option (engine.KEY=...)"
             )
 
+    def can_begin(self, arm: ResolvedArm) -> bool:
+        return self.of(arm.config).can_begin(arm)
+
+    def begin(self, arm: ResolvedArm, config: RunConfig, log: Path) -> None:
+        self.of(arm.config).begin(arm, config, log)
+
     def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> AbstractContextManager[Deployment]:
         return self.of(arm.config).deploy(arm, config, log)
 

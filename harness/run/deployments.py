@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 from specbench.harness.engines.base import Deployment, NotReadyError, ResolvedArm
 from specbench.harness.engines.several import Engines
@@ -29,6 +30,17 @@ class Deployments:
     def starts_at_its_turn(self, arm: ResolvedArm) -> bool:
         """Whether it is another program that must not stay up beside its like."""
         return self._config.deploy == "alternate" and self._engine.takes_program(arm.config)
+
+    def begin(self, arms: Sequence[ResolvedArm]) -> set[str]:
+        """Starts the programs of these arms at the same time, without waiting for them; the labels of those. None of
+        them where one may not start beside others: it would measure the memory that they take."""
+        programs = [arm for arm in arms if self._engine.takes_program(arm.config)]
+        if len(programs) < 2 or not all(self._engine.can_begin(arm) for arm in programs):
+            return set()
+        for arm in programs:
+            with suppress(RuntimeError):  # it cannot be run, which is said at its turn
+                self._engine.begin(arm, self._config, self.logs.path(arm.config.label))
+        return {arm.config.label for arm in programs}
 
     def of(self, arm: ResolvedArm) -> Deployment:
         """Raises what `Engine.deploy` raises. What may not stay up beside it is ended. NotReadyError is raised again at

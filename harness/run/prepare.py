@@ -139,10 +139,17 @@ def _load_of(config: RunConfig, model: Model, workload: Workload) -> Load:
 
 
 def _deploy(run: PreparedRun, labels: Collection[str], progress: Progress, keep_refused: bool) -> None:
-    for arm in sorted(run.arms, key=lambda arm: arm.footprint, reverse=True):
+    arms = [
+        arm
+        for arm in sorted(run.arms, key=lambda arm: arm.footprint, reverse=True)
+        if arm.config.label in labels and not run.deployments.starts_at_its_turn(arm)
+    ]
+    begun = run.deployments.begin(arms)
+    if begun:
+        progress.say(f"starting {len(begun)} engines at the same time")
+    # Those first: they find out how much memory there is while ours have not taken theirs.
+    for arm in sorted(arms, key=lambda arm: arm.config.label not in begun):
         label = arm.config.label
-        if label not in labels or run.deployments.starts_at_its_turn(arm):
-            continue
         progress.say(f"{label}: preparing")
         try:
             run.deployments.of(arm).check(run.load)

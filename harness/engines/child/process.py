@@ -50,8 +50,13 @@ class ChildProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def open(self, command: Command, limit_s: float, waiting: Waiting) -> Any:
-        """What the engine says of itself once it is up. Raises as `asking` does; NotReadyError after `limit_s`."""
+    def begin(self, command: Command) -> None:
+        """Asks it to open its engine, without waiting for it. RuntimeError where it has died."""
+        self._send(command)
+
+    def opened(self, limit_s: float, waiting: Waiting) -> Any:
+        """What the engine says of itself once it is up, after `begin`. Raises as `asking` does; NotReadyError after
+        `limit_s`."""
 
         def gives_up() -> bool:
             waiting.look("nothing in its log")
@@ -60,7 +65,7 @@ class ChildProcess:
             self._process.stop()
             raise NotReadyError(self._with_log(f"the engine {NotReadyError.SAID} {limit_s:g} s: {self._last_words()}"))
 
-        return self.ask(command, "opened", gives_up)
+        return [message["opened"] for message in self._answers("opened", gives_up) if "opened" in message][-1]
 
     def ask(self, command: Command, answer: str, is_cancelled: Callable[[], bool] = never) -> Any:
         """The one answer to a command. Raises as `asking` does."""
@@ -73,6 +78,9 @@ class ChildProcess:
         death. After anything but a ValueError the child is of no more use.
         """
         self._send(command)
+        yield from self._answers(last, is_cancelled)
+
+    def _answers(self, last: str, is_cancelled: Callable[[], bool]) -> Iterator[Message]:
         is_told = False
         while True:
             if not is_told and is_cancelled():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, naming
+from specbench.harness.engines.child.begun import BegunChildren
 from specbench.harness.engines.child.deployment import ChildDeployment
 from specbench.harness.engines.child.interpreter import installed, interpreter, named
 from specbench.harness.engines.child.opened import Opened
@@ -87,6 +88,7 @@ class SglangEngine(EngineKind):
     name: str = field(default="sglang", init=False)
     _served: ServedModel | None = field(default=None, init=False)
     _progress: OpenProgress | None = field(default=None, init=False)
+    _begun: BegunChildren = field(default_factory=BegunChildren, init=False)
     _found: dict[str, tuple[Path, str]] = field(default_factory=dict, init=False)
     _revisions: Revisions = field(default_factory=lambda: Revisions("sglang"), init=False)
 
@@ -129,21 +131,16 @@ class SglangEngine(EngineKind):
             return
         model = served.model
         ignores_eos = config.ignore_eos or not (model.eos_token_ids or config.stop_token_ids)
-        arguments = with_weights(arm.mapped, self._weights(arm, config), config.max_model_len)
+        arguments = self._arguments(arm, config)
         if arm.is_server:
             command = server_command(arm.python, arguments, arm.mapped.environment)
             path, asked = str(served.path), replace(config, ignore_eos=ignores_eos)
             with managed(command, arm.config, asked, path=path, model=model, say=progress.say, log=log) as deployment:
                 yield deployment
             return
-        traced = {TRACED: os.environ[TRACED]} if TRACED in os.environ else {}
-        environment = {**arm.mapped.environment, **traced}
-        with (
-            laid_out(arm.revision) as code,
-            ChildProcess([str(arm.python), str(_CHILD)], {**environment, **code.environment}, log) as child,
-        ):
+        with self._begun.taken(arm.config.label, self._child(arm, config, log)) as child:
             waiting = Waiting(progress.say, f"{arm.config.label}: waiting for {SGLANG.name}", log)
-            opened = Opened.of(child.open(code.opening(arguments), config.engine_startup_timeout, waiting))
+            opened = Opened.of(child.opened(config.engine_startup_timeout, waiting))
             told = contradictions(arguments, opened.config)
             source = self._revisions.facts(arm.revision, arm.python)
             opened = replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *told))
@@ -159,6 +156,32 @@ class SglangEngine(EngineKind):
                 ignore_eos=ignores_eos,
                 num_drafts=arm.mapped.method.num_drafts,
             )
+
+    def can_begin(self, arm: SglangArm | UsersArm) -> bool:
+        """A child: its pool of keys and values is set beforehand (mapping.py)."""
+        return isinstance(arm, SglangArm) and not arm.is_server
+
+    def begin(self, arm: SglangArm | UsersArm, config: RunConfig, log: Path) -> None:
+        assert isinstance(arm, SglangArm), "servers are not begun"
+        self._begun.begin(arm.config.label, self._child(arm, config, log))
+
+    def close(self) -> None:
+        self._begun.close()
+
+    @contextmanager
+    def _child(self, arm: SglangArm, config: RunConfig, log: Path) -> Iterator[ChildProcess]:
+        """That opens its engine."""
+        traced = {TRACED: os.environ[TRACED]} if TRACED in os.environ else {}
+        environment = {**arm.mapped.environment, **traced}
+        with (
+            laid_out(arm.revision) as code,
+            ChildProcess([str(arm.python), str(_CHILD)], {**environment, **code.environment}, log) as child,
+        ):
+            child.begin(code.opening(self._arguments(arm, config)))
+            yield child
+
+    def _arguments(self, arm: SglangArm, config: RunConfig) -> dict[str, object]:
+        return with_weights(arm.mapped, self._weights(arm, config), config.max_model_len)
 
     def _find(self, arm: ArmConfig) -> tuple[Path, str]:
         """The interpreter that has SGLang, and which version."""

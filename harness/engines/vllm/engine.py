@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, naming
+from specbench.harness.engines.child.begun import BegunChildren
 from specbench.harness.engines.child.deployment import ChildDeployment
 from specbench.harness.engines.child.interpreter import interpreter, named
 from specbench.harness.engines.child.opened import Opened
@@ -35,6 +37,7 @@ from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder, shi
 
 CHILD = Path(__file__).with_name("child.py")
 PYTHON_VARIABLE = "SPECBENCH_VLLM_PYTHON"
+_KV_MEMORY = "kv_cache_memory_bytes"  # of engine.KEY
 _GPU_SHARE = 0.85  # of a GPU's memory, for all arms of other engines together
 _BESIDE_OURS = 0.6  # the same, where our own engine has arms too
 _ENVIRONMENT = {
@@ -56,6 +59,7 @@ class VllmEngine(EngineKind):
     _revisions: Revisions = field(default_factory=lambda: Revisions("vllm"), init=False)
     _served: ServedModel | None = field(default=None, init=False)
     _progress: OpenProgress | None = field(default=None, init=False)
+    _begun: BegunChildren = field(default_factory=BegunChildren, init=False)
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> VllmArm | UsersArm:
         conditions.edits.require_only(VLLM.edits, VLLM.name)
@@ -92,31 +96,18 @@ class VllmEngine(EngineKind):
             with arm.deployed(served, config, progress.say, log) as deployment:
                 yield deployment
             return
-        is_cpu = arm.installed.is_for_cpu
-        args = arms.engine_args(
-            arm,
-            config,
-            model=served.path,
-            dtype=served.model.described.dtype or "auto",
-            is_cpu=is_cpu,
-            gpu_share=_share(config),
-        )
-        of_cpu = {k: os.environ.get(k, v) for k, v in _CPU_ENVIRONMENT.items()} if is_cpu else {}
+        args = self._arguments(arm, config)
         if arm.is_server:
-            command = server_command(arm.installed.python, args, of_cpu, minor_of(arm.installed.version))
+            command = server_command(arm.installed.python, args, _of_cpu(arm), minor_of(arm.installed.version))
             path, say = str(served.path), progress.say
             with managed(command, arm.config, config, path=path, model=served.model, say=say, log=log) as deployment:
                 yield deployment
             return
-        python = arm.installed.python
-        with (
-            laid_out(arm.revision) as code,
-            ChildProcess([str(python), str(CHILD)], {**_ENVIRONMENT, **of_cpu, **code.environment}, log) as child,
-        ):
+        with self._begun.taken(arm.config.label, self._child(arm, config, log)) as child:
             waiting = Waiting(progress.say, f"{arm.config.label}: waiting for {VLLM.name}", log)
-            opened = Opened.of(child.open(code.opening(args), config.engine_startup_timeout, waiting))
+            opened = Opened.of(child.opened(config.engine_startup_timeout, waiting))
             told = switches.contradictions(args, opened.config, opened.backend)
-            source = self._revisions.facts(arm.revision, python)
+            source = self._revisions.facts(arm.revision, arm.installed.python)
             yield ChildDeployment(
                 child,
                 replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *told)),
@@ -127,6 +118,40 @@ class VllmEngine(EngineKind):
                 ignore_eos=config.ignore_eos,
                 num_drafts=num_drafts(opened),
             )
+
+    def can_begin(self, arm: VllmArm | UsersArm) -> bool:
+        """Where the memory of its keys and values is given. Else vLLM measures what is free while it starts, and takes
+        for its own what others take meanwhile."""
+        return isinstance(arm, VllmArm) and not arm.is_server and _KV_MEMORY in arm.config.own_config
+
+    def begin(self, arm: VllmArm | UsersArm, config: RunConfig, log: Path) -> None:
+        assert isinstance(arm, VllmArm), "servers are not begun"
+        self._begun.begin(arm.config.label, self._child(arm, config, log))
+
+    def close(self) -> None:
+        self._begun.close()
+
+    @contextmanager
+    def _child(self, arm: VllmArm, config: RunConfig, log: Path) -> Iterator[ChildProcess]:
+        """That opens its engine."""
+        command = [str(arm.installed.python), str(CHILD)]
+        with (
+            laid_out(arm.revision) as code,
+            ChildProcess(command, {**_ENVIRONMENT, **_of_cpu(arm), **code.environment}, log) as child,
+        ):
+            child.begin(code.opening(self._arguments(arm, config)))
+            yield child
+
+    def _arguments(self, arm: VllmArm, config: RunConfig) -> dict[str, Any]:
+        assert self._served is not None
+        return arms.engine_args(
+            arm,
+            config,
+            model=self._served.path,
+            dtype=self._served.model.described.dtype or "auto",
+            is_cpu=arm.installed.is_for_cpu,
+            gpu_share=_share(config),
+        )
 
     def _find(self, arm: ArmConfig) -> Installed:
         given = named(arm, PYTHON_VARIABLE, "vllm", "vLLM")
@@ -175,6 +200,10 @@ def eagle_method(head: Path) -> str:
         raise ValueError(f"head: {str(head)!r} is not allowed; give a directory with config.json and weights")
     architectures = str(read_object(head / "config.json").get("architectures"))
     return "eagle3" if "eagle3" in architectures.lower() else "eagle"
+
+
+def _of_cpu(arm: VllmArm) -> dict[str, str]:
+    return {k: os.environ.get(k, v) for k, v in _CPU_ENVIRONMENT.items()} if arm.installed.is_for_cpu else {}
 
 
 def _share(config: RunConfig) -> float:

@@ -113,9 +113,8 @@ def test_an_engine_that_is_never_ready_is_ended(tmp_path, monkeypatch):
         with pytest.raises(
             NotReadyError, match=r"^the engine is not ready after 40 s: nothing in its log \(log: .*\)$"
         ):
-            child.open(
-                {"do": "open", "engine": {"hangs": 1}}, 40, Waiting(said.append, "arm: waiting for fake", child.log)
-            )
+            child.begin({"do": "open", "engine": {"hangs": 1}})
+            child.opened(40, Waiting(said.append, "arm: waiting for fake", child.log))
         assert not is_alive(child.pid)
     assert said, "while it was waited for"
     assert all(re.fullmatch(r"arm: waiting for fake, \d+ s: nothing in its log", line) for line in said), said
@@ -125,7 +124,8 @@ def test_nothing_is_said_of_an_engine_that_takes_no_time(tmp_path, monkeypatch):
     monkeypatch.setattr(waiting, "time", Clock(tick_ns=0))  # it stands still, however long the start really takes
     with ChildProcess(COMMAND, {}, tmp_path / "log") as child:
         patient = Waiting(pytest.fail, "a start that takes no time", child.log)
-        assert child.open({"do": "open", "engine": {}}, 600, patient)["version"] == "1.2"
+        child.begin({"do": "open", "engine": {}})
+        assert child.opened(600, patient)["version"] == "1.2"
 
 
 def test_a_program_that_is_not_there(tmp_path):

@@ -47,6 +47,27 @@ def test_a_run(venv, cli, runs, only_run):  # noqa: F811
     assert "device_times" in second["unknown"] and "acceptance" not in second["unknown"]
 
 
+def test_engines_start_at_the_same_time(venv, cli, runs, only_run, tmp_path, monkeypatch):
+    """Each waits for the other before it is up, which it would never be if it started alone."""
+    place = tmp_path / "meets"
+    place.mkdir()
+    monkeypatch.setenv("FAKE_SGLANG_MEETS", str(place))
+    asked = ["run", "--engine", "sglang", "--engine-python", str(venv), "-s", "no-spec", "-s", "eagle:k=3,head=random"]
+    result = cli(*asked, *MORE.split(), "--output-dir", str(runs))
+    assert result.exit_code == 0, result.output
+    assert "starting 2 engines at the same time" in result.output
+    assert len(list(place.iterdir())) == 2, "and each of them once"
+    assert [arm.status for arm in only_run().record.arms] == ["ok", "ok"]
+
+
+def test_children_may_start_beside_others_and_servers_may_not(venv):
+    def can_begin(text: str) -> bool:
+        engine = SglangEngine()
+        return engine.can_begin(engine.resolve(parse_arm(f"{text}python={venv}"), Conditions()))
+
+    assert can_begin("no-spec:") and not can_begin("no-spec:engine.server=yes,")
+
+
 def test_what_is_missing_is_said_before_anything_starts(venv, tmp_path, monkeypatch):
     engine, conditions = SglangEngine(), Conditions()
     monkeypatch.delenv("SPECBENCH_SGLANG_PYTHON", raising=False)

@@ -38,6 +38,17 @@ def test_a_vllm_for_another_device_is_refused(engine):
     assert made.resolve(parse_arm("vllm/no-spec"), Conditions()).notes == ()
 
 
+def test_starts_beside_others_only_where_its_memory_is_given(engine):
+    """Else it counts what they take while it starts as its own."""
+    made, _ = engine
+
+    def can_begin(text: str) -> bool:
+        return made.can_begin(made.resolve(parse_arm(text), Conditions()))
+
+    assert not can_begin("vllm/no-spec") and can_begin("vllm/no-spec:engine.kv_cache_memory_bytes=1000000000")
+    assert not can_begin("vllm/no-spec:engine.kv_cache_memory_bytes=1000000000,engine.server=yes")
+
+
 def test_forced_acceptance_and_random_weights_are_marked_and_a_cpu_cannot_force(engine):
     made, has = engine
     arm = parse_arm("vllm/eagle:acceptance=synthetic:2.5")

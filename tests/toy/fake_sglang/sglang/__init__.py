@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,17 @@ from sglang.srt.server_args import ServerArgs
 __version__ = "0.5.16"
 
 
+def _meet() -> None:
+    """Where FAKE_SGLANG_MEETS names a folder, until a second engine is starting, too."""
+    if folder := os.environ.get("FAKE_SGLANG_MEETS"):
+        (Path(folder) / str(os.getpid())).touch()
+        limit = time.monotonic() + 60
+        while len(list(Path(folder).iterdir())) < 2:
+            if time.monotonic() > limit:
+                raise RuntimeError("no other engine is starting")
+            time.sleep(0.01)
+
+
 class SchedulerEngine:
     run_scheduler_process_func = staticmethod(run_scheduler)
 
@@ -30,6 +42,7 @@ class SchedulerEngine:
         self.server_args = ServerArgs(**kwargs)
         signal.signal(signal.SIGQUIT, self.server_args.custom_sigquit_handler)
         print(f"server_args={self.server_args}")
+        _meet()
         multiprocessing.set_start_method("spawn", force=True)
         self._line, theirs = multiprocessing.Pipe()
         self._scheduler = multiprocessing.Process(
