@@ -71,7 +71,7 @@ def ab(options: AbOptions, words: list[str]) -> None:
 
 
 def print_verdict(record: Judgement, view: RunView) -> None:
-    """The answer, what the sides are, their figures, and how to repeat it: one screen."""
+    """Prints the answer, the sides, their figures and how to repeat the experiment, on one screen."""
     from rich.console import Console
 
     from specbench.harness.judge.rerun import certify_command
@@ -89,7 +89,8 @@ def print_verdict(record: Judgement, view: RunView) -> None:
 
 
 def show_experiment(view: RunView, directory: RunDirectory, format: str) -> None:
-    """A stored one, judged anew; of an A/A the noise floor. `format`: table, or wide: every figure and note."""
+    """Judges a stored experiment anew and prints it; for an A/A, the noise floor. `format`: table, or wide: every
+    figure and note."""
     from rich.console import Console
 
     from specbench.harness.judge.ab_verdict import judge
@@ -108,7 +109,7 @@ def show_experiment(view: RunView, directory: RunDirectory, format: str) -> None
 
 
 def print_noise(floor: NoiseFloor) -> None:
-    """How small a change this machine can show: a sentence, and the table."""
+    """Prints how small a change this machine can show: a sentence and a table."""
     from rich.console import Console
 
     from specbench.reports.experiments.noise_table import noise_answer, noise_table

@@ -20,15 +20,15 @@ def accuracy(
     options: AccuracyOptions,
     samples: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="A.jsonl B.jsonl", help="Pair two files of lm-eval's --log_samples; nothing is run."),
+        typer.Option(metavar="A.jsonl B.jsonl", help="Pair two files from lm-eval's --log_samples; nothing is run."),
     ] = None,
 ) -> None:
     """Score every arm on the same items with lm-eval, and compare the arms item by item.
 
     Outputs are stored in runs/<UTC>-<label>-<id>/ as they arrive; after Ctrl-C, --resume continues.
 
-    With --samples, two files that lm-eval wrote with --log_samples, of any model and engine, are paired instead: items
-    are the same if the hashes of their documents are; what cannot be paired is counted and named.
+    With --samples, two files that lm-eval wrote with --log_samples, for any model and engine, are paired instead. Items
+    are paired by the hashes of their documents; those that cannot be paired are counted and listed.
 
     Exit code: 0 all arms scored or files paired, 1 an arm failed, 2 bad input, 130 interrupted.
 
@@ -73,7 +73,7 @@ def _pair(paths: tuple[Path, Path], options: AccuracyOptions) -> None:
     from specbench.reports.experiments.samples_table import samples_table
 
     if given := [options.schema()[name].flag for name in sorted(options.given - _BESIDE_SAMPLES)]:
-        raise ValueError(f"samples: both files are read as they are; drop {', '.join(given)}")
+        raise ValueError(f"samples: both files are only read; drop {', '.join(given)}")
     found = pair_samples(*map(read_samples, paths))
     if options.format == "json":
         print_json(found)

@@ -1,4 +1,4 @@
-"""``specbench bound``: what better choices of drafts would give, from recorded rounds."""
+"""``specbench bound``: how much better choices of drafts would gain, from recorded rounds."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def bound(
         bool, typer.Option("--write", help="Also write bound.json, bound.md and plots/bound.png into the run.")
     ] = False,
 ) -> None:
-    """Compute what better choices would give: the best number of drafts for all rounds, for each request and for each
-    round, two drafters together, and perfect drafts; the gap that is left above the measured arms.
+    """Compute how much better choices would gain: the best number of drafts for all rounds, for each request and for
+    each round, two drafters together, and perfect drafts; and how far the measured arms are from these.
 
-    Nothing is measured: recorded rounds tell what other rounds would have accepted, and measured arms what rounds
-    cost. What no recorded round tells is bounded. Of a sweep, each load has its table. The more arms of one drafter a
-    run has (eagle:k=1, eagle:k=2, eagle:k=4), the closer the bounds.
+    Nothing is measured: recorded rounds show what other rounds would have accepted, and measured arms what rounds
+    cost. What no recorded round shows is bounded. A sweep gets a table for each load. The more arms of one drafter a
+    run has (eagle:k=1, eagle:k=2, eagle:k=4), the tighter the bounds.
 
-    Exit code: 0; 2 bad input, or a run whose rounds do not tell.
+    Exit code: 0; 2 bad input, or a run whose rounds are not sufficient.
 
     Examples:
 

@@ -19,15 +19,15 @@ from .run import print_how, print_where
 def certify(options: CertifyOptions) -> None:
     """Check that arms are lossless: against no-spec, the target's fp32 logits, and the same strategy without graphs.
 
-    An arm passes if its outputs equal those of no-spec, or differ only where the target has a near-tie; if no token's
-    logit is further below the best than the dtype's tolerance, and the total gap is no larger than the target's own;
-    if it accepts the same drafts as its strategy does without graphs; and if its tokens over many seeds follow the
-    target's distribution.
+    An arm passes if its outputs equal those of no-spec, or differ only at near-ties of the target; if no token's logit
+    is below the best by more than the dtype's tolerance, and the total gap does not exceed the target's own; if it
+    accepts the same drafts as its strategy without graphs; and if its tokens over many seeds follow the target's
+    distribution.
 
-    Arms of other engines are compared with the same engine's no-spec at temperature 0, by that engine's own scores
-    where it gives them, else by equality alone; what could not be checked is listed with the reason.
+    Arms of other engines are compared with the same engine's no-spec at temperature 0, by that engine's own scores if
+    it provides them, otherwise by equality alone; what could not be checked is listed with the reason.
 
-    Exit code: 0 all arms passed, 6 an arm failed, 2 bad input, 130 interrupted (go on with --run).
+    Exit code: 0 all arms passed, 6 an arm failed, 2 bad input, 130 interrupted (continue with --run).
 
     Examples:
 
@@ -66,7 +66,7 @@ def certify(options: CertifyOptions) -> None:
 
 
 def print_certificate(stored: Mapping[str, Any], format: str) -> None:
-    """What it says as a whole, then its rows: the columns that fit, or with `wide` all."""
+    """Prints the overall result, then the rows: the columns that fit, or with `wide` all of them."""
     from rich.console import Console
 
     from specbench.reports.experiments.certificate import certificate_answer, certificate_brief, certificate_table

@@ -27,8 +27,8 @@ def compare(
         str | None,
         typer.Option(
             metavar="RUN|ARM",
-            help="What the others are compared with: a run (id or directory; arms of the same label meet), or an arm. "
-            "Default: the first run; of a single run its arm no-spec.",
+            help="What the others are compared with: a run (id or directory; arms are matched by label), or an arm. "
+            "Default: the first run; for a single run, its no-spec arm.",
         ),
     ] = None,
     allow_mismatch: Annotated[
@@ -38,7 +38,7 @@ def compare(
     format: Annotated[str, format_option("table", "wide", "md", "json", "csv")] = "table",
 ) -> None:
     """Compare stored runs: the change of each metric with interval and verdict. Arms are paired by repeat if there are
-    six or more, else by prompt; the sides of an A/B run by block.
+    six or more, otherwise by prompt; the sides of an A/B run are paired by block.
 
     Different runs ran at different times: their times get a verdict only if this machine's noise floor is stored
     (specbench power --aa 10), which widens the interval; otherwise the change has no verdict. Arms of one run alternate
@@ -65,7 +65,7 @@ def compare(
     if compared.mismatches and not allow_mismatch:
         for mismatch in compared.mismatches:
             typer.echo(f"specbench: not comparable: {mismatch.run} differs in {mismatch.describe()}", err=True)
-        typer.echo("specbench: compare them nevertheless with --allow-mismatch", err=True)
+        typer.echo("specbench: compare them anyway with --allow-mismatch", err=True)
         raise typer.Exit(ExitCode.NOT_COMPARABLE)
     _print(compared, format)
     if format == "table":
@@ -74,7 +74,7 @@ def compare(
         typer.echo("all of it:")
         print_how(shlex.join(["specbench", "compare", *own, "--format", "wide"]))
     if len(found) == 1 and len(runs) > 1 and len({p.resolve() for p in runs}) > 1:
-        raise typer.Exit(ExitCode.BAD_INPUT)  # shown, but not what was asked for
+        raise typer.Exit(ExitCode.BAD_INPUT)  # something was printed, but not everything that was requested
 
 
 def _print(compared: ComparedRuns, format: str) -> None:

@@ -1,6 +1,6 @@
-"""Commands whose options are the fields of options dataclasses (spec/fields.py): their parameters, as typer wants them.
+"""Commands whose options are the fields of options dataclasses (spec/fields.py): turns these into typer parameters.
 
-The only place that reads what the user typed from click; everything behind it gets plain dataclasses.
+The only place that reads user input from click; everything behind it gets plain dataclasses.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class Command(TyperCommand):
-    """Takes the spellings of other engines, says the new name of an option that has one, and refuses empty values and
-    those of another kind by a line that names them."""
+    """Accepts the spellings of other engines, reports the new names of renamed options, and rejects empty values and
+    values of the wrong type with a line that names them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {flag for parameter in self.params for flag in parameter.opts}
         for word in args:
             check_renamed(word, known)
         words = [canonical(word, known) for word in one_each(args)]
-        # Before a path is made of an empty one: it would be the folder one is in.
+        # Before an empty value becomes a path: it would be the current directory.
         values, _, order = self.make_parser(ctx).parse_args(list(words))
         options: Mapping[str, Option] = getattr(self.callback, "options", {})
         for parameter in order:
@@ -44,17 +44,17 @@ class Command(TyperCommand):
         except typer.BadParameter as error:
             name = getattr(error.param, "name", None) or ""
             if values.get(name) is None:
-                raise  # a missing one: the usage says which there must be
+                raise  # a missing parameter: the usage line shows which are required
             raise ValueError(f"{name}: {values[name]!r} is not allowed; {error.message}") from error
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replaces each parameter of `command` that is an options dataclass by its fields. A parameter called `words` gets
+    """Replaces each parameter of `command` that is an options dataclass by its fields. A parameter named `words` gets
     the words that are not options of the command."""
     own = inspect.signature(command, eval_str=True).parameters
     kinds = {name: p.annotation for name, p in own.items() if _is_options(p.annotation)}
 
-    def called(ctx: typer.Context, **values: Value | list[str]) -> None:
+    def wrapper(ctx: typer.Context, **values: Value | list[str]) -> None:
         arguments = {name: value for name, value in values.items() if name in own}
         for name, kind in kinds.items():
             typed = [each for each in kind.schema() if _is_typed(ctx, each)]
@@ -63,15 +63,15 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
             arguments["words"] = ctx.args
         command(**arguments)
 
-    said = [option for kind in kinds.values() for option in kind.schema().values()]
+    options = [option for kind in kinds.values() for option in kind.schema().values()]
     parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in own.items() if n not in (*kinds, "words")]
-    parameters += [_parameter(each) for each in sorted(said, key=lambda each: GROUPS.index(each.group))]
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in parameters}
-    called.options = {each.name: each for each in said}  # type: ignore[attr-defined]
-    called.__name__, called.__doc__ = command.__name__, command.__doc__
-    return called
+    parameters += [_parameter(each) for each in sorted(options, key=lambda each: GROUPS.index(each.group))]
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    wrapper.options = {each.name: each for each in options}  # type: ignore[attr-defined]
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    return wrapper
 
 
 def typed_command() -> list[str]:

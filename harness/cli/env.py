@@ -41,7 +41,7 @@ def env(format: Annotated[str, format_option("table", "json")] = "table") -> Non
 
 
 def flat(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values as dotted names, `unknown` for what could not be found out."""
+    """Nested values as dotted names, with `unknown` for missing values."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")

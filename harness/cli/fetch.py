@@ -1,4 +1,4 @@
-"""``specbench fetch``: download models and data sets in advance, or list the named ones."""
+"""``specbench fetch``: download models and data sets in advance, or list those with a name."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def gate(
 
 
 def _write(report: GateReport, junit: Path | None, comment: Path | None) -> None:
-    """Before anything is printed, so that the files exist even if stdout is closed."""
+    """Writes the files before anything is printed, so that they exist even if stdout is closed."""
     if junit is not None:
         from specbench.reports.experiments.junit import write_junit
 

@@ -1,4 +1,4 @@
-"""``specbench history``: figures by commit, from a directory to which many jobs add runs."""
+"""``specbench history``: figures by commit, from a directory that many jobs add runs to."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def show(
 ) -> None:
     """Show what changed, and whether the code or the machine caused it.
 
-    A row for each arm and metric, then the commits of those in which something happened. With --metric or --arm: the
-    commits of each of these.
+    Prints a row for each arm and metric, then the commits of those that changed. With --metric or --arm: the commits of
+    each of these.
 
     Examples:
 
@@ -176,7 +176,7 @@ def accept(
 def _chosen(
     directory: Path, metric: str | None, arm: str | None, progress: RunProgress
 ) -> tuple[History, list[tuple[Series, list[str]]]]:
-    """The history, and its series of a metric and arm with the commits at which their steps were accepted."""
+    """The history, and its series of this metric and arm with the commits whose steps were accepted."""
     from specbench.harness.judge.history.accepted import accepted_commits, read_accepted
     from specbench.harness.judge.history.points import METRICS, build_series
     from specbench.harness.judge.history.store import read_history
@@ -190,9 +190,9 @@ def _chosen(
     series = build_series(stored.points)
     arms = list(dict.fromkeys(one.arm for one in series))
     if arm is not None and arm not in arms:
-        raise ValueError(f"arm: {arm!r} is in no run of {directory}; allowed: {', '.join(arms) or 'none'}")
-    chosen = [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
-    return stored, [(s, accepted_commits(accepted, s.arm, s.metric)) for s in chosen]
+        raise ValueError(f"arm: no run of {directory} has {arm!r}; allowed: {', '.join(arms) or 'none'}")
+    selected = [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
+    return stored, [(s, accepted_commits(accepted, s.arm, s.metric)) for s in selected]
 
 
 def _plain(suspect: Suspect) -> JsonObject:

@@ -16,7 +16,7 @@ def import_run(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Result files of `vllm bench serve`, `sglang.bench_serving`, aiperf or guidellm, told by their "
+            help="Result files of `vllm bench serve`, `sglang.bench_serving`, aiperf or guidellm, recognised by their "
             "contents.",
             metavar="FILES...",
         ),
@@ -24,31 +24,31 @@ def import_run(
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Parent of the run directory.")] = Path("runs"),
     label: Annotated[
         list[str] | None,
-        typer.Option(help="Name of an arm; once a file, in their order. Default: the file's own label, else its name."),
+        typer.Option(help="Name of an arm; one per file, in order. Default: the file's own label, else its name."),
     ] = None,
     baseline: Annotated[
         str,
         typer.Option(
             metavar="FILE|LABEL",
-            help="What factors are against. Default: the first arm with strategy no-spec, else the first.",
+            help="The arm that factors are relative to. Default: the first no-spec arm, else the first.",
         ),
     ] = "",
     meta: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="What the files do not say, of all or, as FILE:KEY=VALUE or LABEL:KEY=VALUE, of one: model, hardware, "
+            help="What the files lack, for all or, as FILE:KEY=VALUE or LABEL:KEY=VALUE, for one: model, hardware, "
             "engine, engine_version, strategy, num_speculative_tokens, dataset, temperature, max_concurrency, "
             "request_rate, command.",
         ),
     ] = None,
     format: Annotated[str, format_option("table", "json")] = "table",
 ) -> None:
-    """Turn result files of other benchmarks into one run: an arm each, with factors against one of them.
+    """Turn result files of other benchmarks into one run, with one arm per file and factors relative to one of them.
 
     TTFT, TPOT, ITL, TPS and acceptance are derived from the raw values by our definitions. The factor of TPOT has an
-    interval over requests: paired where both files hold the same prompts in the same order, as far as they tell; the
-    marks say how. What a file does not tell is a dash.
+    interval over requests, paired if both files contain the same prompts in the same order, as far as this can be
+    known; the marks say how they were paired. Values that a file does not contain are shown as a dash.
 
     Examples:
 

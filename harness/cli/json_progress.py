@@ -12,7 +12,7 @@ from typing import TextIO
 from specbench.harness.run.progress import Place
 from specbench.harness.store.rows import RequestRow
 
-_EVERY_S = 1.0  # between two lines of a block's requests
+_EVERY_S = 1.0  # between two lines about a block's requests
 
 
 class JsonProgress:
@@ -25,7 +25,7 @@ class JsonProgress:
         self._command, self._stream = command, sys.stderr if stream is None else stream
         self._began = self._block_began = self._said = time.monotonic()
         self._where: dict[str, str | int] = {}
-        self._remaining: tuple[float, float] | None = None  # seconds, and when that was known
+        self._remaining: tuple[float, float] | None = None  # seconds, and when they were computed
         self._done = self._total = self._tokens = 0
 
     def __enter__(self) -> JsonProgress:
@@ -35,7 +35,7 @@ class JsonProgress:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """While something else writes to the terminal."""
+        """Pauses the output while something else writes to the terminal."""
         yield
 
     def say(self, text: str) -> None:
@@ -53,7 +53,7 @@ class JsonProgress:
         counts = {name: n for name, (n, _) in place.counts.items()}
         self._where |= counts | {f"num_{name}s": num for name, (_, num) in place.counts.items()}
         self._where["label"] = place.label
-        if "point" in place.counts or "point" not in self._where:  # of a sweep: of all of it, not of one run
+        if "point" in place.counts or "point" not in self._where:  # in a sweep: for the whole sweep, not one run
             self._remaining = None if place.remaining_s is None else (place.remaining_s, time.monotonic())
         self._done = self._total = self._tokens = 0
         self._write("place", **self._state())

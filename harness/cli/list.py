@@ -1,4 +1,4 @@
-"""`specbench list`: strategies, backends, workloads, recipes, figures; what works on this machine, and why not."""
+"""`specbench list`: strategies, backends, workloads, recipes and figures; what is supported here, and why not."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _VARIABLES = {"vllm": "SPECBENCH_VLLM_PYTHON", "sglang": "SPECBENCH_SGLANG_PYTHO
 
 
 def _has_gpu() -> bool:
-    """Without importing torch: the driver's device node."""
+    """Whether the driver's device node exists; does not import torch."""
     return Path("/dev/nvidiactl").exists()
 
 
 def _availability(device: str) -> dict[str, dict[str, str]]:
-    """For each switch and value: `yes`, or why not."""
+    """`yes`, or why not, for each switch and value."""
     table: dict[str, dict[str, str]] = {}
     for switch in ALLOWED:
         table[switch] = {}
@@ -98,7 +98,7 @@ def list_choices(
 
 
 def _engines() -> dict[str, str]:
-    """By engine: `yes`, or what it takes. Nothing is imported or started."""
+    """`yes`, or what is needed, for each engine. Nothing is imported or started."""
     return {
         "specbench": "yes",
         **{name: _in_environment(name, variable) for name, variable in _VARIABLES.items()},
@@ -119,15 +119,15 @@ def _print_tables(content: dict) -> None:
     console = Console()
     console.print(f"device: [bold]{content['device']}[/]")
     switches = {"engine": content["engines"], **content["switches"]}
-    ready = {switch: [v for v, said in values.items() if said == "yes"] for switch, values in switches.items()}
+    ready = {switch: [v for v, note in values.items() if note == "yes"] for switch, values in switches.items()}
     ready = {"strategy": content["strategies"], "data set": content["workloads"], **ready}
     rows = [(name, ", ".join(values)) for name, values in ready.items()]
-    title = "what works here (strategy:switch=value, or --switch for all arms)"
+    title = "supported here (strategy:switch=value, or --switch for all arms)"
     _print_table(console, title, (), [row for row in rows if row[1]])
     for line in content["plug_ins"]:
         console.print(f"plug-in, {line}")
     stored = [(name, _forms(forms)) for name, forms in content["models"].items()]
-    _print_table(console, "models of our own engine, and how their weights may be stored", (), stored)
+    _print_table(console, "models of our own engine, and the formats of their weights", (), stored)
     by_drafts = content["plans_by_drafts"]
     rows = [(name, *(by_drafts[drafts][name] for drafts in by_drafts)) for name in next(iter(by_drafts.values()))]
     title = "graph plans by attention backend and drafts, on a GPU (on a CPU: torch, without graphs)"
@@ -136,10 +136,10 @@ def _print_tables(content: dict) -> None:
     _print_table(console, "bases (--base NAME)", (), content["bases"].items())
     absent = [
         (f"{switch}={', '.join(values)}", why)
-        for switch, said in switches.items()
-        for why, values in _by_reason(said).items()
+        for switch, notes in switches.items()
+        for why, values in _by_reason(notes).items()
     ]
-    _print_table(console, "what does not work here", ("choice", "because"), absent)
+    _print_table(console, "not supported here", ("choice", "because"), absent)
     plans = [(name, *modes.values()) for name, modes in content["graph_plans"].items()]
     plans.append(("modes of a part", *("\n".join(modes) for modes in content["graph_parts"].values())))
     _print_table(console, "graph plans (graph=PLAN; graph_PART=MODE replaces one part)", ("plan", *PARTS), plans)
@@ -149,18 +149,18 @@ def _print_tables(content: dict) -> None:
 
 
 def _forms(forms: Mapping[str, str]) -> str:
-    """Those that are read, and what is said of others; what is refused has its reason in --format json."""
-    read = [form for form, said in forms.items() if said == support.YES]
-    others = [f"{form} {said}" for form, said in forms.items() if said != support.YES and not said.startswith("no: ")]
-    return ", ".join([*read, *others])
+    """The supported formats, then the others with their note. Refused formats have their reason in --format json."""
+    supported = [form for form, note in forms.items() if note == support.YES]
+    others = [f"{form} {note}" for form, note in forms.items() if note != support.YES and not note.startswith("no: ")]
+    return ", ".join([*supported, *others])
 
 
 def _by_reason(values: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for value, said in values.items():
-        if said != "yes":
-            found.setdefault(said.removeprefix("no: "), []).append(value)
-    return found
+    values_by_reason: dict[str, list[str]] = {}
+    for value, note in values.items():
+        if note != "yes":
+            values_by_reason.setdefault(note.removeprefix("no: "), []).append(value)
+    return values_by_reason
 
 
 def _print_table(console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

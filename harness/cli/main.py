@@ -37,25 +37,25 @@ _FIRST = """Start with:
 
 specbench run --num-prompts 8      (which strategy is fastest here?)
 
-specbench list      (strategies and switches: what works here)
+specbench list      (which strategies and switches are supported here?)
 
-specbench show runs/RUN      (a stored run again)
+specbench show runs/RUN      (print a stored run again)
 """
 _MEASURE, _JUDGE, _LOOK, _OTHER = "Measure", "Judge", "Look", "Machine, data, heads"
 
 
-_UsageError: Any = typer.BadParameter.__base__  # typer, which brings a click of its own, does not name it
+_UsageError: Any = typer.BadParameter.__base__  # typer bundles its own click and does not export this class
 
 
 class _Root(TyperGroup):
-    """Bad input ends in one line that says what is allowed, and exit code 2."""
+    """Reports bad input in one line that says what is allowed, with exit code 2."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
-                raise  # a group alone: its help is the answer
+                raise  # a group without a command: print its help
             if error.ctx is not None:
                 typer.echo(error.ctx.get_usage(), err=True)
             _end(f"error: {error.format_message()}", ExitCode.BAD_INPUT)
@@ -64,7 +64,7 @@ class _Root(TyperGroup):
         except ValueError as error:
             _end(f"error: {error}", ExitCode.BAD_INPUT)
         except OSError as error:
-            if error.errno in (None, errno.EPIPE):  # not the user's doing, or a reader that has seen enough
+            if error.errno in (None, errno.EPIPE):  # not the user's fault, or the reader of stdout has closed it
                 raise
             where = f" ({error.filename})" if error.filename else ""
             _end(f"error: {error.strerror}{where}", ExitCode.BAD_INPUT)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def format_option(*allowed: str, default: str = "") -> OptionInfo:
-    """typer's option for the formats that a command can print. ValueError for another."""
+    """typer's option for the formats that a command can print. ValueError for any other format."""
 
     def check(value: str | None) -> str | None:
         if value is not None and value not in allowed:
@@ -30,7 +30,7 @@ def format_option(*allowed: str, default: str = "") -> OptionInfo:
 
 
 def goodput_option() -> OptionInfo:
-    """`--goodput ttft:500 tpot:50` of commands that read stored runs."""
+    """`--goodput ttft:500 tpot:50`, for commands that read stored runs."""
     return typer.Option(
         "--goodput",
         metavar="KEY:MS",
@@ -39,7 +39,7 @@ def goodput_option() -> OptionInfo:
 
 
 def print_json(record: object) -> None:
-    """On stdout, as strict JSON."""
+    """Prints to stdout, as strict JSON."""
     from specbench.harness.store.files import json_text
 
     sys.stdout.write(json_text(record))
@@ -55,12 +55,12 @@ def print_tables(*tables: Table) -> None:
 
 
 def say_if_interrupted(status: str, path: Path, resume: Resume, kept: str = "measured blocks") -> None:
-    """How to resume, as the last line on stderr."""
+    """Prints how to resume, as the last line on stderr."""
     from specbench.harness.experiments.session import INTERRUPTED
 
     sys.stdout.flush()
     if status == INTERRUPTED:
-        typer.echo(f"specbench: interrupted; {kept} are kept. Go on with: {resume(path)}", err=True)
+        typer.echo(f"specbench: interrupted; {kept} are kept. Continue with: {resume(path)}", err=True)
 
 
 def end(code: ExitCode) -> None:

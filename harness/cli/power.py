@@ -42,7 +42,7 @@ def power(options: PowerOptions, words: list[str]) -> None:
         _print(stored_floor(words), options.format)
         return
     elif options.aa < 2:
-        raise ValueError(f"aa: {options.aa} is not allowed; must be >= 2 (10 or more tell well)")
+        raise ValueError(f"aa: {options.aa} is not allowed; must be >= 2 (10 or more give a good estimate)")
     with open_progress(options, "power") as progress:
         directory = experiment(options, words, options.aa or 0, typed_command(), progress, RESUME)
     record = judge_and_write(directory)

@@ -18,9 +18,9 @@ FORMATS = ("table", "md", "json", "html")
 
 profile_app = typer.Typer(
     no_args_is_help=True,
-    help="What a round does, from an nsys or torch-profiler trace: phases, graphs, synchronisations, idle time.",
+    help="What happens in a round, from an nsys or torch-profiler trace: phases, graphs, synchronisations, idle time.",
 )
-_Format = Annotated[str | None, format_option(*FORMATS, default="by -o's name, else table")]
+_Format = Annotated[str | None, format_option(*FORMATS, default="by the suffix of -o, else table")]
 
 
 @profile_app.command(cls=Command)
@@ -28,14 +28,14 @@ _Format = Annotated[str | None, format_option(*FORMATS, default="by -o's name, e
 def run(options: ProfileOptions) -> None:
     """Trace N steady decode rounds of every arm, each in its own process, and report them.
 
-    Takes the options of `specbench run`. The workload gives the prompts and --max-concurrency the batch, which is
-    always full: arrival times, repeats, output lengths and stop ids are ignored. A profile is not a measurement of
-    speed: it stores no speed figures, and prints how much the profiler slowed the rounds down.
+    Takes the options of `specbench run`. Prompts come from the workload and the batch size from --max-concurrency; the
+    batch is always full: arrival times, repeats, output lengths and stop ids are ignored. A profile is not a speed
+    measurement: it stores no speed figures, and prints how much the profiler slowed the rounds down.
 
-    vLLM and SGLang that are driven in process are traced in their own process, with ranges of ours around the calls of
-    a round, each pass of the drafter by itself.
+    vLLM and SGLang, when driven in process, are traced in their own process, with our ranges around the calls of a
+    round and around each pass of the drafter.
 
-    Exit code: 0 all arms profiled, 1 an arm failed or a --claim is void, 2 bad input, 4 a trace cannot tell, 130
+    Exit code: 0 all arms profiled, 1 an arm failed or a --claim is void, 2 bad input, 4 a trace does not show it, 130
     interrupted.
 
     Examples:
@@ -73,18 +73,18 @@ def import_trace(
     ],
     rules: Annotated[Path | None, typer.Option(metavar="FILE", help=ProfileOptions.schema()["rules"].help)] = None,
     nodes: Annotated[
-        Path | None, typer.Option(help="nodes.json of a specbench run, to split graphs that hold several phases.")
+        Path | None, typer.Option(help="nodes.json of a specbench run, to split graphs that contain several phases.")
     ] = None,
     claim: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PART=MODE",
-            help="What ought to run from CUDA graphs: verify, drafter, or of its passes first and later; full or "
+            help="What should run from CUDA graphs: verify, drafter, or its first or later passes; full or "
             "piecewise. Repeatable.",
         ),
     ] = None,
     command: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The traced command, if the trace does not hold it.")
+        str | None, typer.Option(metavar="TEXT", help="The traced command, if the trace does not contain it.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -94,12 +94,12 @@ def import_trace(
 ) -> None:
     """Analyse a trace by nsys or the torch profiler, also one of vLLM or SGLang.
 
-    The kind of trace is detected from its content. The trace is not changed, and nothing is stored without -o; with it,
-    the copy leaves out the process environment and the host and user names that traces hold, and `specbench report`
-    takes the folder as a run. With --claim, a
-    certificate says whether the parts ran from graphs, each drafter pass by itself where ranges tell them apart.
+    The kind of trace is detected from its content. The trace is not changed, and nothing is stored without -o. With -o,
+    the copy omits the process environment and the host and user names that traces contain, and `specbench report`
+    accepts the folder as a run. With --claim, a certificate says whether the parts ran from graphs, separately for each
+    drafter pass if ranges distinguish them.
 
-    Exit code: 0 no claim, or it holds; 1 a claim is void, 2 bad input, 4 the trace cannot tell.
+    Exit code: 0 no claim, or it holds; 1 a claim is void, 2 bad input, 4 the trace does not show it.
 
     Examples:
 

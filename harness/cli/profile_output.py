@@ -1,4 +1,4 @@
-"""What `specbench profile run` prints of the arms it profiled, and the reports it writes."""
+"""What `specbench profile run` prints about the profiled arms, and the reports it writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SUFFIXES = {".md": "md", ".json": "json", ".html": "html", ".htm": "html"}
 
 
 def print_profiles(profiled: Profiled, format: str) -> ExitCode:
-    """Reports, tables or JSON; the exit code that the profiles deserve."""
+    """Prints reports, tables or JSON; returns the exit code of the profiles."""
     directory = profiled.directory
     profiles = {label: arm.profile for label, arm in profiled.arms.items() if arm.profile is not None}
     title = f"Profiles of {directory.path.name}"
@@ -54,7 +54,7 @@ def print_profiles(profiled: Profiled, format: str) -> ExitCode:
 
 
 def claim_code(profile: Profile) -> ExitCode:
-    """What the certificate of a claim is worth."""
+    """The exit code of a claim's certificate."""
     return {VOID: ExitCode.FAILED, CANNOT_TELL: ExitCode.INVALID}.get(profile.graph.verdict, ExitCode.PASSED)
 
 
@@ -97,7 +97,7 @@ def _format(format: str | None, output: Path | None) -> str:
 
 
 def _host_table(label: str, arm: ArmProfile) -> Table:
-    """What there is to say without a GPU: the host's time by phase, by its own clock, and the profiler's slow-down."""
+    """Table for a profile without a GPU: host time by phase, by the host's clock, and the profiler's slow-down."""
     rounds = arm.report.rounds
     rows = [(name, f"{ns / 1e3:.1f}") for name, ns in rounds.host_phases_ns.items()]
     notes = [NO_GPU, f"synchronisations a round, the engine's count: {rounds.syncs_per_round or 0:g}"]

@@ -21,12 +21,12 @@ from .json_progress import JsonProgress
 
 AnyProgress = TypeVar("AnyProgress", bound="RunProgress")
 _WIDE = 110  # characters
-_QUARTERS = 4  # lines printed per download where no bar is shown
-LINE_EVERY_S = 15.0  # between two lines of what would move a bar
+_QUARTERS = 4  # lines printed per download without a bar
+LINE_EVERY_S = 15.0  # between two progress lines without a bar
 
 
 def open_progress(options: OutputOptions, command: str) -> RunProgress | JsonProgress:
-    """In the form that was asked for with --progress and --quiet."""
+    """Progress in the form that --progress and --quiet request."""
     if options.progress == "json" and not options.quiet:
         return JsonProgress(command)
     is_quiet = options.quiet or options.progress == "none"
@@ -42,7 +42,7 @@ class RunProgress:
         self._bars = self._make_bars() if self._is_live() and not quiet else None
         self._block: TaskID | None = None
         self._downloads: dict[str, TaskID] = {}
-        self._quarters: dict[str, int] = {}  # of a download, said so far
+        self._quarters: dict[str, int] = {}  # by download: quarters printed so far
         self._tokens = self._num_done = self._num = 0
         self._began = self._said = time.monotonic()
 
@@ -50,7 +50,7 @@ class RunProgress:
         return self._console.is_terminal and not self._console.is_dumb_terminal and not os.environ.get("CI")
 
     def _make_bars(self) -> Progress:
-        """The place folds and is never cut; a bar and a clock only where they leave room for it."""
+        """The place wraps and is never truncated; a bar and a clock are shown only if there is room for them."""
         place = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, overflow="fold"))
         note = TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True))
         wide = (BarColumn(bar_width=20), TimeElapsedColumn()) if self._console.width >= _WIDE else ()
@@ -67,7 +67,7 @@ class RunProgress:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """While something else writes to the terminal."""
+        """Pauses the output while something else writes to the terminal."""
         self.__exit__()
         yield
         self.__enter__()
@@ -118,7 +118,7 @@ class RunProgress:
 
 
 class LineProgress(RunProgress):
-    """Lines on a terminal too."""
+    """Prints lines on a terminal, too."""
 
     def _is_live(self) -> bool:
         return False

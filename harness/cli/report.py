@@ -17,15 +17,15 @@ def report(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the site.")] = Path("site"),
     format: Annotated[
-        str, typer.Option(help="html, png, pdf, separated by commas: png and pdf add the charts as pictures.")
+        str, typer.Option(help="html, png, pdf, separated by commas: png and pdf add the charts as images.")
     ] = "html",
     title: Annotated[str, typer.Option(help="Title of the site.")] = "specbench",
     goodput: Annotated[list[str] | None, goodput_option()] = None,
 ) -> None:
     """Build a static site from stored runs. It opens from disk and needs neither a server nor a network.
 
-    Runs that cannot be read are listed on the first page with the reason. What one chooses, sorts and opens on a page
-    stands in its address, so that a link shows the same.
+    Runs that cannot be read are listed on the first page with the reason. Selections, sorting and open sections of a
+    page are part of its URL, so that a link shows the same view.
 
     Exit code: 0; 2 bad input, or no run can be read.
 

@@ -27,8 +27,8 @@ def run(options: RunOptions) -> None:
     Exit code: 0 all arms measured, 1 an arm failed or its graph claim is void (its row says why), 2 bad input, 130
     interrupted.
 
-    No option is needed: the default model, prompts and arms say how fast speculation is here. Most runs name their
-    arms (-s), their prompts (--dataset-name, --num-prompts) and their load (--max-concurrency).
+    No option is required: the default model, prompts and arms show how fast speculation is here. Most runs set their
+    arms (-s), prompts (--dataset-name, --num-prompts) and load (--max-concurrency).
 
     Examples:
 
@@ -79,7 +79,8 @@ def run(options: RunOptions) -> None:
 
 
 def print_view(view: RunView, format: str) -> None:
-    """The answer and the comparison of a run, as a table that fits the terminal or with every column; or JSON."""
+    """Prints the answer and the comparison of a run, as a table that fits the terminal or with every column; or
+    JSON."""
     from rich.console import Console
 
     from specbench.reports.run.answer import answer
@@ -103,7 +104,7 @@ def print_view(view: RunView, format: str) -> None:
 
 
 def print_how(command: str) -> None:
-    """What repeats a run, in lines that can be pasted."""
+    """Prints the commands that repeat a run, ready to paste."""
     from rich.console import Console
 
     from specbench.reports.terminal import command_lines
@@ -116,7 +117,7 @@ def print_where(path: Path, what: str = "run") -> None:
 
 
 def check_recipe(options: RunOptions) -> None:
-    """ValueError for columns that no report has, before hours are measured for them."""
+    """ValueError for columns that no report has, before hours of measurement."""
     from specbench.harness.spec.recipe_files import Recipe
     from specbench.reports.run.recipe_table import check_columns
 

@@ -30,12 +30,12 @@ def show(
     goodput: Annotated[list[str] | None, goodput_option()] = None,
     card: Annotated[
         Path | None,
-        typer.Option(help="Also draw the answer as a picture of 1200 x 630 pixels, for a pull request or a slide."),
+        typer.Option(help="Also draw the answer as an image of 1200 x 630 pixels, for a pull request or a slide."),
     ] = None,
 ) -> None:
     """Show the tables of a stored run or sweep; every figure is recomputed from the raw values.
 
-    Of an A/B the answer, of a certificate the verdicts come first.
+    For an A/B the answer comes first, for a certificate the verdicts.
 
     Examples:
 
@@ -61,7 +61,7 @@ def show(
         raise ValueError(f"card: {str(card)!r} is not allowed; allowed: a file that ends in .png")
     if is_sweep(run):
         if card is not None:
-            raise ValueError(f"card: {run} is a sweep; name one of its runs, below {run}/runs")
+            raise ValueError(f"card: {run} is a sweep; name one of its runs, in {run}/runs")
         from .sweep_output import show_sweep
 
         show_sweep(run, format, slos, write=write)
@@ -90,7 +90,7 @@ def show(
 
 
 def _print_other(view: RunView, directory: RunDirectory, format: str) -> bool:
-    """What a run was for, where that is not a comparison of its arms; False where it is."""
+    """Prints the result of a run that is not a plain comparison of its arms; False for a plain comparison."""
     from specbench.harness.judge.certificate_marks import read_certificate
 
     if directory.record.ab is not None:

@@ -12,14 +12,14 @@ from .output import end
 def sweep(options: SweepOptions) -> None:
     """Measure strategies times numbers of drafts at several loads, and find the break-even concurrency.
 
-    Every load is a run with all arms interleaved on the same prompts, so that each speed-up is within one run. From
-    them: the speed-up of TPOT and of TPS against no-spec by load, the concurrency at which it falls below 1 with a 95%
-    interval (hierarchical bootstrap over blocks and prompts; "beyond 16" if it never does), the best number of drafts
-    at each load, and what the machine's limits allow (roofline). An arm that is refused or does not fit is a row with
-    its reason.
+    Every load is a run with all arms interleaved on the same prompts, so that each speed-up is within one run. The
+    results are: the speed-up of TPOT and of TPS over no-spec by load, the concurrency at which it falls below 1 with a
+    95% interval (hierarchical bootstrap over blocks and prompts; "beyond 16" if it never does), the best number of
+    drafts at each load, and what the machine's limits allow (roofline). An arm that is refused or does not fit gets a
+    row with the reason.
 
     The sweep is stored in runs/<UTC>-<label>-<id>/: sweep.json, a run for each load, crossover.json, crossover.md,
-    plots, and draft_table.json, by which `k=auto` chooses the number of drafts. After Ctrl-C, --resume continues;
+    plots, and draft_table.json, which `k=auto` uses to choose the number of drafts. After Ctrl-C, --resume continues;
     `specbench show SWEEP` prints it again.
 
     Exit code: 0 all arms measured, 1 an arm failed (its row says why), 2 bad input, 130 interrupted.

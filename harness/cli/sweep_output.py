@@ -1,4 +1,4 @@
-"""What `specbench sweep` and `show` print of a sweep, and the reports written beside it."""
+"""What `specbench sweep` and `show` print about a sweep, and the reports written with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .run import print_how, print_where
 
 
 def print_plan(plan: SweepPlan, format: str) -> None:
-    """`--dry-run`: every point with its arms, and what cannot run."""
+    """`--dry-run`: prints every point with its arms, and the arms that cannot run."""
     rows, num_blocks, num_prompts = plan.grid.rows, plan.config.num_repeats, plan.config.workload.num_prompts
     if format != "json":
         print_tables(plan_table(plan.loads, rows, num_blocks, num_prompts, plan.grid.notes))
@@ -46,12 +46,12 @@ def print_plan(plan: SweepPlan, format: str) -> None:
 
 
 def report_point(run: RunDirectory) -> None:
-    """While the other points are still to come."""
+    """Writes the reports of a point while others are still to be measured."""
     write_reports(run)
 
 
 def print_sweep(sweep: SweepDirectory, format: str, slos: Slos) -> ExitCode:
-    """Reports, tables or JSON; the exit code that the sweep deserves."""
+    """Prints reports, tables or JSON; returns the exit code of the sweep."""
     record = sweep_record(sweep, slos)
     write_sweep_reports(sweep.path, record)
     _write_draft_table(sweep)
@@ -61,7 +61,7 @@ def print_sweep(sweep: SweepDirectory, format: str, slos: Slos) -> ExitCode:
 
 
 def show_sweep(path: Path, format: str, slos: Slos, *, write: bool) -> None:
-    """Prints what a sweep has shown so far, derived anew from its runs."""
+    """Prints the results of a sweep so far, derived anew from its runs."""
     sweep = SweepDirectory.open(path)
     record = sweep_record(sweep, slos)
     if format == "md":
@@ -74,7 +74,7 @@ def show_sweep(path: Path, format: str, slos: Slos, *, write: bool) -> None:
 
 
 def _write_draft_table(sweep: SweepDirectory) -> list[Path]:
-    """The file, where a chain was measured."""
+    """Writes draft_table.json if a chain was measured."""
     tables = draft_tables(sweep)
     if not tables.tables:
         return []
@@ -83,7 +83,7 @@ def _write_draft_table(sweep: SweepDirectory) -> list[Path]:
 
 
 def _print(record: Crossover, format: str, path: Path) -> None:
-    """The answer, one table that fits, and how to repeat it; `wide`: every table instead; or JSON."""
+    """Prints the answer, a table that fits, and how to repeat the sweep; with `wide` every table instead; or JSON."""
     if format == "json":
         print_json(record)
         return

@@ -21,7 +21,7 @@ def train_head(options: TrainHeadOptions) -> None:
 
     With --kind parallel-eagle the head drafts all tokens in one pass.
 
-    Needed are --target, --data and --out; --budget-s limits the time.
+    --target, --data and --out are required; --budget-s limits the time.
 
     Examples:
 

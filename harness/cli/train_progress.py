@@ -1,4 +1,4 @@
-"""Progress of `train-head` on stderr: one bar a stage on a terminal, a line every so often elsewhere."""
+"""Progress of `train-head` on stderr: a bar per stage on a terminal, periodic lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .progress import LINE_EVERY_S, RunProgress
 
 
 class TrainProgress(RunProgress):
-    """Shows what a training reports (`TrainingProgress`)."""
+    """Shows the progress of a training (`TrainingProgress`)."""
 
     def __init__(self, quiet: bool):
         super().__init__(quiet)
         self._stages: dict[str, TaskID] = {}
-        # Of a stage: what was done when it was first heard of, and when that was.
+        # By stage: the amount done at its first report, and the time of that report.
         self._stage_began: dict[str, tuple[int, float]] = {}
         self._last_line_s = 0.0
 
@@ -38,7 +38,7 @@ class TrainProgress(RunProgress):
         self._show("training", row.step, row.num_steps, note, last=row.step == row.num_steps)
 
     def _left(self, stage: str, done: int, total: int) -> str:
-        """`, about 3 min left` at the speed so far, of which a resumed stage's earlier part is none."""
+        """`, about 3 min left`, at the speed so far; the part done before a resumed stage does not count."""
         now = time.monotonic()
         first, began = self._stage_began.setdefault(stage, (done, now))
         if not first < done < total:

@@ -1,7 +1,7 @@
-"""An ablation: a base arm, and for each switch one arm for each other value, all else as in the base.
+"""An ablation: a base arm, and one arm for each other value of each switch, with everything else as in the base.
 
-A combination that the legality table refuses is a row that says so. No second switch is changed to make it legal: that
-row would mix two effects.
+A combination that the legality table refuses becomes a row that says so. No second switch is changed to make it legal,
+because that row would mix two effects.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from .recipe_files import Base
 from .spellings import check_keys
 from .table_records import Ablation, AblationRow
 
-_COUNTS = ("k", "status_lag")  # whole numbers: switches without a list of values
+_COUNTS = ("k", "status_lag")  # switches that take whole numbers instead of listed values
 
 
 def parse_ablations(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """`sync=multi,single` each. ValueError for a switch or a value that is not known."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Parses texts such as `sync=multi,single`. ValueError for an unknown switch or value."""
+    values_by_switch: dict[str, tuple[str, ...]] = {}
     for text in texts:
         switch, equals, body = text.partition("=")
         values = tuple(filter(None, body.split(",")))
         if not equals or not values:
             raise ValueError(f"ablate: {text!r} is not switch=value,value,...")
-        if switch in found:
+        if switch in values_by_switch:
             raise ValueError(f"ablate: {switch} is given twice")
         _check_values(switch, values)
-        found[switch] = values
-    return found
+        values_by_switch[switch] = values
+    return values_by_switch
 
 
 def _check_values(switch: str, values: Sequence[str]) -> None:
@@ -52,23 +52,23 @@ def _check_values(switch: str, values: Sequence[str]) -> None:
 def ablate(
     base: Base, values: Mapping[str, Sequence[str]], switches: Switches, check: CheckArm
 ) -> tuple[list[ArmConfig], Ablation]:
-    """The base's arm and those with other `values` of one switch, under the command's switches, with their rows.
+    """The base arm and one arm for each of the `values` of a switch, under the command's switches, with their rows.
 
-    Raises ValueError where the base is refused.
+    Raises ValueError if the base is refused.
     """
-    asked = with_switches(base.arm, switches)
-    arm = with_measured_rates(asked)
+    requested = with_switches(base.arm, switches)
+    arm = with_measured_rates(requested)
     try:
         check(arm)
     except ValueError as error:
         raise ValueError(f"base {arm.label}: {error}") from error
     arms, rows = [arm], [AblationRow(switch="base", value=base.name, label=arm.label)]
     for switch, value in ((switch, value) for switch, several in values.items() for value in several):
-        if value == _current(asked, switch):
+        if value == _current(requested, switch):
             continue
         row = AblationRow(switch=switch, value=value)
         try:
-            arm = with_measured_rates(_with_value(asked, switch, value))
+            arm = with_measured_rates(_with_value(requested, switch, value))
             check(arm)
         except Refused as error:
             rows.append(replace(row, refused=f"{error.rule}: {error.reason}"))
@@ -81,7 +81,7 @@ def ablate(
 
 
 def _notes(rows: Sequence[AblationRow]) -> list[str]:
-    """What a reader of the rows must know of strategies that run the same round."""
+    """Notes for the reader about strategies that run the same round."""
     named = {row.value for row in rows if row.switch == "strategy"}
     return [
         f"strategy: with the graph plan given, {kind.same_rounds_as} and {kind.name} run the same round; the row shows "
@@ -92,7 +92,7 @@ def _notes(rows: Sequence[AblationRow]) -> list[str]:
 
 
 def _current(arm: ArmConfig, switch: str) -> str | None:
-    """The base's value; a part of a graph plan has its whole plan's mode, which the plan's own row shows."""
+    """The base's value. A part of a graph plan has the mode of the whole plan, which the plan's own row shows."""
     if switch == "strategy":
         return arm.strategy
     if switch.startswith("graph_") and switch not in arm.engine:

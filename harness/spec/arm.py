@@ -15,20 +15,20 @@ from .spellings import canonical
 
 # Keys of a strategy argument that belong to the engine; all others are the strategy's own.
 GRAPH_PART_KEYS = tuple(f"graph_{part}" for part in PARTS)
-# Which program serves an arm of another engine: its interpreter or virtual environment, a revision of the checkout that
-# is installed there, the command of its server, the address of one that runs already.
+# Which program serves an arm of another engine: its interpreter or virtual environment, a revision of the checkout
+# installed there, the command that starts its server, or the address of a running server.
 PROGRAM_KEYS = ("python", "ref", "command", "url")
 ENGINE_KEYS = (*ALLOWED, *GRAPH_PART_KEYS, "status_lag", "acceptance", *PROGRAM_KEYS)
-_OWN_CONFIG = "engine."  # what follows is a key of the engine's own configuration
-# Options of strategies that can be given for all arms whose strategy has them.
+_OWN_CONFIG = "engine."  # prefix of keys of the engine's own configuration
+# Strategy options that can be given for all arms whose strategy has them.
 STRATEGY_KEYS = ("head", "k", "num_steps", "topk", "num_draft_tokens")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmConfig:
-    """One row of the table: a strategy with its options, and the switches of its engine as asked for.
+    """One row of the table: a strategy with its options, and the engine switches as requested.
 
-    `engine_name`: what serves it; empty: the run's engine."""
+    `engine_name`: the engine that serves it; empty: the run's engine."""
 
     label: str
     strategy: str
@@ -50,8 +50,8 @@ class ArmConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmSetup:
-    """Every switch of an arm as resolved. None: not known, or without meaning for the arm. `options`: the strategy's
-    own, as given; `acceptance`: real, or how it is forced. `engine`: what serves it; `driven`: `in process` or `HTTP`.
+    """Every switch of an arm as resolved; None if unknown or not applicable. `options`: the strategy's own, as given;
+    `acceptance`: real, or how it is forced. `engine`: the engine that serves it; `driven`: `in process` or `HTTP`.
     """
 
     graph: str | None = None
@@ -69,25 +69,25 @@ class ArmSetup:
 
     @property
     def has_auto_k(self) -> bool:
-        """Whether each round has its own number of drafts; `num_drafts` is the most then."""
+        """Whether each round has its own number of drafts; `num_drafts` is then the maximum."""
         return self.options.get("k") == "auto"
 
 
 class Resolved(Protocol):
-    """An arm whose every switch is known."""
+    """An arm with all switches resolved."""
 
     def setup(self) -> ArmSetup:
-        """Its switches, for the record."""
+        """The resolved switches, for the run record."""
         ...
 
 
 CheckArm = Callable[[ArmConfig], Resolved]
-"""Resolves an arm for the machine it would run on. Raises ValueError, `Refused` where the legality table forbids it."""
+"""Resolves an arm for the machine it would run on. Raises ValueError, or `Refused` if the legality table forbids it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Switches:
-    """Keys of arms given for all of them: `defaults` where an arm says nothing, `given` by the user."""
+    """Keys that apply to all arms: `defaults` if an arm does not set them, `given` by the user in any case."""
 
     defaults: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -129,7 +129,8 @@ def arm_key(key: str) -> str:
 
 
 def own_keys(strategy: str) -> set[str]:
-    """Keys that belong to the strategy itself. Imports it. Of one that only another engine has: all."""
+    """Keys that belong to the strategy itself, which is imported. All keys for a strategy that only another engine
+    has."""
     if strategy not in STRATEGIES:
         return set(STRATEGY_KEYS)
     return {each.name for each in dataclasses.fields(strategy_class(strategy))}  # type: ignore[arg-type]
@@ -141,17 +142,18 @@ def with_pairs(text: str, pairs: Sequence[str]) -> str:
 
 
 def with_own_keys(text: str, switches: Switches) -> str:
-    """An argument with the options given for all arms, where its strategy has them and it does not say its own."""
+    """The argument plus the options given for all arms that its strategy has and that it does not set itself."""
     arm = parse_arm(text)
     options = _of_strategy(arm.strategy, switches.values)
     return with_pairs(text, [f"{key}={value}" for key, value in options.items() if key not in arm.options])
 
 
 def with_switches(arm: ArmConfig, switches: Switches) -> ArmConfig:
-    """The arm under the command's switches: `defaults` where it says nothing, `given` whatever it says.
+    """The arm under the command's switches: `defaults` apply if the arm does not set them, `given` always.
 
-    Options of strategies among them concern arms that have them. The label names every switch of the arm that `given`
-    replaces, so that no label says what was not run. A whole plan (`graph`) replaces the arm's parts too.
+    Strategy options among them apply only to arms whose strategy has them. The label names every switch of the arm that
+    `given` replaces, so that no label describes something that was not run. A whole plan (`graph`) also replaces the
+    arm's parts.
     """
     given = _of_engine(switches.given)
     own = {key: value for key, value in arm.engine.items() if "graph" not in given or key not in GRAPH_PART_KEYS}
@@ -171,7 +173,7 @@ def _of_engine(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_strategy(strategy: str, values: Mapping[str, str]) -> dict[str, str]:
-    """The options among `values` that the strategy has. Imports it where there are any."""
+    """The options among `values` that the strategy has. Imports the strategy if there are any."""
     options = {key: value for key, value in values.items() if key in STRATEGY_KEYS}
     own = own_keys(strategy) if options else ()
     return {key: value for key, value in options.items() if key in own}

@@ -1,4 +1,4 @@
-"""The switches of one arm: what may be asked for, and what the other switches make of it."""
+"""The switches of one arm: the values they may have, and what follows from their combination."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
 from .plans import MODES, PARTS, PLANS, GraphPlan
 
 _ATTENTION = tuple(ATTENTION_BACKENDS.built_in)
-# What our own backends declare (AttentionBackend), known without an import; others are asked.
+# What our own backends declare (AttentionBackend), known without importing them; other backends are imported.
 _OWN = {"is_planned": frozenset({"flashinfer"}), "reads_lengths": frozenset({"torch"})}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """The switches of one arm, as asked for; `plan` and `status_lag` are known once resolved."""
+    """The switches of one arm, as requested; `plan` and `status_lag` are known once resolved."""
 
     device: str  # "cpu" or "cuda"
     graph: str = "auto"
@@ -27,8 +27,8 @@ class Choices:
     drafter: str = "padded"
     state_update: str = "fused"
     status_lag: int | None = None
-    # What the strategy is:
-    default_graph: str = "full_and_piecewise"  # what it asks for where graph is auto
+    # Properties of the strategy:
+    default_graph: str = "full_and_piecewise"  # its preferred plan for graph=auto
     num_drafts: int = 1
     has_tree: bool = False
     can_unpad: bool = True  # its first drafter pass runs over the verified rows
@@ -79,13 +79,13 @@ PART_MODES: dict[str, tuple[str, ...]] = {part: MODES if part != "mixed" else MO
 
 
 def allowed(switch: str) -> tuple[str, ...]:
-    """The values of a switch, those of other packages behind ours."""
+    """The values of a switch: ours, then those of other packages."""
     tables = {"attention": ATTENTION_BACKENDS, "attention_drafter": ATTENTION_BACKENDS, "state_update": STATE_UPDATES}
     return tuple(dict.fromkeys((*ALLOWED[switch], *tables.get(switch, ()))))
 
 
 def declares(what: str, backends: Collection[str]) -> bool:
-    """Whether one of them does; `what`: a name of _OWN."""
+    """Whether any of the backends declares `what`, a key of _OWN."""
     return any(
         b in _OWN[what] if b in _ATTENTION else getattr(lookup(ATTENTION_BACKENDS, b, "attention"), what, False)
         for b in backends

@@ -1,4 +1,4 @@
-"""Options of the other commands: mostly those of a run, some with other defaults."""
+"""Options of the other commands: mostly those of a run, some with different defaults."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ARM = "An arm, as in `specbench run`. Repeatable"
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions(RunOptions):
-    """Of `specbench sweep`."""
+    """Options of `specbench sweep`."""
 
-    NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
+    EXCLUDED: ClassVar[frozenset[str]] = frozenset(
         "recipe base ablate batch_sizes max_concurrency request_rate burstiness k num_steps".split()
     )
 
@@ -44,7 +44,7 @@ class SweepOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AbOptions(OutputOptions):
-    """Of `specbench ab`, in addition to those of a run."""
+    """Options of `specbench ab`, in addition to those of a run."""
 
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "progress", "strict")
 
@@ -70,9 +70,9 @@ class AbOptions(OutputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PowerOptions(AbOptions):
-    """Of `specbench power`: an A/B whose sides are the same."""
+    """Options of `specbench power`: an A/B with identical sides."""
 
-    NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
+    EXCLUDED: ClassVar[frozenset[str]] = frozenset(
         "a b ref_a ref_b checkout blocks no_verdict min_effect min_same_output allow_mismatch strict".split()
     )
 
@@ -82,9 +82,9 @@ class PowerOptions(AbOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions(RunOptions):
-    """Of `specbench profile run`."""
+    """Options of `specbench profile run`."""
 
-    NOT_ASKED: ClassVar[frozenset[str]] = frozenset(
+    EXCLUDED: ClassVar[frozenset[str]] = frozenset(
         "resume ranges goodput accuracy accuracy_num_fewshot accuracy_include_path certify_graphs".split()
     )
 
@@ -97,7 +97,7 @@ class ProfileOptions(RunOptions):
     )
     claim: tuple[str, ...] = option(
         (),
-        "What ought to run from CUDA graphs in another engine: verify, drafter, or of its passes first and later; full "
+        "What should run from CUDA graphs in another engine: verify, drafter, or its first or later passes; full "
         "or piecewise. Repeatable.",
         metavar="PART=MODE",
     )
@@ -108,9 +108,9 @@ class ProfileOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CertifyOptions(RunOptions):
-    """Of `specbench certify`."""
+    """Options of `specbench certify`."""
 
-    NOT_ASKED: ClassVar[frozenset[str]] = all_but(
+    EXCLUDED: ClassVar[frozenset[str]] = all_but(
         RunOptions,
         "strategy model engine tokenizer api_key_env python ref command url engine_startup_timeout load_format head "
         "dataset_name dataset_path num_prompts output_len max_model_len max_concurrency seed dtype device attention "
@@ -147,9 +147,9 @@ class CertifyOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyOptions(OutputOptions, Conditions):
-    """Of `specbench accuracy`. Spellings with underscores are lm-eval's."""
+    """Options of `specbench accuracy`. Spellings with underscores are lm-eval's."""
 
-    NOT_ASKED: ClassVar[frozenset[str]] = all_but(
+    EXCLUDED: ClassVar[frozenset[str]] = all_but(
         Conditions,
         "model engine tokenizer api_key_env dtype device max_concurrency max_model_len seed warmup_max_s "
         "engine_startup_timeout",
@@ -187,7 +187,7 @@ class AccuracyOptions(OutputOptions, Conditions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckHeadOptions(Options):
-    """Of `specbench check-head`."""
+    """Options of `specbench check-head`."""
 
     target: str = changed(Conditions, "model", help="The model that the head drafts for.")
     evaluate: int = option(

@@ -13,7 +13,7 @@ from specbench.workloads.base import WorkloadRequest
 from .arm import ArmConfig
 from .fields import Options, option
 from .logit_edits import LogitEdits, parse_bias, parse_words
-from .sampling import MOST_LOGPROBS, SamplingParams
+from .sampling import MAX_LOGPROBS, SamplingParams
 
 _model = partial(option, group="Model")
 _prompts = partial(option, group="Prompts")
@@ -22,7 +22,7 @@ _sampling = partial(option, group="Sampling")
 _measurement = partial(option, group="Measurement")
 _switch = partial(option, group="Switches of all arms")
 _engine = partial(option, group="Other engines")
-MOST_TOKENS = 1 << 24  # of anything that is counted in tokens or pages: far beyond any model, within any int32
+MAX_TOKENS = 1 << 24  # limit for all counts of tokens or pages: far beyond any model, and fits in an int32
 MAX_PAGE_SIZE = 128  # what the kernels' tests cover
 
 
@@ -76,16 +76,14 @@ class Conditions(Options):
     )
     num_prompts: int = _prompts(20, "Prompts in the workload.", unit="prompts", most=1_000_000)
     output_len: int | None = _prompts(
-        None, "Most output tokens per prompt; default: the data set's.", unit="tokens", most=MOST_TOKENS
+        None, "Most output tokens per prompt; default: the data set's.", unit="tokens", most=MAX_TOKENS
     )
-    random_input_len: int = _prompts(1024, "random: prompt tokens.", unit="tokens", most=MOST_TOKENS)
-    random_output_len: int = _prompts(128, "random: output tokens.", unit="tokens", most=MOST_TOKENS)
+    random_input_len: int = _prompts(1024, "random: prompt tokens.", unit="tokens", most=MAX_TOKENS)
+    random_output_len: int = _prompts(128, "random: output tokens.", unit="tokens", most=MAX_TOKENS)
     random_range_ratio: float = _prompts(
         0.0, "random: lengths vary by up to this fraction either way.", unit="fraction"
     )
-    max_model_len: int = _prompts(
-        2048, "Most tokens of a request, prompt plus output.", unit="tokens", most=MOST_TOKENS
-    )
+    max_model_len: int = _prompts(2048, "Most tokens of a request, prompt plus output.", unit="tokens", most=MAX_TOKENS)
     max_concurrency: int = _load(
         1, "Concurrency: most requests in flight, also the largest batch.", unit="requests", least=1, most=65_536
     )
@@ -97,26 +95,26 @@ class Conditions(Options):
     temperature_grid: tuple[float, ...] = _sampling(
         (), "Send every prompt at this temperature; repeat for a grid. Default: once, at --temperature.", metavar="T"
     )
-    top_k: int = _sampling(0, "0 is off.", most=MOST_TOKENS)
+    top_k: int = _sampling(0, "0 is off.", most=MAX_TOKENS)
     top_p: float = _sampling(1.0, "1 is off.")
-    min_p: float = _sampling(0.0, "Drop tokens below this part of the likeliest one's probability; 0 is off.")
+    min_p: float = _sampling(0.0, "Drop tokens below this fraction of the likeliest token's probability; 0 is off.")
     repetition_penalty: float = _sampling(
         1.0, "Divide (if positive) or multiply logits of tokens of prompt and output; 1 is off."
     )
-    frequency_penalty: float = _sampling(0.0, "Taken from a logit for each time its token was output, -2 to 2.")
-    presence_penalty: float = _sampling(0.0, "Taken from a logit once its token was output, -2 to 2.")
+    frequency_penalty: float = _sampling(0.0, "Subtracted from a token's logit for each time it was output, -2 to 2.")
+    presence_penalty: float = _sampling(0.0, "Subtracted from a token's logit once it was output, -2 to 2.")
     logit_bias: tuple[str, ...] = _sampling((), "Added to a token's logit, -100 to 100. Repeatable.", metavar="ID:BIAS")
     allowed_token_ids: tuple[int, ...] = _sampling(
-        (), "Only these token ids are drawn. Repeatable. Default: all.", flags="--allowed-token-id"
+        (), "Only these token ids can be sampled. Repeatable. Default: all.", flags="--allowed-token-id"
     )
     banned_token_ids: tuple[int, ...] = _sampling(
-        (), "A token id that is never drawn. Repeatable.", flags="--banned-token-id"
+        (), "A token id that is never sampled. Repeatable.", flags="--banned-token-id"
     )
     bad_words: tuple[str, ...] = _sampling(
         (), "Token ids that never follow one another in an output. Repeatable.", flags="--bad-word", metavar="ID,ID,.."
     )
     min_tokens: int = _sampling(
-        0, "No stop id is drawn before so many output tokens.", unit="tokens", least=0, most=MOST_TOKENS
+        0, "No stop id is sampled before this many output tokens.", unit="tokens", least=0, most=MAX_TOKENS
     )
     ignore_eos: bool = _sampling(False, "Ignore end-of-sequence tokens: always generate to the length limit.")
     stop_token_ids: tuple[int, ...] = _sampling(
@@ -124,10 +122,13 @@ class Conditions(Options):
     )
     stop: tuple[str, ...] = _sampling((), "A string that ends an output. Repeatable.", metavar="TEXT")
     logprobs: int | None = _sampling(
-        None, "Store log-probabilities of output tokens, and of so many likeliest ones.", least=0, most=MOST_LOGPROBS
+        None,
+        "Store log-probabilities of the output tokens and of this many likeliest tokens.",
+        least=0,
+        most=MAX_LOGPROBS,
     )
     prompt_logprobs: int | None = _sampling(
-        None, "The same of prompt tokens, by a pass before the first step.", least=0, most=MOST_LOGPROBS
+        None, "The same for prompt tokens, by a pass before the first step.", least=0, most=MAX_LOGPROBS
     )
     seed: int = _sampling(42, "Seed of prompts, arrivals and sampling.", least=0, most=(1 << 63) - 1)
     num_repeats: int = _measurement(3, "Blocks per arm, interleaved.", unit="blocks", least=1, most=100_000)
@@ -135,25 +136,25 @@ class Conditions(Options):
         8.0, "Longest warm-up of an arm after every shape has run; it ends earlier once stable.", unit="seconds"
     )
     engine_startup_timeout: float = _engine(
-        600.0, "Longest start of another engine, as a child or a server, until it is ready.", unit="seconds"
+        600.0, "Time limit for another engine, as a child or a server, to become ready.", unit="seconds"
     )
     deploy: str = _engine(
         "side-by-side",
-        "side-by-side: every arm stays up; alternate: an arm of another engine is started for each of its blocks.",
+        "side-by-side: every arm stays up; alternate: an arm of another engine is restarted for each of its blocks.",
         choices=("side-by-side", "alternate"),
     )
     num_clients: int = _engine(
-        1, "Processes that send the measured load to a server, each its share.", unit="processes", least=1, most=64
+        1, "Client processes that send the load to a server, an equal share each.", unit="processes", least=1, most=64
     )
     ranges: str = _measurement(
         "off", "nvtx: mark phases for nsys and the torch profiler; or off.", choices=("off", "nvtx")
     )
     page_size: int = _switch(0, f"Tokens per KV page, 1-{MAX_PAGE_SIZE}; 0: 16 on a GPU, 128 on a CPU.", unit="tokens")
     num_pages: int | None = _switch(
-        None, "KV pages; default: enough to avoid preemption.", unit="pages", most=MOST_TOKENS
+        None, "KV pages; default: enough to avoid preemption.", unit="pages", most=MAX_TOKENS
     )
     max_num_batched_tokens: int = _switch(
-        2048, "Most rows of a prefill step; longer prompts are chunked.", unit="tokens", least=1, most=MOST_TOKENS
+        2048, "Most rows of a prefill step; longer prompts are chunked.", unit="tokens", least=1, most=MAX_TOKENS
     )
 
     @property
@@ -175,7 +176,7 @@ class Conditions(Options):
         if self.num_layers is not None and self.load_format != "dummy":
             raise ValueError("num_layers: needs --load-format dummy (a checkpoint keeps all its layers)")
         self._check_ranks()
-        assert self.workload  # refuses what no workload can be
+        assert self.workload  # raises for an invalid workload
         if not self.request_rate > 0:
             raise ValueError(f"request_rate: {self.request_rate} is not allowed; must be > 0 (inf: no limit)")
         for name in ("burstiness", "warmup_max_s", "engine_startup_timeout"):
@@ -187,7 +188,7 @@ class Conditions(Options):
         grid = self.temperature_grid
         if len({f"{heat:g}" for heat in grid}) < len(grid) or not all(0 <= heat <= 1000 for heat in grid):
             raise ValueError(f"temperature_grid: {list(grid)} is not allowed; give different values from 0 to 1000")
-        assert self.edits  # refuses what cannot be
+        assert self.edits  # raises for invalid edits
         if "" in self.stop:
             raise ValueError("stop: is empty; give a string")
         if any(token < 0 for token in self.stop_token_ids):
@@ -222,7 +223,7 @@ class RunConfig(Conditions):
 
     @staticmethod
     def of_arms(conditions: Conditions, arms: Sequence[ArmConfig], **changes: Any) -> RunConfig:
-        """These arms under the conditions, some of which may be changed."""
+        """These arms under the conditions, of which `changes` replace some."""
         values = {each.name: getattr(conditions, each.name) for each in fields(Conditions)}
         return RunConfig(arms=tuple(arms), **{**values, **changes})
 

@@ -1,13 +1,14 @@
-"""A pairwise cover of what may be combined: few arms in which every two legal choices meet at least once.
+"""A pairwise cover of the legal combinations: few arms in which any two compatible choices occur together at least
+once.
 
-Faults of an engine mostly need two switches to meet (Kuhn, Wallace, Gallo 2004), so that a cover of all pairs finds
-them with some thirty arms where the whole product has hundreds. spec/legality.py decides what is legal. The
-cover grows greedily: each new arm has the most uncovered pairs (AETG, Cohen et al. 1997). Several orders of the
-candidates are tried, and the smallest cover is taken. The same machine gets the same arms every time.
+Most faults need only two interacting switches (Kuhn, Wallace, Gallo 2004), so a cover of all pairs finds them with
+about thirty arms, while the full product has hundreds. spec/legality.py decides what is legal. The cover grows
+greedily: each new arm adds the most uncovered pairs (AETG, Cohen et al. 1997). Several orders of the candidates are
+tried, and the smallest cover is taken. The same machine gets the same arms every time.
 
-Two special cases. A strategy that declares `same_rounds_as` another (naive-eagle: eagle with the plan `one`) is
-one strategy with it here, which goes by its own name in that plan. An unpadded drafter's first pass cannot be in a
-graph of its own: under plans that would capture it, it is left to piecewise graphs, as `graph=auto` does.
+Two special cases. A strategy that declares `same_rounds_as` another (naive-eagle: eagle with the plan `one`) counts as
+that other strategy here, and appears under its own name with that plan. The first pass of an unpadded drafter cannot
+be captured in a graph of its own: under plans that would capture it, it runs in piecewise graphs, as with `graph=auto`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from .choices import ALLOWED, allowed
 from .plans import PLANS
 
 _NUM_ORDERS = 60
-_FULL_FIRST = ("full_decode_only", "full_and_piecewise")  # plans whose other parts an unpadded drafter allows
+_FULL_FIRST = (
+    "full_decode_only",
+    "full_and_piecewise",
+)  # an unpadded drafter allows all but the first pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Cell:
         return f"{name}:{','.join(words)}"
 
     def pairs(self) -> frozenset[Pair]:
-        """Every two switches with their values."""
+        """All pairs of two switches with their values."""
         return frozenset(itertools.combinations(asdict(self).items(), 2))
 
 
@@ -59,7 +63,7 @@ Pair = tuple[tuple[str, str], tuple[str, str]]
 
 def legal_cells(device: str, check: CheckArm) -> list[Cell]:
     """Every combination that may run on `device` with the packages of this machine; `check` resolves arms for it."""
-    # On a GPU torch's own attention is the reference of the others, not something to run.
+    # On a GPU, torch's own attention is the reference for the other backends, not a choice of its own.
     attention = [a for a in allowed("attention") if a != "auto" and (a, device) != ("torch", "cuda")]
     sync = [s for s in ALLOWED["sync"] if s != "auto"]
     strategies = [kind.name for kind in declared_strategies() if kind.cover_options is not None]
@@ -72,11 +76,11 @@ def _is_legal(cell: Cell, check: CheckArm) -> bool:
         drafter = check(parse_arm(cell.text())).setup().drafter
     except ValueError:
         return False
-    return (drafter or "padded") == cell.drafter  # one without a drafter has no such choice
+    return (drafter or "padded") == cell.drafter  # without a drafter, there is no such choice
 
 
 def pairwise_cover(device: str, check: CheckArm) -> list[Cell]:
-    """The plain baseline first. Every pair of two choices that is in some legal cell is in one of these."""
+    """A cover that starts with the plain baseline and contains every pair of choices that occurs in any legal cell."""
     legal = legal_cells(device, check)
     assert legal, "the torch backend runs on any CPU, Triton or another backend on any GPU"
     baseline = next(
@@ -87,19 +91,19 @@ def pairwise_cover(device: str, check: CheckArm) -> list[Cell]:
 
 
 def _grown(cover: Sequence[Cell], candidates: Sequence[Cell]) -> list[Cell]:
-    """The cover with candidates added until no pair is missing; of equally good ones the first."""
+    """The cover with candidates added until no pair is uncovered; ties go to the first candidate."""
     bits: dict[Pair, int] = {}
 
     def mask(cell: Cell) -> int:
         return sum(1 << bits.setdefault(pair, len(bits)) for pair in cell.pairs())
 
-    masks = [mask(cell) for cell in candidates]  # pairs as bits: counting them is what takes the time
-    missing = (1 << len(bits)) - 1
+    masks = [mask(cell) for cell in candidates]  # pairs as bits, since counting them dominates the run time
+    uncovered = (1 << len(bits)) - 1
     grown = list(cover)
     for cell in grown:
-        missing &= ~mask(cell)
-    while missing:
-        best = max(range(len(masks)), key=lambda i: (masks[i] & missing).bit_count())
+        uncovered &= ~mask(cell)
+    while uncovered:
+        best = max(range(len(masks)), key=lambda i: (masks[i] & uncovered).bit_count())
         grown.append(candidates[best])
-        missing &= ~masks[best]
+        uncovered &= ~masks[best]
     return grown

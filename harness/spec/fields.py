@@ -25,10 +25,10 @@ AnyOptions = TypeVar("AnyOptions", bound="Options")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """Metadata of a field; completed from its annotation and default when it is read from a schema.
+    """Metadata of a field, completed from its annotation and default when a schema is built.
 
-    group: heading in the help. least, most: numbers allowed. choices: allowed words, listed in the help. flags:
-    further spellings, or others than the field's name. kind: type of one value. is_many: may be given repeatedly.
+    group: heading in the help. least, most: bounds of a number. choices: allowed words, listed in the help. flags:
+    spellings in addition to, or instead of, the field's name. kind: type of one value. is_many: may be repeated.
     """
 
     help: str
@@ -51,13 +51,13 @@ class Option:
 
 
 def option(default: object = MISSING, help: str = "", *, flags: str = "", **attributes: typing.Any) -> typing.Any:
-    """A field of an options dataclass; `flags` separated by spaces, `attributes` as Option has them."""
+    """A field of an options dataclass. `flags`: separated by spaces; `attributes`: further fields of Option."""
     metadata = {"option": Option(help=help, flags=tuple(flags.split()), **attributes)}
     return dataclasses.field(default=default, metadata=metadata)  # type: ignore[call-overload]
 
 
 def changed(kind: type[Options], name: str, default: object = MISSING, **attributes: typing.Any) -> typing.Any:
-    """The field of another class, with another default or other words."""
+    """A field of another class, with a different default, help or other attribute."""
     theirs = kind.__dataclass_fields__[name]
     metadata = {"option": dataclasses.replace(theirs.metadata["option"], **attributes)}
     default = theirs.default if default is MISSING else default
@@ -66,9 +66,9 @@ def changed(kind: type[Options], name: str, default: object = MISSING, **attribu
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Base of options dataclasses. ValueError naming the field, its value and what is allowed."""
+    """Base of options dataclasses. Raises ValueError naming the field, its value and what is allowed."""
 
-    NOT_ASKED: ClassVar[frozenset[str]] = frozenset()  # inherited fields that the user cannot set here
+    EXCLUDED: ClassVar[frozenset[str]] = frozenset()  # inherited fields that the user cannot set here
 
     def __post_init__(self) -> None:
         for name, spec in _all_options(type(self)).items():
@@ -82,12 +82,12 @@ class Options:
 
     @classmethod
     def schema(cls) -> dict[str, Option]:
-        """What the user can set, by name."""
-        return {name: spec for name, spec in _all_options(cls).items() if name not in cls.NOT_ASKED}
+        """The options that the user can set, by name."""
+        return {name: spec for name, spec in _all_options(cls).items() if name not in cls.EXCLUDED}
 
     @classmethod
     def of(cls: type[AnyOptions], named: Mapping[str, Value]) -> AnyOptions:
-        """From the options that were named; the others have their defaults."""
+        """Options with these values; the others keep their defaults."""
         return cls(**named)  # type: ignore[arg-type]
 
     @classmethod
@@ -97,12 +97,12 @@ class Options:
 
 
 def all_but(kind: type[Options], kept: str) -> frozenset[str]:
-    """For NOT_ASKED: the options of `kind` without those that are kept."""
+    """For EXCLUDED: the options of `kind` except those listed in `kept`."""
     return frozenset(_all_options(kind)) - frozenset(kept.split())
 
 
 def _all_options(kind: type[Options]) -> Mapping[str, Option]:
-    return _gathered(typing.cast(typing.Any, kind))  # mypy takes a class whose objects have a hash for one of them
+    return _gathered(typing.cast(typing.Any, kind))  # mypy mistakes the class for an instance
 
 
 @cache
@@ -113,7 +113,7 @@ def _gathered(kind: type[Options]) -> Mapping[str, Option]:
 
 
 def _option(field: dataclasses.Field, hint: object) -> Option:
-    """Completed by the field's name, annotation and default."""
+    """The field's Option, completed from its name, annotation and default."""
     is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
     kind: typing.Any = next(part for part in typing.get_args(hint) if part is not type(None)) if is_union else hint
     is_many, is_required = typing.get_origin(kind) is tuple, field.default is MISSING
@@ -131,9 +131,9 @@ def _option(field: dataclasses.Field, hint: object) -> Option:
 
 
 def parse_words(words: Sequence[str], schema: Mapping[str, Option]) -> dict[str, Value]:
-    """The options that words of a command line name: `--name value`, `--name=value`, `-n value`, `--switch`.
+    """Parses the words of a command line: `--name value`, `--name=value`, `-n value`, `--switch`.
 
-    Later ones replace earlier ones; those that may be repeated add up. ValueError for anything else.
+    Later options replace earlier ones; repeatable ones accumulate. ValueError for anything else.
     """
     by_flag = {flag: spec for spec in schema.values() for flag in spec.flags}
     values: dict[str, Value] = {}
@@ -155,10 +155,9 @@ def parse_words(words: Sequence[str], schema: Mapping[str, Option]) -> dict[str,
 
 
 def named_values(named: Mapping[str, object], schema: Mapping[str, Option]) -> dict[str, Value]:
-    """The options that keywords name, by their own name or as on a command line with underscores; None is not given.
+    """Options from keyword arguments, named as the field or as the flag with underscores; None means not given.
 
-    A sequence stands for an option that is repeated, and for one that takes a text as 1,2,4. ValueError for anything
-    else.
+    A sequence is allowed for an option that is repeatable or takes a list such as 1,2,4. ValueError for anything else.
     """
     by_name = {flag.strip("-").replace("-", "_"): spec for spec in schema.values() for flag in spec.flags} | dict(
         schema
@@ -174,14 +173,14 @@ def named_values(named: Mapping[str, object], schema: Mapping[str, Option]) -> d
         if spec.kind is bool and not isinstance(value, bool):
             raise ValueError(f"{spec.name}: {value!r} is not allowed; allowed: True, False")
         if spec.is_many:
-            values[spec.name] = tuple(read_text(spec, str(one)) for one in several)  # type: ignore[assignment]
+            values[spec.name] = tuple(read_text(spec, str(item)) for item in several)  # type: ignore[assignment]
         else:
             values[spec.name] = value if spec.kind is bool else read_text(spec, ",".join(map(str, several)))  # type: ignore[assignment]
     return values
 
 
 def read_text(spec: Option, text: str | None) -> Value:
-    """One value of an option. ValueError for text that is not of its kind."""
+    """Parses one value of an option. ValueError for text that is not of its kind."""
     if text is None:
         raise ValueError(f"{spec.name}: {spec.flag} needs a value")
     refuse_empty(spec.name, text)
@@ -193,13 +192,13 @@ def read_text(spec: Option, text: str | None) -> Value:
 
 
 def refuse_empty(name: str, value: object) -> None:
-    """ValueError for an empty text, as of a variable that is not set, alone or among others."""
+    """ValueError for an empty text (such as an unset variable), alone or in a list."""
     if "" in (value if isinstance(value, (list, tuple)) else [value]):
-        raise ValueError(f"{name}: is empty; give a path or a value (. is the folder you are in), or leave it out")
+        raise ValueError(f"{name}: is empty; give a path or a value (. is the current directory), or leave it out")
 
 
 def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], where: str) -> dict[str, Value]:
-    """The options that a TOML table names. ValueError for an unknown key, or a value of another kind."""
+    """The options in a TOML table. ValueError for an unknown key or a value of the wrong type."""
     named = {canonical(key, schema): value for key, value in table.items()}
     check_keys(named, tuple(schema), where)
     return {key: _plain_value(schema[key], value, where) for key, value in named.items()}

@@ -1,7 +1,7 @@
-"""The arms of a sweep: strategy arguments times numbers of drafts, no speculation always among them.
+"""The arms of a sweep: strategy arguments times numbers of drafts, always including no-spec.
 
-An argument with its own number of drafts is kept as it is. An illegal arm of the grid is a row with the reason; an
-argument without any legal arm is bad input.
+An argument with its own number of drafts is kept unchanged. An illegal arm of the grid becomes a row with the reason;
+an argument without any legal arm is bad input.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ MakeArm = Callable[[str], ArmConfig]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """`rows` in the order of the table; `arms`: of those that can run; `notes`: what the user did not type and should
-    know."""
+    """`rows`: in the order of the table; `arms`: those that can run; `notes`: what was added to the user's input."""
 
     rows: tuple[SweepArm, ...]
     arms: tuple[ArmConfig, ...]
@@ -29,8 +28,8 @@ class Grid:
 
 
 def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm, check: CheckArm) -> Grid:
-    """`make`: from the text of an arm to the arm, under the command's switches. ValueError for an argument of which no
-    arm can run, and for one that cannot be read."""
+    """`make`: parses the text of an arm, under the command's switches. ValueError for an argument that cannot be parsed
+    or none of whose arms can run."""
     notes = []
     if not any(parse_arm(text).strategy == BASELINE for text in arguments):
         engine = parse_arm(arguments[0]).engine_name
@@ -63,7 +62,7 @@ def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm
 def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int | None]]:
     """The texts of an argument's arms, each with its number of drafts. ValueError for an unknown strategy or option.
 
-    A strategy that only another engine has is taken as it is."""
+    A strategy that only another engine has is left unchanged."""
     arm = parse_arm(argument)
     if arm.engine_name and arm.strategy not in STRATEGIES:
         return [(argument, None)]

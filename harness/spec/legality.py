@@ -18,7 +18,7 @@ _CAPTURED = frozenset({"full", "one"})
 
 
 class Refused(ValueError):
-    """A combination that may not run: by which rule, why, and what every switch had resolved to."""
+    """A combination that may not run: the rule, the reason, and what every switch had resolved to."""
 
     def __init__(self, rule: Rule, resolved: Choices) -> None:
         self.rule, self.reason, self.resolved = rule.choice, rule.reason, resolved
@@ -28,7 +28,8 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`refused(choices)`: whether this choice is illegal. `reason`: what it needs, for the user."""
+    """`refused(choices)`: whether this choice is illegal. `reason`: for the user, what it needs or why it is
+    illegal."""
 
     choice: str
     refused: Callable[[Choices], bool]
@@ -40,9 +41,9 @@ def _has(package: str) -> bool:
 
 
 def _has_flash_attention() -> bool:
-    """Whether flash_libs.py would find one. Looks at files only: printing a list must not import anything."""
-    named = os.environ.get("FA3_SO")
-    return bool(named and os.path.exists(named)) or any(map(_has, ("flash_attn_interface", "flash_attn", "vllm")))
+    """Whether flash_libs.py would find a library. Checks files only: printing a list must not import anything."""
+    fa3_path = os.environ.get("FA3_SO")
+    return bool(fa3_path and os.path.exists(fa3_path)) or any(map(_has, ("flash_attn_interface", "flash_attn", "vllm")))
 
 
 def _needs(backend: str, is_there: Callable[[], bool]) -> Callable[[Choices], bool]:
@@ -154,7 +155,8 @@ RULES: tuple[Rule, ...] = (
 
 
 def resolve(choices: Choices, rules: Sequence[Rule] = RULES) -> Choices:
-    """Every `auto` replaced, every rule checked. Raises ValueError naming the choice, the value and what is allowed."""
+    """Replaces every `auto` and checks every rule. Raises ValueError naming the choice, the value and what is
+    allowed."""
     for name in ALLOWED:
         value, known = getattr(choices, name), allowed(name)
         if value not in known and not (name == "graph" and value.lower().replace("-", "_") in known):
@@ -171,7 +173,7 @@ def resolve(choices: Choices, rules: Sequence[Rule] = RULES) -> Choices:
 
 def _resolve_auto(c: Choices) -> Choices:
     cuda = c.device == "cuda"
-    if c.num_drafts == 0:  # a switch given for all arms does not concern one without a drafter
+    if c.num_drafts == 0:  # a switch given for all arms does not apply without a drafter
         c = replace(c, drafter="padded", attention_drafter="same")
     c = replace(c, attention=c.attention if c.attention != "auto" else "triton" if cuda and _has("triton") else "torch")
     capturable = cuda and not c.reads_lengths
@@ -183,7 +185,7 @@ def _resolve_auto(c: Choices) -> Choices:
 
 
 def _auto_graph(c: Choices, capturable: bool) -> str:
-    """What the strategy asks for, or the nearest plan that the other choices allow."""
+    """The strategy's preferred plan, or the nearest plan that the other choices allow."""
     if not capturable:
         return "none"
     whole = not c.graph_parts.keys() - {"mixed"}
@@ -192,7 +194,8 @@ def _auto_graph(c: Choices, capturable: bool) -> str:
 
 
 def _parts(c: Choices) -> dict[str, str]:
-    """Parts given by name; an automatic plan leaves the first pass of an unpadded drafter to piecewise graphs."""
+    """Parts that replace the plan's: those given by name. With graph=auto, the first pass of an unpadded drafter is
+    piecewise."""
     if c.graph == "auto" and c.drafter == "unpadded" and c.device == "cuda" and not c.reads_lengths:
         return {"first": "piecewise", **c.graph_parts}
     return c.graph_parts

@@ -23,8 +23,8 @@ class MeasuredAcceptance:
     source: str
 
     def rates(self, depth: int) -> tuple[float, ...]:
-        """Rates for `depth` positions: cut off where fewer are drafted; 0 where nothing was measured, which understates
-        a longer chain and forces only what was measured."""
+        """Rates for `depth` positions: cut off at `depth`, and 0 beyond the measured positions. The latter understates
+        longer chains, but forces only what was measured."""
         return (self.marginal + (0.0,) * depth)[:depth]
 
     @property
@@ -34,13 +34,14 @@ class MeasuredAcceptance:
 
 
 def measured_acceptances() -> dict[str, MeasuredAcceptance]:
-    """All that are stored, by name."""
+    """All stored acceptance rates, by name."""
     raw = parse_toml(MEASURED.read_text(encoding="utf-8"))
     return {n: MeasuredAcceptance(name=n, marginal=tuple(t["marginal"]), source=t["source"]) for n, t in raw.items()}
 
 
 def find_measured(text: str | None) -> MeasuredAcceptance | None:
-    """What `measured:NAME` names; None for any other form. ValueError with the known names."""
+    """The rates that `measured:NAME` names; None for any other form. ValueError, listing the known names, for an
+    unknown one."""
     if text is None or not text.startswith(_PREFIX):
         return None
     known = measured_acceptances()
@@ -52,11 +53,11 @@ def find_measured(text: str | None) -> MeasuredAcceptance | None:
 
 def with_measured_rates(arm: ArmConfig) -> ArmConfig:
     """The arm with `acceptance=measured:NAME` written out as rates, one for each position that it drafts."""
-    found = find_measured(arm.engine.get("acceptance"))
-    if found is None:
+    measured = find_measured(arm.engine.get("acceptance"))
+    if measured is None:
         return arm
     strategy = strategy_class(arm.strategy).of(arm.options)
     engine = {key: value for key, value in arm.engine.items() if key != "acceptance"}
     if strategy.num_drafts:
-        engine["acceptance"] = "synthetic:rates=" + "/".join(f"{rate:g}" for rate in found.rates(strategy.depth))
+        engine["acceptance"] = "synthetic:rates=" + "/".join(f"{rate:g}" for rate in measured.rates(strategy.depth))
     return replace(arm, engine=engine)

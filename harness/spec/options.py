@@ -32,7 +32,7 @@ AnyOutput = TypeVar("AnyOutput", bound="OutputOptions")
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
-    """Where results go and how they are printed. `given`: the options that the user named."""
+    """Where results go and how they are printed. `given`: the options that the user set."""
 
     # Options that --resume may be combined with.
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "progress")
@@ -56,7 +56,7 @@ class OutputOptions(Options):
         return cls(**named, given=frozenset(named))  # type: ignore[arg-type]
 
     def check_alone(self, thing: str, words: Sequence[str] = ()) -> None:
-        """What is resumed has its own options: any other beside --resume would be ignored, so it is refused.
+        """A resumed directory has its own options: any others next to --resume would be ignored, so they are refused.
 
         `words`: further options, of commands that pass them on.
         """
@@ -69,8 +69,8 @@ class OutputOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(OutputOptions, Conditions):
-    """The options of `specbench run`. Other commands take most of them (`NOT_ASKED` lists the rest), some with other
-    defaults (`changed`). A recipe or a base gives its own values to options that are not named."""
+    """The options of `specbench run`. Other commands take most of them (`EXCLUDED` lists the rest), some with different
+    defaults (`changed`). A recipe or a base sets the options that the user does not."""
 
     WITH_RESUME: ClassVar[tuple[str, ...]] = (*OutputOptions.WITH_RESUME, "goodput")
 
@@ -154,30 +154,30 @@ class RunOptions(OutputOptions, Conditions):
         "Also trace every arm on the GPU after the timed blocks, to check that it ran the graphs that its row claims, "
         "and to count launches and synchronisations.",
     )
-    file: Recipe | Base | None = field(default=None, compare=False, repr=False)  # what `recipe` or `base` names
+    file: Recipe | Base | None = field(default=None, compare=False, repr=False)  # read from `recipe` or `base`
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.file is None and (self.recipe or self.base):
-            raise ValueError("recipe: RunOptions.of reads a recipe or a base; RunOptions() takes values as they are")
+            raise ValueError("recipe: RunOptions.of reads a recipe or a base; RunOptions() does not")
         parse_slos(self.goodput)
 
     @classmethod
     def of(cls: type[AnyRun], named: Mapping[str, Value]) -> AnyRun:
-        """A recipe or a base gives its values to the options that are not named. ValueError for both at once."""
+        """A recipe or a base sets the options that are not in `named`. ValueError for both at once."""
         recipe, base = named.get("recipe"), named.get("base")
         if recipe is not None and base is not None:
             raise ValueError("base: --recipe and --base exclude each other")
         file: Recipe | Base | None = None
         if recipe is not None or base is not None:
-            schema = {name: said for name, said in cls.schema().items() if said.group not in _NOT_IN_FILES}
+            schema = {name: spec for name, spec in cls.schema().items() if spec.group not in _NOT_IN_FILES}
             file = load_recipe(str(recipe), schema) if recipe is not None else load_base(str(base), schema)
         values = {**(file.run if file else {}), **named}
         return cls(**values, given=frozenset(named), file=file)  # type: ignore[arg-type]
 
     @property
     def switches(self) -> Switches:
-        """Those for all arms: from a file, and as named by the user."""
+        """The switches for all arms: from a recipe or base, and as set by the user."""
         names = [name for name in self.schema() if name in (*STRATEGY_KEYS, *ENGINE_KEYS)]
         values = {name: str(value) for name in names if (value := getattr(self, name)) is not None}
         return Switches(
@@ -191,7 +191,7 @@ class RunOptions(OutputOptions, Conditions):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Batch sizes to run at."""
+        """Batch sizes to measure."""
         return parse_numbers("batch_sizes", self.batch_sizes, "1,8,64") if self.batch_sizes else (self.max_concurrency,)
 
 
@@ -199,7 +199,7 @@ AnyRun = TypeVar("AnyRun", bound=RunOptions)
 
 
 def parse_numbers(name: str, text: str, example: str) -> tuple[int, ...]:
-    """`1,4,16` as different numbers in order. ValueError naming the option for anything else."""
+    """Parses `1,4,16` into distinct numbers, sorted. ValueError naming the option for anything else."""
     words = [word.strip() for word in text.split(",")]
     if any(not word.isdecimal() or len(word) > 18 or int(word) < 1 for word in words) or len({*map(int, words)}) < len(
         words

@@ -1,4 +1,4 @@
-"""The arms of a run: those named, a recipe's, or a base with one switch changed at a time."""
+"""The arms of a run: those the user names, a recipe's, or a base with one switch changed at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .table_records import Ablation, RecipeRecord, RecipeRow
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
     """`config` with its arms; `batch_sizes` to run it at; `recipe`, `ablation`: the table that the run is for.
-    `acceptance`: the source of measured acceptance that is forced."""
+    `acceptance`: the source of measured acceptance rates that are forced."""
 
     config: RunConfig
     batch_sizes: tuple[int, ...]
@@ -30,7 +30,7 @@ class RunPlan:
 
 
 def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
-    """Raises ValueError for options that exclude each other, and for arms that cannot be read."""
+    """Raises ValueError for options that exclude each other, and for arms that cannot be parsed."""
     if options.ablate and options.base is None:
         raise ValueError("ablate: needs --base, the arm whose switches are changed")
     recipe, ablation = None, None
@@ -59,7 +59,7 @@ def acceptance_note(options: RunOptions) -> str:
 
 
 def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
-    """These arms under the options. ValueError for an option of strategies that concerns none of them, and for a
+    """These arms under the options. ValueError for a strategy option that applies to none of them, and for a
     temperature that a grid replaces."""
     for key in STRATEGY_KEYS:
         if key in options.given and not any(key in arm.options for arm in arms):
@@ -74,11 +74,11 @@ def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
 
 
 def without_program(arm: ArmConfig, options: Conditions) -> ArmConfig:
-    """An option that names another engine's program does not concern the arms that need none."""
+    """The arm without options that name another engine's program, if its engine needs none."""
     if lookup(ENGINES, arm.engine_name or options.engine, "engine").takes_program:
         return arm
-    named = {key for key in PROGRAM_KEYS if getattr(options, key) is not None}
-    return replace(arm, engine={key: value for key, value in arm.engine.items() if key not in named})
+    unused = {key for key in PROGRAM_KEYS if getattr(options, key) is not None}
+    return replace(arm, engine={key: value for key, value in arm.engine.items() if key not in unused})
 
 
 def named_arm(text: str, options: RunOptions) -> ArmConfig:
@@ -88,7 +88,7 @@ def named_arm(text: str, options: RunOptions) -> ArmConfig:
 
 
 def default_strategies(conditions: Conditions) -> list[str]:
-    """Arms if the user names none, including a shipped head if there is one for the model."""
+    """Arms to run if the user names none, including a shipped head if there is one for the model."""
     has_head = conditions.load_format == "auto" and conditions.model in shipped_names()
     return list(lookup(ENGINES, conditions.engine, "engine").default_arms(has_head))
 
@@ -96,18 +96,18 @@ def default_strategies(conditions: Conditions) -> list[str]:
 def recipe_arms(recipe: Recipe, options: RunOptions) -> tuple[list[ArmConfig], RecipeRecord]:
     """The recipe's arms, or those of the options in their place, under the options' switches, with their rows.
 
-    Rows whose arms the switches have made the same share one arm, which a note says.
+    Rows whose arms are identical under the switches share one arm, and a note says so.
     """
-    switches, asked = options.switches, recipe.arms
-    if options.strategy or not asked:
+    switches, requested = options.switches, recipe.arms
+    if options.strategy or not requested:
         texts = [with_own_keys(text, switches) for text in options.strategy or default_strategies(options)]
-        asked = tuple(RecipeArm(arm=parse_arm(text), baseline=n == 0) for n, text in enumerate(texts))
+        requested = tuple(RecipeArm(arm=parse_arm(text), baseline=n == 0) for n, text in enumerate(texts))
     arms: dict[tuple, ArmConfig] = {}
     rows, notes = [], []
-    for each in asked:
+    for each in requested:
         arm = with_switches(each.arm, switches)
-        asked_for = (arm.engine_name, arm.strategy, frozenset(arm.options.items()), frozenset(arm.engine.items()))
-        shared = arms.setdefault(asked_for, arm)
+        identity = (arm.engine_name, arm.strategy, frozenset(arm.options.items()), frozenset(arm.engine.items()))
+        shared = arms.setdefault(identity, arm)
         rows.append(RecipeRow(name=arm.label, label=shared.label, baseline=each.baseline, claim=each.claim))
         if shared is not arm:
             notes.append(f"{arm.label}: the same as {shared.label} with these switches; measured once")

@@ -8,9 +8,9 @@ step (prompt chunks, alone or beside decodes) is a part of its own. Modes of a p
   full       one graph for the part
   one        decode parts only, and all three together: one graph for the whole round
 
-`one` as a plan leaves mixed steps to piecewise graphs. vLLM's names are plans: FULL_DECODE_ONLY is full decodes and
-eager mixed steps, FULL_AND_PIECEWISE full decodes and piecewise mixed steps, FULL both full, PIECEWISE and NONE both
-that.
+With `one` as a plan, mixed steps use piecewise graphs. vLLM's names are plans: FULL_DECODE_ONLY captures decodes in
+full and runs mixed steps eagerly, FULL_AND_PIECEWISE has full decodes and piecewise mixed steps, FULL captures both in
+full; PIECEWISE and NONE apply to both.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class GraphPlan:
         return bool(self.decode_modes & {"full", "one"})
 
     def mode_of(self, phase: str) -> str:
-        """The mode of a decode phase; `none` for those that belong to the host."""
+        """The mode of a decode phase; `none` for phases of the host."""
         part = part_of(phase)
         return getattr(self, part) if part else "none"
 
     def described(self) -> str:
-        """The plan's name, or its parts where it has none."""
+        """The plan's name, or its parts if it has none."""
         for name, plan in PLANS.items():
             if plan == self:
                 return name
@@ -67,7 +67,7 @@ class GraphPlan:
 
 
 def part_of(phase: str) -> str | None:
-    """target, first or later; None for a phase of the host alone."""
+    """target, first or later; None for a phase that runs on the host only."""
     if phase in _TARGET_PHASES:
         return "target"
     return {"draft_first": "first", "draft_next": "later"}.get(phase)

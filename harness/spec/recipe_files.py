@@ -1,12 +1,12 @@
-"""Recipes: a comparison as a TOML file that one command repeats.
+"""Recipes: comparisons stored as TOML files, each repeated by one command.
 
     summary = "one line for `specbench list`"
     [run]       # options of `specbench run` by name: model, dataset_name, num_prompts, ...
     [[arm]]     # strategy, any key of a strategy argument; label, baseline, claim for the table
     [report]    # title, columns, claim (source, hardware, setup), notes
 
-`specbench run --recipe NAME` runs one that ships here, `--recipe PATH` a user's own. Options given on the command line
-replace the recipe's.
+`specbench run --recipe NAME` runs one that ships with specbench, `--recipe PATH` a user's own. Options given on the
+command line replace the recipe's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .fields import Option, Value, checked_table
 from .spellings import check_keys, check_renamed_file
 
 FOLDER = Path(__file__).with_name("recipes")
-_BASES = FOLDER / "bases.toml"  # arms that one thing at a time is changed of
+_BASES = FOLDER / "bases.toml"  # the base arms of ablations
 _OF_ROW: dict[str, type] = {"label": str, "baseline": bool, "claim": dict}
 _TOP = ("summary", "run", "arm", "report")
 _REPORT: dict[str, type] = {"title": str, "columns": list, "notes": list, "claim": dict}
@@ -34,7 +34,8 @@ _CLAIM = ("source", "hardware", "setup")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """What a recipe's table shows: columns by name (run/recipe_table.py), the source's claim, why figures differ."""
+    """What a recipe's table shows: columns by name (run/recipe_table.py), the source's claim, and why figures
+    differ."""
 
     title: str = ""
     columns: tuple[str, ...] = ()
@@ -44,7 +45,8 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecipeArm:
-    """`baseline`: rows below are compared with it. `claim`: what the recipe's source claims for it."""
+    """`baseline`: whether the rows below are compared with it. `claim`: what the recipe's source claims for this
+    arm."""
 
     arm: ArmConfig
     baseline: bool = False
@@ -53,7 +55,7 @@ class RecipeArm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """A recipe as read; `run` holds options of the command, `sha256` is the file's."""
+    """A recipe as read. `run`: options of the command; `sha256`: of the file."""
 
     name: str
     sha256: str
@@ -65,7 +67,7 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
-    """A base arm, the run it is measured in, and the switches that are tried where none are named."""
+    """A base arm, the run that measures it, and the switches to ablate by default."""
 
     name: str
     summary: str
@@ -80,12 +82,12 @@ def recipe_names() -> list[str]:
 
 
 def recipe_summaries() -> dict[str, str]:
-    """Recipes that ship with the package, with a line each."""
+    """Recipes that ship with the package, with a one-line summary each."""
     return {name: read_toml(FOLDER / f"{name}.toml", "recipe")[1]["summary"] for name in recipe_names()}
 
 
 def load_recipe(name: str, options: Mapping[str, Option]) -> Recipe:
-    """A recipe by its name or by the path of a file. `options`: those that its table [run] may give.
+    """Reads a recipe, by its name or by the path of a file. `options`: those that its table [run] may set.
 
     Raises ValueError for an unknown name, a file that is not TOML, an unknown key or a value of the wrong type.
     """
@@ -112,12 +114,12 @@ def load_recipe(name: str, options: Mapping[str, Option]) -> Recipe:
 
 
 def base_summaries() -> dict[str, str]:
-    """All bases with a line each."""
+    """All bases, with a one-line summary each."""
     return {name: table["summary"] for name, table in read_toml(_BASES, "base")[1]["base"].items()}
 
 
 def load_base(name: str, options: Mapping[str, Option]) -> Base:
-    """ValueError with the known names for an unknown one."""
+    """Reads a base. ValueError, listing the known names, for an unknown one."""
     raw = read_toml(_BASES, "base")[1]
     check_renamed_file("base", name)
     if name not in raw["base"]:
@@ -131,7 +133,7 @@ def load_base(name: str, options: Mapping[str, Option]) -> Base:
 
 
 def read_toml(path: Path, field_name: str) -> tuple[str, dict[str, Any]]:
-    """Text and content. ValueError naming a file that is not TOML."""
+    """The file's text and its parsed content. ValueError naming a file that is not TOML."""
     try:
         text = read_text(path)
         return text, parse_toml(text)
@@ -147,7 +149,7 @@ def _table(raw: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
 
 
 def _read_arm(table: Mapping[str, Any], where: str) -> RecipeArm:
-    """A TOML table: `strategy` and any key of a strategy argument, beside what a table of results needs of the arm.
+    """Reads the TOML table of an arm: `strategy`, any key of a strategy argument, and what the results table shows.
 
     Raises ValueError naming `where`, the key, its value and what is allowed.
     """

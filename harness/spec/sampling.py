@@ -1,4 +1,4 @@
-"""How the tokens of a request are drawn, and when it ends."""
+"""How the tokens of a request are sampled, and when it ends."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 
 from .logit_edits import LogitEdits
 
-MOST_LOGPROBS = 20  # best tokens told beside one: vLLM's default limit
-MAX_STOP_IDS = 8  # columns of a slot's stop ids on the device
+MAX_LOGPROBS = 20  # likeliest tokens reported with each token: vLLM's default limit
+MAX_STOP_IDS = 8  # stop ids per slot on the device
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingParams(LogitEdits):
-    """How tokens are drawn and when a request ends. temperature 0 is greedy; top_k 0 and top_p 1 are off.
+    """How tokens are sampled and when a request ends. temperature 0 is greedy; top_k 0 and top_p 1 are off.
 
-    Min-p comes before top-k and top-p, everything else of LogitEdits before the temperature. logprobs,
-    prompt_logprobs: how many of the likeliest tokens are told beside each token's own; None: nothing is told."""
+    Min-p applies before top-k and top-p, all other LogitEdits before the temperature. logprobs, prompt_logprobs: how
+    many of the likeliest tokens get a log-probability besides the token itself; None: no log-probabilities."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -26,15 +26,15 @@ class SamplingParams(LogitEdits):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     is_plain: bool = field(init=False, compare=False, repr=False)
-    """Whether it neither changes logits nor asks for log-probabilities: told once, since every round asks."""
+    """Whether it neither changes logits nor needs log-probabilities. Computed once, since every round uses it."""
 
     def at_most(self, max_tokens: int) -> SamplingParams:
-        """The same with no more output tokens than these."""
+        """The same, limited to this many output tokens."""
         most = min(self.max_tokens, max_tokens)
         return replace(self, max_tokens=most, min_tokens=min(self.min_tokens, most))
 
     def __post_init__(self) -> None:
-        LogitEdits.__post_init__(self)  # super() does not know a dataclass with slots
+        LogitEdits.__post_init__(self)  # zero-argument super() fails in a dataclass with slots
         object.__setattr__(self, "is_plain", not self.named and self.logprobs is None)
         if not self.temperature >= 0:
             raise ValueError(f"temperature: {self.temperature} is not allowed; must be >= 0 (0 is greedy)")
@@ -45,8 +45,8 @@ class SamplingParams(LogitEdits):
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens: {self.max_tokens} is not allowed; must be >= 1")
         for name in ("logprobs", "prompt_logprobs"):
-            if not 0 <= (getattr(self, name) or 0) <= MOST_LOGPROBS:
-                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be 0 to {MOST_LOGPROBS}")
+            if not 0 <= (getattr(self, name) or 0) <= MAX_LOGPROBS:
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be 0 to {MAX_LOGPROBS}")
         if self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens: {self.min_tokens} is not allowed; must be <= max_tokens ({self.max_tokens})")
         if len(self.stop_token_ids) > MAX_STOP_IDS:

@@ -9,7 +9,7 @@ from specbench.harness.text import nearest
 
 _KEYED = re.compile(r"\w+:[^/\\]*")
 
-# As vLLM and SGLang spell what means the same here: options of commands, keys of arms and of TOML files.
+# How vLLM and SGLang spell the same thing: options of commands, keys of arms and of TOML files.
 SYNONYMS: Mapping[str, str] = {
     "num_speculative_tokens": "k",
     "speculative_num_steps": "num_steps",
@@ -30,7 +30,7 @@ SYNONYMS: Mapping[str, str] = {
     "ready_check_timeout_sec": "engine_startup_timeout",
 }
 
-# What an option was called, and how it is written now.
+# Former names of options, and how they are written now.
 RENAMED: Mapping[str, str] = {"--json": "--format json", "--markdown": "--format md", "--factor": "--ablate"}
 
 RENAMED_FILES: Mapping[str, str] = {
@@ -44,8 +44,8 @@ RENAMED_FILES: Mapping[str, str] = {
 
 
 def one_each(words: Sequence[str], flag: str = "--goodput") -> list[str]:
-    """Several values behind one flag, as vLLM takes them (`--goodput ttft:500 tpot:50`), each behind a flag of its
-    own. Further values are words with a colon and no path."""
+    """Splits several values after one flag, as vLLM takes them (`--goodput ttft:500 tpot:50`), into one flag for each.
+    Further values are words with a colon that are not paths."""
     found: list[str] = []
     is_open = False
     for word in words:
@@ -58,7 +58,7 @@ def one_each(words: Sequence[str], flag: str = "--goodput") -> list[str]:
 
 
 def canonical(word: str, known: Collection[str]) -> str:
-    """A key, or a word such as `--block-size=16`, in our spelling; what is known as it stands is left."""
+    """A key, or a word such as `--block-size=16`, in our spelling; a known one is returned unchanged."""
     if word == "--wide" and "--format" in known:
         return "--format=wide"
     name, equals, value = word.partition("=")
@@ -73,20 +73,20 @@ def canonical(word: str, known: Collection[str]) -> str:
 
 
 def check_renamed(word: str, known: Collection[str]) -> None:
-    """ValueError with the new name for an option that has another name now."""
+    """ValueError with the new name for an option that was renamed."""
     name = word.partition("=")[0]
     if name in RENAMED and name not in known:
         raise ValueError(f"{name.removeprefix('--')}: {name} is now written {RENAMED[name]}")
 
 
 def check_renamed_file(kind: str, name: str) -> None:
-    """ValueError with the new name for a recipe or a base that has another name now."""
+    """ValueError with the new name for a recipe or a base that was renamed."""
     if name in RENAMED_FILES:
         raise ValueError(f"{kind}: {name!r} is now called {RENAMED_FILES[name]!r}")
 
 
 def check_keys(table: Mapping[str, object], allowed: Collection[str], where: str) -> None:
-    """ValueError for a key that is not allowed, with the nearest one that is."""
+    """ValueError for a key that is not allowed, suggesting the nearest one that is."""
     for key, value in table.items():
         if key not in allowed:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Records of the tables that runs are made for: a recipe's, an ablation's, the arms of a sweep."""
+"""Records of the tables that a run is made for: of a recipe, an ablation, or the arms of a sweep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .recipe_files import Report
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecipeRow:
-    """`label`: of the arm that was measured for it. `baseline`: rows below are compared with it."""
+    """`label`: of the arm that was measured for this row. `baseline`: whether the rows below are compared with it."""
 
     name: str
     label: str
@@ -31,7 +31,7 @@ class RecipeRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AblationRow:
-    """One switch changed. `label`: of its arm, None where `refused` says why it cannot run."""
+    """One switch changed. `label`: of its arm, None if `refused` says why it cannot run."""
 
     switch: str
     value: str
@@ -41,7 +41,7 @@ class AblationRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ablation:
-    """One thing at a time of a base arm, which has the first row."""
+    """A base arm, which has the first row, with one switch changed at a time."""
 
     base: str
     summary: str
@@ -51,7 +51,7 @@ class Ablation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepArm:
-    """`family`: the strategy argument without its number of drafts. `refused`: why it cannot run, else empty."""
+    """`family`: the strategy argument without its number of drafts. `refused`: why the arm cannot run, or empty."""
 
     label: str
     family: str

@@ -10,7 +10,7 @@ from pathlib import Path
 from specbench.harness.store.codec import read_document
 
 SCHEMA, RECORD_FILE = "specbench.draft_table/1", "draft_table.json"
-MOST_DRAFTS = 64
+MAX_DRAFTS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +83,8 @@ def _fault(table: DraftTable) -> str:
     if not table.loads or not table.loads[0].times:
         return "no loads"
     counts, loads = table.counts, [load.max_concurrency for load in table.loads]
-    if list(counts) != sorted(set(counts)) or not 0 <= counts[0] <= counts[-1] <= MOST_DRAFTS or not counts[-1]:
-        return f"numbers of drafts {list(counts)} do not rise within 0 to {MOST_DRAFTS}"
+    if list(counts) != sorted(set(counts)) or not 0 <= counts[0] <= counts[-1] <= MAX_DRAFTS or not counts[-1]:
+        return f"numbers of drafts {list(counts)} do not rise within 0 to {MAX_DRAFTS}"
     if any(tuple(one.num_drafts for one in load.times) != counts for load in table.loads):
         return "not every load has the same numbers of drafts"
     if loads != sorted(set(loads)):

@@ -11,7 +11,7 @@ from specbench.harness.engines.native.models.score import last_logits
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE
 from specbench.workloads.base import Tokenizer
 
-LEAST_GAIN = 1.5
+MIN_GAIN = 1.5
 """Nats per token above a uniform guess. SmolLM2-135M-Instruct is 8.9 above it on this text, in bf16 and fp32. Cast to
 int8 without scales it is 4.4 below, with random matrices of the same spread 8.5 below, with the embedding one row off
 1.2 above. Less harm is not seen: with the rotary halves of queries and keys mixed up it is still 7.3 above."""
@@ -35,6 +35,6 @@ def implausible(target: LlamaModel, tokenizer: Tokenizer) -> str:
     logprobs_CV = last_logits(target, ids[:-1], len(ids) - 1).log_softmax(-1)
     wanted_C1 = torch.tensor(ids[1:], device=logprobs_CV.device)[:, None]
     mean, guess = logprobs_CV.gather(1, wanted_C1).mean().item(), -math.log(vocab_size)
-    if mean >= guess + LEAST_GAIN:
+    if mean >= guess + MIN_GAIN:
         return ""
     return f"{NOT_PLAUSIBLE}: {mean:.2f} nats per token of plain English, a uniform guess has {guess:.2f}"

@@ -176,7 +176,7 @@ def test_a_real_interrupt_and_a_resume_give_the_same_table(cli, words, runs, tmp
     code, _, stderr = interrupted(asked, "ngram:k=2: warming up")
     assert code == 130 and "Traceback" not in stderr, stderr
     (path,) = runs.iterdir()
-    assert stderr.splitlines()[-1].endswith(f"Go on with: specbench accuracy --resume {path}")
+    assert stderr.splitlines()[-1].endswith(f"Continue with: specbench accuracy --resume {path}")
     assert set(read_accuracy(path)["arm"]) == {"no-spec"}
     resumed = cli("accuracy", "--resume", path)
     assert resumed.exit_code == 0, resumed.output

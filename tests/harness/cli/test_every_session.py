@@ -86,7 +86,7 @@ def test_sigterm_is_a_ctrl_c(cli, runs, monkeypatch, name, words):
     assert result.exit_code == 130, result.output
     last = result.stderr.splitlines()[-1]
     assert "specbench: interrupted; " in last and " are kept" in last
-    assert name == "profile" or last.endswith(f"Go on with: {command} {path}")
+    assert name == "profile" or last.endswith(f"Continue with: {command} {path}")
     assert raw["status"] == "interrupted"
 
 

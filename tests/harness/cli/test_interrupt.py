@@ -49,7 +49,7 @@ def test_ctrl_c_keeps_what_was_measured(cli, toy, only_run, uninterrupted, tmp_p
     code, out, err = signalled([*toy, *LONG], number, block=3)
     assert code == 130 and "Traceback" not in err, err
     run = only_run()
-    assert err.splitlines()[-1].endswith(f"Go on with: specbench run --resume {run.path}")
+    assert err.splitlines()[-1].endswith(f"Continue with: specbench run --resume {run.path}")
     assert run.record.status == "interrupted"
     assert run.done_blocks() == {("no-spec", 0), ("ngram:k=2", 0)} and run.failed_blocks() == {}
     rows = [line for line in out.splitlines()[1:] if line.startswith(("no-spec", "ngram"))]

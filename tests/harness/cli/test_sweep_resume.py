@@ -123,7 +123,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(cli, toy_sweep, only_swee
         result = cli(*toy_sweep, *SMALL)
     assert result.exit_code == 130, result.output
     sweep = only_sweep()
-    assert result.stderr.splitlines()[-1].endswith(f"Go on with: specbench sweep --resume {sweep.path}")
+    assert result.stderr.splitlines()[-1].endswith(f"Continue with: specbench sweep --resume {sweep.path}")
     assert sweep.record.status == "interrupted" and (sweep.path / "crossover.json").is_file()
     assert cli("sweep", "--resume", sweep.path, "--quiet").exit_code == 0
     assert_whole(only_sweep())

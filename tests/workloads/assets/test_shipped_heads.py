@@ -19,7 +19,7 @@ from specbench.workloads.assets.shipped_heads import HEADS, PREFIX, shipped_fold
 from specbench.workloads.assets.table import ASSETS
 
 NAMES = shipped_heads.shipped_names()
-MOST_BYTES = 32 * 2**20  # a checkout and a wheel carry all heads
+MAX_BYTES = 32 * 2**20  # a checkout and a wheel carry all heads
 SHA256 = "a" * 64
 
 
@@ -83,7 +83,7 @@ def test_an_unknown_head_is_refused_with_the_known_ones(toy_heads):
 
 def test_the_heads_are_small():
     files = [path for path in HEADS.rglob("*") if path.is_file()]
-    assert NAMES and sum(path.stat().st_size for path in files) <= MOST_BYTES
+    assert NAMES and sum(path.stat().st_size for path in files) <= MAX_BYTES
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from specbench.harness.spec.logit_edits import MOST_WORD_TOKENS, MOST_WORDS
+from specbench.harness.spec.logit_edits import MAX_WORD_TOKENS, MAX_WORDS
 from specbench.harness.spec.sampling import SamplingParams
 
 
@@ -69,7 +69,7 @@ class EditBuffers:
         if Edit.BIAS in edits and self.bias_SV is None:
             self.bias_SV = torch.zeros(self._num_slots, vocab_size, device=self._device)
         if Edit.WORDS in edits and self.words_SWN is None:
-            shape = (self._num_slots, MOST_WORDS, MOST_WORD_TOKENS)
+            shape = (self._num_slots, MAX_WORDS, MAX_WORD_TOKENS)
             self.words_SWN = torch.full(shape, -1, dtype=torch.int64, device=self._device)
 
     def assign(self, slot: int, sampling: SamplingParams, prompt_len: int) -> None:
@@ -106,7 +106,7 @@ def _bias(sampling: SamplingParams, vocab_size: int) -> Tensor:
 
 def _words(sampling: SamplingParams) -> Tensor:
     """int64 [W, N] on the host: each word's tokens end in the last column; -1 before them, and in all of spare rows."""
-    words_WN = torch.full((MOST_WORDS, MOST_WORD_TOKENS), -1, dtype=torch.int64)
+    words_WN = torch.full((MAX_WORDS, MAX_WORD_TOKENS), -1, dtype=torch.int64)
     for index, word in enumerate(sampling.bad_words):
-        words_WN[index, MOST_WORD_TOKENS - len(word) :] = torch.tensor(word)
+        words_WN[index, MAX_WORD_TOKENS - len(word) :] = torch.tensor(word)
     return words_WN

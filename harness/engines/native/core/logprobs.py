@@ -16,9 +16,9 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.score import last_logits
-from specbench.harness.spec.sampling import MOST_LOGPROBS
+from specbench.harness.spec.sampling import MAX_LOGPROBS
 
-NUM_COLUMNS = 1 + 2 * MOST_LOGPROBS  # its own, then the best ones' and their ids
+NUM_COLUMNS = 1 + 2 * MAX_LOGPROBS  # its own, then the best ones' and their ids
 
 
 class TokenLogprobs(NamedTuple):
@@ -29,7 +29,7 @@ class TokenLogprobs(NamedTuple):
 
     @staticmethod
     def of(columns: Sequence[float], num: int) -> TokenLogprobs:
-        ids, best = columns[1 + MOST_LOGPROBS : 1 + MOST_LOGPROBS + num], columns[1 : 1 + num]
+        ids, best = columns[1 + MAX_LOGPROBS : 1 + MAX_LOGPROBS + num], columns[1 : 1 + num]
         return TokenLogprobs(columns[0], tuple((int(token), value) for token, value in zip(ids, best, strict=True)))
 
 
@@ -37,11 +37,11 @@ def logprob_columns(logits_RV: Tensor, ids_R: Tensor) -> Tensor:
     """fp32 [R, N] of these tokens; ids are exact in fp32 for every vocabulary below 2^24. A small vocabulary leaves
     columns 0."""
     all_RV = logits_RV.float().log_softmax(-1)
-    best = all_RV.topk(min(MOST_LOGPROBS, all_RV.shape[1]), dim=1)
+    best = all_RV.topk(min(MAX_LOGPROBS, all_RV.shape[1]), dim=1)
     columns_RN = torch.zeros(all_RV.shape[0], NUM_COLUMNS, device=all_RV.device)
     columns_RN[:, :1] = all_RV.gather(1, ids_R.unsqueeze(1))
     columns_RN[:, 1 : 1 + best.values.shape[1]] = best.values
-    columns_RN[:, 1 + MOST_LOGPROBS : 1 + MOST_LOGPROBS + best.indices.shape[1]] = best.indices.float()
+    columns_RN[:, 1 + MAX_LOGPROBS : 1 + MAX_LOGPROBS + best.indices.shape[1]] = best.indices.float()
     return columns_RN
 
 
