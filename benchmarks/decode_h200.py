@@ -106,16 +106,16 @@ def measure(
     prefill_s = statistics.median(generate(engine, prompts, 1)[0] for _ in range(3))
     engine.log.take()
     tps = [batch * (num_output - 1) / (generate(engine, prompts, num_output)[0] - prefill_s) for _ in range(repeats)]
-    rounds = [row for row in engine.log.take() if row["kind"] == "decode"]
+    rounds = [row for row in engine.log.take() if row.kind == "decode"]
     forwards = len(rounds)
-    tokens = sum(row["num_emitted"] for row in rounds)
+    tokens = sum(row.num_emitted for row in rounds)
     return dict(
         k=k,
         batch=batch,
         num_prompt=num_prompt,
         decode_tps=tps,
         tokens_per_forward=tokens / forwards,
-        syncs_per_round=sum(r["num_syncs"] for r in rounds) / forwards,
+        syncs_per_round=sum(r.num_syncs for r in rounds) / forwards,
         check=verdict,
     )
 

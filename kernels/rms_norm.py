@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.kernels import compiled
-from specbench.kernels.triton_support import dispatch, tl, triton
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
 
 def rms_norm_ref(x_TH: Tensor, weight_H: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
@@ -100,6 +100,7 @@ def _launch(x_TH: Tensor, residual_TH: Tensor | None, weight_H: Tensor, eps: flo
         eps,
         BLOCK_H=block,
         num_warps=min(max(block // 512, 1), 16),
+        **early_launch(x_TH),
     )
     return out
 
@@ -116,11 +117,13 @@ def _rms_norm_kernel(
     hidden,
     eps,
     BLOCK_H: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK_H)
     inside = column < hidden
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    wait_for_inputs(EARLY)
     x = tl.load(x_ptr + row * stride_x + column, mask=inside, other=0.0)
     if residual_ptr is not None:
         residual_at = residual_ptr + row * stride_residual + column

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.kernels import compiled
-from specbench.kernels.triton_support import dispatch, tl, triton
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
 
 def rope_store_kv_ref(
@@ -91,6 +91,7 @@ def rope_store_kv_triton(
         BLOCK_HALF=triton.next_power_of_2(head_dim // 2),
         BLOCK_HEADS=block_heads,
         num_warps=1,
+        **early_launch(qkv_TX),
     )
     return q_THD
 
@@ -156,7 +157,9 @@ def _rope_store_kv_kernel(
     HALF: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
     BLOCK_HEADS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_inputs(EARLY)
     row = tl.program_id(0).to(tl.int64)
     head = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
     column = tl.arange(0, BLOCK_HALF)[None, :]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.kernels import compiled
-from specbench.kernels.triton_support import dispatch, tl, triton
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
 
 def silu_and_mul_ref(gate_up_TX: Tensor) -> Tensor:
@@ -26,7 +26,15 @@ def silu_and_mul_triton(gate_up_TX: Tensor) -> Tensor:
     # Few rows: smaller blocks, so that the row is spread over more multiprocessors.
     block = 512 if num_rows <= 16 else 1024
     grid = (num_rows, triton.cdiv(intermediate, block))
-    _silu_and_mul_kernel[grid](gate_up_TX, out_TI, gate_up_TX.stride(0), intermediate, BLOCK_I=block, num_warps=4)
+    _silu_and_mul_kernel[grid](
+        gate_up_TX,
+        out_TI,
+        gate_up_TX.stride(0),
+        intermediate,
+        BLOCK_I=block,
+        num_warps=4,
+        **early_launch(gate_up_TX),
+    )
     return out_TI
 
 
@@ -46,7 +54,8 @@ silu_and_mul = dispatch(silu_and_mul_ref, silu_and_mul_triton, silu_and_mul_c)
 
 
 @triton.jit
-def _silu_and_mul_kernel(gate_up_ptr, out_ptr, stride_in, intermediate, BLOCK_I: tl.constexpr):
+def _silu_and_mul_kernel(gate_up_ptr, out_ptr, stride_in, intermediate, BLOCK_I: tl.constexpr, EARLY: tl.constexpr):
+    wait_for_inputs(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK_I + tl.arange(0, BLOCK_I)
     inside = column < intermediate

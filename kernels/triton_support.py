@@ -3,13 +3,18 @@
 Kernel files write `from specbench.kernels.triton_support import dispatch, tl, triton`. Without Triton the
 `@triton.jit` functions still exist as plain objects but can't be launched; `dispatch` then always takes the plain-torch
 reference.
+
+Programmatic dependent launch (CUDA programming guide, Hopper and later): the kernels of a layer are launched with
+`**early_launch(x)` and begin with `wait_for_inputs`. Such a kernel may start while the one before it still runs; what
+it does before the wait, such as prefetching weights, must not touch anything that a kernel writes.
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from types import SimpleNamespace
 from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from specbench.kernels import compiled
@@ -46,7 +51,9 @@ except ImportError:
     # Only `tl.constexpr` is looked up at import (annotations, global constants); the rest only in a launch.
     tl = SimpleNamespace(constexpr=lambda value: value)
 
-__all__ = ["HAS_TRITON", "dispatch", "tl", "triton", "use_triton"]
+__all__ = ["HAS_TRITON", "dispatch", "early_launch", "tl", "triton", "use_triton", "wait_for_inputs"]
+
+_EARLY_LAUNCH_CAPABILITY = (9, 0)  # of the first NVIDIA GPUs with programmatic dependent launch
 
 
 class OnDevice(Protocol):
@@ -83,3 +90,22 @@ def dispatch(
         return reference(first, *rest, **options)
 
     return operation
+
+
+@triton.jit
+def wait_for_inputs(EARLY: tl.constexpr):
+    """Lets the next kernel start, which will wait in its turn, and blocks until every kernel before has finished."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+
+
+def early_launch(operand: Tensor) -> dict[str, bool]:
+    """Launch arguments of a kernel that calls `wait_for_inputs(EARLY)`."""
+    early = _launches_early(operand.device)
+    return {"EARLY": early, "launch_pdl": early}
+
+
+@cache
+def _launches_early(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _EARLY_LAUNCH_CAPABILITY

@@ -9,7 +9,7 @@ device from kv_len, so short contexts are spread over the splits too and a captu
 results are merged by their log-sum-exp (Flash-Decoding, Dao et al. 2023).
 """
 
-from specbench.kernels.triton_support import tl, triton
+from specbench.kernels.triton_support import tl, triton, wait_for_inputs
 
 # Stands for -inf in scores and maxima: exp2 of a difference of two of them is 1, not NaN, and the next real maximum (or
 # the merge) multiplies whatever was summed up under it by exp2(-1e30) = 0.
@@ -72,7 +72,9 @@ def paged_attention_kernel(
     BLOCK_B: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_inputs(EARLY)
     head = tl.program_id(0)
     tile = tl.program_id(1)
     split = tl.program_id(2)
@@ -182,8 +184,10 @@ def merge_splits_kernel(
     BLOCK_B: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """One row and head: out = sum_s 2^(lse_s - max) partial_s / sum_s 2^(lse_s - max) over the splits that had work."""
+    wait_for_inputs(EARLY)
     row = tl.program_id(0)
     head = tl.program_id(1)
     if UNIFORM_Q > 0:

@@ -11,7 +11,7 @@ from torch import Tensor
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.launch import Launch, LaunchShape, choose_launch
 from specbench.kernels.attention.paged_kernels import merge_splits_kernel, paged_attention_kernel
-from specbench.kernels.triton_support import triton
+from specbench.kernels.triton_support import early_launch, triton
 
 _LOG2_E = 1.4426950408889634
 _MERGE_NUM_WARPS = 2
@@ -87,6 +87,7 @@ class TritonAttention:
             BLOCK_N=launch.block_n,
             num_warps=launch.num_warps,
             num_stages=launch.num_stages,
+            **early_launch(q_THD),
         )
         if is_split:
             merge_splits_kernel[(num_rows, num_heads)](
@@ -105,6 +106,7 @@ class TritonAttention:
                 BLOCK_S=_block_s(launch.num_splits if meta.is_uniform else max(launch.num_splits, _BLOCKS_S[-1])),
                 BLOCK_N=launch.block_n,
                 num_warps=_MERGE_NUM_WARPS,
+                **early_launch(q_THD),
             )
         return out_THD
 

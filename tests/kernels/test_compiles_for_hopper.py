@@ -29,6 +29,7 @@ KERNELS = {
     "_rope_store_kv_kernel",
     "_route_kernel",
     "_silu_and_mul_kernel",
+    "_skinny_gemm_kernel",
     "_store_draft_kernel",
     "_sum_experts_kernel",
     "_take_best_kernel",

@@ -19,6 +19,8 @@ from specbench.harness.engines.native.core.sampler import Mode
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.ranges import NullRanges, Ranges
 from specbench.harness.spec.plans import PLANS
+from specbench.kernels.skinny_gemm import ROW_BLOCKS
+from specbench.kernels.triton_support import use_triton
 
 _PADDING_CHUNK = 8  # rows of a dummy request
 MAX_CAPTURED_ROWS = 512  # of a mixed step, as in vLLM: beyond it the launches are hidden behind the work
@@ -113,8 +115,9 @@ class Launcher:
             for size in reversed(capture_sizes(self._max_num_seqs)):
                 for k in reversed(self._draft_counts):
                     self._launch_dummies(self.round_for(size, mode, k))
-        if self.plan.mixed == "piecewise":
-            for size in reversed(self._mixed_sizes):
+        if self.plan.mixed != "full":
+            few = [size for size in ROW_BLOCKS if size <= self._mixed_sizes[-1] and use_triton(self._state.n_S)]
+            for size in reversed(self._mixed_sizes if self.plan.mixed == "piecewise" else few):
                 chunks = [_PADDING_CHUNK] * (size // _PADDING_CHUNK) + [size % _PADDING_CHUNK]
                 entries = [MixedEntry(self._state.dummy_slot, c, True, False, c, is_padding=True) for c in chunks if c]
                 self.launch_mixed(entries, mode, NullRanges(), self._capture_host)

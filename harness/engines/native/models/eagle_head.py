@@ -10,10 +10,10 @@ from specbench.harness.engines.native.models.config import ModelConfig
 from specbench.harness.engines.native.models.forward import Attention
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import Group
+from specbench.harness.engines.native.models.mlp import gated
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.rms_norm import add_rms_norm
-from specbench.kernels.silu_and_mul import silu_and_mul
 
 DRAFT_FIELD = "draft_tensor_parallel_size"  # the option that an error about a head's split names
 
@@ -68,4 +68,4 @@ class EagleHead:
         """The rest of the layer [T, H]; `residual_TH` is overwritten."""
         w = self.weights
         x_TH = add_rms_norm(w.o(attn_TX), residual_TH, w.post_norm_H, self.config.rms_norm_eps)
-        return w.down(silu_and_mul(w.gate_up(x_TH))).add_(residual_TH)
+        return w.down(gated(w.gate_up, x_TH)).add_(residual_TH)

@@ -7,6 +7,8 @@ alone and among others. Else oneDNN is about twice as fast for the few rows of a
 which reads an [O, I] weight in the order of the file, when it may lay the weight out itself once
 (`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and the weight is not that of a
 toy, where its call costs more than the product. Every strategy, `no-spec` included, goes through the same products.
+
+On a GPU the few rows of a decode round go through `kernels/skinny_gemm.py`, more rows through cuBLAS.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.group import Group
 from specbench.kernels.product import pack, product
+from specbench.kernels.silu_and_mul import silu_and_mul
+from specbench.kernels.skinny_gemm import skinny_blocks, skinny_gated, skinny_linear
 
 # oneDNN chooses the layout for a typical number of rows; 8 is best or nearly so from 1 to 512 rows.
 _PACK_FOR_ROWS = 8
@@ -55,7 +59,18 @@ class Linear:
         if self._packed is not None:
             return torch.ops.mkldnn._linear_pointwise(x_TI, self._packed, self.bias, "none", [], "")
         assert self._weight is not None
+        blocks = skinny_blocks(x_TI, self._weight)
+        if blocks is not None:
+            return skinny_linear(x_TI, self._weight, self.bias, blocks)
         return F.linear(x_TI, self._weight, self.bias)
+
+    def gated(self, x_TI: Tensor) -> Tensor:
+        """`silu(gate) * up` [T, O / 2] of outputs that are gate rows, then up rows."""
+        if self.bias is None and self._weight is not None:
+            blocks = skinny_blocks(x_TI, self._weight, is_gated=True)
+            if blocks is not None:
+                return skinny_gated(x_TI, self._weight, blocks)
+        return silu_and_mul(self(x_TI))
 
 
 class RowParallel(Linear):

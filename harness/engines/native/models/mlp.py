@@ -17,13 +17,18 @@ from specbench.kernels.fp8 import widen_blocks
 from specbench.kernels.silu_and_mul import silu_and_mul
 
 
+def gated(gate_up: Product, x_TH: Tensor) -> Tensor:
+    """`silu(gate) * up` of one product that holds both."""
+    return gate_up.gated(x_TH) if isinstance(gate_up, Linear) else silu_and_mul(gate_up(x_TH))
+
+
 @dataclass(frozen=True, slots=True)
 class DenseMlp:
     gate_up: Product
     down: Product
 
     def __call__(self, x_TH: Tensor) -> Tensor:
-        return self.down(silu_and_mul(self.gate_up(x_TH)))
+        return self.down(gated(self.gate_up, x_TH))
 
     @property
     def arithmetics(self) -> set[str]:

@@ -1,0 +1,157 @@
+"""One forward pass of a target in a CUDA graph, with and without what makes it fast for few rows, on a GPU.
+
+    PYTHONPATH=.ns python3 benchmarks/forward_gpu.py llama-3.1-8b --rows 1,5,40 --output forward.json
+
+Random bf16 weights, one request with 200 keys. Four variants: matrix products by cuBLAS or by kernels/skinny_gemm.py,
+each launched in order or early (programmatic dependent launch). Medians of interleaved repeats of 20 replays, in
+microseconds, with the spread of the repeats, next to the time that reading the weights takes at `--read-gbs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from specbench.harness.engines.native.models import linear
+from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch, KVCache
+from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.loader import dummy_target
+from specbench.kernels import triton_support
+from specbench.kernels.attention.base import AttentionMetadata
+from specbench.kernels.attention.triton_attention import TritonAttention
+
+_NUM_KEYS, _MAX_KEYS, _PAGE = 200, 320, 16
+_REPLAYS = 20
+VARIANTS = {  # skinny products, early launch
+    "cuBLAS": (False, False),
+    "cuBLAS, early launch": (False, True),
+    "skinny": (True, False),
+    "skinny, early launch": (True, True),
+}
+
+
+class Pass:
+    """A target's forward pass over `num_rows` rows of one request, with logits and argmax."""
+
+    def __init__(self, target: LlamaModel, num_rows: int):
+        c, device = target.config, target.device
+        pages = _MAX_KEYS // _PAGE
+        shape = pages + 1, _PAGE, c.num_kv_heads, c.head_dim
+        numbers = [torch.randn(2, *shape, dtype=target.dtype, device=device) for _ in target.layers]
+        self.target = target
+        self.caches = [KVCache(k, v) for k, v in numbers]
+        meta = AttentionMetadata.uniform(
+            torch.tensor([0, num_rows], dtype=torch.int32, device=device),
+            torch.tensor([_NUM_KEYS], dtype=torch.int32, device=device),
+            torch.arange(1, pages + 1, dtype=torch.int32, device=device)[None],
+            q=num_rows,
+            max_kv=_MAX_KEYS,
+        )
+        position_T = torch.arange(_NUM_KEYS - num_rows, _NUM_KEYS, device=device)
+        ids_T = torch.arange(10, 10 + num_rows, device=device)
+        self.batch = ForwardBatch(ids_T, position_T, position_T + _PAGE, (AttentionPart(0, num_rows, meta),))
+        self.attention = target.attention(TritonAttention(), _MAX_KEYS)
+
+    def __call__(self) -> torch.Tensor:
+        hidden = self.target.forward(self.batch, self.attention, self.caches)
+        return self.target.logits(hidden).argmax(dim=-1)
+
+
+def captured(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    graph.replay()
+    return graph
+
+
+def microseconds(graph: torch.cuda.CUDAGraph) -> float:
+    times = []
+    for _ in range(_REPLAYS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3)
+    return statistics.median(times)
+
+
+@contextmanager
+def variant(skinny: bool, early: bool) -> Iterator[None]:
+    before = linear.skinny_blocks, triton_support._launches_early
+    if not skinny:
+        linear.skinny_blocks = lambda x, weight, is_gated=False: None
+    if not early:
+        triton_support._launches_early = lambda device: False
+    try:
+        yield
+    finally:
+        linear.skinny_blocks, triton_support._launches_early = before
+
+
+def weight_bytes(target: LlamaModel) -> int:
+    """Of all matrix products of one pass in bf16."""
+    products = [target.lm_head]
+    for layer in target.layers:
+        products += [layer.qkv, layer.o, layer.mlp.gate_up, layer.mlp.down]
+    return sum(product.out_features * product.in_features * 2 for product in products)
+
+
+def measure(target: LlamaModel, num_rows: int, repeats: int) -> dict[str, list[float]]:
+    """Microseconds of each repeat by variant. SystemExit where their logits do not agree."""
+    run, graphs, tokens = Pass(target, num_rows), {}, {}
+    for name, (skinny, early) in VARIANTS.items():
+        with variant(skinny, early):
+            tokens[name] = run.target.logits(target.forward(run.batch, run.attention, run.caches)).float()
+            graphs[name] = captured(run)
+    scale = float(tokens["cuBLAS"].abs().max())
+    for name, logits in tokens.items():
+        error = float((logits - tokens["cuBLAS"]).abs().max()) / scale
+        if not error < 0.05:
+            raise SystemExit(f"{name}, {num_rows} rows: logits differ by {error:.3f} of the largest; nothing is timed")
+    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for _ in range(repeats):
+        for name, graph in graphs.items():
+            times[name].append(microseconds(graph))
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape")
+    parser.add_argument("--rows", default="1,5,40")
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--read-gbs", type=float, default=4570, help="read bandwidth, GB/s; 4570: measured on an H200")
+    parser.add_argument("--output", type=Path)
+    args = parser.parse_args()
+    target = dummy_target(args.shape, torch.bfloat16, torch.device("cuda"))
+    limit = weight_bytes(target) / args.read_gbs / 1e3
+    results = []
+    with torch.inference_mode():
+        for num_rows in (int(count) for count in args.rows.split(",")):
+            times = measure(target, num_rows, args.repeats)
+            results.append(dict(shape=args.shape, rows=num_rows, limit_us=limit, us=times))
+            for name, us in times.items():
+                median = statistics.median(us)
+                spread = (max(us) - min(us)) / median
+                figures = f"{median:7.0f} us, spread {spread:.1%}, {limit / median:.1%} of limit"
+                print(f"{args.shape} rows {num_rows:2} {name:20} {figures}", flush=True)
+    if args.output:
+        device = torch.cuda.get_device_name()
+        args.output.write_text(json.dumps(dict(device=device, results=results), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
