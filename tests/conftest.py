@@ -34,6 +34,8 @@ sys.dont_write_bytecode = False
 
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start: several share the cores
+# vLLM's n-gram drafter is numba's, which else gives all of vLLM a thread for each core: they wait for each other.
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 # 27 ms a call.
 typer.testing._get_command = typer.main.get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
 # lm-eval asks for it with each evaluation: pip lists what is installed, 2 s a call.
@@ -52,7 +54,9 @@ settings.load_profile("untimed")
 gc.disable()  # nothing that is imported or collected is garbage: 13 s a worker
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish() -> None:
+    gc.freeze()
     gc.enable()
 
 
