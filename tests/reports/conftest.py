@@ -7,6 +7,7 @@ Needs a Chromium on the PATH (Debian: `chromium`) and the package `playwright`; 
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
@@ -25,10 +26,10 @@ def browser():
         browser.close()
 
 
-@pytest.fixture
-def open_file(browser):
-    """`open_file(path, inside, fragment, **context)`: the page; a word on the console, a dialog, or a request for
-    anything but files in the folder `inside` (without one: the file itself) fails the test."""
+@contextmanager
+def opening(browser):
+    """Gives `open_page(path, inside, fragment, **context)`: the page; a word on the console, a dialog, or a request for
+    anything but files in the folder `inside` (without one: the file itself) is an error at the end."""
     complaints, contexts = [], []
 
     def open_page(path, inside=None, fragment="", **options):
@@ -48,6 +49,20 @@ def open_file(browser):
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def open_file(browser):
+    """As `opening` gives it."""
+    with opening(browser) as open_page:
+        yield open_page
+
+
+@pytest.fixture(scope="module")
+def open_shared(browser):
+    """As `open_file`, for pages that several tests look at; what is wrong with them fails the last one."""
+    with opening(browser) as open_page:
+        yield open_page
 
 
 def _is_local(url, allowed):

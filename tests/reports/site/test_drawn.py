@@ -54,28 +54,30 @@ def site(tmp_path_factory):
     return folder / "site"
 
 
-@pytest.fixture(params=[(1440, "light"), (420, "dark")], ids=str)
-def opened(request, open_file, site):
-    width, scheme = request.param
-
-    def open_page(path):
-        page = open_file(
-            min(site.glob(path)),
-            site,
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-            device_scale_factor=2,
-        )
-        page.locator("details.fold").evaluate_all("all => all.forEach(e => e.open = true)")
-        page.wait_for_function("[...document.querySelectorAll('.chart')].every(e => e.dataset.state)")
-        return page
-
-    return open_page
+@pytest.fixture(scope="module")
+def page(request, open_shared, site):
+    """The one page on which all tests of a name, a width and a scheme look, and which none of them changes."""
+    name, width, scheme = request.param
+    page = open_shared(
+        min(site.glob(f"{name}.html")),
+        site,
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        device_scale_factor=2,
+    )
+    page.locator("details.fold").evaluate_all("all => all.forEach(e => e.open = true)")
+    page.wait_for_function("[...document.querySelectorAll('.chart')].every(e => e.dataset.state)")
+    yield page
+    page.close()
 
 
-@pytest.mark.parametrize("name", (*PAGES, f"runs/*-{STORED.name.split('-')[1]}-*"))
-def test_no_label_is_cut_or_stands_twice(opened, name):
-    page = opened(f"{name}.html")
+def on_pages(*names):
+    drawn = [(name, *how) for name in names for how in ((1440, "light"), (420, "dark"))]
+    return pytest.mark.parametrize("page", drawn, ids=str, indirect=True, scope="module")
+
+
+@on_pages(*PAGES, f"runs/*-{STORED.name.split('-')[1]}-*")
+def test_no_label_is_cut_or_stands_twice(page):
     assert page.locator("svg").evaluate_all(_CUT) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     for chart in page.locator("figure.chart-figure").all():
@@ -90,21 +92,19 @@ def test_no_label_is_cut_or_stands_twice(opened, name):
         assert not {"undefined", "null", "NaN"} & set(chart.locator("svg text").all_text_contents())
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_legend_entry_has_a_mark_that_can_be_seen(opened, name):
-    page = opened(f"{name}.html")
+@on_pages(*PAGES)
+def test_every_legend_entry_has_a_mark_that_can_be_seen(page):
     for chart in page.locator("figure.chart-figure:has(.legend)").all():
         pixels = imread(io.BytesIO(chart.locator(".chart").screenshot()))[..., :3]
         for entry in chart.locator(".legend li").all():
             colour = entry.locator("svg path, svg rect").last.evaluate("e => getComputedStyle(e).fill")
             wanted = np.array([int(part) for part in re.findall(r"\d+", colour)[:3]]) / 255
             found = (np.abs(pixels - wanted).max(axis=-1) < 0.01).sum()
-            assert found >= 8, (name, entry.inner_text(), colour, int(found))
+            assert found >= 8, (page.url, entry.inner_text(), colour, int(found))
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_what_is_drawn_is_what_the_table_says(opened, name):
-    page = opened(f"{name}.html")
+@on_pages(*PAGES)
+def test_what_is_drawn_is_what_the_table_says(page):
     for chart in page.locator("figure.chart-figure").all():
         title = chart.locator("figcaption").inner_text()
         cells = chart.locator("details table").evaluate(
