@@ -1,11 +1,9 @@
-"""vLLM 0.26's decode throughput on random weights with forced acceptance: the rival of benchmarks/decode_h200.py.
+"""vLLM's side of benchmarks/decode_race.py: random weights, forced acceptance, one process.
 
-    python3 benchmarks/decode_vllm.py SHAPE K ACCEPTANCE_LENGTH B1,B2 PROMPT1,PROMPT2 OUTPUT_TOKENS
+    PYTHONPATH=/tmp/vllm python3 benchmarks/decode_vllm.py SHAPE ACCEPTANCE_LENGTH OUTPUT_TOKENS K/BxPROMPT ...
 
-K = 0 means no speculation.
-
-Prints one JSON line a cell: decode tokens per second of each repeat, (tokens - B) / (time - time of one token each).
-The environment variable VLLM_ENABLE_V1_MULTIPROCESSING chooses whether the engine runs in this process.
+All cells have the same K, 0 for no speculation. One JSON line when the engine is ready; then, for each line on standard
+input, one with the figures of every cell.
 """
 
 from __future__ import annotations
@@ -16,6 +14,8 @@ import random
 import sys
 import time
 from pathlib import Path
+
+from decode_race import Cell
 
 os.environ.update(
     VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_LOGGING_LEVEL="ERROR"
@@ -32,6 +32,7 @@ SHAPES = {
         vocab_size=49152, rope_theta=1e5, num_hidden_layers=30, tie_word_embeddings=True, draft_vocab_size=16384,
     ),
 }  # fmt: skip
+_KV_BYTES = 6 << 30
 COMMON = dict(
     model_type="llama", max_position_embeddings=8192, rms_norm_eps=1e-5, torch_dtype="bfloat16", bos_token_id=1,
     eos_token_id=2, hidden_act="silu",
@@ -56,9 +57,9 @@ def write_configs(shape: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    shape, k, length = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    batches, num_prompts = ([int(x) for x in word.split(",")] for word in sys.argv[4:6])
-    num_output = int(sys.argv[6])
+    shape, acceptance, num_tokens = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    cells = [Cell.parse(word) for word in sys.argv[4:]]
+    k, max_batch = cells[0].k, max(cell.batch for cell in cells)
     from vllm import SamplingParams
     from vllm.entrypoints.llm import LLM
 
@@ -67,34 +68,38 @@ def main() -> None:
     if k:
         speculative = dict(
             method="eagle3", model=draft, num_speculative_tokens=k, rejection_sample_method="synthetic",
-            synthetic_acceptance_length=length,
+            synthetic_acceptance_length=acceptance,
         )  # fmt: skip
-    sizes = sorted({size for batch in batches for size in (batch, batch * (k + 1))})
+    sizes = sorted({size for cell in cells for size in (cell.batch, cell.batch * (k + 1))})
+    # Its own share of memory in bytes: several engines stand on the card, and none may profile what the others leave.
     llm = LLM(
         model=target, skip_tokenizer_init=True, load_format="dummy", dtype="bfloat16",
-        max_model_len=max(num_prompts) + num_output + 64, gpu_memory_utilization=0.8, max_num_seqs=max(batches), seed=0,
-        enable_prefix_caching=False, disable_log_stats=True, speculative_config=speculative,
+        max_model_len=max(cell.prompt for cell in cells) + num_tokens + 64, gpu_memory_utilization=0.25,
+        kv_cache_memory_bytes=_KV_BYTES, max_num_seqs=max_batch, seed=0, enable_prefix_caching=False,
+        disable_log_stats=True, speculative_config=speculative,
         compilation_config=dict(cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes)),
     )  # fmt: skip
     rng = random.Random(0)
 
-    def generate(batch: int, num_prompt: int, num_tokens: int) -> float:
-        prompts = [{"prompt_token_ids": [rng.randrange(10, 40000) for _ in range(num_prompt)]} for _ in range(batch)]
-        params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
+    def generate(cell: Cell, tokens: int) -> float:
+        prompts = [
+            {"prompt_token_ids": [rng.randrange(10, 40000) for _ in range(cell.prompt)]} for _ in range(cell.batch)
+        ]
+        params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False)
         start = time.perf_counter()
         llm.generate(prompts, params, use_tqdm=False)
         return time.perf_counter() - start
 
-    for num_prompt in num_prompts:
-        for batch in batches:
-            generate(batch, num_prompt, 16)
-            prefill_s = sorted(generate(batch, num_prompt, 1) for _ in range(3))[1]
-            repeats = 3 if batch * num_prompt > 100_000 else 5
-            tps = []
-            for _ in range(repeats):
-                tps.append(batch * (num_output - 1) / (generate(batch, num_prompt, num_output) - prefill_s))
-            row = dict(shape=shape, k=k, batch=batch, num_prompt=num_prompt, decode_tps=tps)
-            print(json.dumps(row | dict(multiprocessing=os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"])), flush=True)
+    def tps(cell: Cell) -> float:
+        prefill_s = generate(cell, 1)
+        return cell.batch * (num_tokens - 1) / (generate(cell, num_tokens) - prefill_s)
+
+    for cell in cells:
+        for tokens in (16, 1, num_tokens):
+            generate(cell, tokens)
+    print(json.dumps(dict(ready=[str(cell) for cell in cells])), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(dict(tps=[tps(cell) for cell in cells])), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specbench.kernels.buffers import Outcome, Rows, Slots
 from specbench.kernels.commit import NUM_STATUS_COLUMNS, RUNNING, Accepted, commit_ref, commit_row
-from specbench.kernels.triton_support import dispatch, tl, triton
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
 
 def accept_chain_ref(
@@ -78,6 +78,7 @@ def accept_chain_triton(
         BLOCK_Q=triton.next_power_of_2(num_rows),
         BLOCK_E=triton.next_power_of_2(max(num_stops, 1)),
         num_warps=1,
+        **early_launch(sampled_BQ),
     )
 
 
@@ -98,7 +99,9 @@ def _accept_chain_kernel(
     E: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_E: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_inputs(EARLY)
     request = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_ptr + request).to(tl.int64)
     num_drafts = tl.load(num_drafts_ptr + request).to(tl.int32)

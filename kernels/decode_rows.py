@@ -8,7 +8,7 @@ every position asked for, drafting ahead included; positions beyond it get the d
 import torch
 
 from specbench.kernels.buffers import Rows, Slots
-from specbench.kernels.triton_support import dispatch, tl, triton
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
 ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new size compiles nothing
 
@@ -63,6 +63,7 @@ def prepare_rows_triton(rows: Rows, slots: Slots) -> None:
         BLOCK_T=ROWS_PER_PROGRAM,
         BLOCK_P=min(triton.next_power_of_2(num_pages), 1024),
         num_warps=4,
+        **early_launch(rows.ids_T),
     )
 
 
@@ -101,7 +102,9 @@ def _prepare_rows_kernel(
     PAGE: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_P: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_inputs(EARLY)
     program = tl.program_id(0)
     if program < row_programs:
         row = program * BLOCK_T + tl.arange(0, BLOCK_T)

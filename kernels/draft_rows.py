@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specbench.kernels.buffers import PassRows, Slots
 from specbench.kernels.decode_rows import ROWS_PER_PROGRAM, key_slot, store_row
-from specbench.kernels.triton_support import dispatch, tl, triton
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
 
 def draft_first_ids_ref(
@@ -43,6 +43,7 @@ def draft_first_ids_triton(
         tokens_SL.shape[1],
         BLOCK_T=ROWS_PER_PROGRAM,
         num_warps=4,
+        **early_launch(slot_B),
     )
 
 
@@ -80,6 +81,7 @@ def draft_next_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots, step: in
         PAGE=slots.page_size,
         BLOCK_B=ROWS_PER_PROGRAM,
         num_warps=4,
+        **early_launch(slot_B),
     )
 
 
@@ -116,7 +118,14 @@ def draft_pair_rows_triton(out: PassRows, slot_B: Tensor, slots: Slots) -> None:
         return
     grid = (triton.cdiv(2 * num_requests, ROWS_PER_PROGRAM),)
     _draft_pair_rows_kernel[grid](
-        slot_B, slots.args, out.args, 2 * num_requests, PAGE=slots.page_size, BLOCK_T=ROWS_PER_PROGRAM, num_warps=4
+        slot_B,
+        slots.args,
+        out.args,
+        2 * num_requests,
+        PAGE=slots.page_size,
+        BLOCK_T=ROWS_PER_PROGRAM,
+        num_warps=4,
+        **early_launch(slot_B),
     )
 
 
@@ -134,7 +143,9 @@ def _draft_first_ids_kernel(
     stride_tokens,
     tokens_width,
     BLOCK_T: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_inputs(EARLY)
     row = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     inside = row < num_rows
     request = tl.load(row_req_ptr + row, mask=inside, other=0).to(tl.int64)
@@ -154,7 +165,9 @@ def _draft_next_rows_kernel(
     AHEAD: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK_B: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_inputs(EARLY)
     request = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
     inside = request < num_requests
     slot = tl.load(slot_ptr + request, mask=inside, other=0).to(tl.int64)
@@ -166,7 +179,10 @@ def _draft_next_rows_kernel(
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _draft_pair_rows_kernel(slot_ptr, slots, out, num_rows, PAGE: tl.constexpr, BLOCK_T: tl.constexpr):
+def _draft_pair_rows_kernel(
+    slot_ptr, slots, out, num_rows, PAGE: tl.constexpr, BLOCK_T: tl.constexpr, EARLY: tl.constexpr
+):
+    wait_for_inputs(EARLY)
     row = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     inside = row < num_rows
     slot = tl.load(slot_ptr + row // 2, mask=inside, other=0).to(tl.int64)

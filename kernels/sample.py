@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.philox import PURPOSE_SAMPLE, philox_uniform_block, uniform
-from specbench.kernels.triton_support import dispatch, tl, triton
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
 _NEGATIVE_INFINITY = -math.inf
 
@@ -109,7 +109,14 @@ def sample_triton(
     best_RN, index_RN = argmax_parts(logits_RV, None if all_greedy else (temperature_R, seed_R, position_R))
     parts = best_RN.shape[1]
     _take_best_kernel[(num_rows,)](
-        best_RN, index_RN, out_R, out_R.stride(0), parts, BLOCK_N=triton.next_power_of_2(parts), num_warps=1
+        best_RN,
+        index_RN,
+        out_R,
+        out_R.stride(0),
+        parts,
+        BLOCK_N=triton.next_power_of_2(parts),
+        num_warps=1,
+        **early_launch(logits_RV),
     )
     return out_R
 
@@ -141,6 +148,7 @@ def argmax_parts(logits_RV: Tensor, noise: tuple[Tensor, Tensor, Tensor] | None)
         PURPOSE=PURPOSE_SAMPLE,
         BLOCK_QUADS=block,
         num_warps=4,
+        **early_launch(logits_RV),
     )
     return best_RN, index_RN
 
@@ -157,7 +165,9 @@ def _argmax_parts_kernel(
     parts,
     PURPOSE: tl.constexpr,
     BLOCK_QUADS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_inputs(EARLY)
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     quad = part * BLOCK_QUADS + tl.arange(0, BLOCK_QUADS)
@@ -217,6 +227,7 @@ def best_of_parts(best_ptr, index_ptr, row, parts, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def _take_best_kernel(best_ptr, index_ptr, out_ptr, stride_out, parts, BLOCK_N: tl.constexpr):
+def _take_best_kernel(best_ptr, index_ptr, out_ptr, stride_out, parts, BLOCK_N: tl.constexpr, EARLY: tl.constexpr):
+    wait_for_inputs(EARLY)
     row = tl.program_id(0).to(tl.int64)
     tl.store(out_ptr + row * stride_out, best_of_parts(best_ptr, index_ptr, row, parts, BLOCK_N))

@@ -6,7 +6,7 @@ Legend: B requests, V the drafter's vocabulary, S slots, K draft depth.
 from torch import Tensor
 
 from specbench.kernels.sample import argmax_parts, argmax_ref, best_of_parts
-from specbench.kernels.triton_support import dispatch, tl, triton
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
 
 def store_draft_ref(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, step: int, drafts_SK: Tensor) -> None:
@@ -37,6 +37,7 @@ def store_draft_triton(logits_BV: Tensor, d2t_V: Tensor | None, slot_B: Tensor, 
         parts,
         BLOCK_N=triton.next_power_of_2(parts),
         num_warps=1,
+        **early_launch(logits_BV),
     )
 
 
@@ -54,7 +55,9 @@ def _store_draft_kernel(
     column,
     parts,
     BLOCK_N: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_inputs(EARLY)
     request = tl.program_id(0).to(tl.int64)
     token = best_of_parts(best_ptr, index_ptr, request, parts, BLOCK_N)
     if d2t_ptr is not None:

@@ -1,24 +1,24 @@
-"""Decode throughput on one H200: `no-spec` and the chain with K = 4, each in one graph with sync=none, random weights.
+"""Our engine's side of benchmarks/decode_race.py: `no-spec` and the chain with K drafts, each in one CUDA graph.
 
-    PYTHONPATH=.ns python3 benchmarks/decode_h200.py llama-3.1-8b --acceptance 3.0 --output ours.json
-    python3 benchmarks/decode_vllm.py llama-3.1-8b ...        (the rival, same card, same hour)
+    PYTHONPATH=.ns python3 benchmarks/decode_ours.py SHAPE ACCEPTANCE_LENGTH OUTPUT_TOKENS K/BxPROMPT ...
 
-The figure is the rival's: (tokens - B) / (time of the whole batch - time of one token each), host time, five repeats.
-Before an engine is timed, its greedy output with real acceptance is compared with that of the eager `no-spec` engine
-(no graph, a read every round): identical, or the two tokens at the first divergence are a near-tie of the target.
+Random bf16 weights, greedy, sync=none, our Triton attention, pages of 16. Before an engine is timed, its greedy output
+with real acceptance is compared with that of the eager `no-spec` engine (no graph, a read every round): identical, or
+the two tokens at the first divergence are a near-tie of the target.
+
+One JSON line when all engines are ready; then, for each line on standard input, one with the figures of every cell.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import random
-import statistics
+import sys
 import time
-from pathlib import Path
 
 import torch
+from decode_race import Cell
 
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.engine import Engine
@@ -40,7 +40,6 @@ NEAR_TIE_STEPS = 4
 
 def make_engine(target: LlamaModel, k: int, acceptance: str, batch: int, max_len: int, graph: str) -> Engine:
     strategy = NaiveEagle(k=k, head="random") if k else NoSpec()
-    lag = 0 if graph == "none" else 1
     config = EngineConfig(
         max_model_len=max_len,
         max_num_seqs=batch,
@@ -48,7 +47,7 @@ def make_engine(target: LlamaModel, k: int, acceptance: str, batch: int, max_len
         page_size=16,
         graph=PLANS[graph],
         sync="single" if graph == "none" else "none",
-        status_lag=lag,
+        status_lag=0 if graph == "none" else 1,
     )
     return Engine(config, target, strategy, TritonAttention(), parse_acceptance(acceptance, k) if k else None)
 
@@ -65,11 +64,12 @@ def generate(engine: Engine, prompts: list[tuple[int, ...]], num_tokens: int) ->
     seconds = time.perf_counter() - start
     while engine.has_work:
         engine.step()
+    engine.log.take()
     return seconds, [r.output_ids for r in sorted(done, key=lambda r: r.id)]
 
 
 def check(target: LlamaModel, k: int, prompts: list[tuple[int, ...]], max_len: int) -> str:
-    """Says how many outputs are identical; SystemExit if a divergence is not a near-tie."""
+    """How many outputs are identical. SystemExit if a divergence is not a near-tie."""
     outputs = []
     for drafts, graph in ((0, "none"), (k, "one")):
         engine = make_engine(target, drafts, "real", len(prompts), max_len, graph)
@@ -92,58 +92,38 @@ def check(target: LlamaModel, k: int, prompts: list[tuple[int, ...]], max_len: i
     return f"{len(prompts) - near_ties} of {len(prompts)} identical, {near_ties} diverge at a near-tie"
 
 
-def measure(
-    target: LlamaModel, k: int, length: float, batch: int, num_prompt: int, num_output: int, repeats: int
-) -> dict:
-    rng = random.Random(0)
-    vocab = target.config.vocab_size
-    prompts = [tuple(rng.randrange(10, min(40000, vocab)) for _ in range(num_prompt)) for _ in range(batch)]
-    max_len = num_prompt + num_output + 64
-    verdict = check(target, k, prompts, max_len)
-    engine = make_engine(target, k, f"synthetic:{length}", batch, max_len, "one")
-    engine.launcher.round_for(batch, SamplingMode.GREEDY)
-    generate(engine, prompts, 16)
-    prefill_s = statistics.median(generate(engine, prompts, 1)[0] for _ in range(3))
-    engine.log.take()
-    tps = [batch * (num_output - 1) / (generate(engine, prompts, num_output)[0] - prefill_s) for _ in range(repeats)]
-    rounds = [row for row in engine.log.take() if row.kind == "decode"]
-    forwards = len(rounds)
-    tokens = sum(row.num_emitted for row in rounds)
-    return dict(
-        k=k,
-        batch=batch,
-        num_prompt=num_prompt,
-        decode_tps=tps,
-        tokens_per_forward=tokens / forwards,
-        syncs_per_round=sum(r.num_syncs for r in rounds) / forwards,
-        check=verdict,
-    )
+class Timed:
+    """One cell's engine, ready to be timed."""
+
+    def __init__(self, target: LlamaModel, cell: Cell, acceptance: float, num_tokens: int):
+        rng = random.Random(0)
+        vocab = min(40000, target.config.vocab_size)
+        self.prompts = [tuple(rng.randrange(10, vocab) for _ in range(cell.prompt)) for _ in range(cell.batch)]
+        self.num_tokens = num_tokens
+        max_len = cell.prompt + num_tokens + 64
+        self.check = check(target, cell.k, self.prompts, max_len)
+        self.engine = make_engine(target, cell.k, f"synthetic:{acceptance}", cell.batch, max_len, "one")
+        self.engine.launcher.round_for(cell.batch, SamplingMode.GREEDY)
+        for tokens in (16, 1, num_tokens):
+            generate(self.engine, self.prompts, tokens)
+
+    def tps(self) -> float:
+        """Decode tokens per second: (tokens - B) / (time - time of one token each)."""
+        prefill_s, _ = generate(self.engine, self.prompts, 1)
+        seconds, _ = generate(self.engine, self.prompts, self.num_tokens)
+        return len(self.prompts) * (self.num_tokens - 1) / (seconds - prefill_s)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("shape")
-    parser.add_argument("--acceptance", type=float, required=True, help="synthetic acceptance length at K = 4")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--prompts", type=int, nargs="+", default=[128, 4096])
-    parser.add_argument("--output-tokens", type=int, default=256)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--output", type=Path)
-    args = parser.parse_args()
-    rows = []
+    shape, acceptance, num_tokens = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     with torch.inference_mode():
-        target = dummy_target(args.shape, torch.bfloat16, torch.device("cuda"))
-        for num_prompt in args.prompts:
-            for batch in args.batches:
-                for k in (0, 4):
-                    repeats = min(args.repeats, 3) if batch * num_prompt > 100_000 else args.repeats
-                    row = measure(target, k, args.acceptance, batch, num_prompt, args.output_tokens, repeats)
-                    rows.append(dict(shape=args.shape, **row))
-                    gc.collect()
-                    torch.cuda.empty_cache()
-                    print(json.dumps(rows[-1]), flush=True)
-    if args.output:
-        args.output.write_text(json.dumps(rows, indent=2) + "\n")
+        target = dummy_target(shape, torch.bfloat16, torch.device("cuda"))
+        cells = [Timed(target, Cell.parse(word), acceptance, num_tokens) for word in sys.argv[4:]]
+        gc.collect()
+        gc.freeze()
+        print(json.dumps(dict(ready=shape, checks=[cell.check for cell in cells])), flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(dict(tps=[cell.tps() for cell in cells])), flush=True)
 
 
 if __name__ == "__main__":
