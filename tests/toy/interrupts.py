@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from . import warm
+
 ROOT = Path(__file__).parents[2]
 QUIET_PROC = Path(__file__).parent / "quiet_proc"
+# A test run in the background may have SIGINT ignored, which children inherit.
+_AS_IN_A_TERMINAL = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
 # The process signals itself at the first step of an engine after its stderr has shown a line for the n-th time: a
 # signal from outside would come as late as the machine is busy.
 _PROGRAM = """
@@ -57,21 +64,13 @@ def interrupted(
 ) -> tuple[int, str, str]:
     """Runs `specbench`, which gets the signal in the first step after the `nth` match of `line` on stderr; exit code,
     stdout, stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(int(number)), line, str(nth), str(QUIET_PROC), *map(str, words)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"},
-        timeout=600,
-        # A test run in the background may have SIGINT ignored, which children inherit.
-        preexec_fn=_as_in_a_terminal,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-def _as_in_a_terminal() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    given = [str(int(number)), line, str(nth), str(QUIET_PROC), *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
+        streams = [nothing.fileno(), out.fileno(), err.fileno()]
+        code = warm.asked(warm.server(), _AS_IN_A_TERMINAL + _PROGRAM, given, streams, environment)
+        said = [Path(f"/proc/self/fd/{file.fileno()}").read_text() for file in (out, err)]
+    return code, said[0], said[1]
 
 
 @contextmanager

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +11,14 @@ from typing import Any
 
 import yaml
 
+from . import warm
 from .interrupts import QUIET_PROC
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "reports" / "templates"
 NAMES = ("specbench", "specbench-engine", "specbench-head")
 Workflow = dict[Any, Any]
-SHIM = f"""#!{sys.executable}
+SPECBENCH = f"""
 import math
 from pathlib import Path
 from specbench.__main__ import main
@@ -49,8 +48,7 @@ class Runner:
         """Runs every step that calls specbench, whatever became of those before; exit codes by the steps' names."""
         tools = self.folder.parent / "bin"
         tools.mkdir(exist_ok=True)
-        (tools / "specbench").write_text(SHIM)
-        (tools / "specbench").chmod(stat.S_IRWXU)
+        warm.program(tools / "specbench", SPECBENCH)
         env = {
             **os.environ,
             **self.workflow["env"],
