@@ -1,4 +1,4 @@
-# `make demo` shows it working on real prompts, `make test` proves it, `make gate` holds it to what it was.
+# `make demo` shows it working on real prompts, `make test` checks it, `make gate` guards against regressions.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -36,13 +36,13 @@ test: $(VENV)/.installed-dev
 gate: $(VENV)/.installed-dev
 	$(BIN)/python .ci/gate.py
 
-# The site of the stored runs as the parent commit and this one draw it, in Chromium, at 420 and 1440 px: which pages
-# differ and by how much. Pictures of the differences are in site-changes/.
+# Draws the site of the stored runs with the parent commit and this one, in Chromium, at 420 and 1440 px, and reports
+# which pages differ and by how much. Images of the differences are in site-changes/.
 pages: $(VENV)/.installed-dev
 	$(BIN)/python .ci/compare_pages.py
 
-# Hostile input for every reader and for the command line, guided by coverage for SECONDS. Inputs that break something
-# stay in fuzz-found/. Targets by name: make fuzz TARGETS='kineto gguf'. atheris has a wheel for Python 3.11 alone.
+# Coverage-guided fuzzing of every reader and the command line for SECONDS. Inputs that break something are kept in
+# fuzz-found/. Targets by name: make fuzz TARGETS='kineto gguf'. atheris has a wheel only for Python 3.11.
 SECONDS ?= 60
 TARGETS ?=
 fuzz: $(VENV)/.installed-dev
@@ -51,14 +51,14 @@ fuzz: $(VENV)/.installed-dev
 	    PYTHONPATH=.ns:tests:tests/harness $(BIN)/python -m fuzz $(SECONDS) $(TARGETS); \
 	else echo "make fuzz is skipped: it needs Python 3.11, for which atheris has a wheel"; fi
 
-# kill -9 at KILLS random moments of five commands on the toy model, each of which must go on to its end.
+# kill -9 at KILLS random times during five commands on the toy model, each of which must then resume and finish.
 KILLS ?= 20
 SEED ?= 1
 crash: $(VENV)/.installed-dev
 	PYTHONPATH=.ns:tests $(BIN)/python -m crash --kills $(KILLS) --seed $(SEED) $(if $(OUT),--out $(OUT))
 
-# Another engine in an environment of its own, to be compared with: vLLM for a CPU with AVX-512 (3.4 GB, 5 to 8 minutes),
-# or llama.cpp, which is compiled (15 minutes) and wants specbench's own Python in ENGINE_PYTHON.
+# Another engine in a separate environment, to compare with: vLLM for a CPU with AVX-512 (3.4 GB, 5 to 8 minutes), or
+# llama.cpp, which is compiled (15 minutes) and needs specbench's own Python in ENGINE_PYTHON.
 # Then: specbench run --engine vllm --engine-python .engines/vllm
 ENGINE ?= vllm
 engines:

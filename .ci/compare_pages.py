@@ -1,7 +1,7 @@
 """The site as drawn by the parent commit and by this one (`make pages`): same runs, same machine, same browser.
 
-Prints every page kind with the share of its pixels that differ; pictures of the differences go to `site-changes/`.
-Pages that differ are to be looked at and are not a failure; a page that this commit cannot draw is one.
+Prints every kind of page with the share of its pixels that differ; images of the differences go to `site-changes/`.
+Pages that differ need a look but are not a failure; a page that this commit cannot draw is.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNS = "benchmarks/runs"
 OUT = ROOT / "site-changes"
 WIDTHS = (420, 1440)
-_RUN_PAGES = 2  # of each kind of folder: they are all drawn alike
-_SEEN = 8  # of 255 in a channel: less is how edges are smoothed
+_RUN_PAGES = 2  # pages per kind of folder, since they all look alike
+_SEEN = 8  # of 255 in a channel: smaller differences come from anti-aliasing
 _PATIENCE_MS = 30_000
 _SETTLED = "[...document.querySelectorAll('.chart')].every(e => e.dataset.state)"
 
@@ -36,7 +36,7 @@ def main() -> int:
         return 0
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
-        print("Pages: there is no chromium on the PATH: nothing is drawn")
+        print("Pages: no chromium on the PATH: nothing is drawn")
         return 0
     began = time.monotonic()
     shutil.rmtree(OUT, ignore_errors=True)
@@ -70,13 +70,13 @@ def parent_checkout(folder: Path) -> Iterator[Path]:
 
 
 def build(checkout: Path, to: Path) -> str:
-    """The site of our stored runs by the code of a checkout; what went wrong, or nothing."""
+    """Builds the site of our stored runs with the code of a checkout; returns the error, or an empty text."""
     records = [path for name in ("run.json", "sweep.json") for path in (ROOT / RUNS).glob(f"*/*/{name}")]
     runs = sorted(str(path.parent) for path in records)
     command = [sys.executable, "-m", "specbench", "report", *runs, "-o", str(to)]
     environment = {**os.environ, "PYTHONPATH": str(checkout / ".ns")}
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def browser_of(chromium: str) -> Iterator[Browser]:
 
 
 def compare_sites(browser: Browser, before: Path, after: Path, out: Path) -> list[str]:
-    """Prints a line a page and width; the pages of `after` that cannot be drawn."""
+    """Prints a line per page and width; returns the pages of `after` that cannot be drawn."""
     out.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in sorted({*page_kinds(before), *page_kinds(after)}):
@@ -126,7 +126,7 @@ def draw(browser: Browser, page: Path, width: int, to: Path) -> Image.Image | st
         opened.locator("details.fold").evaluate_all("all => all.forEach(e => e.open = true)")  # drawn once opened
         opened.wait_for_function(_SETTLED, timeout=_PATIENCE_MS)
         opened.screenshot(path=to, full_page=True, timeout=_PATIENCE_MS)
-    except Exception as error:  # playwright's own, whatever the page did: it is this page's result
+    except Exception as error:  # any playwright error is this page's result
         return f"cannot be drawn: {(errors or str(error).splitlines())[0]}"
     finally:
         opened.close()
@@ -135,7 +135,7 @@ def draw(browser: Browser, page: Path, width: int, to: Path) -> Image.Image | st
 
 
 def said(found: Mapping[str, Image.Image | str], picture: Path) -> str:
-    """`3.21% differ`, whose picture is written; or what one of both lacks."""
+    """`3.21% differ`, with an image of the difference; or what is missing on one side."""
     before, after = found["before"], found["after"]
     if isinstance(after, str):
         return after
@@ -149,7 +149,8 @@ def said(found: Mapping[str, Image.Image | str], picture: Path) -> str:
 
 
 def difference(before: Image.Image, after: Image.Image) -> tuple[float, Image.Image]:
-    """The share of pixels that differ, and `after` in grey with those in red; what only one of both has differs."""
+    """The share of pixels that differ, and `after` in grey with these in red; areas of only one image count as
+    different."""
     size = max(before.width, after.width), max(before.height, after.height)
     common = min(before.width, after.width), min(before.height, after.height)
     mask = Image.new("L", size, 255)

@@ -1,10 +1,10 @@
 """This project's own gate (`make gate`): a small benchmark on the CPU, judged by two policies, and a site of it.
 
-Counts and outputs of this code, in fp32 so that they do not vary; then times, of the parent commit against this one in
-interleaved blocks of fresh processes, not judged where the machine did other work in more than one block; last the
-tests that are marked `timed`, whose limits hold on a machine that does nothing else. Every command is printed as it is
-typed. Leaves `site/`, the example site: the pages of these runs and of those in benchmarks/, `card.png`, `comment.md`
-and JUnit files. Exit code: that of the first gate that is red.
+First counts and outputs of this code, in fp32 so that they do not vary; then times of the parent commit against this
+one, in interleaved blocks of fresh processes, not judged if the machine did other work in more than one block; last the
+tests marked `timed`, whose limits hold on an otherwise idle machine. Every command is printed. Leaves `site/`, the
+example site: the pages of these runs and of those in benchmarks/, `card.png`, `comment.md` and JUnit files. Exit code:
+that of the first gate that fails.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEAST_BLOCKS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A command that has ended: `run`, the run directory that it named; `said`, the last words of its stderr."""
+    """A finished command: `run`, the run directory that it printed; `said`, the end of its stderr."""
 
     code: int
     run: str | None
@@ -46,7 +46,8 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """`specbench`, `pytest` and `site`: the commands' first words. `root`: the checkout, in which everything is run."""
+    """`specbench`, `pytest` and `site`: the first words of the commands. `root`: the checkout, where everything
+    runs."""
 
     specbench: Sequence[str]
     pytest: Sequence[str]
@@ -64,7 +65,7 @@ class Gate:
         return subprocess.run([*self.site, str(HISTORY), "-o", str(SITE)], cwd=self.root).returncode
 
     def __call__(self, words: str | Sequence[str]) -> Done:
-        """Runs `specbench WORDS`, its output shown as it comes."""
+        """Runs `specbench WORDS` and forwards its output."""
         words = shlex.split(words) if isinstance(words, str) else list(words)
         print(f"\n$ {shlex.join(['specbench', *words])}", flush=True)
         started, said, run = time.monotonic(), "", None
@@ -82,7 +83,7 @@ class Gate:
         return Done(code=process.returncode, run=run, said=said)
 
     def git(self, *words: str) -> str | None:
-        """What git says; None where it cannot."""
+        """Git's output; None if it fails."""
         try:
             done = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError):
@@ -91,13 +92,15 @@ class Gate:
 
 
 def times(gate: Gate) -> Done:
-    """The times of this code against those before it; where that cannot be, against itself, and the reason is said."""
+    """The times of this code against the previous code; if that is impossible, against itself, with the reason."""
     sides, what = choose_sides(gate)
     print(f"\nTimes: {what}", flush=True)
     done = gate(f"ab {sides} {TIMES}")
     if sides == SAME or not (reason := why_before_cannot_run(gate.root, done)):
         return done
-    print(f"\nTimes: the code before cannot run this benchmark ({reason}): this code against itself (A/A)", flush=True)
+    print(
+        f"\nTimes: the previous code cannot run this benchmark ({reason}): this code against itself (A/A)", flush=True
+    )
     return gate(f"ab {SAME} {TIMES}")
 
 
@@ -106,14 +109,14 @@ def choose_sides(gate: Gate) -> tuple[str, str]:
     if gate.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
         return SAME, "no git checkout: this code against itself (A/A)"
     if gate.git("status", "--porcelain", "--untracked-files=no"):
-        return LOCAL, "local changes against the commit below them"
+        return LOCAL, "local changes against their base commit"
     if gate.git("rev-parse", "--verify", "--quiet", "HEAD~1^{commit}") is None:
         return SAME, "no parent commit (the first one, or a shallow clone): this code against itself (A/A)"
     return PARENT, "the parent commit against this one"
 
 
 def why_before_cannot_run(root: Path, done: Done) -> str:
-    """Empty where both sides ran, or where this code is the one that did not."""
+    """Empty if both sides ran, or if this code is the one that did not."""
     if done.code in (_USAGE, _NOT_COMPARABLE):
         return "" if re.search(r"\bB: ", done.said) else done.said
     if done.code != _INVALID or done.run is None:
@@ -124,7 +127,7 @@ def why_before_cannot_run(root: Path, done: Done) -> str:
 
 
 def other_work(root: Path, done: Done) -> str:
-    """What the machine did beside blocks that ran on both sides, where too few others are left to be judged."""
+    """What else the machine did during blocks that ran on both sides, if too few other blocks are left to judge."""
     if done.code != _INVALID or done.run is None:
         return ""
     blocks = json.loads((root / done.run / "ab.json").read_text(encoding="utf-8"))["blocks"]
@@ -136,7 +139,7 @@ def main(gate: Gate) -> int:
     counted = gate(COUNTS)
     timed = times(gate)
     if counted.run is None or timed.run is None:
-        return counted.code if counted.run is None else timed.code  # said above; there is nothing to judge
+        return counted.code if counted.run is None else timed.code  # printed above; there is nothing to judge
     runs = {"counts": counted.run, "times": timed.run}
     if work := other_work(gate.root, timed):
         print(f"\nTimes: not judged, the machine did other work in too many blocks ({work})", flush=True)

@@ -1,6 +1,6 @@
-"""A drafting strategy of one's own: guess that the last token comes again, and again.
+"""A custom drafting strategy: guess that the last token is repeated again and again.
 
-It is measured, and its output checked, like the ones that come with the package.
+It is measured, and its output is checked, like the strategies that come with the package.
 
 python examples/custom_strategy.py
 """
@@ -20,10 +20,10 @@ OPTIONS = {"dataset_name": "sharegpt-held-out", "num_prompts": 20}
 
 
 class EchoDrafter:
-    """Works on the round's buffers on the device and reads nothing back, so that it can be captured in a graph."""
+    """Works on the round's device buffers and reads nothing back, so that it can be captured in a graph."""
 
     model = None  # it runs no passes
-    features = Features.NONE  # of the target's pass it needs nothing but its tokens
+    features = Features.NONE  # it needs only the tokens of the target's pass
     bounded_parts: frozenset[str] = frozenset()
 
     def __init__(self, num_drafts: int, resources: EngineResources):
@@ -46,7 +46,7 @@ class Echo(Strategy):
     """Its fields are its options: `echo:k=3` on the command line. k: drafts per round."""
 
     name: ClassVar[str] = "echo"
-    graph: ClassVar[str] = "one"  # the graph plan it asks for on a GPU
+    graph: ClassVar[str] = "one"  # its preferred graph plan on a GPU
     depth_option: ClassVar[str | None] = "k"  # what a sweep varies
 
     k: int = 2

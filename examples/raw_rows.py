@@ -14,13 +14,13 @@ import specbench
 
 
 def main(path: Path | str) -> pd.DataFrame:
-    """Share of the rounds that accept 0, 1, 2, ... drafts: one row an arm."""
+    """Share of the rounds that accept 0, 1, 2, ... drafts: one row per arm."""
     run = specbench.open_run(path)
     rounds = run.steps[run.steps["num_proposed"] > 0]
     shares = rounds.groupby("arm")["num_accepted"].value_counts(normalize=True).unstack(fill_value=0.0)
     print(shares.round(3).to_string())
 
-    # Time to first token is a difference of two times of one block: nanoseconds of the same clock.
+    # Time to first token is a difference of two times in one block, in nanoseconds of the same clock.
     requests = run.requests[run.requests["finish_reason"].isin(["stop", "length"])]
     ttft_ms = (requests["t_first_ns"] - requests["t_submit_ns"]) / 1e6
     print(ttft_ms.groupby(requests["arm"]).describe(percentiles=[0.5, 0.9]).round(2).to_string())

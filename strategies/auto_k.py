@@ -1,4 +1,5 @@
-"""`k=auto`: the number of drafts of each round by load and recent acceptance, from a table that `sweep` measured."""
+"""`k=auto`: chooses the number of drafts of each round by load and recent acceptance, from a table measured by
+`sweep`."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ _AUTO, _OWN = "auto", ("k", "k_table")
 
 @dataclass(frozen=True, kw_only=True)
 class AutoK(Strategy):
-    """A chain. With `k_table`, `k` is the most drafts of a round."""
+    """A chain. With `k_table`, `k` is the maximum number of drafts per round."""
 
     k: int = 4
     k_table: str = ""
 
     @classmethod
     def of(cls: type[_K], options: Mapping[str, str]) -> _K:
-        """`k=auto` becomes the most of its table. ValueError without a table that fits, and for one
+        """`k=auto` becomes the maximum in its table. ValueError without a matching table, and for a table
         without `k=auto`."""
         is_auto, has_table = options.get("k") == _AUTO, "k_table" in options
         if is_auto and not has_table:
@@ -40,7 +41,7 @@ class AutoK(Strategy):
         return super().of({**options, "k": str(counts.choices[-1])})
 
     def draft_counts(self) -> DraftCounts:
-        """ValueError if the table is not what it was when the strategy was made."""
+        """ValueError if the table has changed since the strategy was created."""
         if not self.k_table:
             return super().draft_counts()
         fields = [field for field in dataclasses.fields(self) if field.name not in _OWN]

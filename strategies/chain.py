@@ -21,7 +21,7 @@ class Chain:
     """K drafts per round from one model, bound to one engine's buffers. Subclasses implement the passes."""
 
     shift = 0
-    """How many positions further on than EAGLE's the later passes are (kernels/draft_rows.py)."""
+    """By how many positions the later passes are ahead of EAGLE's (kernels/draft_rows.py)."""
 
     def __init__(self, model: DraftHead | LlamaModel, num_drafts: int, num_layers: int, resources: EngineResources):
         self.num_drafts = num_drafts
@@ -45,7 +45,7 @@ class Chain:
         self._run_next(step, b, b.draft_step_forward(step))
 
     def _run_next(self, step: int, b: StepBatch, forward: ForwardBatch) -> None:
-        """The pass over the filled rows, and its draft."""
+        """Runs the pass over the prepared rows and samples its draft."""
         raise NotImplementedError
 
     def _plan_next(self, step: int, b: StepBatch, host: HostView) -> None:
@@ -56,7 +56,7 @@ class Chain:
         plan_pass(forward, host, self._attention, self._caches[0], kv_lens, q_lens)
 
     def _store_none(self, b: StepBatch) -> None:
-        """Of a round without drafts, whose first pass is for the keys alone."""
+        """For a round without drafts, whose first pass only writes the keys."""
         self._state.drafts_SK.index_fill_(0, b.rows.slot_B, -1)
 
     def _store(self, step: int, b: StepBatch, logits_BV: Tensor, d2t_V: Tensor | None = None) -> None:

@@ -1,7 +1,7 @@
-"""The chain drafter of EAGLE heads: one pass over the verified rows, then one row a request for each further draft.
+"""The chain drafter of EAGLE heads: one pass over the verified rows, then one row per request for each further draft.
 
 Legend: T rows of the step, B requests. Dataflow as in vLLM's llm_base_proposer with a padded batch (PR 24539): rejected
-rows are computed too and overwritten later, so that a decode round's shapes never depend on how much was accepted.
+rows are computed, too, and overwritten later, so that a decode round's shapes do not depend on how much was accepted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class ChainDrafter(Chain):
         self._plan(b.drafter_forward(), host, host.kv_lens(b.q_lens), b.q_lens)
 
     def _draft_first(self, b: StepBatch) -> None:
-        """Rows of the verify pass again: true features of position p with the token of p+1; one draft a request."""
+        """The rows of the verify pass again: true features of position p with the token of p+1; one draft per
+        request."""
         self._run_first(b, b.rows.row_req_T, b.drafter_forward(), b.outcome.sample_row_B)
 
     def _run_first(
@@ -70,7 +71,7 @@ class ChainDrafter(Chain):
         output_TH = b.runners.first(self._head, forward, self._attention, self._cache, hidden_TH)
         if not b.num_drafts:
             return self._store_none(b)
-        # Into a tensor that stays where it is: the later passes may be a graph where this pass is none.
+        # Into a persistent tensor, since the later passes may be a graph even if this pass is not.
         if b.work.draft_state_BH is None:
             b.work.draft_state_BH = output_TH.new_empty(b.num_requests, output_TH.shape[1])
         state_BH = b.work.draft_state_BH
@@ -81,15 +82,15 @@ class ChainDrafter(Chain):
         b.work.next_state_BH = state_BH
 
     def _run_next(self, step: int, b: StepBatch, forward: ForwardBatch) -> None:
-        """Fed with the head's own state."""
-        # The second draft's graph may be captured apart from the first pass: it reads where that one always writes.
+        """The input is the head's own state."""
+        # The second draft's graph may be captured separately from the first pass, so it reads where that pass writes.
         hidden_BH = b.work.draft_state_BH if step == 2 else b.work.next_state_BH
         assert hidden_BH is not None
         output_BH = b.runners.later(self._head, forward, self._attention, self._cache, hidden_BH)
         b.work.next_state_BH = self._store_and_continue(step, b, output_BH)
 
     def _store_and_continue(self, step: int, b: StepBatch, output_BH: Tensor) -> Tensor:
-        """Notes the draft; returns the state that the next pass continues from."""
+        """Stores the draft; returns the state from which the next pass continues."""
         logits_BV, state_BH = self._head.logits_and_state(output_BH)
         self._store(step, b, logits_BV, self._head.d2t)
         return state_BH

@@ -62,7 +62,7 @@ class DraftModelDrafter(Chain):
         return frozenset({"later"} if self.num_drafts > 1 else ())
 
     def phases(self, batch: StepBatch) -> list[Phase]:
-        # A mixed layout bounds the lengths before drafting, which reaches beyond them.
+        # A mixed layout limits the lengths before drafting, which exceeds them.
         pairs = _Pairs.of(batch, min(batch.max_kv + batch.decode_q, self._state.max_kv))
         batch.work.num_draft_rows = 2 * batch.num_requests + (batch.num_rows if _is_mixed(batch) else 0)
         first, plan = partial(self._draft_first, pairs), partial(self._plan_first, pairs)

@@ -1,4 +1,4 @@
-"""EAGLE with EAGLE-2's dynamic draft tree: the target verifies the best paths of several, not one chain.
+"""EAGLE with EAGLE-2's dynamic draft tree: the target verifies the best of several paths, not one chain.
 
 Options as in SGLang (`--speculative-num-steps`, `-eagle-topk`, `-num-draft-tokens`); the tree itself is SafeAILab's
 (see tree_expand.py). The verified tree is lossless for greedy and sampled requests alike.

@@ -1,7 +1,7 @@
 """Naive EAGLE (SGLang PR 6995): verify and draft as one unit, a single CUDA graph for the whole round.
 
-The pull request fixes one draft a round; here k = 1 is the default and any k works. Unlike there, the sampler is the
-lossless one of every strategy, page size and batch are free, and drafting is inside the graph.
+The pull request fixes one draft per round; here k = 1 is the default and any k works. Unlike there, the sampler is the
+lossless one shared by all strategies, page size and batch are arbitrary, and drafting is inside the graph.
 """
 
 from __future__ import annotations

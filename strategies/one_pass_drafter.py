@@ -1,8 +1,8 @@
 """The drafter of heads that draft all tokens in one pass (P-EAGLE, PARD): placeholders stand for the unknown drafts.
 
-The verified rows again, as of an EAGLE chain, with K - 1 rows more of each request; rows behind the last accepted token
-are placeholders: one fixed token, and learned features in place of the target's. The next round writes all their keys
-again. Dataflow as in vLLM's parallel drafting with a padded batch.
+Runs the verified rows again, like an EAGLE chain, with K - 1 more rows per request; rows after the last accepted token
+are placeholders: one fixed token, and learned features in place of the target's. The next round overwrites all their
+keys. Dataflow as in vLLM's parallel drafting with a padded batch.
 Legend: B requests, T rows of the step, N = T + B * (K - 1) rows of the pass, H hidden size.
 """
 
@@ -30,7 +30,7 @@ from .chain import Chain
 class _Layout:
     """Persistent inputs of one layout's pass."""
 
-    more: int  # placeholders of each request behind its rows
+    more: int  # placeholders after the rows of each request
     rows: PassRows
     source_N: Tensor
     cu_q_B1: Tensor  # int32
@@ -105,7 +105,7 @@ class OnePassDrafter(Chain):
         states_TH = torch.cat([self.model.project(features_TF), self._unknown_1H])
         hidden_NH = states_TH.index_select(0, layout.source_N)
         output_NH = b.runners.first(self.model, layout.forward, self._attention, self._cache, hidden_NH)
-        # All drafts in one product, the first ones of all requests first.
+        # All drafts in one matrix product, the first drafts of all requests first.
         first_B = b.outcome.sample_row_B + torch.arange(num_requests, device=output_NH.device) * layout.more
         behind_K1 = torch.arange(layout.more + 1, device=output_NH.device).unsqueeze(1)
         row_R = (first_B + behind_K1).flatten()

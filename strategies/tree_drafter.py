@@ -1,4 +1,4 @@
-"""The tree drafter of EAGLE heads: one pass over the accepted path, then topk rows a request for each further level.
+"""The tree drafter of EAGLE heads: one pass over the accepted path, then topk rows per request for each further level.
 
 Legend: T rows of the step, B requests, W = tree depth + 1 rows of a path, k = topk, H hidden size of the head.
 Dataflow as in SafeAILab/EAGLE (`topK_genrate`) over a padded batch: shapes never depend on how much was accepted. The
@@ -81,7 +81,7 @@ class TreeDrafter:
         self._grow(1, rows, b, output_TH.index_select(0, b.outcome.sample_row_B))
 
     def _fill_chunks(self, rows: TreeRows, b: StepBatch) -> None:
-        """Prompt chunks are rows of the drafter's pass as of the target's."""
+        """Prompt chunks are rows of the drafter's pass, as they are of the target's."""
         first, end = b.num_decodes * b.decode_q, rows.num_path_rows
         forward, row_req_T, position_T = rows.first, b.rows.row_req_T[first:], b.rows.position_T[first:]
         forward.position_T[end:] = position_T
@@ -95,14 +95,15 @@ class TreeDrafter:
     # -- the levels --------------------------------------------------------------------------------------------------
 
     def _draft_level(self, rows: TreeRows, level: int, b: StepBatch) -> None:
-        """The level's k rows a request, each continuing its parent's row; their children become candidates."""
+        """Runs the level's k rows per request, each continuing its parent's row; their children become candidates."""
         pass_rows, forward = rows.levels[level - 2]
         tree_level_rows(pass_rows, b.rows.slot_B, self._state, self._shape.topk, level)
         output_RH = b.runners.later(self._head, forward, self._attention, self._cache, rows.hidden_RH)
         self._grow(level, rows, b, output_RH)
 
     def _grow(self, level: int, rows: TreeRows, b: StepBatch, output_RH: Tensor) -> None:
-        """The pass' children into the pool; then the next level's hidden states, or the tree where it was the last."""
+        """Adds the pass's children to the pool; then the next level's hidden states, or the tree after the last
+        level."""
         logits_RV, state_RH = self._head.logits_and_state(output_RH)
         sampled = self.sampled if self.sampled is not None and self.sampled.draws(b.mode) else None
         if sampled is None:
@@ -127,7 +128,7 @@ class TreeDrafter:
 class TreeRows:
     """The drafter's rows of one layout: persistent, so that passes may be captured apart from each other.
 
-    They differ from the target's: W rows a decode where verification has D, and k of each request for each level.
+    They differ from the target's: W rows per decode where verification has D, and k per request for each level.
     """
 
     def __init__(self, b: StepBatch, state: RoundState, shape: TreeShape, hidden_like_H: Tensor):
@@ -145,7 +146,7 @@ class TreeRows:
     def _first_pass(
         self, b: StepBatch, state: RoundState, width: int, num_chunk_rows: int
     ) -> tuple[PassRows, ForwardBatch]:
-        """The rows of the paths, and the pass over them and behind them the prompt chunks."""
+        """The rows of the paths, and the pass over them, followed by the prompt chunks."""
         decodes, end = b.num_decodes, self.num_path_rows
         every = PassRows.new(end + num_chunk_rows, decodes, state.device)
         cu_q_B1 = torch.arange(decodes + 1, dtype=torch.int32, device=state.device) * width if decodes else b.cu_q_B1

@@ -25,7 +25,7 @@ _ALIGN_BYTES = 16
 
 
 class UnpaddedChainDrafter(ChainDrafter):
-    """The rows of its first pass are known only when the host has read what was accepted."""
+    """The rows of its first pass are known only after the host has read the accepted counts."""
 
     def __init__(self, head: DraftHead, num_drafts: int, resources: EngineResources):
         super().__init__(head, num_drafts, resources)
@@ -48,7 +48,7 @@ class UnpaddedChainDrafter(ChainDrafter):
 
 @dataclass(slots=True)
 class UnpaddedRows:
-    """One round's ragged layout; made on the host once the accepted counts are there."""
+    """One round's ragged layout, built on the host once it has the accepted counts."""
 
     gather_R: Tensor  # int64, row of the target's pass
     row_req_R: Tensor  # int64
@@ -58,7 +58,7 @@ class UnpaddedRows:
     kv_len: np.ndarray  # int32
 
     def lengths(self, host: HostView) -> HostLengths:
-        """For a planned attention backend."""
+        """Lengths for a planned attention backend."""
         return HostLengths(self.cu_q, self.kv_len, host.block_table()[: len(self.kv_len)])
 
 
@@ -67,8 +67,8 @@ def unpadded_rows(
 ) -> UnpaddedRows:
     """The rows that hold accepted tokens: a+1 of each decode, all of a prompt chunk, none of a padding request.
 
-    While graphs are made for a layout it holds no requests yet: then all rows of its padding requests, so that every
-    number of rows that a round may bring has its graphs.
+    While graphs are captured, a layout has no requests yet: then all rows of its padding requests count, so that every
+    possible number of rows gets its graphs.
     """
     real = len(b.slots) or b.num_requests
     q_lens = np.asarray(b.q_lens[:real], dtype=np.int64)
@@ -102,7 +102,7 @@ def unpadded_rows(
 def _sent(arrays: tuple[np.ndarray, ...], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """Each array as a device tensor, all in one copy.
 
-    Each begins on 16 bytes: Triton would compile a second kernel for those that do not.
+    Each is aligned to 16 bytes, because Triton would compile a second kernel for unaligned ones.
     """
     lengths = [len(array) for array in arrays]
     step = _ALIGN_BYTES // dtype.itemsize

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Protocol
 
-GENERATED = ("random", "sharegpt-lengths")  # workloads that are made here, of no file
+GENERATED = ("random", "sharegpt-lengths")  # workloads that are generated here, without a file
 
 
 class Tokenizer(Protocol):
@@ -84,7 +84,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadRequest:
-    """What the user asked for. ``num_tokens`` fields count tokens of the target's tokenizer.
+    """The user's request. ``num_tokens`` fields count tokens of the target's tokenizer.
 
     ``output_len`` overrides the output length of every prompt; None leaves it to the data set. ``vocab_size`` is the
     model's, needed by the random workload only. ``path`` is a user's file in place of the asset table, or what the hf

@@ -1,9 +1,8 @@
-"""Reads files that somebody else wrote, within limits: whole, or refused in one line.
+"""Reads files from untrusted sources, within limits: completely, or refused in one line.
 
 Refused are devices, pipes and folders (before a byte is read), files and unpacked contents beyond a size, text that is
 not UTF-8, and JSON or TOML that nests deeper than MAX_DEPTH or holds half a surrogate pair, which no file can hold
-again. Every refusal is a ValueError; what is wrong with the contents is said without the file's name by `parse_*`, and
-with it by `read_*`.
+again. Every refusal is a ValueError; for invalid content, `parse_*` omit the file's name and `read_*` include it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 30
 MAX_TRACE_BYTES = 8 << 30
 MAX_LINE_BYTES = 1 << 30
-ANY_SIZE = 1 << 62  # of what is never in memory as a whole
+ANY_SIZE = 1 << 62  # for files that are never in memory as a whole
 MAX_PACKED_RATIO = 200  # of text and traces 5 to 50; of a file made to fill a memory about 1,000
 SMALL_BYTES = 64 << 20  # may be unpacked by any ratio
 MAX_CELLS = 1 << 30  # of a Parquet table: rows times columns
@@ -57,8 +56,8 @@ def open_file(path: Path, limit: int = MAX_BYTES) -> io.BufferedReader:
 
 @contextmanager
 def open_unpacked(path: Path, limit: int = MAX_BYTES) -> Iterator[IO[bytes]]:
-    """What a file holds, unpacked where it is gzipped, as a stream. A line of it: `lines`. ValueError beyond `limit`,
-    and where the packed file is cut short or damaged."""
+    """The content of a file as a stream, unpacked if gzipped. For lines: `numbered_lines`. ValueError beyond `limit`,
+    and if the packed file is truncated or damaged."""
     with open_file(path, limit) as file:
         if file.peek(2)[:2] != GZIP:
             yield file
@@ -71,7 +70,7 @@ def open_unpacked(path: Path, limit: int = MAX_BYTES) -> Iterator[IO[bytes]]:
 
 
 class _Unpacked(io.RawIOBase):
-    """What a packed file holds, as long as it is at most `limit` bytes."""
+    """The content of a packed file, up to `limit` bytes."""
 
     def __init__(self, packed: gzip.GzipFile, path: Path, limit: int) -> None:
         self._packed, self._path, self._limit, self._num_read = packed, path, limit, 0
@@ -83,7 +82,7 @@ class _Unpacked(io.RawIOBase):
         data = self._packed.read(len(buffer))
         self._num_read += len(data)
         if self._num_read > self._limit:
-            raise ValueError(f"{self._path}: unpacks to more than {self._limit:,} bytes, the most that is read of it")
+            raise ValueError(f"{self._path}: unpacks to more than {self._limit:,} bytes, the most that is read")
         buffer[: len(data)] = data
         return len(data)
 
@@ -119,7 +118,7 @@ def numbered_lines(path: Path, limit: int = ANY_SIZE) -> Iterator[tuple[int, str
 
 
 def parse_json(text: str) -> Json:
-    """json.JSONDecodeError, a ValueError, for text that is no JSON; ValueError for what cannot be handled."""
+    """json.JSONDecodeError, a ValueError, for text that is not JSON; ValueError for what cannot be handled."""
     try:
         value: Json = json.loads(text)
     except RecursionError:
@@ -144,7 +143,7 @@ def read_json(path: Path, limit: int = MAX_BYTES) -> Json:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """ValueError naming the file for one that holds no JSON object."""
+    """ValueError naming the file if it does not contain a JSON object."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, found {type(value).__name__}")
@@ -172,7 +171,7 @@ def _check_depth(value: object) -> None:
 
 
 def read_parquet(path: Path) -> pyarrow.Table:
-    """ValueError naming the file for one that is no Parquet, is damaged, or too large a table."""
+    """ValueError naming the file if it is not Parquet, is damaged, or has too large a table."""
     with _open_parquet(path) as whole:
         facts = whole.metadata
         num_bytes = sum(facts.row_group(n).total_byte_size for n in range(facts.num_row_groups))
@@ -185,7 +184,7 @@ def read_parquet(path: Path) -> pyarrow.Table:
 
 
 def read_parquet_schema(path: Path) -> pyarrow.Schema:
-    """Columns and metadata alone; ValueError as `read_parquet` has it."""
+    """Columns and metadata only; ValueError as for `read_parquet`."""
     with _open_parquet(path) as whole:
         return whole.schema_arrow
 

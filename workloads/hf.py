@@ -25,7 +25,7 @@ USERS = ("user", "human")
 def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     """The first ``num_prompts`` prompts, after a seeded shuffle, that fit the model with their output limit.
 
-    Raises ValueError for a data set that cannot be had, and for a split, column or subset that it does not have.
+    Raises ValueError for a data set that cannot be obtained, and for a split, column or subset that it does not have.
     """
     if not request.path:
         raise ValueError("workload hf needs a data set: --dataset-path ORG/NAME, or a local file or directory")
@@ -65,8 +65,8 @@ def pick(field: str, name: str | None, available: Sequence[str], preferred: Sequ
 
 
 def read_texts(rows: Rows, column: str) -> list[str | None]:
-    """The prompt in each cell, None where it has none. Raises ValueError for a cell that cannot hold one, a number for
-    example."""
+    """The prompt in each cell, None if it has none. Raises ValueError for a cell that cannot contain one, such as a
+    number."""
     texts = []
     for number, row in enumerate(islice(rows.select_columns([column]), MAX_ROWS)):
         value = row[column]

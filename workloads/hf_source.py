@@ -29,7 +29,7 @@ class Source:
 
 
 def open_source(text: str, subset: str | None) -> Source:
-    """A local file or directory, else ORG/NAME on the hub. Raises AssetError (a ValueError) where neither can be had.
+    """A local file or directory, else ORG/NAME on the hub. Raises AssetError (a ValueError) if neither is available.
 
     Nothing of a data set is executed.
     """
@@ -91,7 +91,7 @@ def readable(where: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars of `datasets`, and its errors in our words only."""
+    """Silences the progress bars of `datasets`, and its own error output."""
     import datasets
 
     verbosity, had_bars = datasets.logging.get_verbosity(), datasets.is_progress_bar_enabled()

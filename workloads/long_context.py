@@ -1,7 +1,7 @@
 """Long contexts: held-out ShareGPT questions, each behind other conversations, up to a number of tokens.
 
-A model must read all of it and answer the last question. Texts are people's and models' own; that they stand behind
-each other is made up, so the workload is marked synthetic.
+A model must read all of it and answer the last question. The texts are by people and models, but their combination is
+artificial, so the workload is marked synthetic.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
 
 
 def _lengths(most: int) -> list[int]:
-    """Those that fit; the most itself where none does."""
+    """The lengths that fit; the maximum itself if none does."""
     found = [length for length in (FIRST_LEN << n for n in range(16)) if length <= most]
     return found or [max(most, 1)]
 
 
 def _joined(others: Sequence[Exchange], last: Exchange, length: int, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """As many of the others as fit, then the last question; nothing where that one does not fit."""
+    """As many of the others as fit, then the last question; empty if that does not fit."""
     before: list[dict[str, str]] = []
     room = length - len(_asked(before, last, tokenizer))
     if room < 0:

@@ -1,4 +1,4 @@
-"""Question files of the user's: Spec-Bench's and SPEED-Bench's, in MT-Bench's format."""
+"""The user's question files: Spec-Bench's and SPEED-Bench's, in MT-Bench's format."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ def load_question_file(request: WorkloadRequest, tokenizer: Tokenizer) -> Worklo
 
 
 def check_texts(questions: Sequence[Question], path: Path) -> None:
-    """ValueError for texts that stand in for others: such prompts measure nothing that anybody asks."""
+    """ValueError for placeholder texts: such prompts do not measure real questions."""
     text, times = next(iter(Counter(q.text for q in questions).most_common(1)), ("", 0))
     placeholder = next((q for q in questions if _PLACEHOLDER in q.text.lower()), None)
     if placeholder is not None or times > _MOST_ALIKE:
         where = f"question {placeholder.id} is" if placeholder else f"{times} questions are"
         shown = placeholder.text if placeholder else text
-        raise ValueError(f"{path}: {where} {shown!r:.60}, no question; let the data set's own script fill in the texts")
+        raise ValueError(
+            f"{path}: {where} {shown!r:.60}, not a question; run the data set's own script to fill in the texts"
+        )

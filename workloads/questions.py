@@ -21,7 +21,7 @@ JSON_REQUEST = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """One question as the file has it. ``before``: messages of the conversation that it goes on."""
+    """One question as in the file. ``before``: messages of the conversation that it continues."""
 
     id: str
     text: str

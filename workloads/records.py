@@ -29,7 +29,7 @@ def read_records(path: Path) -> Iterator[tuple[int, JsonObject]]:
 
 
 def parse_at(text: str, path: Path, line: int = 1) -> Json:
-    """JSON that begins at a line of a file, which the ValueError for anything else names."""
+    """Parses JSON that begins at a line of a file. The ValueError names file and line."""
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:
@@ -64,7 +64,7 @@ def text_field(record: JsonObject, key: str, where: str) -> str:
 
 
 def objects_field(record: JsonObject, key: str) -> list[dict[str, Json]]:
-    """The objects of a field that is a list; none where it is not."""
+    """The objects in a field that is a list; empty for any other field."""
     value = record.get(key)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 

@@ -1,10 +1,10 @@
 """ShareGPT with vLLM's limits.
 
 "ShareGPT" is a different set in every tool, so the rule is spelt out in :func:`rule_words` and printed under every
-table. Limits are those of ``vllm bench`` (``benchmarks/datasets.py``, is_valid_sequence). Two things differ from it on
-purpose: a record counts only if a person speaks first and the model answers (vLLM sends the first turn whoever wrote
-it, and about a third of the records begin in the middle of a conversation, with the model), and the chat template is
-applied.
+table. Limits are those of ``vllm bench`` (``benchmarks/datasets.py``, is_valid_sequence). Two differences are
+intentional: a record counts only if a person speaks first and the model answers (vLLM sends the first turn no matter
+who wrote it, and about a third of the records begin in the middle of a conversation, with the model), and the chat
+template is applied.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def rule_words(request: WorkloadRequest, num_candidates: int) -> str:
 
 
 def as_prompt(exchange: Exchange, request: WorkloadRequest, tokenizer: Tokenizer) -> Prompt | None:
-    """The prompt, or None where the rule leaves the record out. ``encode`` is what counts, as in vLLM."""
+    """The prompt, or None if the rule excludes the record. Lengths are counted with ``encode``, as in vLLM."""
     prompt_len = len(tokenizer.encode(exchange.question))
     if not MIN_TOKENS <= prompt_len <= MAX_PROMPT_TOKENS:
         return None

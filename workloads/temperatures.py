@@ -12,7 +12,7 @@ _AT = re.compile(r"@T=([0-9.e+-]{1,24})$")
 
 
 def at_temperatures(workload: Workload, temperatures: Sequence[float]) -> Workload:
-    """Each prompt once for each temperature, one after the other; its id says which. As it is without any."""
+    """Each prompt once per temperature, in sequence, with the temperature in its id. Unchanged without temperatures."""
     if not temperatures:
         return workload
     prompts = tuple(
@@ -25,7 +25,7 @@ def at_temperatures(workload: Workload, temperatures: Sequence[float]) -> Worklo
 
 
 def temperature_of(prompt_id: str) -> float | None:
-    """What the id of a prompt of such a grid says; None for another id."""
+    """The temperature in the id of a prompt of such a grid; None for another id."""
     found = _AT.search(prompt_id)
     try:
         return float(found[1]) if found else None

@@ -57,7 +57,7 @@ class ModelTokenizer:
             )
         try:
             return str(self._inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        except Exception as error:  # the template is a program of the model's own: it may fail in any way
+        except Exception as error:  # the template is a program that comes with the model and may fail in any way
             raise ValueError(f"the chat template of {self._source} failed: {_one_line(error)}") from error
 
     def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]:
@@ -75,7 +75,7 @@ def load_tokenizer(model_dir: str | Path) -> ModelTokenizer:
     try:
         inner = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # broken files make the libraries raise anything, a bare Exception too
-        code = "it is Python code of the model's own, which is never run"
+        code = "it is Python code that comes with the model, which is never run"
         reason = code if "trust_remote_code" in str(error) else _one_line(error)
         raise ValueError(f"no usable tokenizer in {path} (expected tokenizer.json): {reason}") from error
     return ModelTokenizer(inner, read_eos_ids(path, inner.eos_token_id), path)
@@ -95,6 +95,6 @@ def read_eos_ids(model_dir: Path, tokenizer_eos_id: int | None) -> tuple[int, ..
 
 
 def _one_line(error: Exception) -> str:
-    """With its type where the text alone would say little."""
+    """The error's text, with its type if the text alone would say little."""
     text = " ".join(str(error).split())
     return text if isinstance(error, (OSError, ValueError)) and text else f"{type(error).__name__}: {text}"

@@ -1,6 +1,7 @@
 """Questions of several turns, as MT-Bench writes them: its first turns, and its second.
 
-A second turn goes on a conversation, so it needs an answer to the first: that of a stored run, the same for every arm.
+A second turn continues a conversation, so it needs an answer to the first: that of a stored run, the same for every
+arm.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ def load_mt_bench(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
 
 
 def load_second_turns(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
-    """MT-Bench's second turns behind the answers that ``no-spec`` gave to the first ones in a stored run of mt-bench.
+    """MT-Bench's second turns, after the answers that ``no-spec`` gave to the first ones in a stored run of mt-bench.
 
-    Raises ValueError for a directory that holds none.
+    Raises ValueError for a directory without such answers.
     """
     asset = resolve("mt-bench")
     if not request.path:
@@ -60,7 +61,7 @@ def load_second_turns(request: WorkloadRequest, tokenizer: Tokenizer) -> Workloa
 
 
 def read_answers(file: Path) -> Mapping[str, Sequence[int]]:
-    """Token ids by prompt, of the first repeat of ``no-spec``. ValueError where a run tells none."""
+    """Token ids by prompt, from the first repeat of ``no-spec``. ValueError if the run has none."""
     table = read_parquet(file)
     names = ("arm", "repeat", "prompt_id", "output_token_ids")
     if missing := [name for name in names if name not in table.column_names]:

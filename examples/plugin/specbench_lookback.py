@@ -10,7 +10,7 @@ from specbench.harness.engines.native.models.features import Features
 
 @dataclass(frozen=True, kw_only=True)
 class Lookback(Strategy):
-    name, graph, depth_option, cover_options = "lookback", "one", "k", "k=3"  # StrategyKind says what they mean
+    name, graph, depth_option, cover_options = "lookback", "one", "k", "k=3"  # documented in StrategyKind
     k: int = 3
 
     def make_drafter(self, resources):
@@ -27,7 +27,8 @@ class LookbackDrafter:
         return [Phase("draft_first", self._propose)]
 
     def _propose(self, batch):
-        """On the device alone, so that a graph can hold it. Legend: B requests, S slots, L longest text, K drafts."""
+        """Runs only on the device, so that a graph can contain it. Legend: B requests, S slots, L longest text, K
+        drafts."""
         slot_B = batch.rows.slot_B
         text_BL, last_B1 = self.state.tokens_SL[slot_B], self.state.n_S[slot_B].long().unsqueeze(1)
         index_L = torch.arange(text_BL.shape[1], device=text_BL.device)

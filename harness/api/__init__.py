@@ -1,4 +1,4 @@
-"""specbench from Python: measure, compare, and read what was measured.
+"""specbench from Python: measure, compare, and read results.
 
     import specbench
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if __name__ != "specbench":
     raise ImportError("harness/api is installed as the package `specbench`; import that")
 
-# An editable install knows only this folder as `specbench`; what lies below is linked in the checkout's `.ns`.
+# An editable install maps only this folder to `specbench`; its subpackages are linked in the checkout's `.ns`.
 _links = Path(__file__).resolve().parents[2] / ".ns" / "specbench"
 if _links.is_dir() and str(_links) not in __path__:
     __path__.append(str(_links))
@@ -55,7 +55,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is first named: the command imports this package too, and Ctrl-C must find it ready by then."""
+    """Loads names at first use, because the command imports this package, too, and must handle Ctrl-C from the
+    start."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -27,20 +27,20 @@ def run(options: RunOptions | None = None, *, progress: Progress | None = None, 
         run = specbench.run(strategy=["no-spec", "eagle:k=4"], dataset_name="sharegpt-held-out", num_prompts=20)
         run.table()[["tps", "speedup"]]
 
-    An arm that fails is a row that says so. Raises ValueError naming the option, its value and what is allowed.
-    Ctrl-C keeps what was measured and raises KeyboardInterrupt, which says how to go on.
+    A failed arm becomes a row that says so. Raises ValueError naming the option, its value and what is allowed.
+    Ctrl-C keeps all measurements and raises KeyboardInterrupt, which says how to resume.
     """
     from specbench.harness.experiments.run import RESUME, runs
 
     asked, words = read(RunOptions, options, named)
     if len(asked.sizes) > 1:
-        raise ValueError(f"batch_sizes: {asked.batch_sizes!r} are several runs; measure one by one, or with sweep")
+        raise ValueError(f"batch_sizes: {asked.batch_sizes!r} makes several runs; measure one at a time, or use sweep")
     (directory,) = runs(asked, ["specbench", "run", *words], progress or NullProgress())
     return Run(_whole(directory, RESUME), asked.slos)
 
 
 def sweep(options: SweepOptions | None = None, *, progress: Progress | None = None, **named: Value) -> Sweep:
-    """Measures strategies times numbers of drafts at several loads, one run a load.
+    """Measures strategies times numbers of drafts at several loads, with one run per load.
 
     The options are those of `specbench sweep --help`, with underscores. Errors, `resume` and Ctrl-C as in `run`.
 
@@ -59,9 +59,9 @@ def sweep(options: SweepOptions | None = None, *, progress: Progress | None = No
 def ab(a: Side, b: Side, *, progress: Progress | None = None, **named: Value) -> AbResult:
     """Measures two sides in interleaved blocks, on the same prompts, and judges whether B differs from A.
 
-    A side is an arm (`"eagle:k=4"`), words of the command line (`"--sync none"`, `"ref:main"`), or options of its own;
-    the other options are those of `specbench ab --help` (`blocks`, `min_effect`, `in_process`, ...) and of a run, which
-    hold for both sides.
+    A side is an arm (`"eagle:k=4"`), words of the command line (`"--sync none"`, `"ref:main"`), or a dictionary of
+    options; the other options are those of `specbench ab --help` (`blocks`, `min_effect`, `in_process`, ...) and of a
+    run, which apply to both sides.
 
         result = specbench.ab("eagle:k=2", "eagle:k=4", num_prompts=20)
         result = specbench.ab({"sync": "single"}, {"sync": "none"}, strategy="eagle:k=4", in_process=True)
@@ -79,7 +79,7 @@ def ab(a: Side, b: Side, *, progress: Progress | None = None, **named: Value) ->
 
 
 def _whole(directory: D, resume: Resume) -> D:
-    """A script must not go on after Ctrl-C as if everything was measured."""
+    """Raises KeyboardInterrupt: after Ctrl-C, a script must not continue as if everything was measured."""
     from specbench.harness.experiments.session import INTERRUPTED
 
     if directory.record.status == INTERRUPTED:

@@ -18,12 +18,12 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 def read(
     kind: type[AnyOptions], options: AnyOptions | None, named: Mapping[str, Value]
 ) -> tuple[AnyOptions, list[str]]:
-    """The options, given as they are or by name, and their words. ValueError naming one that cannot be."""
+    """The options, given as an object or by name, and the equivalent words. ValueError naming an invalid option."""
     schema = kind.schema()
     if options is None:
         return kind.of(named_values(named, schema)), words_of(named, schema)
     if named:
-        raise ValueError(f"{next(iter(named))}: options are given as they are or by name, not both")
+        raise ValueError(f"{next(iter(named))}: options are given as an object or by name, not both")
     values = {name: getattr(options, name) for name, said in schema.items() if getattr(options, name) != said.default}
     return options, words_of(values, schema)
 
@@ -33,7 +33,7 @@ def side_text(side: Side) -> str:
 
 
 def words_of(named: Mapping[str, Value], schema: Mapping[str, Option]) -> list[str]:
-    """`--name value ...`; several values are given again and again, or as 1,2,4 to an option that takes such a text."""
+    """`--name value ...`; several values repeat the flag, or become 1,2,4 for an option that takes such a list."""
     words: list[str] = []
     for name, value in named.items():
         said = schema.get(name)

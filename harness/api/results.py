@@ -1,4 +1,4 @@
-"""What was measured, as pandas frames: a run, a sweep, an A/B experiment."""
+"""Results as pandas frames: of a run, a sweep or an A/B experiment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Run:
     run = specbench.open_run("runs/20260101T000000Z-run-1a2b3c4d")
     run.requests.groupby("arm")["num_output_tokens"].sum()
 
-    `slos`: the limits that its goodput is of; without any there is none.
+    `slos`: the limits that define its goodput; without limits there is none.
     """
 
     directory: RunDirectory
@@ -48,43 +48,43 @@ class Run:
 
     @property
     def record(self) -> RunRecord:
-        """What `run.json` says: what was run, where, on what, and the figures that were derived at its end."""
+        """The content of `run.json`: what was run, where, on what, and the figures derived at the end."""
         return self.directory.record
 
     @property
     def requests(self) -> pd.DataFrame:
-        """One row a request: its tokens, and when it was submitted, first and last heard of."""
+        """One row per request: its tokens, and the times of its submission and of its first and last token."""
         return self._frames.requests
 
     @property
     def prompts(self) -> pd.DataFrame:
-        """One row a prompt, in the order of submission: prompt_id as in `requests`, token_ids, max_tokens. Empty for
-        runs of before prompts were stored."""
+        """One row per prompt, in the order of submission: prompt_id as in `requests`, token_ids, max_tokens. Empty for
+        runs from before prompts were stored."""
         from specbench.harness.store.prompts import read_prompts
 
         return read_prompts(self.path).to_pandas()
 
     @property
     def steps(self) -> pd.DataFrame:
-        """One row a request and engine step: drafts proposed and accepted, tokens emitted, times."""
+        """One row per request and engine step: drafts proposed and accepted, tokens emitted, times."""
         return self._frames.steps
 
     @property
     def phases(self) -> pd.DataFrame:
-        """One row a phase of a round, where rounds were taken apart."""
+        """One row per phase of a round, if phases were timed."""
         return self._frames.phases
 
     @property
     def logprobs(self) -> pd.DataFrame:
-        """One row a request and part (prompt or output), of a run that asked for log-probabilities."""
+        """One row per request and part (prompt or output), for a run that stored log-probabilities."""
         return self._frames.logprobs
 
     def table(self) -> pd.DataFrame:
-        """One row an arm, in the order they were asked for; every figure is the median over its repeats.
+        """One row per arm, in the order of the run's options; every figure is the median over its repeats.
 
-        Columns beside the figures of `blocks`: strategy, status, error, num_repeats, acceptance_length (tokens a
-        verification, all repeats pooled), speedup and tpot_speedup (of TPS and TPOT against the run's baseline); where
-        limits were named, goodput.requests_per_s and goodput.share.
+        Columns in addition to the figures of `blocks`: strategy, status, error, num_repeats, acceptance_length (tokens
+        per verification, all repeats pooled), speedup and tpot_speedup (of TPS and TPOT over the run's baseline); if
+        limits were set, goodput.requests_per_s and goodput.share.
         """
         import pandas as pd
 
@@ -105,7 +105,7 @@ class Run:
         return pd.DataFrame(rows).set_index("arm")
 
     def blocks(self) -> pd.DataFrame:
-        """One row a measured block (an arm's repeat): its figures by dotted name, as `tps` and `tpot_ms.mean`."""
+        """One row per measured block (an arm's repeat): its figures by dotted name, as `tps` and `tpot_ms.mean`."""
         import pandas as pd
 
         self.directory.check_has_tables()
@@ -114,7 +114,7 @@ class Run:
         return pd.DataFrame([found[block] for block in index], index=index)
 
     def write_reports(self) -> list[Path]:
-        """Writes report.md, report.json and plots into the run's directory; the files."""
+        """Writes report.md, report.json and plots into the run's directory; returns the files."""
         from specbench.reports.run.report import write_reports
 
         return write_reports(self.directory, self.slos)
@@ -140,7 +140,7 @@ class Sweep:
     sweep = specbench.open_sweep("runs/20260101T000000Z-sweep-1a2b3c4d")
     sweep.table().pivot(index="arm", columns="max_concurrency", values="tps_speedup")
 
-    `slos`: as of a run.
+    `slos`: as for a run.
     """
 
     directory: SweepDirectory
@@ -156,19 +156,20 @@ class Sweep:
 
     @property
     def runs(self) -> dict[int, Run]:
-        """By load, as far as they were begun."""
+        """The runs by load, as far as they were started."""
         return {load: Run(run, self.slos) for load, run in self.directory.runs().items()}
 
     @property
     def record(self) -> Crossover:
-        """What `crossover.json` holds: every arm at every load, break-even concurrencies, and the best at each load."""
+        """The content of `crossover.json`: every arm at every load, break-even concurrencies, and the best at each
+        load."""
         from specbench.harness.judge.sweep_figures import sweep_record
 
         return sweep_record(self.directory, self.slos)
 
     def table(self) -> pd.DataFrame:
-        """One row an arm and load: its speed-ups of TPOT and TPS against no speculation, with 95 % intervals; where
-        limits were named, its goodput."""
+        """One row per arm and load: its speed-ups of TPOT and TPS over no-spec, with 95 % intervals; if limits were
+        set, its goodput."""
         import pandas as pd
 
         rows = []
@@ -201,7 +202,7 @@ class AbResult:
 
     @property
     def record(self) -> Judgement:
-        """What `ab.json` holds: blocks, comparisons, verdict, exit code; judged anew."""
+        """The content of `ab.json`: blocks, comparisons, verdict, exit code; judged anew."""
         from specbench.harness.judge.ab_verdict import judge
 
         return judge(self.run.directory)
@@ -212,7 +213,7 @@ class AbResult:
         return self.record.verdict
 
     def table(self) -> pd.DataFrame:
-        """One row a metric: both sides, the change of B against A as a fraction, its 95 % interval, the verdict."""
+        """One row per metric: both sides, the change from A to B as a fraction, its 95 % interval, the verdict."""
         import pandas as pd
 
         rows = [{**asdict(found), "metric": found.metric.name} for found in self.record.metrics]
@@ -220,22 +221,22 @@ class AbResult:
 
 
 def open_run(path: AnyPath, *, goodput: Sequence[str] = ()) -> Run:
-    """A run that `specbench run` stored. `goodput`: limits in ms, as ("ttft:500", "tpot:50"). ValueError for what is
-    not one, with what to do."""
+    """A run stored by `specbench run`. `goodput`: limits in ms, as ("ttft:500", "tpot:50"). ValueError, saying what to
+    do, if it is not a run."""
     from specbench.harness.store.run_directory import RunDirectory
 
     return Run(RunDirectory.open(path), parse_slos(goodput))
 
 
 def open_sweep(path: AnyPath, *, goodput: Sequence[str] = ()) -> Sweep:
-    """A sweep that `specbench sweep` stored. `goodput` and ValueError as of a run."""
+    """A sweep stored by `specbench sweep`. `goodput` and ValueError as for a run."""
     from specbench.harness.store.sweep_directory import SweepDirectory
 
     return Sweep(SweepDirectory.open(path), parse_slos(goodput))
 
 
 def open_ab(path: AnyPath) -> AbResult:
-    """An experiment that `specbench ab` stored. ValueError for what is not one."""
+    """An experiment stored by `specbench ab`. ValueError if it is not one."""
 
     run = open_run(path)
     if run.record.ab is None:

@@ -35,7 +35,7 @@ def bound(
     from rich.console import Console
 
     from specbench.harness.judge.bound import bounds
-    from specbench.harness.run.told import told
+    from specbench.harness.run.track import track
     from specbench.reports.experiments.bound_table import bound_answer, bound_table, load_table, write_bound
     from specbench.reports.markdown import escape_markdown, markdown_result
     from specbench.reports.terminal import sentence_lines
@@ -43,7 +43,7 @@ def bound(
     from .progress import RunProgress
 
     with RunProgress(quiet=False) as progress:
-        found = bounds(run, lambda runs: told(runs, "run", progress))
+        found = bounds(run, lambda runs: track(runs, "run", progress))
     if format == "json":
         print_json([one for _, one in found])
     tables = [(bound_answer(one), bound_table(one)) for _, one in found]

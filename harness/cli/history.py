@@ -86,7 +86,7 @@ def show(
       specbench history show history/ --metric step_ms --arm eagle:k=4
     """
     from specbench.harness.judge.history.steps import dated_steps, find_segments
-    from specbench.harness.run.told import told
+    from specbench.harness.run.track import track
     from specbench.reports.experiments.history_table import (
         Told,
         history_json,
@@ -100,7 +100,7 @@ def show(
     effect = parse_effect(min_effect)
     with RunProgress(quiet=False) as progress:
         stored, series = _chosen(directory, metric, arm, progress)
-        segments = [find_segments(one, commits, effect) for one, commits in told(series, "series", progress)]
+        segments = [find_segments(one, commits, effect) for one, commits in track(series, "series", progress)]
     parts = [
         Told(series=one, segments=found, steps=dated_steps(one, found))
         for (one, _), found in zip(series, segments, strict=True)
@@ -133,7 +133,7 @@ def suspects(
       specbench history suspects history/
     """
     from specbench.harness.judge.history.steps import find_suspects
-    from specbench.harness.run.told import told
+    from specbench.harness.run.track import track
     from specbench.reports.experiments.history_table import history_json, suspects_table
 
     from .progress import RunProgress
@@ -141,7 +141,7 @@ def suspects(
     effect = parse_effect(min_effect)
     with RunProgress(quiet=False) as progress:
         stored, series = _chosen(directory, metric, arm, progress)
-        found = [find_suspects(one, commits, effect) for one, commits in told(series, "series", progress)]
+        found = [find_suspects(one, commits, effect) for one, commits in track(series, "series", progress)]
     newest = [suspect for of_series in found for suspect in of_series]
     if format == "json":
         entries = [{"arm": s.series.arm, "metric": s.series.metric, "suspect": _plain(s)} for s in newest]
@@ -181,11 +181,11 @@ def _chosen(
     from specbench.harness.judge.history.points import METRICS, build_series
     from specbench.harness.judge.history.store import read_history
     from specbench.harness.judge.limits import unknown
-    from specbench.harness.run.told import told
+    from specbench.harness.run.track import track
 
     if metric is not None and metric not in METRICS:
         raise ValueError(f"metric: {unknown(metric, METRICS)}")
-    stored = read_history(directory, lambda runs: told(runs, "run", progress))
+    stored = read_history(directory, lambda runs: track(runs, "run", progress))
     accepted = read_accepted(directory)
     series = build_series(stored.points)
     arms = list(dict.fromkeys(one.arm for one in series))

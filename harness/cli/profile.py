@@ -109,7 +109,7 @@ def import_trace(
 
       specbench profile import rank0.json.gz --claim drafter=full --command "vllm serve MODEL"
     """
-    from specbench.harness.experiments.import_trace import Told, analyse, check_empty, keep
+    from specbench.harness.experiments.import_trace import TraceOptions, analyse, check_empty, keep
     from specbench.reports.profile.files import write_profile_reports
 
     from .profile_output import claim_code, print_stored
@@ -117,8 +117,8 @@ def import_trace(
     if output is not None:
         check_empty(output)
     title = f"Profile: {trace.name}"
-    told = Told(rules=rules, nodes=nodes, claims=claim or (), command=command)
-    profiles = {trace.name: analyse(trace, told)}
+    options = TraceOptions(rules=rules, nodes=nodes, claims=claim or (), command=command)
+    profiles = {trace.name: analyse(trace, options)}
     print_stored(profiles, title, format, None)
     if output is not None:
         reports = partial(write_profile_reports, profiles, output, title)

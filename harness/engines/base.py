@@ -7,8 +7,8 @@
         deployment.warm_up(load, WarmUp())
         deployment.measure(load, sink)             # rows go to the sink as they end
 
-An engine object belongs to one run: what its deployments share (weights, memory for keys and values) it loads once.
-What an engine does not know is None in its rows, with the reason in its capabilities; never a zero, never a guess.
+An engine object belongs to one run: it loads once what its deployments share (weights, KV cache memory). What an engine
+does not know is None in its rows, with the reason in its capabilities; never zero, never a guess.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from specbench.workloads.base import ChatTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """`unknown`: what the engine does not know or cannot do, each with the reason as a reader of a table gets it."""
+    """`unknown`: what the engine does not know or cannot do, each with the reason, worded for the reader of a table."""
 
     unknown: Mapping[Fact, str] = field(default_factory=dict)
 
@@ -41,30 +41,30 @@ class Capabilities:
         return fact not in self.unknown
 
     def require(self, fact: Fact, for_what: str) -> None:
-        """ValueError with the engine's reason where it does not know `fact`."""
+        """ValueError with the engine's reason if it does not know `fact`."""
         if fact in self.unknown:
             raise ValueError(f"engine: {for_what} needs {fact.value}; {self.unknown[fact]}")
 
 
 class ResolvedArm(Protocol):
-    """An arm whose every switch is known, for one engine."""
+    """An arm with all switches resolved, for one engine."""
 
     @property
     def config(self) -> ArmConfig: ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of its row must know."""
+        """Notes for the reader of its row."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """What its engine knows, as far as that can be told before it runs."""
+        """What its engine knows, as far as this can be determined before it runs."""
         ...
 
     @property
     def graph_parts(self) -> GraphPlan | None:
-        """How each part of a step runs; None where the engine does not tell."""
+        """How each part of a step runs; None if the engine does not report it."""
         ...
 
     @property
@@ -73,14 +73,14 @@ class ResolvedArm(Protocol):
         ...
 
     def setup(self) -> ArmSetup:
-        """Its switches, for the record."""
+        """The resolved switches, for the run record."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """What is served. `described` goes into the run record. `tokenizer` is None if there is none; `eos_token_ids`
-    end an answer. `has_token_ids`: prompts are the model's own tokens, not what stands in for them."""
+    """The served model. `described` goes into the run record. `tokenizer` is None if there is none; `eos_token_ids` end
+    an answer. `has_token_ids`: prompts are the model's own tokens, not a substitute."""
 
     described: ModelRecord
     vocab_size: int
@@ -90,11 +90,11 @@ class Model:
 
 
 class RowSink(Protocol):
-    """Takes rows as they end. What it has taken is kept, whatever happens next."""
+    """Receives rows as they are finished. Received rows are kept, whatever happens next."""
 
     @property
     def cancelled(self) -> bool:
-        """Nothing more is wanted: end what is in flight and return."""
+        """Whether to cancel: abort what is in flight and return."""
         ...
 
     def request(self, row: RequestRow) -> None: ...
@@ -110,10 +110,10 @@ class RowSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """`log_prob`: of all scored tokens together; `is_greedy`: whether each is the likeliest of its position.
+    """`log_prob`: the sum over all scored tokens; `is_greedy`: whether each is the likeliest at its position.
 
-    `regrets`: by token, how far its log-probability lies below the likeliest one's; the same in logits, without a
-    temperature. None where the engine does not tell.
+    `regrets`: by token, how far its log-probability is below that of the likeliest token; the same in logits, without a
+    temperature. None if the engine does not report it.
     """
 
     log_prob: float
@@ -122,25 +122,25 @@ class Scored:
 
     @staticmethod
     def of(log_probs: Sequence[float], best: Sequence[float]) -> Scored:
-        """By token, its own log-probability and that of the likeliest one: which may be it."""
+        """From each token's log-probability and that of the likeliest token, which may be the same."""
         pairs = list(zip(log_probs, best, strict=True))
         return Scored(sum(log_probs), all(own >= top for own, top in pairs), tuple(top - own for own, top in pairs))
 
 
 class Deployment(Protocol):
-    """One arm, ready to be asked. It does one thing at a time and is idle between calls."""
+    """One arm, ready to serve requests. It does one thing at a time and is idle between calls."""
 
     @property
     def described(self) -> EngineFacts: ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """As it turned out; stored with the arm once it is warm."""
+        """Its actual state; stored with the arm after warm-up."""
         ...
 
     @property
     def batch_size(self) -> int:
-        """Most requests in flight."""
+        """Maximum number of requests in flight."""
         ...
 
     def check(self, load: Load) -> None:
@@ -148,11 +148,11 @@ class Deployment(Protocol):
         ...
 
     def warm_up(self, load: Load, warmup: WarmUp) -> None:
-        """Sends requests until times are stable, as `warmup` is told and says."""
+        """Sends requests until `warmup`, which gets their times, reports that these are stable."""
         ...
 
     def measure(self, load: Load, sink: RowSink) -> None:
-        """Sends every prompt once and waits for all. RuntimeError and the like for what went wrong on the way."""
+        """Sends every prompt once and waits for all of them. RuntimeError and similar for failures."""
         ...
 
     def reset(self) -> None:
@@ -160,20 +160,21 @@ class Deployment(Protocol):
         ...
 
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
-        """Texts by request id, cut at stop strings; None where there is no tokenizer. Rows hold what was kept."""
+        """Texts by request id, cut at stop strings; None without a tokenizer. Rows contain the tokens that were
+        kept."""
         ...
 
     def score(self, ids: Sequence[int], num_scored: int) -> Scored:
-        """The last `num_scored` of `ids`, each behind all before it."""
+        """Scores the last `num_scored` of `ids`, each given all tokens before it."""
         ...
 
     def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
-        """Full decode rounds under a profiler. ValueError where the load cannot keep the batch full for so long."""
+        """Runs full decode rounds under a profiler. ValueError if the load cannot keep the batch full for that long."""
         ...
 
 
 class NotReadyError(RuntimeError):
-    """A program that was not ready in the time it had. Whoever waited so long does not wait again."""
+    """A program that was not ready within its time limit. It is not waited for a second time."""
 
     SAID = "is not ready after"
 
@@ -194,11 +195,11 @@ class Engine(Protocol):
 
     @property
     def takes_program(self) -> bool:
-        """It runs as another program, whose memory and start are its own."""
+        """Whether it runs as a separate program, with its own memory and start-up."""
         ...
 
     def resolve(self, arm: ArmConfig, conditions: Conditions) -> ResolvedArm:
-        """ValueError (`Refused` for what may not be combined) before anything is loaded or started."""
+        """Resolves an arm. ValueError (`Refused` for illegal combinations) before anything is loaded or started."""
         ...
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[ResolvedArm]]:
@@ -206,7 +207,7 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends what deployments shared, when the last one has ended, and what was begun and not deployed."""
+        """Frees what the deployments shared, after the last one has ended, and what was started but not deployed."""
         ...
 
     def can_begin(self, arm: ResolvedArm) -> bool:
@@ -219,20 +220,20 @@ class Engine(Protocol):
         ...
 
     def deploy(self, arm: ResolvedArm, config: RunConfig, log: Path) -> AbstractContextManager[Deployment]:
-        """A process, a server, an object, an address; gone for certain when the context ends. A program that is started
-        adds what it prints to `log`. ValueError for what the user can mend, NotReadyError for a program that takes
-        longer than `engine_startup_timeout`, RuntimeError for memory that does not suffice and everything else."""
+        """A process, a server, an object or an address, guaranteed to be gone when the context ends. A started program
+        appends its output to `log`. ValueError for what the user can fix, NotReadyError for a program that takes longer
+        than `engine_startup_timeout`, RuntimeError for insufficient memory and everything else."""
         ...
 
 
 def with_arm(arm: ArmConfig, text: str) -> str:
-    """An error's text with the arm that it is about."""
+    """An error's text prefixed with the arm's label."""
     return text if text.startswith((f"{arm.strategy}:", f"{arm.label}:")) else f"{arm.label}: {text}"
 
 
 @contextmanager
 def naming(arm: ArmConfig) -> Iterator[None]:
-    """A ValueError that is raised inside says which arm it is about."""
+    """Prefixes ValueErrors raised in this context with the arm's label."""
     try:
         yield
     except ValueError as error:

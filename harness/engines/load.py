@@ -1,4 +1,4 @@
-"""What is asked of an engine: prompts, how they are sent, how tokens are drawn."""
+"""The load of an engine: prompts, how they are sent, and how tokens are sampled."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SEED_STRIDE = 1_000_003  # keeps the seeds of neighbouring runs apart
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptRequest:
-    """One prompt and what is wanted for it. `id` is unique among those sent together; `key` names the prompt in the
-    rows. An engine takes `prompt_ids` where it can and `text` otherwise. `stop`: strings that end the text and do not
-    belong to it."""
+    """One prompt with its sampling parameters. `id` is unique among those sent together; `key` names the prompt in the
+    rows. An engine uses `prompt_ids` if it can and `text` otherwise. `stop`: strings that end the text and are not part
+    of it."""
 
     id: int
     key: str
@@ -44,7 +44,7 @@ class Load:
     prompt_logprobs: int | None = None
 
     def plain_at(self, temperature: float) -> Load:
-        """All of it at one temperature, with unchanged logits, without stop strings and log-probabilities."""
+        """The same load at one temperature, without logit edits, stop strings and log-probabilities."""
         prompts = [replace(prompt, temperature=None) for prompt in self.prompts]
         plain = replace(self, edits=NO_EDITS, stop=(), logprobs=None, prompt_logprobs=None)
         return replace(plain, prompts=prompts, temperature=temperature, top_k=0, top_p=1.0)
@@ -61,7 +61,7 @@ class Load:
             top_p=self.top_p,
             max_tokens=prompt.max_tokens,
             stop_token_ids=self.stop_token_ids,
-            # By prompt, not by arm or repeat: every arm draws the same noise.
+            # By prompt, not by arm or repeat, so that every arm uses the same noise.
             seed=(self.seed * _SEED_STRIDE + index) & 0x7FFF_FFFF_FFFF_FFFF,
             logprobs=self.logprobs,
             prompt_logprobs=self.prompt_logprobs,
@@ -78,23 +78,23 @@ class Load:
 
 
 def cut_at_stop(text: str, stop: Sequence[str], num_before: int = 0) -> str:
-    """`text` up to the first of the stop strings that ends behind its first `num_before` characters."""
+    """`text` up to the first stop string that ends after the first `num_before` characters."""
     ends = [end for s in stop if (end := find_stop(text, s, num_before)) >= 0]
     return text[: min(ends)] if ends else text
 
 
 def find_stop(text: str, stop: str, num_before: int) -> int:
-    """Where the string begins that ends behind the first `num_before` characters; -1: nowhere, or it is empty."""
+    """Where the string begins that ends after the first `num_before` characters; -1: not found, or it is empty."""
     return text.find(stop, max(0, num_before - len(stop) + 1)) if stop else -1
 
 
 def cut_tokens(
     output_ids: Sequence[int], stop: Sequence[str], decode: Callable[[list[int]], str], min_tokens: int = 0
 ) -> list[int]:
-    """The shortest beginning of `output_ids` whose text holds a stop string; all of them where none does. Strings that
-    end within the first `min_tokens` tokens do not count.
+    """The shortest prefix of `output_ids` whose text contains a stop string; all of them if none does. Strings that end
+    within the first `min_tokens` tokens do not count.
 
-    A stop string that is once complete stays in every longer text, so the length is found by bisection.
+    Once complete, a stop string remains in every longer text, so the length is found by bisection.
     """
     num_before = len(decode(list(output_ids[:min_tokens]))) if min_tokens else 0
 

@@ -8,10 +8,10 @@ from typing import Protocol
 
 RANGE_KINDS = ("off", "nvtx")
 
-# Beside the phases and segments of a round, which have ranges of their own names within `step <n>`:
+# In addition to the phases and segments of a round, which have ranges with their own names within `step <n>`:
 PREPARE = "prepare"  # the host's work before a launch: pages, uploads, plans of attention
 STATUS = "status"  # the copy of a step's outcome to the host, and the wait for it
-LATE_STATUS = "late_status"  # the wait for an older step's, while the device has newer ones to do
+LATE_STATUS = "late_status"  # the wait for an older step's, while the device works on newer ones
 
 
 class Ranges(Protocol):
@@ -37,7 +37,7 @@ def ranges_named(name: str) -> Ranges:
 
 
 class TraceRanges:
-    """NVTX ranges for nsys and `record_function` for the torch profiler, at the same places under the same names."""
+    """NVTX ranges for nsys and `record_function` for the torch profiler, in the same places with the same names."""
 
     def __init__(self) -> None:
         import nvtx

@@ -14,7 +14,7 @@ from specbench.harness.spec.conditions import Conditions, RunConfig
 
 @dataclass(slots=True)
 class Engines:
-    """Engines by name, each made when the first arm asks for it. `default`: serves the arms that name none."""
+    """Engines by name, each created for the first arm that needs it. `default`: serves the arms that name no engine."""
 
     default: str
     _made: dict[str, Engine] = field(default_factory=dict, init=False)
@@ -35,14 +35,14 @@ class Engines:
         return self.of(arm).resolve(arm, conditions)
 
     def open(self, config: RunConfig, progress: OpenProgress) -> tuple[Model, list[ResolvedArm]]:
-        """Opens each engine with its own arms. The model is that of the first engine that has a tokenizer, one whose
-        weights are known before a server's.
+        """Opens each engine with its own arms. The model is that of the first engine that has a tokenizer; engines with
+        known weights take precedence over servers.
 
-        ValueError where two engines would serve different weights.
+        ValueError if two engines would serve different weights.
         """
         by_engine: dict[str, list[ArmConfig]] = {}
         for arm in config.arms:
-            self._check_own(arm, config)  # an unknown name is found too, before anything is loaded
+            self._check_own(arm, config)  # also detects an unknown name, before anything is loaded
             by_engine.setdefault(arm.engine_name or self.default, []).append(arm)
         opened = {
             name: self._made[name].open(replace(config, engine=name, arms=tuple(arms)), progress)
@@ -55,7 +55,7 @@ class Engines:
         return model, [resolved[arm.label] for arm in config.arms]
 
     def _check_own(self, arm: ArmConfig, conditions: Conditions) -> None:
-        """What our own engine alone does."""
+        """ValueError for options that only our own engine supports."""
         if not self.of(arm).takes_program:
             return
         for name in ("logprobs", "prompt_logprobs"):

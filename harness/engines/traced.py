@@ -1,4 +1,4 @@
-"""Steady decode rounds that an engine runs under a profiler, and what it knows about them."""
+"""Steady decode rounds that an engine runs under a profiler, and what the engine knows about them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Protocol
 
 from specbench.harness.engines.ranges import Ranges
 
-TRACED = "SPECBENCH_TRACED"  # of the environment: the tool that an engine's own processes prepare for before they begin
+# Environment variable: the tool for which an engine's own processes prepare before they start.
+TRACED = "SPECBENCH_TRACED"
 
 
 class Tracer(Protocol):
     """`arm` is called before the batch is filled, `begin` and `end` around the rounds, whose ranges are `ranges`.
 
-    What fails after `arm` and before `end` calls `drop` instead of `end`: nothing is traced any more, nor kept. An
-    engine in a process of its own is told the `tool` (nsys, torch, none) and the `path` that torch's profiler writes.
+    On a failure between `arm` and `end`, `drop` is called instead of `end`: tracing stops and nothing is kept. An
+    engine in a separate process is given the `tool` (nsys, torch, none) and the `path` that torch's profiler writes.
     """
 
     tool: str
@@ -26,7 +27,7 @@ class Tracer(Protocol):
     sees_nodes: bool  # whether the operations of captured graphs are to be counted first
 
     def of_rank(self) -> Callable[[int], Tracer]:
-        """What makes such a tracer in the process of a rank; it can be pickled. ValueError where there is none."""
+        """A picklable factory of such a tracer for the process of a rank. ValueError if there is none."""
         ...
 
     def arm(self) -> None: ...
@@ -53,8 +54,8 @@ class NodeMap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SteadyRounds:
-    """What host and engine saw of the rounds. `syncs`: blocking reads a round by the engine's names; None where it does
-    not count them. `unprofiled_ns`: rounds of the same process before the profiler, where there were any."""
+    """What host and engine recorded about the rounds. `syncs`: blocking reads per round by the engine's names; None if
+    it does not count them. `unprofiled_ns`: rounds of the same process before the profiler, if there were any."""
 
     batch_size: int
     round_ns: tuple[int, ...]  # from the start of a step to the start of the next, host clock
@@ -70,8 +71,8 @@ class SteadyRounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traced:
-    """`claimed_parts`: how each part of a round runs that these rounds have; no drafter, no claim about one.
-    `notes`: what a reader of the profile must know."""
+    """`claimed_parts`: how each part of these rounds runs; without a drafter, there is no claim about one. `notes`: for
+    the reader of the profile."""
 
     rounds: SteadyRounds
     graph_plan: str

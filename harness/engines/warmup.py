@@ -1,4 +1,4 @@
-"""Warm-up by time: go on until two successive windows of rounds agree, or the time is over.
+"""Warm-up by time: continue until two successive windows of rounds agree, or the time is up.
 
 A fixed number of iterations warms a small model too little and a large one too long; clocks, allocators and lazily
 loaded kernels settle with time.
@@ -12,11 +12,11 @@ from statistics import median
 
 @dataclass(kw_only=True, slots=True)
 class WarmUp:
-    """Fed with round durations; says when they are stable.
+    """Receives round durations and determines when they are stable.
 
-    window_s: least length of a window, in sums of durations. tolerance: the medians of two successive windows may
-    differ by less than this fraction. max_s: stop after this much time, stable or not. Raises ValueError for values
-    that cannot work.
+    window_s: minimum length of a window, as a sum of durations. tolerance: the medians of two successive windows may
+    differ by less than this fraction. max_s: stop after this much time, stable or not. Raises ValueError for invalid
+    values.
     """
 
     window_s: float = 1.0

@@ -43,8 +43,8 @@ def experiment(
     progress: Progress,
     resume: Resume = RESUME,
 ) -> RunDirectory:
-    """Measures a new experiment, or what a stored one has not yet. `common`: options of a run for both sides. `resume`:
-    the command that goes on with it."""
+    """Measures a new experiment, or what is missing from a stored one. `common`: options of a run for both sides.
+    `resume`: the command that resumes it."""
     if options.resume is not None:
         options.check_alone("an experiment", common)
         return resume_experiment(options.resume, argv, progress, resume)
@@ -53,9 +53,9 @@ def experiment(
 
 
 def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) -> AbPlan:
-    """The plan, refs resolved to commits; `common` are options of a run for both sides.
+    """The plan, with refs resolved to commits; `common` are options of a run for both sides.
 
-    Raises ValueError for words that cannot be one.
+    Raises ValueError for invalid options.
     """
     if options.blocks < MIN_PAIRS and not options.no_verdict:
         raise ValueError(
@@ -96,50 +96,50 @@ def new_experiment(
             _check_arm(config)
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
-    with _session(plan, progress, resume) as held:
-        # Of a fresh process, it tells the workload, the model and what its arm resolves to.
+    with _session(plan, progress, resume) as session:
+        # For fresh processes, it records the workload, the model and what the arm resolves to.
         run, begun = None, RunRecord(argv=to.argv, arms=tuple(ArmRecord(label=label) for label in LABELS))
         names: dict[str, str] = {}
         if plan.in_process:
             assert a is not None and b is not None, "refs in one process"
-            run = held.hold(prepare(joined_config(a, b, plan.num_blocks), progress))
+            run = session.enter(prepare(joined_config(a, b, plan.num_blocks), progress))
             names = {arm.label: arm.text for arm in run.config.arms}
             begun = initial_record(run, to.argv)
             arms = tuple(replace(arm, notes=(names[arm.label], *arm.notes)) for arm in begun.arms)
             begun = replace(begun, arms=arms)
         watcher, unchecked = _watcher(plan)
         begun = replace(begun, ab=AbRecord(plan=plan, unchecked=tuple(unchecked), names=names))
-        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
+        directory = session.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         floors = [f for f in read_floors(directory.record.environment) if f.in_process == plan.in_process]
         if floors and plan.num_blocks >= MIN_PAIRS:
             progress.say(outlook(floors[0], plan.num_blocks))
-        _measure(held, run, plan, directory, watcher, progress)
+        _measure(session, run, plan, directory, watcher, progress)
     return directory
 
 
 def resume_experiment(path: Path, argv: Sequence[str], progress: Progress, resume: Resume = RESUME) -> RunDirectory:
-    """Measures the missing blocks of a stored experiment, with its own plan. ValueError for what is not one."""
+    """Measures the missing blocks of a stored experiment, with its own plan. ValueError if it is not an experiment."""
     directory = RunDirectory.open(path)
     if directory.record.ab is None:
         raise ValueError(
             f"resume: {directory.path} is not an A/B run; resume with: specbench run --resume {directory.path}"
         )
     plan = directory.record.ab.plan
-    with _session(plan, progress, resume) as held:
-        held.reopen(directory)
+    with _session(plan, progress, resume) as session:
+        session.reopen(directory)
         if missing_blocks(plan, directory):
             runner.check_same_machine(directory)
             run = None
             if plan.in_process:
-                run = held.hold(prepare(directory.config_to_go_on(), progress))
+                run = session.enter(prepare(directory.config_to_go_on(), progress))
                 runner.check_same_inputs(directory, run)
             watcher, _ = _watcher(plan)
-            held.go_on(argv)
-            _measure(held, run, plan, directory, watcher, progress)
+            session.resume(argv)
+            _measure(session, run, plan, directory, watcher, progress)
         else:
             progress.say(f"nothing to do: all {plan.num_blocks} blocks of {directory.path} are measured")
             if directory.record.status != "complete":
-                held.begin()
+                session.begin()
     return directory
 
 
@@ -164,8 +164,8 @@ def _check_arm(config: RunConfig) -> None:
 
 
 def _watcher(plan: AbPlan) -> tuple[Watcher, list[str]]:
-    """Of the blocks, and what it cannot see. Engines that run as programs of their own stand on the GPU beside the one
-    that is measured, so that their number tells nothing."""
+    """The watcher of the blocks, and what it cannot check. Engines that run as separate programs share the GPU with the
+    measured one, so the number of processes on the GPU means nothing then."""
     known = [config for side in plan.sides if (config := _readable_config(side)) is not None]
     device = pick_device(known[0].device if known else "auto").type
     probe, unchecked = find_probe(device, os.environ)
@@ -174,7 +174,7 @@ def _watcher(plan: AbPlan) -> tuple[Watcher, list[str]]:
 
 
 def _readable_config(side: Side) -> RunConfig | None:
-    """None where only a revision knows its options."""
+    """None if only the side's revision knows its options."""
     try:
         return side_config(side)
     except ValueError:
@@ -184,15 +184,15 @@ def _readable_config(side: Side) -> RunConfig | None:
 
 
 def _measure(
-    held: Session[RunDirectory],
+    session: Session[RunDirectory],
     run: PreparedRun | None,
     plan: AbPlan,
     directory: RunDirectory,
     watcher: Watcher,
     progress: Progress,
 ) -> None:
-    """`run`: the prepared engines of blocks in this process; None for fresh processes, each side with a revision in a
-    worktree of its own."""
+    """`run`: the prepared engines for blocks in this process; None for fresh processes, where each side with a revision
+    gets a worktree."""
     if run is not None:
         write_prompts(directory.path, run.workload.prompts, has_ids=run.model.has_token_ids)
         measure_in_process(run, plan, directory, progress, watcher)
@@ -200,12 +200,12 @@ def _measure(
     roots: dict[str, Path | None] = {side.label: None for side in plan.sides}
     for side in plan.sides:
         if side.sha is not None:
-            roots[side.label] = held.hold(worktree(find_checkout(plan.checkout), side.sha))
+            roots[side.label] = session.enter(worktree(find_checkout(plan.checkout), side.sha))
     FreshBlocks(plan, directory, roots, watcher, progress).measure()
 
 
 def _settle(plan: AbPlan, directory: RunDirectory) -> None:
-    """Stores whether the sides are the same code and configuration, and how they differ."""
+    """Stores whether the sides have the same code and configuration, and how they differ."""
     record, stored = directory.record, directory.record.ab
     assert stored is not None
     if plan.in_process:

@@ -23,7 +23,7 @@ def own_checkout() -> Path | None:
 
 
 def find_checkout(path: str | None) -> Path:
-    """The checkout whose revisions are compared; ValueError where there is none."""
+    """The checkout whose revisions are compared; ValueError if there is none."""
     root = Path(path).expanduser().resolve() if path else own_checkout()
     if root is None:
         raise ValueError("checkout: this specbench is an installed copy, not a checkout; give one with --checkout DIR")
@@ -33,7 +33,7 @@ def find_checkout(path: str | None) -> Path:
 
 
 def resolve_ref(checkout: Path, ref: str) -> str:
-    """The commit that `ref` names; ValueError for one that git does not know."""
+    """The commit that `ref` names; ValueError if git does not know it."""
     try:
         return _git(checkout, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     except subprocess.CalledProcessError as error:
@@ -42,7 +42,8 @@ def resolve_ref(checkout: Path, ref: str) -> str:
 
 @contextmanager
 def worktree(checkout: Path, sha: str) -> Iterator[Path]:
-    """A commit's files in a temporary directory, gone afterwards, its registration in the checkout too."""
+    """A commit's files in a temporary worktree. On exit, the directory and its registration in the checkout are
+    removed."""
     with tempfile.TemporaryDirectory(prefix="specbench-ab-") as parent:
         path = Path(parent) / sha[:12]
         try:
@@ -51,17 +52,18 @@ def worktree(checkout: Path, sha: str) -> Iterator[Path]:
             except subprocess.CalledProcessError as error:
                 said = " ".join(error.stderr.split())
                 raise ValueError(f"ref: {sha} cannot be checked out beside {checkout}: {said}") from error
-            # A revision in which `specbench` was a namespace: whatever package of that name is installed would hide it.
+            # In older revisions `specbench` is a namespace package, which an installed package of that name would
+            # shadow.
             if (path / NAMESPACE / "specbench").is_dir():
                 (path / NAMESPACE / "specbench" / "__init__.py").touch()
             yield path
-        finally:  # not `worktree remove`, whose own failure would hide what happened above
+        finally:  # not `worktree remove`: if that failed, it would mask the original error
             shutil.rmtree(path, ignore_errors=True)
             subprocess.run(["git", "-C", str(checkout), "worktree", "prune"], capture_output=True)
 
 
 def environment_of(root: Path | None) -> dict[str, str]:
-    """Environment of a process that imports `specbench` from checkout `root`; None: as this process does."""
+    """Environment of a process that imports `specbench` from checkout `root`; None: from where this process does."""
     root = root or own_checkout()
     before = os.environ.get("PYTHONPATH")
     if root is None:
@@ -70,7 +72,7 @@ def environment_of(root: Path | None) -> dict[str, str]:
 
 
 def code_identity(git: GitState | None, checkout: Path | None) -> str:
-    """Equal for sides that run the same files: a commit's tree, or the commit with the working tree's changes."""
+    """Equal for sides that run the same files: a commit's tree, or the commit plus the changes of the working tree."""
     if git is None or not git.sha:
         return "installed"
     if git.dirty or checkout is None:
@@ -82,10 +84,10 @@ def code_identity(git: GitState | None, checkout: Path | None) -> str:
 
 
 def code_state(checkout: Path | None) -> str | None:
-    """Hash of the code below `checkout` as it stands: the commit's, local edits and files that git does not know yet.
+    """Hash of the code in `checkout` in its current state: the commit, local edits and untracked files.
 
-    Two equal ones mean that processes started at both moments ran the same files. Only folders that are imported count:
-    notes and results may be written meanwhile. None where it cannot be told: an installed copy, or no git.
+    If two are equal, processes started at these times ran the same files. Only folders that are imported count: notes
+    and results may be written meanwhile. None if unknown: for an installed copy, or without git.
     """
     if checkout is None:
         return None
@@ -103,16 +105,17 @@ def code_state(checkout: Path | None) -> str | None:
 
 
 def _is_left_by_editor(name: str) -> bool:
-    """Swap, lock and backup files (`.x.py.swp`, `.#x.py`, `#x.py#`, `x.py~`): open editors, which nothing imports."""
+    """Whether it is an editor's swap, lock or backup file (`.x.py.swp`, `.#x.py`, `#x.py#`, `x.py~`), never
+    imported."""
     parts = name.split("/")
     return any(part.startswith(".") for part in parts) or parts[-1].startswith("#") or parts[-1].endswith("~")
 
 
 def _content(path: Path) -> bytes:
-    """Hash of a file; of one that is gone by now, nothing."""
+    """Hash of a file; empty if it has been deleted meanwhile."""
     try:
         return hashlib.sha256(path.read_bytes()).digest()
-    except (FileNotFoundError, IsADirectoryError):  # a directory: another repository inside the checkout
+    except (FileNotFoundError, IsADirectoryError):  # a directory: a repository nested in the checkout
         return b""
 
 

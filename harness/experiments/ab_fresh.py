@@ -1,7 +1,8 @@
 """Blocks in separate processes: each is a `specbench run` of one arm and one repeat, whose rows are copied.
 
-One process per arm and block is the honest unit: memory layout, clocks, caches and compiled kernels are drawn anew each
-time, and the sides cannot disturb each other. Any revision of the code can be run, since only its command line is used.
+One process per arm and block is the right unit of measurement: memory layout, clocks, caches and compiled kernels vary
+from process to process, and the sides cannot disturb each other. Any revision of the code can be run, since only its
+command line is used.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class FreshBlocks:
     roots: Mapping[str, Path | None]
     watcher: Watcher
     progress: Progress
-    _never_ready: dict[str, str] = field(default_factory=dict, init=False)  # by side: nobody waits for it again
+    _never_ready: dict[str, str] = field(
+        default_factory=dict, init=False
+    )  # side -> error of an engine that never starts
 
     @property
     def _stored(self) -> AbRecord:
@@ -57,9 +60,9 @@ class FreshBlocks:
         return self._stored.sides
 
     def measure(self) -> None:
-        """Raises ValueError for options that `specbench run` refuses, NotComparableError where the sides do not match.
+        """Raises ValueError for options that `specbench run` refuses, NotComparableError if the sides do not match.
 
-        A block that fails is stored as failed, and the others go on. On Ctrl-C the process at work is ended.
+        A block that fails is stored as failed, and the others continue. On Ctrl-C the running process is killed.
         """
         num_blocks, missing = self.plan.num_blocks, missing_blocks(self.plan, self.directory)
         to_come = [label for _, order in missing for label in order]
@@ -87,7 +90,7 @@ class FreshBlocks:
         with self.watcher.watch() as watch:
             code = self._run(side, folder, log)
         unchecked = ("local edits of the code between blocks (no git checkout)",) * (side.sha is None and state is None)
-        seen = replace(
+        record = replace(
             watch.record(side.label, block, position),
             unchecked=(*watch.unchecked, *unchecked),
             exit_code=code,
@@ -96,15 +99,15 @@ class FreshBlocks:
         )
         if code == ExitCode.BAD_INPUT:
             raise ValueError(f"{side.label}: {_last_line(log)}")
-        found = sorted(folder.glob("*/run.json"))
-        if len(found) > 1:
-            raise ValueError(f"{side.label}: made {len(found)} runs; a side is one arm at one batch size")
-        if code not in (0, ExitCode.FAILED) or not found:
-            add_record(self.directory.path, seen)
+        runs = sorted(folder.glob("*/run.json"))
+        if len(runs) > 1:
+            raise ValueError(f"{side.label}: made {len(runs)} runs; a side is one arm at one batch size")
+        if code not in (0, ExitCode.FAILED) or not runs:
+            add_record(self.directory.path, record)
             self._failed(side.label, block, f"exit code {code}: {_last_line(log)}")
             return
-        child = RunDirectory.open(found[0].parent)
-        add_record(self.directory.path, replace(seen, run_id=child.record.run_id))
+        child = RunDirectory.open(runs[0].parent)
+        add_record(self.directory.path, replace(record, run_id=child.record.run_id))
         self._check(side, child.record, state)
         copy_prompts(child.path, self.directory.path)
         self._take(side.label, block, child)
@@ -123,7 +126,7 @@ class FreshBlocks:
             )
             try:
                 return process.wait()
-            finally:  # Ctrl-C: a block that is cut short is measured anew
+            finally:  # Ctrl-C: an interrupted block is measured again
                 if process.poll() is None:
                     process.kill()
                     process.wait()
@@ -157,7 +160,7 @@ class FreshBlocks:
             self._introduce(side, record, state)
 
     def _check_engine(self, side: Side, arm: ArmRecord) -> None:
-        """A branch of the engine's checkout may move, and the checkout too."""
+        """Checks that the engine's checkout, or its branch, has not changed since the first block."""
         now, before = (
             [each.engine.config.get(key) for key in ("source.commit", "source.dirty")] if each.engine else None
             for each in (arm, self.directory.record.arm(side.label))
@@ -169,8 +172,8 @@ class FreshBlocks:
             )
 
     def _check_edits(self, side: Side, state: str | None) -> None:
-        """The files of the checkout, before and after a block, are those of every block before it. Sides that both run
-        the current code run the same code."""
+        """Checks that the files of the checkout, before and after a block, are the same as for all earlier blocks.
+        Sides that both use the current code must have run the same code."""
         if state is None:
             return
         if self._state(side) != state:
@@ -181,7 +184,7 @@ class FreshBlocks:
                 raise ValueError(f"{side.label}: the code was edited since {whose} first block; {_ADVICE}")
 
     def _introduce(self, side: Side, record: RunRecord, state: str | None) -> None:
-        """What a side's first process resolved becomes the record's."""
+        """Copies what a side's first process resolved into the experiment's record."""
         config, (arm,) = record.measured_config, record.arms
         introduced = SideRecord(
             workload=record.workload,
@@ -229,7 +232,7 @@ class FreshBlocks:
 
 
 def _last_line(log: Path) -> str:
-    """What a process said last: its error, without the frame that usage errors are drawn in."""
+    """The last line that a process printed: its error, without the box around usage errors."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    last = next((line for line in reversed(lines) if any(c.isalnum() for c in line)), "it said nothing")
+    last = next((line for line in reversed(lines) if any(c.isalnum() for c in line)), "it printed nothing")
     return last.strip("\u2502| ").removeprefix("specbench: error: ").removeprefix("specbench: ")

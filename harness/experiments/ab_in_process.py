@@ -1,6 +1,6 @@
 """Blocks of both sides in this process, with one engine each: for models that are slow to start.
 
-All blocks then share what a process draws once (memory layout, clocks at start, compiled kernels), so the interval
+All blocks then share what is fixed per process (memory layout, clocks at start, compiled kernels), so the interval
 says less about the next process; the table says so.
 """
 
@@ -23,10 +23,10 @@ from specbench.harness.store.run_directory import RunDirectory
 def measure_in_process(
     run: PreparedRun, plan: AbPlan, directory: RunDirectory, progress: Progress, watcher: Watcher
 ) -> None:
-    """Measures what the directory misses. A block that fails is stored as failed, and the others go on.
+    """Measures the missing blocks of the directory. A block that fails is stored as failed, and the others continue.
 
-    Both engines are warmed before the first block: the side that starts must not be the colder one. ValueError where an
-    experiment would go on with other code than it began with.
+    Both engines are warmed up before the first block, so that the side that starts is not colder. ValueError if an
+    experiment would continue with different code.
     """
     _check_code(directory)
     sides = plan.order()
@@ -54,7 +54,7 @@ def measure_in_process(
 
 
 def _check_code(directory: RunDirectory) -> None:
-    """This process has its code loaded; one that goes on with an interrupted experiment may have loaded another."""
+    """This process has loaded its code; when an interrupted experiment is resumed, that code may be different."""
     record, state = directory.record, code_state(own_checkout())
     assert record.ab is not None
     if state is None:
@@ -63,7 +63,7 @@ def _check_code(directory: RunDirectory) -> None:
         directory.put(replace(record, ab=replace(record.ab, code_state=state)))
     elif record.ab.code_state != state:
         raise ValueError(
-            f"resume: {directory.path} began with other code than this, commit or local edits; start a new experiment"
+            f"resume: {directory.path} began with different code (commit or local edits); start a new experiment"
         )
 
 
@@ -71,6 +71,6 @@ def _warm(arms: Arms, arm: ResolvedArm, progress: Progress) -> None:
     label = arm.config.label
     try:
         arms.warm(arm)
-    except RuntimeError as error:  # memory: its first block tries again and stores what it says
+    except RuntimeError as error:  # out of memory: its first block tries again and stores the error
         progress.say(f"{label}: not ready: {error}; trying again at its turn")
         arms.drop(label)

@@ -13,21 +13,21 @@ from specbench.harness.spec.plan import plan_run
 from specbench.harness.store.ab_record import AbPlan, Side
 
 _REF = "ref:"
-# The configuration of each side; None for one that another revision reads.
+# The configuration of each side; None if another revision parses it.
 Configs = tuple[RunConfig | None, RunConfig | None]
-# Options of `run` that the experiment itself decides.
+# Options of `run` that the experiment itself sets.
 _OWN = ("num_repeats", "resume", "batch_sizes", "output_dir", "label", "format", "quiet")
 _BESIDE = (
     "accuracy",
     "certify_graphs",
     "goodput",
-)  # what `run` does after its blocks; here it would be done again in each
+)  # what `run` does after its blocks; here it would be repeated for every block
 
 
 def parse_side(label: str, text: str, ref: str | None, common: Sequence[str]) -> Side:
     """`text`: an arm (`eagle:k=4`), options of `specbench run`, or both, after an optional `ref:REVISION`.
 
-    `common` are options of both sides, which stand first, so that a side's own replace them.
+    `common` are options of both sides; they come first, so that a side's own replace them.
     """
     try:
         words = shlex.split(text)
@@ -47,13 +47,13 @@ def parse_side(label: str, text: str, ref: str | None, common: Sequence[str]) ->
 def side_config(side: Side) -> RunConfig:
     """The configuration that `specbench run` makes of a side's words: one arm, which gets the side's label.
 
-    Raises ValueError for options that `run` does not take or that are not a side's.
+    Raises ValueError for options that `run` does not have or that a side cannot set.
     """
     options = side_options(side)
     if given := _flags(options, _OWN):
-        raise ValueError(f"{side.label}: {given} cannot be a side's; every block is one repeat (--blocks)")
+        raise ValueError(f"{side.label}: {given} cannot be set for a side; every block is one repeat (--blocks)")
     if beside := _flags(options, _BESIDE):
-        raise ValueError(f"{side.label}: {beside}: each block would do it again; use specbench run for it")
+        raise ValueError(f"{side.label}: {beside}: each block would repeat it; use specbench run for it")
     config = plan_run(options, arm_check(options)).config
     if len(config.arms) != 1:
         labels = ", ".join(arm.label for arm in config.arms)
@@ -63,7 +63,7 @@ def side_config(side: Side) -> RunConfig:
 
 
 def configs_of(plan: AbPlan) -> Configs:
-    """Configurations of both sides; None for a side with a revision, whose own code reads its options."""
+    """Configurations of both sides; None for a side with a revision, whose own code parses its options."""
     a, b = (side_config(side) if side.ref is None else None for side in plan.sides)
     return a, b
 

@@ -1,4 +1,4 @@
-"""An evaluation: lm-eval scores the arms on the same items; all outputs are kept, even if it fails."""
+"""An evaluation: lm-eval scores the arms on the same items; all outputs are kept, even if scoring fails."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 
-from . import session
 from .session import Session, check_writable, resume_by
+from .session import exit_code as session_exit_code
 
 RESUME = resume_by("specbench accuracy --resume")
 ITEMS_HERE = "."  # an evaluation's items are its run directory's own tables
 
 
 def evaluation(options: AccuracyOptions, argv: Sequence[str], progress: Progress) -> RunDirectory:
-    """A new evaluation, or one that is resumed. ValueError for bad input, before anything is written."""
+    """Runs a new evaluation or resumes one. ValueError for bad input, before anything is written."""
     if options.resume is not None:
         options.check_alone("an evaluation")
         return resume_evaluation(options.resume, argv, progress)
@@ -55,13 +55,13 @@ def evaluation(options: AccuracyOptions, argv: Sequence[str], progress: Progress
     config = RunConfig.of_arms(options, arms, **items)
     check_real_text(arms)
     check_writable(options.output_dir)
-    with _session(config, progress) as held:
+    with _session(config, progress) as session:
         with lm_eval_noise(is_heard=not progress.is_quiet):
             files = (options.gsm8k_path, options.fewshot_path)
             record = find_evaluation(asked, ITEMS_HERE, config.workload.max_model_len, files, progress.asset)
-        served = held.hold(_serve(config, asked, progress))
+        served = session.enter(_serve(config, asked, progress))
         begun, to = _begun(config, record, argv), options.output_dir
-        directory = held.create(lambda: RunDirectory.create(to, options.label, begun), to)
+        directory = session.create(lambda: RunDirectory.create(to, options.label, begun), to)
         _score(served, directory, progress)
     return directory
 
@@ -72,31 +72,31 @@ def _arms(options: AccuracyOptions) -> list[ArmConfig]:
     arms = [without_program(parse_arm(text, programs), options) for text in texts]
     if options.apply_chat_template and any(arm.own_config.get("api") == "chat" for arm in arms):
         raise ValueError(
-            "apply_chat_template: a server asked by chat (engine.api=chat) applies its own; drop one of both"
+            "apply_chat_template: a server asked by chat (engine.api=chat) applies its own; drop one of the two"
         )
     return arms
 
 
 def resume_evaluation(path: Path, argv: Sequence[str], progress: Progress) -> RunDirectory:
-    """Measures what a stored evaluation lacks. ValueError for what is not one, or where its rows or model changed."""
+    """Measures what is missing from a stored evaluation. ValueError if it is not one, or its rows or model changed."""
     directory = RunDirectory.open(path)
     record = directory.record.evaluation
     if record is None or record.items != ITEMS_HERE:
         raise ValueError(f"resume: {path} is a run, not only an evaluation; use specbench run --resume {path}")
     config = directory.config_to_go_on()
     check_unchanged(record)
-    with _session(config, progress) as held:
-        held.reopen(directory)
-        served = held.hold(_serve(config, record.asked, progress))
+    with _session(config, progress) as session:
+        session.reopen(directory)
+        served = session.enter(_serve(config, record.asked, progress))
         check_same_model(directory, served)
-        held.go_on(argv)
+        session.resume(argv)
         _score(served, directory, progress)
     return directory
 
 
 def exit_code(directory: RunDirectory) -> ExitCode:
     has_failed = any(arm.error for arm in directory.record.arms)
-    return session.exit_code(directory.record.status, has_failed=has_failed)
+    return session_exit_code(directory.record.status, has_failed=has_failed)
 
 
 def _begun(config: RunConfig, evaluation: EvaluationRecord, argv: Sequence[str]) -> RunRecord:

@@ -28,14 +28,14 @@ from .session import Destination, Session, check_writable, resume_by
 RESUME = resume_by("specbench certify --run")
 _WITH_RUN = frozenset({"run", "format", "quiet", "progress"})
 _SETTINGS = frozenset({"temperatures", "num_seeds"})
-_MAX_BUILT = 12  # engines that are built before the first is needed
+_MAX_BUILT = 12  # engines that are built before the first is used
 
 
 def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress) -> tuple[RunDirectory, bool]:
-    """A new certificate, that of a stored run, or one that goes on; see `certify`."""
+    """Makes a new certificate, that of a stored run, or resumes one; see `certify`."""
     settings = CertifySettings(temperatures=options.temperatures, num_seeds=options.num_seeds)
     if options.run is None:
-        named = [without_program(named_arm(text, options), options) for text in _asked_arms(options)]
+        named = [without_program(named_arm(text, options), options) for text in _requested_arms(options)]
         asked = arms_by_engine(named, Engines(options.engine))
         return certify(RunConfig.of_arms(options, asked.arms), settings, Destination.of(options, argv), progress)
     given = [options.schema()[name].flag for name in sorted(options.given - _WITH_RUN - _SETTINGS)]
@@ -56,21 +56,21 @@ def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress
 def certify(
     config: RunConfig, settings: CertifySettings, where: RunDirectory | Destination, progress: Progress
 ) -> tuple[RunDirectory, bool]:
-    """Judges the arms that have no certificate yet, in a stored run or a new directory, and whether all of them were
-    come to: False where the user interrupted. ValueError for bad input, before anything is written."""
+    """Judges the arms that have no certificate yet, in a stored run or a new directory. Also returns whether all arms
+    were judged: False if the user interrupted. ValueError for bad input, before anything is written."""
     if isinstance(where, Destination):
         check_writable(where.folder)
     asked = arms_by_engine(config.arms, Engines(config.engine))
     arms = asked.arms
     _check(asked, settings, config)
     config = replace(config, arms=arms)
-    with Session(progress, RESUME, _close, is_worth_keeping=_has_certificate) as held:
-        # Few arms are built here, where a head that does not fit is bad input; many, or those of a run that has begun,
-        # only at their turn: the memory need not hold them all.
+    with Session(progress, RESUME, _close, is_worth_keeping=_has_certificate) as session:
+        # Few arms are built here, where a head that does not fit is bad input. Many arms, or those of a stored run, are
+        # built only at their turn, since they may not fit in memory together.
         at_their_turn = len(arms) > _MAX_BUILT or isinstance(where, RunDirectory)
-        run = held.hold(prepare(config, progress, all_blocks(config) if at_their_turn else ()))
+        run = session.enter(prepare(config, progress, all_blocks(config) if at_their_turn else ()))
         progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
-        directory = _hold(held, run, where)
+        directory = _hold(session, run, where)
         run.deployments.logs.keep_in(directory.path)
         described = run.model.described
         inputs = {"workload": run.workload.sha256, "sha256": described.sha256}
@@ -84,7 +84,7 @@ def certify(
         for certifier in certifiers:
             certifier.certify(parts)
         file.finish()
-    return directory, not held.is_interrupted
+    return directory, not session.is_interrupted
 
 
 def _check(asked: CertifiedArms, settings: CertifySettings, config: RunConfig) -> None:
@@ -96,12 +96,12 @@ def _check(asked: CertifiedArms, settings: CertifySettings, config: RunConfig) -
     if asked.groups and GREEDY not in settings.temperatures:
         raise ValueError(
             f"temperature: {list(settings.temperatures)} is not allowed for arms of {asked.groups[0].engine}, whose "
-            "noise nobody knows; they are judged at 0"
+            "sampling noise is unknown; they are judged at 0"
         )
 
 
-def _asked_arms(options: CertifyOptions) -> Sequence[str]:
-    """Strategy arguments, typed or of a cover. ValueError unless there is exactly one of both."""
+def _requested_arms(options: CertifyOptions) -> Sequence[str]:
+    """Strategy arguments, from the user or a cover. ValueError unless exactly one of the two is given."""
     if options.cover is None:
         if not options.strategy:
             raise ValueError("strategy: there must be at least one arm, a cover (--cover) or a stored run (--run)")
@@ -114,18 +114,18 @@ def _asked_arms(options: CertifyOptions) -> Sequence[str]:
     return [cell.text() for cell in pairwise_cover(pick_device(options.device).type, arm_check(options))]
 
 
-def _hold(held: Session[RunDirectory], run: PreparedRun, where: RunDirectory | Destination) -> RunDirectory:
+def _hold(session: Session[RunDirectory], run: PreparedRun, where: RunDirectory | Destination) -> RunDirectory:
     if isinstance(where, Destination):
-        found = initial_record(run, where.argv)
-        return held.create(lambda: RunDirectory.create(where.folder, where.label, found), where.folder)
+        record = initial_record(run, where.argv)
+        return session.create(lambda: RunDirectory.create(where.folder, where.label, record), where.folder)
     runner.check_same_inputs(where, run)
-    held.reopen(where)
-    held.begin()
+    session.reopen(where)
+    session.begin()
     return where
 
 
 def _close(directory: RunDirectory, status: str | None) -> None:
-    if not directory.done_blocks():  # made for the certificate: it measured nothing of its own
+    if not directory.done_blocks():  # created for the certificate: it has no measured blocks
         directory.finish(None, status or "complete")
 
 

@@ -1,4 +1,4 @@
-"""A head tried on its target: the check of its files, and its acceptance on the prompts of workloads."""
+"""Checks a head's files, tries the head on its target, and measures its acceptance on the prompts of workloads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROMPTS = (
 
 
 def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple[HeadReport, list[HeadEvaluation]]:
-    """`head`: a folder, a hub name, or shipped:NAME. `write` adds the results to its model card. ValueError if it
+    """`head`: a folder, a hub name, or shipped:NAME. `write` adds the results to its model card. ValueError if the head
     cannot be loaded."""
     if options.write and not options.evaluate:
         raise ValueError("write: there is nothing to store without --evaluate N")

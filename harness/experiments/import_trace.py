@@ -1,4 +1,4 @@
-"""Analyses a trace of any engine; can keep a copy without names and the process environment."""
+"""Analyses a trace of any engine; can store a copy without host and user names and the process environment."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ LABEL = "profile-import"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
-    """What the user says of a trace. `rules`: read before the shipped ones. `nodes`: what splits graphs that hold
-    several phases. `claims`: PART=MODE. `command`: that made it, where the trace does not say it."""
+class TraceOptions:
+    """What the user says about a trace. `rules`: take precedence over the shipped ones. `nodes`: splits graphs that
+    contain several phases. `claims`: PART=MODE. `command`: the traced command, if the trace does not contain it."""
 
     rules: Path | None = None
     nodes: Path | None = None
@@ -39,24 +39,24 @@ class Told:
     command: str | None = None
 
 
-def analyse(trace: Path, told: Told) -> Profile:
-    """ValueError for a claim that is not one, and for a command beside that of the trace."""
-    claims = parse_claims(told.claims)
+def analyse(trace: Path, options: TraceOptions) -> Profile:
+    """Analyses a trace. ValueError for an invalid claim, or for a command if the trace contains one."""
+    claims = parse_claims(options.claims)
     profile = analyse_trace(
         trace,
-        rules=PhaseRules.shipped().with_file(told.rules),
-        node_maps=() if told.nodes is None else read_node_maps(told.nodes),
+        rules=PhaseRules.shipped().with_file(options.rules),
+        node_maps=() if options.nodes is None else read_node_maps(options.nodes),
         claims=claims,
         notes=[f"claimed on the command line: {part}={mode}" for part, mode in claims.items()],
     )
-    if told.command is None:
+    if options.command is None:
         return profile
     if profile.source.command is not None:
-        raise ValueError(f"command: {trace.name} holds its own, {shlex.join(profile.source.command)}; leave it out")
+        raise ValueError(f"command: {trace.name} contains its own, {shlex.join(profile.source.command)}; leave it out")
     try:
-        command = masked(tuple(shlex.split(told.command)))
+        command = masked(tuple(shlex.split(options.command)))
     except ValueError as error:
-        raise ValueError(f"command: cannot read {told.command!r}: {error}") from error
+        raise ValueError(f"command: cannot read {options.command!r}: {error}") from error
     return replace(profile, source=replace(profile.source, command=command, is_command_given=True))
 
 
@@ -68,7 +68,7 @@ def check_empty(folder: Path) -> None:
 def keep(
     profile: Profile, trace: Path, folder: Path, argv: Sequence[str], write_reports: Callable[[], list[Path]]
 ) -> tuple[Path, list[Path]]:
-    """The redacted copy, and the profile and its reports beside it, as a run that a site can hold.
+    """Stores the redacted copy with the profile and its reports, as a run that can be part of a site.
 
     All or nothing: a folder without the redacted trace must not look like an import.
     """
@@ -86,7 +86,7 @@ def keep(
 
 
 def _record(profile: Profile, argv: Sequence[str]) -> RunRecord:
-    """Of the machine and the model a trace says nothing."""
+    """The run record, without machine and model, which a trace does not contain."""
     now = datetime.now(timezone.utc)
     shown = masked(tuple(argv))
     return RunRecord(
@@ -103,7 +103,7 @@ def _record(profile: Profile, argv: Sequence[str]) -> RunRecord:
 
 
 def _redacted(trace: Path, directory: Path) -> Path:
-    """The copy that is kept, named for what it holds; of an nsys report its export, which can be redacted."""
+    """The stored copy, named after its content; for an nsys report, its SQLite export, which can be redacted."""
     kind = trace_kind(trace)
     with tempfile.TemporaryDirectory() as folder:
         original = trace if kind else export_report(trace, Path(folder))

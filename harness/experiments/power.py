@@ -19,17 +19,17 @@ RESUME = resume_by("specbench power --resume")
 
 
 def stored_floor(words: Sequence[str]) -> NoiseFloor:
-    """The last that was measured on this hardware. `words`: options of a run, which have no meaning here."""
+    """The latest noise floor measured on this hardware. `words`: options of a run, which have no meaning here."""
     if words:
-        raise ValueError(f"aa: {' '.join(words)} says what to measure; say in how many blocks with --aa 10")
+        raise ValueError(f"aa: {' '.join(words)} selects what to measure; set the number of blocks with --aa 10")
     floors = read_floors(collect_environment())
     if not floors:
-        raise ValueError("aa: nothing is stored for this hardware; measure it with --aa 10 and options of a run")
+        raise ValueError("aa: no noise floor is stored for this hardware; measure it with --aa 10 and options of a run")
     return floors[0]
 
 
 def check_is_aa(path: Path) -> None:
-    """ValueError before hours are measured that are not an A/A: the sides are known to be the same, or asked to be."""
+    """ValueError, before hours of measurement, unless it is an A/A: the sides are identical or were requested to be."""
     directory = RunDirectory.open(path)
     stored = directory.record.ab
     if stored is None:
@@ -43,7 +43,7 @@ def check_is_aa(path: Path) -> None:
 
 
 def learn_floor(judged: Judgement, directory: RunDirectory) -> tuple[NoiseFloor, Path | None]:
-    """The floor of a judged A/A, and where it was stored for this hardware: None where the A/A is invalid."""
+    """The noise floor from a judged A/A, and where it was stored for this hardware: None if the A/A is invalid."""
     if not judged.is_aa:
         raise _two_sides(directory)
     floor = noise_floor(judged, directory.record)

@@ -49,7 +49,8 @@ class Profiled:
 
 
 def profiles(options: ProfileOptions, argv: Sequence[str], progress: Progress) -> Iterator[Profiled]:
-    """Profiles every arm at every batch size, a directory each, as it is closed; ends with one that was interrupted."""
+    """Profiles every arm at every batch size; yields each size's directory once closed. Stops after an interrupted
+    one."""
     plan = plan_run(options, arm_check(options))
     tracing = _tracing(options)
     purpose = Purpose(recipe=plan.recipe, ablation=plan.ablation, acceptance=plan.acceptance)
@@ -62,13 +63,13 @@ def profiles(options: ProfileOptions, argv: Sequence[str], progress: Progress) -
 
 
 def commands(options: ProfileOptions) -> Iterator[str]:
-    """One line an arm: it can be run as it is, here or on another machine with specbench.
+    """One command line per arm, which can be run unchanged here or on another machine with specbench.
 
-    ValueError for a tool, a number of rounds, a strategy or an option of it that is not allowed. What else an arm
-    needs, the machine that runs it knows.
+    ValueError for a tool, a number of rounds, a strategy or a strategy option that is not allowed. All else is checked
+    by the machine that runs the command.
     """
     plan = plan_run(options, arm_check(options))
-    _tracing(options)  # refuses what a run would
+    _tracing(options)  # raises for what a run would refuse
     for arm in plan.config.arms:
         strategy_class(arm.strategy).of(arm.options)
     chosen = "torch" if options.tool == "torch" or plan.config.tensor_parallel_size > 1 else "nsys"
@@ -91,27 +92,27 @@ def _tracing(options: ProfileOptions) -> Tracing:
 
 
 def profile(config: RunConfig, tracing: Tracing, purpose: Purpose, to: Destination, progress: Progress) -> Profiled:
-    """Profiles every arm; one that fails is recorded, and the others go on. ValueError for bad input."""
+    """Profiles every arm; one that fails is recorded, and the others continue. ValueError for bad input."""
     nsys = tracing.nsys(pick_device(config.device).type, config.tensor_parallel_size)
     for arm in config.arms:
         arm_check(config)(arm)
     check_writable(to.folder)
-    found: dict[str, ArmProfile] = {}
+    profiled_arms: dict[str, ArmProfile] = {}
 
     def close(directory: RunDirectory, status: str | None) -> None:
-        directory.end_without_tables(status or ("complete" if found else "failed"))
+        directory.end_without_tables(status or ("complete" if profiled_arms else "failed"))
 
     def again(path: Path) -> str:
-        return shlex.join(to.argv)  # profiles of one command belong together: all are made anew
+        return shlex.join(to.argv)  # the profiles of one command belong together: all are made again
 
-    with Session(progress, again, close, is_worth_keeping=lambda directory: bool(found)) as held:
+    with Session(progress, again, close, is_worth_keeping=lambda directory: bool(profiled_arms)) as session:
         begun = _begun(config, tracing, purpose, to.argv)
-        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
+        directory = session.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         for arm in config.arms:
             profiled = _try_arm(directory, replace(config, arms=(arm,)), tracing, nsys, progress)
             if profiled is not None:
-                found[arm.label] = profiled
-    return Profiled(directory, found)
+                profiled_arms[arm.label] = profiled
+    return Profiled(directory, profiled_arms)
 
 
 def _begun(config: RunConfig, tracing: Tracing, purpose: Purpose, argv: Sequence[str]) -> RunRecord:
@@ -128,17 +129,17 @@ def _begun(config: RunConfig, tracing: Tracing, purpose: Purpose, argv: Sequence
 def _try_arm(
     directory: RunDirectory, config: RunConfig, tracing: Tracing, nsys: str | None, progress: Progress
 ) -> ArmProfile | None:
-    """None where it failed: the arm's entry of run.json and its log say why. ValueError is the user's."""
+    """None if it failed: the arm's entry in run.json and its log say why. ValueError for bad input."""
     (arm,) = config.arms
     try:
-        found = profile_arm(config, tracing, nsys, directory.path / FOLDER / arm_folder(arm.label), progress.say)
+        profiled = profile_arm(config, tracing, nsys, directory.path / FOLDER / arm_folder(arm.label), progress.say)
     except (RuntimeError, ValueError) as error:
         directory.put_arm(replace(directory.record.arm(arm.label), status="failed", error=str(error)))
         if isinstance(error, ValueError):
             raise
         progress.say(f"{arm.label}: failed: {error}")
         return None
-    told = found.report.record
-    directory.put(replace(directory.record, model=told.model, workload=told.workload, sampling=told.sampling))
-    directory.put_arm(replace(told.arm(arm.label), status="ok"))
-    return found
+    record = profiled.report.record
+    directory.put(replace(directory.record, model=record.model, workload=record.workload, sampling=record.sampling))
+    directory.put_arm(replace(record.arm(arm.label), status="ok"))
+    return profiled

@@ -18,19 +18,20 @@ from specbench.harness.store.prompts import write_prompts
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 
-from . import run_accuracy, run_graphs, session
-from .session import Destination, Resume, Session, check_writable, resume_by
+from . import run_accuracy, run_graphs
+from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by
+from .session import exit_code as session_exit_code
 
 RESUME = resume_by("specbench run --resume")
 ROWS_ALONE = "SPECBENCH_ROWS_ALONE"
-"""Environment variable of a process that measures a block of an experiment, which takes the rows and drops the rest: no
-reports are made. Not an option, for the side may be an older revision."""
+"""Environment variable of a process that measures a block of an experiment, which uses only the rows: no reports are
+made. Not an option, because the side may be an older revision."""
 
 
 def runs(options: RunOptions, argv: Sequence[str], progress: Progress) -> Iterator[RunDirectory]:
-    """Measures what was asked for, a run a batch size, each as it is closed; or goes on with a stored one.
+    """Measures one run per batch size and yields each once it is closed; or resumes a stored run.
 
-    Ends with a run that was interrupted. ValueError for bad input, before anything is written.
+    Stops after an interrupted run. ValueError for bad input, before anything is written.
     """
     if options.resume is not None:
         options.check_alone("a run")
@@ -42,7 +43,7 @@ def runs(options: RunOptions, argv: Sequence[str], progress: Progress) -> Iterat
     for config, label in by_batch_size(plan, options.label):
         run = new_run(config, purpose, Destination(options.output_dir, label, tuple(argv)), progress)
         yield run
-        if run.record.status == session.INTERRUPTED:
+        if run.record.status == INTERRUPTED:
             return
 
 
@@ -53,7 +54,7 @@ def by_batch_size(plan: RunPlan, label: str) -> list[tuple[RunConfig, str]]:
 
 
 def purpose_of(plan: RunPlan, options: RunOptions, progress: Progress) -> Purpose:
-    """The tables that the run is for, and what is done after its timed blocks. ValueError for what cannot be done."""
+    """The tables that the run is for, and what is done after its timed blocks. ValueError for what is impossible."""
     accuracy = run_accuracy.parse_accuracy(options, plan.config.arms)
     return Purpose(
         recipe=plan.recipe,
@@ -73,16 +74,16 @@ def new_run(
     check: Callable[[PreparedRun], None] | None = None,
     resume: Resume = RESUME,
 ) -> RunDirectory:
-    """Prepares, measures and closes one run. `check` may refuse what was prepared, before anything is written; with
-    it an arm whose engine cannot be built is a row that failed, without it bad input: a ValueError that leaves nothing
-    behind."""
+    """Prepares, measures and closes one run. `check` may refuse what was prepared, before anything is written. With
+    `check`, an arm whose engine cannot be built becomes a failed row; without it, that is bad input: a ValueError that
+    leaves nothing behind."""
     gc.collect()  # the memory of an earlier run's engines
-    with _session(config, progress, resume) as held:
-        run = held.hold(prepare(config, progress, keep_refused=check is not None))
+    with _session(config, progress, resume) as session:
+        run = session.enter(prepare(config, progress, keep_refused=check is not None))
         if check is not None:
             check(run)
         begun = initial_record(run, to.argv, purpose)
-        directory = held.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
+        directory = session.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         _measure(run, directory, progress)
     return directory
 
@@ -90,32 +91,32 @@ def new_run(
 def resume_run(
     path: Path, argv: Sequence[str], progress: Progress, *, keep_refused: bool = False, resume: Resume = RESUME
 ) -> RunDirectory:
-    """Measures what a stored run has not yet. ValueError for what is not a run, or one that cannot go on here."""
+    """Measures what is missing from a stored run. ValueError if it is not a run or cannot be resumed here."""
     directory = RunDirectory.open(path)
     directory.check_has_tables()
     if directory.record.ab is not None:
         raise ValueError(f"resume: {directory.path} is an A/B run; resume with: specbench ab --resume {directory.path}")
     config = directory.config_to_go_on()
     is_unfinished = run_accuracy.is_missing(directory, config) or bool(run_graphs.missing(directory))
-    with _session(config, progress, resume) as held:
-        held.reopen(directory)
+    with _session(config, progress, resume) as session:
+        session.reopen(directory)
         if all_blocks(config) - directory.done_blocks() or is_unfinished:
             runner.check_same_machine(directory)
-            run = held.hold(prepare(config, progress, directory.done_blocks(), keep_refused=keep_refused))
+            run = session.enter(prepare(config, progress, directory.done_blocks(), keep_refused=keep_refused))
             runner.check_same_inputs(directory, run)
-            held.go_on(argv)
+            session.resume(argv)
             _measure(run, directory, progress)
         else:
             progress.say(f"nothing to do: all {len(all_blocks(config))} blocks of {directory.path} are measured")
             if directory.record.status != "complete":  # killed between its last block and its end
-                held.begin()
+                session.begin()
     return directory
 
 
 def exit_code(directory: RunDirectory) -> ExitCode:
-    """What a run deserves: interrupted, something of it failed, or all is measured."""
+    """The exit code of a run: interrupted, partly failed, or complete."""
     has_failed = run_accuracy.has_failed(directory) or run_graphs.has_failed(directory)
-    return session.exit_code(directory.record.status, has_failed=bool(directory.failed_blocks()) or has_failed)
+    return session_exit_code(directory.record.status, has_failed=bool(directory.failed_blocks()) or has_failed)
 
 
 def _measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:

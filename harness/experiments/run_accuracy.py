@@ -32,7 +32,7 @@ FOLDER = "accuracy"
 
 
 def parse_accuracy(options: RunOptions, arms: Sequence[ArmConfig]) -> EvalConfig | None:
-    """What `--accuracy gsm8k:200` asks for; None without it. ValueError for arms whose answers mean nothing."""
+    """Parses `--accuracy gsm8k:200`; None without it. ValueError for arms whose answers are meaningless."""
     num_fewshot, include_path = options.accuracy_num_fewshot, options.accuracy_include_path
     if options.accuracy is None:
         if num_fewshot is not None or include_path is not None:
@@ -46,7 +46,8 @@ def parse_accuracy(options: RunOptions, arms: Sequence[ArmConfig]) -> EvalConfig
 
 
 def find_items(evaluation: EvalConfig, config: RunConfig, progress: Progress) -> EvaluationRecord:
-    """Finds the tasks and their rows before anything is measured. Returns their entry in run.json, or ValueError."""
+    """Finds the tasks and their rows before anything is measured. Returns their entry in run.json; raises
+    ValueError."""
     progress.say(f"loading {', '.join(evaluation.names)}")
     with lm_eval_noise(is_heard=not progress.is_quiet):
         return find_evaluation(evaluation, FOLDER, config.workload.max_model_len, progress=progress.asset)
@@ -78,7 +79,7 @@ def score(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None
 
 
 def close(directory: RunDirectory, config: RunConfig) -> None:
-    """After the run's own close: its scores and the hash of their file, where there are any."""
+    """Called after the run's own close: stores the scores and the hash of their file, if there are any."""
     if directory.record.evaluation is not None:
         close_scores(directory, config.arms)
 
@@ -90,7 +91,7 @@ def has_failed(directory: RunDirectory) -> bool:
 
 
 def _items(directory: RunDirectory, evaluation: EvaluationRecord) -> RunDirectory:
-    """The folder of the items, made at first use: renamed into place whole, so that a kill leaves none or all of it."""
+    """The folder of the items, created at first use: renamed into place, so that a kill leaves all of it or nothing."""
     path = directory.path / FOLDER
     if not path.exists():
         run = directory.record

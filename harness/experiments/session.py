@@ -1,4 +1,4 @@
-"""One measurement, from an empty folder to an exit code: directory, lock, signals, full disk and status."""
+"""One measurement, from an empty folder to an exit code: handles directory, lock, signals, full disk and status."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Destination:
         return cls(options.output_dir, options.label, tuple(argv))
 
 
-# From a directory to the command that goes on with it.
+# From a directory to the command that resumes it.
 Resume = Callable[[Path], str]
 
 
@@ -65,10 +65,11 @@ def resume_by(command: str) -> Resume:
 class Session(Generic[D]):
     """`with Session(...) as session`: prepare in it, then `create` or `reopen` a directory, then measure.
 
-    However the block ends, what was measured is kept and `close(directory, status)` closes it: with None after the
-    last block; with `interrupted` on the first Ctrl-C, SIGTERM or SIGHUP, which ends here and is not an error. A second
-    one raises StoppedAtOnce and closes nothing. A full disk is a ValueError that says how to go on. Other errors leave
-    the directory interrupted; one that was made here and in which nothing `is_worth_keeping` is removed.
+    However the block ends, measurements are kept and `close(directory, status)` closes the directory: with None after
+    the last block; with `interrupted` on the first Ctrl-C, SIGTERM or SIGHUP, which is handled here and is not an
+    error. A second one raises StoppedAtOnce and closes nothing. A full disk is a ValueError that says how to resume.
+    Other errors leave the directory interrupted; a directory that was created here and is not `is_worth_keeping` is
+    removed.
     """
 
     def __init__(
@@ -84,14 +85,14 @@ class Session(Generic[D]):
         self._directory: D | None = None
         self._is_new = self._has_begun = False
         self.is_interrupted = False
-        self._held = ExitStack()
+        self._contexts = ExitStack()
 
     def __enter__(self) -> Session[D]:
-        self._held.enter_context(interruptible())
+        self._contexts.enter_context(interruptible())
         return self
 
     def create(self, make: Callable[[], D], folder: Path) -> D:
-        """Makes and holds the directory, in which measuring begins. ValueError where `folder` cannot be written."""
+        """Creates and locks the directory; measuring begins. ValueError if `folder` cannot be written."""
         try:
             directory = make()
         except OSError as error:
@@ -102,22 +103,22 @@ class Session(Generic[D]):
         return directory
 
     def reopen(self, directory: D) -> None:
-        """Holds a stored directory, unchanged so far. ValueError where another process measures into it."""
-        self._held.enter_context(run_lock(directory.path))
+        """Locks a stored directory, without changing it yet. ValueError if another process is measuring into it."""
+        self._contexts.enter_context(run_lock(directory.path))
         self._directory = directory
 
-    def hold(self, context: AbstractContextManager[T]) -> T:
-        """Enters a context that ends with the session, once the directory is closed."""
-        return self._held.enter_context(context)
+    def enter(self, context: AbstractContextManager[T]) -> T:
+        """Enters a context that is left at the end of the session, after the directory is closed."""
+        return self._contexts.enter_context(context)
 
-    def go_on(self, argv: Sequence[str]) -> None:
-        """There is something left to measure in the directory that was reopened."""
+    def resume(self, argv: Sequence[str]) -> None:
+        """Begins measuring what is missing from the reopened directory."""
         assert self._directory is not None
         self._directory.resume(argv)
         self.begin()
 
     def begin(self) -> None:
-        """From here on the directory is closed at the end, and every error says how to go on."""
+        """From here on the directory is closed at the end, and every error says how to resume."""
         assert self._directory is not None
         self._has_begun = True
         self._progress.say(f"writing to {self._directory.path}")
@@ -125,7 +126,7 @@ class Session(Generic[D]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        with self._held:
+        with self._contexts:
             if self._directory is None or not self._has_begun:
                 return False
             try:
@@ -139,39 +140,39 @@ class Session(Generic[D]):
                 raise
 
     def _end(self, directory: D, error: BaseException | None) -> bool:
-        """Closes the directory as its measurement ended. Whether that is all there is to say of `error`."""
+        """Closes the directory with the status of its measurement. Returns whether `error` is thereby handled."""
         if isinstance(error, StoppedAtOnce) or _is_of_disk(error):
             raise error
         if error is None:
             self._close(directory, None)
         elif isinstance(error, KeyboardInterrupt):
             self.is_interrupted = True
-            with suppress(OSError):  # a terminal that has gone, which is what SIGHUP says
+            with suppress(OSError):  # the terminal is gone, which is why SIGHUP was sent
                 self._progress.say("interrupted")
             self._close(directory, INTERRUPTED)
         elif self._is_new and isinstance(error, ValueError) and not self._is_worth_keeping(directory):
             shutil.rmtree(directory.path)
         elif isinstance(error, Exception):
             self._progress.say(f"stopped; {self._advice(directory)}")
-            with suppress(Exception):  # what stopped it may keep it from being closed, too
+            with suppress(Exception):  # the original error may prevent closing, too
                 self._close(directory, INTERRUPTED)
         return isinstance(error, KeyboardInterrupt)
 
     def _cannot_write(self, directory: D, error: OSError) -> ValueError:
         reason = f"cannot write {directory.path}: {error.strerror or error}; measured blocks are kept"
-        return ValueError(f"{reason}. Make room, then: {self._resume(directory.path)}")
+        return ValueError(f"{reason}. Free some space, then: {self._resume(directory.path)}")
 
     def _advice(self, directory: D) -> str:
         return f"resume with: {self._resume(directory.path)}"
 
 
 def _is_of_disk(error: BaseException | None) -> TypeGuard[OSError]:
-    """Rather than of a connection or a program that is not there, which are OSErrors too."""
+    """Whether it concerns the disk, and not a connection or a missing program, which are OSErrors, too."""
     return isinstance(error, OSError) and error.errno in _OF_DISK
 
 
 def check_writable(folder: Path) -> None:
-    """Before a model is loaded for minutes. Creates nothing."""
+    """Checks before a model is loaded, which may take minutes. Creates nothing."""
     whole = folder.expanduser().absolute()
     existing = next(path for path in (whole, *whole.parents) if path.exists())
     if not existing.is_dir():
@@ -181,7 +182,7 @@ def check_writable(folder: Path) -> None:
 
 
 def exit_code(status: str, *, has_failed: bool) -> ExitCode:
-    """Of a directory that was closed: interrupted, something in it failed, or all is measured."""
+    """The exit code of a closed directory: interrupted, partly failed, or complete."""
     if status == INTERRUPTED:
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if has_failed else ExitCode.PASSED

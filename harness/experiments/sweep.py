@@ -30,13 +30,13 @@ from .session import INTERRUPTED, Destination, Resume, Session, check_writable, 
 
 RESUME = resume_by("specbench sweep --resume")
 _MIN_LOADS = 2  # a single load is not a curve
-_OVER = ("complete", "failed")  # of a run: nothing is left to measure in it
+_OVER = ("complete", "failed")  # statuses of a run with nothing left to measure
 OnPoint = Callable[[RunDirectory], object]
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """`config` with the arms of `grid`, at each of the `loads`. `purpose`: of every point's run."""
+    """`config` with the arms of `grid`, to be measured at each of the `loads`. `purpose`: of every point's run."""
 
     config: RunConfig
     loads: tuple[int, ...]
@@ -45,7 +45,7 @@ class SweepPlan:
 
 
 def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
-    """ValueError for options that do not give a curve, and for strategies of which no arm can run."""
+    """ValueError for options that do not give a curve, and for strategies none of whose arms can run."""
     loads = parse_numbers("max_concurrency", options.loads, "1,4,16")
     if len(loads) < _MIN_LOADS:
         raise ValueError(
@@ -78,7 +78,7 @@ def sweep(options: SweepOptions, argv: Sequence[str], progress: Progress, on_poi
 def new_sweep(plan: SweepPlan, to: Destination, progress: Progress, on_point: OnPoint) -> SweepDirectory:
     check_writable(to.folder)
     grid = plan.grid
-    with _session(progress) as held:
+    with _session(progress) as session:
         begun = SweepRecord(
             argv=to.argv,
             config=plan.config,
@@ -87,7 +87,7 @@ def new_sweep(plan: SweepPlan, to: Destination, progress: Progress, on_point: On
             notes=grid.notes,
             purpose=plan.purpose,
         )
-        sweep = held.create(lambda: SweepDirectory.create(to.folder, to.label, begun), to.folder)
+        sweep = session.create(lambda: SweepDirectory.create(to.folder, to.label, begun), to.folder)
         for note in grid.notes:
             progress.say(note)
         for row in grid.rows:
@@ -100,20 +100,20 @@ def new_sweep(plan: SweepPlan, to: Destination, progress: Progress, on_point: On
 def resume_sweep(path: Path, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> SweepDirectory:
     """Measures what is missing from a stored sweep; finished points stay as they are."""
     sweep = SweepDirectory.open(path)
-    with _session(progress) as held:
-        held.reopen(sweep)
-        found = sweep.runs()
-        if all(_is_over(found.get(load)) for load in sweep.loads):
+    with _session(progress) as session:
+        session.reopen(sweep)
+        runs = sweep.runs()
+        if all(_is_over(runs.get(load)) for load in sweep.loads):
             _say_nothing_to_do(sweep, progress)
             sweep.close()
         else:
-            held.go_on(argv)
+            session.resume(argv)
             _measure(sweep, argv, progress, on_point)
     return sweep
 
 
 def exit_code(sweep: SweepDirectory) -> ExitCode:
-    """Interrupted, or that of its worst run."""
+    """INTERRUPTED, or the exit code of the worst run."""
     if sweep.record.status == INTERRUPTED:
         return ExitCode.INTERRUPTED
     return max((runs.exit_code(run) for run in sweep.runs().values()), default=ExitCode.PASSED)
@@ -128,7 +128,7 @@ def _say_nothing_to_do(sweep: SweepDirectory, progress: Progress) -> None:
     for run in sweep.runs().values():
         if run.failed_blocks():
             again = runs.RESUME(run.path)
-            progress.say(f"arms failed in {run.path.name}; to try them again: {again}, then this command")
+            progress.say(f"arms failed in {run.path.name}; to retry them: {again}, then this command")
 
 
 def _measure(sweep: SweepDirectory, argv: Sequence[str], progress: Progress, on_point: OnPoint) -> None:
@@ -161,7 +161,7 @@ def _new_point(sweep: SweepDirectory, load: int, progress: Progress, resume: Res
     earlier = list(sweep.runs().values())
     is_first = not any(run.done_blocks() for run in earlier)
     for run in earlier[:1]:
-        runner.check_same_machine(run)  # a curve is of one machine, however often it was resumed
+        runner.check_same_machine(run)  # a curve is measured on one machine, even if resumed
 
     def check(prepared: PreparedRun) -> None:
         for run in earlier[:1]:
@@ -181,7 +181,7 @@ def _new_point(sweep: SweepDirectory, load: int, progress: Progress, resume: Res
 
 
 def _check_families(sweep: SweepDirectory, refused: Mapping[str, str]) -> None:
-    """Before anything is measured: if no arm of a strategy can be built, that is bad input, not a result."""
+    """Called before anything is measured: if no arm of a strategy can be built, that is bad input, not a result."""
     families: dict[str, list[str]] = {}
     for arm in sweep.record.arms:
         if not arm.refused:
@@ -200,7 +200,7 @@ def _measure_machine(sweep: SweepDirectory, progress: Progress) -> None:
     progress.say("measuring the machine's limits")
     try:
         machine = measure_machine(device, pick_dtype(config.dtype, device))
-    except (RuntimeError, ValueError) as error:  # no memory, or figures that no machine has
+    except (RuntimeError, ValueError) as error:  # out of memory, or impossible figures
         progress.say(f"no ideal speed-ups: the machine's limits could not be measured: {first_line(error)}")
         return
     sweep.put(replace(sweep.record, machine=machine))

@@ -14,7 +14,7 @@ class WatchesRequests(Protocol):
 
 
 class NullSink:
-    """An engine's `RowSink` that keeps nothing."""
+    """An engine's `RowSink` that discards everything."""
 
     cancelled = False
 

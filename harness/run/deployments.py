@@ -17,8 +17,8 @@ class Deployments:
         self._engine, self._config = engine, config
         self.logs = Logs([arm.label for arm in config.arms])
         self._open: dict[str, tuple[AbstractContextManager[Deployment], Deployment]] = {}
-        self._programs: set[str] = set()  # those that end when another of their kind starts
-        self._never_ready: dict[str, str] = {}  # what those said that were waited for in vain
+        self._programs: set[str] = set()  # labels whose programs are stopped when another of their kind starts
+        self._never_ready: dict[str, str] = {}  # label -> error of a program that did not become ready
 
     def __contains__(self, label: str) -> bool:
         return label in self._open
@@ -28,7 +28,7 @@ class Deployments:
         return list(self._open)
 
     def starts_at_its_turn(self, arm: ResolvedArm) -> bool:
-        """Whether it is another program that must not stay up beside its like."""
+        """Whether it runs as a separate program that must not stay up next to others of its kind."""
         return self._config.deploy == "alternate" and self._engine.takes_program(arm.config)
 
     def begin(self, arms: Sequence[ResolvedArm]) -> set[str]:
@@ -43,8 +43,8 @@ class Deployments:
         return {arm.config.label for arm in programs}
 
     def of(self, arm: ResolvedArm) -> Deployment:
-        """Raises what `Engine.deploy` raises. What may not stay up beside it is ended. NotReadyError is raised again at
-        once: nobody waits twice for a program that does not become ready."""
+        """Raises what `Engine.deploy` raises. Programs that must not stay up next to it are stopped. A NotReadyError is
+        raised again immediately: a program that did not become ready is not waited for a second time."""
         label = arm.config.label
         if label in self._never_ready:
             raise NotReadyError(self._never_ready[label])
@@ -70,12 +70,12 @@ class Deployments:
         self._programs = set()
 
     def drop(self, label: str) -> None:
-        """Ends a deployment, if there is one, and gives its memory back. Its log is kept."""
+        """Ends a deployment, if there is one, and frees its memory. Its log is kept."""
         if self._end(label):
             gc.collect()
 
     def _end(self, label: str) -> bool:
-        """Whether there was one."""
+        """Ends a deployment; returns whether there was one."""
         context, _ = self._open.pop(label, (None, None))
         if context is None:
             return False
@@ -84,7 +84,7 @@ class Deployments:
         return True
 
     def close(self) -> None:
-        """All, even where one does not end as it should; their memory is looked for once, which takes 0.2 s."""
+        """Closes all deployments, even if one fails to close; memory is collected once, which takes 0.2 s."""
         with ExitStack() as ends:
             ends.callback(self.logs.close)
             ends.callback(self._engine.close)

@@ -1,4 +1,4 @@
-"""How long a command will take, said before it starts, by what earlier runs of the same arms on this machine took.
+"""How long a command will take, estimated before it starts from earlier runs of the same arms on this machine.
 
 An upper estimate: prompts may stop before their last token.
 """
@@ -21,18 +21,18 @@ from specbench.harness.store.run_file import read_run_record
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.sweep_directory import is_sweep
 
-_NEWEST = 20  # earlier runs that are looked at
-UNKNOWN = "estimated time: - (no stored run of these arms on this machine; said once a part has ended)"
+_NEWEST = 20  # number of earlier runs to read
+UNKNOWN = "estimated time: - (no stored run of these arms on this machine; available once a part has finished)"
 
 
 def block_estimate(run: PreparedRun, directory: RunDirectory, arms: Iterable[str]) -> str:
-    """`arms`: of each block to come, by the label that an ordinary run gives it."""
+    """`arms`: the arm of each remaining block, by the label that an ordinary run gives it."""
     most = sum(prompt.max_tokens for prompt in run.workload.prompts)
     return token_estimate(run, directory.path, {label: most * num for label, num in Counter(arms).items()})
 
 
 def token_estimate(run: PreparedRun, path: Path, tokens: Mapping[str, int]) -> str:
-    """`path`: the directory of the run. `tokens`: the most that each arm will put out, by its label."""
+    """`path`: the directory of the run. `tokens`: the maximum output of each arm, by label."""
     seconds = _seconds(run, path, tokens, run.config.max_concurrency)
     if seconds is None:
         return UNKNOWN
@@ -43,11 +43,12 @@ def token_estimate(run: PreparedRun, path: Path, tokens: Mapping[str, int]) -> s
 
 
 def sweep_estimate(run: PreparedRun, path: Path, loads: Sequence[int]) -> str:
-    """Of the points to come, each with the arms, prompts and repeats of `run`. `path`: the directory of the sweep."""
+    """For the remaining points, each with the arms, prompts and repeats of `run`. `path`: the directory of the
+    sweep."""
     most = sum(prompt.max_tokens for prompt in run.workload.prompts) * run.config.num_repeats
     tokens = {arm.config.label: most for arm in run.arms}
     by_load = {load: seconds for load in loads if (seconds := _seconds(run, path, tokens, load)) is not None}
-    of_all = f"estimated time of all {len(loads)} points to come"
+    of_all = f"estimated time of all {len(loads)} remaining points"
     if not by_load:
         return f"{of_all}: - (no stored run of these arms on this machine at their concurrencies)"
     unknown = ", ".join(str(load) for load in loads if load not in by_load)
@@ -57,7 +58,7 @@ def sweep_estimate(run: PreparedRun, path: Path, loads: Sequence[int]) -> str:
 
 
 def _seconds(run: PreparedRun, path: Path, tokens: Mapping[str, int], concurrency: int | None) -> float | None:
-    """None where an arm has no stored run of this model at that load."""
+    """None if an arm has no stored run of this model at that load."""
     model, tps = run.model.described, dict[str, float]()
     for _, record in _earlier(path):
         if record.model is None or (record.model.name, record.model.dtype) != (model.name, model.dtype):
@@ -73,7 +74,8 @@ def _seconds(run: PreparedRun, path: Path, tokens: Mapping[str, int], concurrenc
 
 
 def process_estimate(plan: AbPlan, directory: RunDirectory, sides: Iterable[str]) -> str:
-    """`sides`: of each process to come. By processes of the same options, loading and warm-up included."""
+    """`sides`: the side of each remaining process. Estimated from processes with the same options, including loading
+    and warm-up."""
     words = {side.label: (side.words, side.sha) for side in plan.sides}
     took: dict[tuple[tuple[str, ...], str | None], float] = {}
     for path, record in _earlier(directory.path):
@@ -90,7 +92,7 @@ def process_estimate(plan: AbPlan, directory: RunDirectory, sides: Iterable[str]
 
 
 def _earlier(path: Path) -> Iterator[tuple[Path, RunRecord]]:
-    """The newest runs beside that one, or in sweeps there, on this hardware."""
+    """The newest runs in the same folder, or in sweeps there, on this hardware."""
     folder = path.parent
     root = folder.parent.parent if is_sweep(folder.parent) else folder
     files = [*root.glob("*/run.json"), *root.glob("*/runs/*/run.json")]
@@ -98,7 +100,7 @@ def _earlier(path: Path) -> Iterator[tuple[Path, RunRecord]]:
     for file in sorted(files, key=lambda file: file.parent.name, reverse=True)[:_NEWEST]:
         try:
             record = read_run_record(file)
-        except ValueError:  # damaged ones are named by what reads their figures
+        except ValueError:  # damaged runs are reported where their figures are read
             continue
         if record.environment.describe_hardware() == hardware and file.parent != path:
             yield file.parent, record

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP: the first lets a measurement store its results, the second stops at once, the third
+"""Ctrl-C, SIGTERM, SIGHUP: the first lets a measurement store its results, the second stops immediately, the third
 kills."""
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ _Handler = Callable[[int, FrameType | None], object] | int
 
 
 class StoppedAtOnce(BaseException):
-    """The user asked a second time: nothing more is derived or closed. `advice`: how to go on later."""
+    """A second interrupt: nothing more is derived or closed. `advice`: how to resume later."""
 
     advice = ""
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within it a first signal raises KeyboardInterrupt, a second StoppedAtOnce. Nested uses count together."""
+    """Within this context, a first signal raises KeyboardInterrupt, a second StoppedAtOnce. Nested uses share the
+    count."""
     before = {n: handler for n, handler in _handlers().items() if handler not in (_first, _second)}
     _handle(dict.fromkeys(before, _first))
     try:
@@ -32,14 +33,14 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
-    """A first signal waits until the writing in here is done; a second one does not."""
+    """A first signal is deferred until the writes in this context are done; a second one is not."""
     before = {n: handler for n, handler in _handlers().items() if callable(handler) and handler is not _second}
     pressed: list[int] = []
     is_over = False
 
     def later(number: int, frame: FrameType | None) -> None:
         handler = before[number]
-        if is_over and callable(handler):  # left behind: a signal came while the handlers were being put back
+        if is_over and callable(handler):  # a signal arrived while the handlers were being restored
             handler(number, frame)
         elif pressed:
             _second(number, frame)
@@ -67,7 +68,7 @@ def _second(number: int, frame: FrameType | None) -> None:
 
 
 def _handlers() -> dict[int, _Handler]:
-    """A signal that is ignored stays ignored: so it is in the background jobs of a script."""
+    """A signal that is ignored stays ignored, as in background jobs of a script."""
     found = {n: signal.getsignal(n) for n in SIGNALS}
     return {n: handler for n, handler in found.items() if handler not in (signal.SIG_IGN, None)}
 

@@ -1,4 +1,4 @@
-"""What the programs that serve arms print: in a directory for temporary files, and its end in the run directory."""
+"""The logs of the programs that serve arms: in a temporary directory, with a copy of their end in the run directory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from specbench.harness.text import slug
 
 FOLDER = "logs"
 MOST = 1 << 20  # bytes of a copy
-_SHORTEST = 8  # characters of a secret that is looked for: shorter ones are part of other words
+_SHORTEST = 8  # characters: shorter secrets are not searched for, since they occur in other words
 
 
 class Logs:
-    """One file for each arm, named by its number and label. Programs that are started again add to it."""
+    """One file for each arm, named by its number and label. Restarted programs append to it."""
 
     def __init__(self, labels: Sequence[str]):
         self._names = {label: f"{number}-{slug(label)}.log" for number, label in enumerate(labels, 1)}
@@ -24,17 +24,17 @@ class Logs:
         self._kept_in: Path | None = None
 
     def path(self, label: str) -> Path:
-        """Where the arm's program prints to. Not there where it is served by none."""
+        """The log file of the arm's program. It does not exist if no program serves the arm."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="specbench-logs-"))
         return self._folder / self._names[label]
 
     def keep_in(self, run: Path) -> None:
-        """From now on what ends is copied to this run directory."""
+        """From now on, logs of ended programs are copied to this run directory."""
         self._kept_in = run / FOLDER
 
     def keep(self, label: str) -> Path | None:
-        """The copy, without what looks secret; None where there is no log, or no run directory."""
+        """Copies the log, without anything that looks secret; None if there is no log or no run directory."""
         log = self.path(label)
         if self._kept_in is None or not log.exists() or not self._kept_in.parent.is_dir():
             return None
@@ -44,13 +44,13 @@ class Logs:
         return kept
 
     def explain(self, label: str, error: Exception) -> None:
-        """The error of this arm names the copy in place of the log."""
+        """Makes the error of this arm name the copy instead of the log."""
         kept, text = self.keep(label), str(error)
         if kept is not None and (log := str(self.path(label))) in text:
             error.args = (text.replace(log, str(kept)),)
 
     def close(self) -> None:
-        """Logs that have no copy stay where messages say they are."""
+        """Logs without a copy are left in place, where messages point to them."""
         if self._folder is None:
             return
         for label in self._names:
@@ -62,7 +62,7 @@ class Logs:
 
 
 def end_of(log: Path) -> str:
-    """At most MOST bytes, from the start of a line where that is not all."""
+    """The last MOST bytes at most, starting at a line if the log is longer."""
     with log.open("rb") as file:
         start = max(0, log.stat().st_size - MOST)
         file.seek(start)
@@ -71,7 +71,7 @@ def end_of(log: Path) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Programs have the user's environment: its secrets are masked by value, wherever they stand."""
+    """Masks the values of secrets in the user's environment, which programs inherit, wherever they occur."""
     for name, value in os.environ.items():
         if is_secret_name(name) and len(value) >= _SHORTEST:
             text = text.replace(value, MASK)

@@ -1,4 +1,4 @@
-"""What the machine does beside a measurement, as Linux tells it: load, time that another guest had, memory stalls."""
+"""What else the machine does during a measurement, as reported by Linux: load, steal time, memory stalls."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from specbench.harness.store.block_records import MachineSeen
 
 PROC = Path("/proc")
 MIN_S = 1.0
-"""Below it the kernel's ticks of 10 ms are too coarse for a share."""
+"""Below this duration, the kernel's ticks of 10 ms are too coarse for a share."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineState:
-    """At one moment. load: average of 1 minute. ticks, stolen_ticks: of all CPUs since boot, the second while another
-    guest had them. stalled_us: since boot, while a task waited for memory. None: not told here."""
+    """State at one time. load: 1-minute average. ticks, stolen_ticks: of all CPUs since boot, the latter used by other
+    guests. stalled_us: time since boot in which a task waited for memory. None: not available here."""
 
     at_s: float
     load: float | None
@@ -28,9 +28,9 @@ class MachineState:
 
 
 def read_state() -> MachineState:
-    """Of this machine, now."""
-    ticks = [int(word) for word in _found(r"^cpu +([\d ]+)", PROC / "stat").split()][:8]
-    stalled = _found(r"^some .*total=(\d+)", PROC / "pressure" / "memory")
+    """The current state of this machine."""
+    ticks = [int(word) for word in _match(r"^cpu +([\d ]+)", PROC / "stat").split()][:8]
+    stalled = _match(r"^some .*total=(\d+)", PROC / "pressure" / "memory")
     return MachineState(
         at_s=time.monotonic(),
         load=_load(),
@@ -41,7 +41,7 @@ def read_state() -> MachineState:
 
 
 def seen_between(before: MachineState, after: MachineState, *, device: str) -> MachineSeen:
-    """`device`: what is measured, cpu or cuda. The load of the host is compared with its cores for a CPU only."""
+    """`device`: the measured one, cpu or cuda. The host's load is compared with its number of cores for a CPU only."""
     is_long = after.at_s - before.at_s >= MIN_S
     elapsed_us = 1e6 * (after.at_s - before.at_s)
     ticks = _difference(before.ticks, after.ticks)
@@ -53,14 +53,14 @@ def seen_between(before: MachineState, after: MachineState, *, device: str) -> M
 
 
 def _load() -> float | None:
-    told = _found(r"^([\d.]+)", PROC / "loadavg")
+    told = _match(r"^([\d.]+)", PROC / "loadavg")
     if told:
         return float(told)
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
-def _found(pattern: str, file: Path) -> str:
-    """The first group where the file has such a line; empty where it has none, or cannot be read."""
+def _match(pattern: str, file: Path) -> str:
+    """The first group of the matching line; empty if the file has no such line or cannot be read."""
     try:
         match = re.search(pattern, file.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:  # another system, or a kernel without pressure information

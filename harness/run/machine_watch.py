@@ -14,8 +14,8 @@ from specbench.harness.run.prepare import Served
 from specbench.harness.store.block_records import BlockRecord, MachineSeen, overload
 
 SAMPLE_INTERVAL_S = 0.5
-# Reasons for lowered clocks that spoil a block. A reached power limit is not one: it is a property of the GPU under
-# this load, and the same for both sides.
+# Reasons for lowered clocks that invalidate a block. Reaching the power limit is not one: it is a property of the GPU
+# under this load, and the same for both sides.
 THROTTLING = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -27,27 +27,27 @@ _POWER_CAP = 0x04
 
 @dataclass(slots=True)
 class GpuProbe:
-    """One GPU, sampled through nvidia-ml-py. A driver call that it lacks fails the check, not the measurement."""
+    """One GPU, sampled through nvidia-ml-py. If the driver lacks a call, the check fails, not the measurement."""
 
     nvml: Any
     handle: Any
 
     def throttling(self) -> frozenset[str]:
-        """Why its clocks are held down at this moment."""
+        """Why its clocks are currently throttled."""
         return frozenset(name for bit, name in THROTTLING.items() if self._reasons() & bit)
 
     def is_power_capped(self) -> bool:
         return bool(self._reasons() & _POWER_CAP)
 
     def power_limit_w(self) -> float | None:
-        """As enforced now; None where the driver does not tell."""
+        """The currently enforced limit; None if the driver does not report it."""
         try:
             return float(self.nvml.nvmlDeviceGetEnforcedPowerLimit(self.handle)) / 1e3
         except self.nvml.NVMLError:
             return None
 
     def num_processes(self) -> int:
-        """Processes that compute on it, ours included."""
+        """Number of compute processes on it, including ours."""
         return len(self.nvml.nvmlDeviceGetComputeRunningProcesses(self.handle))
 
     def _reasons(self) -> int:
@@ -55,9 +55,9 @@ class GpuProbe:
 
 
 def find_probe(device: str, environ: Mapping[str, str]) -> tuple[GpuProbe | None, list[str]]:
-    """The probe of the GPU that runs use, and what cannot be checked here. `device`: cpu or cuda."""
+    """The probe of the GPU that the run uses, and what cannot be checked here. `device`: cpu or cuda."""
     if device != "cuda":
-        return None, ["throttling (on a CPU only load average, steal and memory stalls are seen)"]
+        return None, ["throttling (on a CPU only load average, steal and memory stalls are checked)"]
     unchecked = "throttling and foreign GPU processes"
     try:
         import pynvml
@@ -68,7 +68,7 @@ def find_probe(device: str, environ: Mapping[str, str]) -> tuple[GpuProbe | None
         probe = GpuProbe(pynvml, _visible_gpu(pynvml, environ))
         probe.throttling(), probe.num_processes()
     except pynvml.NVMLError as error:
-        return None, [f"{unchecked} (the driver does not tell: {error})"]
+        return None, [f"{unchecked} (the driver does not report it: {error})"]
     return probe, []
 
 
@@ -82,9 +82,9 @@ def _visible_gpu(nvml: Any, environ: Mapping[str, str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Makes the watch of each block. device: cpu or cuda, empty for what is measured elsewhere. most_processes: how
-    many may compute on the GPU without being foreign; containers hide their names, so they are counted. None: of
-    engines that start processes of their own. unchecked: what cannot be seen of a GPU."""
+    """Creates the watch of each block. device: cpu or cuda; empty if measured elsewhere. most_processes: the number of
+    our own compute processes on the GPU; any more are foreign. Containers hide their names, so they are counted. None:
+    for engines that start processes of their own. unchecked: what cannot be observed of a GPU."""
 
     device: str
     probe: GpuProbe | None
@@ -105,7 +105,7 @@ class Watcher:
 
 @dataclass(slots=True)
 class Watch:
-    """A context around one block, and what it saw afterwards. Without a probe nothing is told of a GPU."""
+    """A context around one block, and afterwards what it observed. Without a probe, nothing is known about a GPU."""
 
     by: Watcher
     _before: MachineState | None = field(default=None, init=False)
@@ -141,11 +141,11 @@ class Watch:
                 if self._stop.wait(SAMPLE_INTERVAL_S):
                     break
             self._power_limits_w.append(probe.power_limit_w())
-        except Exception as error:  # the driver's own kinds; said in the record instead of ending the block
+        except Exception as error:  # the driver's own exceptions; recorded instead of ending the block
             self._error = f"{type(error).__name__}: {error}"
 
     def record(self, arm: str, block: int, position: int) -> BlockRecord:
-        """Of the block that was measured within; load averages of 1 minute, before and after."""
+        """The record of the block measured in this context; 1-minute load averages, before and after."""
         return BlockRecord(
             arm=arm,
             block=block,
@@ -158,13 +158,13 @@ class Watch:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why to reject the block. A load counts that was above the cores before and after: the average trails by a
-        minute, so that one end alone may be of what was before."""
+        """Why to reject the block. Load counts only if it exceeded the number of cores both before and after: the
+        average lags by a minute, so a single high value may come from earlier work."""
         return tuple(self._reasons())
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """What failed to tell."""
+        """The checks that failed."""
         failed = (f"throttling and foreign GPU processes ({self._error})",) if self._error else ()
         return (*self.by.unchecked, *failed)
 

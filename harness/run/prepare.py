@@ -35,7 +35,7 @@ AnyServed = TypeVar("AnyServed", bound="Served")
 
 @dataclass(slots=True)
 class Served:
-    """A model that an engine has loaded, and the arms over it. As a context it ends what it deployed."""
+    """A model that an engine has loaded, and its arms. As a context, it ends its deployments."""
 
     config: RunConfig
     engine: Engines
@@ -52,8 +52,8 @@ class Served:
 
 @dataclass(slots=True)
 class PreparedRun(Served):
-    """A run whose inputs are loaded and checked. `deployments` holds those that the memory had room for; `refused`:
-    why, by arm."""
+    """A run whose inputs are loaded and checked. `deployments`: those that fit in memory; `refused`: the reason, by
+    arm."""
 
     workload: Workload
     load: Load
@@ -61,7 +61,7 @@ class PreparedRun(Served):
 
 
 def serve(config: RunConfig, progress: Progress) -> Served:
-    """Loads the model; nothing is deployed yet. ValueError for arms that do not fit."""
+    """Loads the model, without deploying anything. ValueError for arms that do not fit."""
     engine = Engines(config.engine)
     model, arms = engine.open(config, progress)
     return Served(config, engine, model, arms, Deployments(engine, config))
@@ -74,10 +74,11 @@ def all_blocks(config: RunConfig) -> set[Block]:
 def prepare(
     config: RunConfig, progress: Progress, done: Collection[Block] = frozenset(), *, keep_refused: bool = False
 ) -> PreparedRun:
-    """Checks what needs no model first, then loads model and workload and builds the engines of blocks not yet `done`.
+    """First checks all that needs no model, then loads model and workload and builds the engines of blocks not yet
+    `done`.
 
-    Raises ValueError naming what is wrong and what is allowed. With `keep_refused` an arm whose engine is refused goes
-    to `refused` of the result instead, and its blocks will say so in their rows.
+    Raises ValueError naming what is wrong and what is allowed. With `keep_refused`, an arm whose engine is refused is
+    listed in `refused` instead, and its blocks will say so in their rows.
     """
     load_workload = lookup(WORKLOADS, config.workload.name, "dataset-name")
     if config.load_format == "dummy" and _needs_tokenizer(load_workload):
@@ -87,7 +88,7 @@ def prepare(
         )
     if config.workload.path and config.workload.name in GENERATED:
         path, name = config.workload.path, config.workload.name
-        raise ValueError(f"dataset_path is {path!r}; the data set {name} reads no file: drop one of the two")
+        raise ValueError(f"dataset_path is {path!r}; the data set {name} does not read a file: drop one of the two")
     served = serve(config, progress)
     model = served.model
     progress.say(f"loading {config.workload.name}")
@@ -107,12 +108,12 @@ def prepare(
 
 
 def _needs_tokenizer(load_workload: Callable[..., Workload]) -> bool:
-    """One that makes its ids itself gives the parameter a default."""
+    """A loader that makes token ids itself has a default for this parameter."""
     return inspect.signature(load_workload).parameters["tokenizer"].default is inspect.Parameter.empty
 
 
 def arm_check(conditions: Conditions) -> Callable[[ArmConfig], ResolvedArm]:
-    """Resolves arms as a run under these conditions does, before anything is loaded."""
+    """Resolves arms as a run under these conditions would, before anything is loaded."""
     engine = Engines(conditions.engine)
     return lambda arm: engine.resolve(arm, conditions)
 
@@ -134,7 +135,7 @@ def _load_of(config: RunConfig, model: Model, workload: Workload) -> Load:
         logprobs=c.logprobs,
         prompt_logprobs=c.prompt_logprobs,
     )
-    load.request(0)  # checks the sampling parameters, the model's own stop ids among them
+    load.request(0)  # checks the sampling parameters, including the model's own stop ids
     return load
 
 
@@ -159,9 +160,9 @@ def _deploy(run: PreparedRun, labels: Collection[str], progress: Progress, keep_
                 raise ValueError(with_arm(arm.config, str(error))) from error
             progress.say(f"{label}: refused: {first_line(error)}")
             run.refused[label] = first_line(error)
-        except NotReadyError as error:  # its blocks say so too, at once
+        except NotReadyError as error:  # its blocks will immediately fail with this error, too
             progress.say(f"{label}: {first_line(error)}")
-        except (RuntimeError, MemoryError) as error:  # memory; the block itself will say so in its row
+        except (RuntimeError, MemoryError) as error:  # out of memory; the block will say so in its row
             progress.say(f"{label}: not ready: {first_line(error)}; trying again at its turn")
             run.deployments.drop(label)
 

@@ -11,8 +11,8 @@ from specbench.harness.store.rows import RequestRow
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a command is. `label`: of the arm or side. `counts`: which of how many, from 1, by what is counted: arm,
-    repeat, block, point, part. `remaining_s`: an estimate with this one included, None before one of them has ended."""
+    """Where a command is. `label`: of the arm or side. `counts`: (number, total), from 1, by what is counted: arm,
+    repeat, block, point, part. `remaining_s`: an estimate that includes this one; None before the first has ended."""
 
     label: str
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -29,12 +29,12 @@ class Progress(Protocol):
         """Bytes of a download: `done` of `total` (0: unknown)."""
 
     def at(self, place: Place) -> None:
-        """What is measured next: before `start_block`, or alone where another process measures it."""
+        """What is measured next: called before `start_block`, or alone if another process measures it."""
 
     def start_block(self, what: str, num_requests: int) -> None: ...
 
     def request_done(self, row: RequestRow) -> None:
-        """One of the block's requests has ended just now."""
+        """One of the block's requests has just ended."""
 
 
 class NullProgress:

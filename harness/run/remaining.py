@@ -1,5 +1,4 @@
-"""How long what is still to come will take, judged by what has ended: blocks of arms, points of a sweep, parts of a
-certificate."""
+"""Remaining time, estimated from what has ended: blocks of arms, points of a sweep, parts of a certificate."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from statistics import mean
 
 @dataclass(slots=True)
 class Remaining:
-    """`to_come`: the arms of the blocks that are not measured yet, the one being measured included; or whatever else
-    takes as long as others of its name."""
+    """`to_come`: the arms of the remaining blocks, including the current one; or any other names, if things of the same
+    name take equally long."""
 
     to_come: InitVar[Iterable[str]]
     _left: Counter[str] = field(init=False)
@@ -29,7 +28,7 @@ class Remaining:
         self._last_s[label] = took_s
 
     def begin(self, label: str) -> str:
-        """The text as one begins, where the one before has ended with that."""
+        """Called when an item begins, which ends the previous one; returns the text of the remaining time."""
         now = time.monotonic()
         if self._at_work is not None:
             self.ended(self._at_work[0], now - self._at_work[1])
@@ -38,14 +37,14 @@ class Remaining:
 
     @property
     def left_s(self) -> float | None:
-        """None before a block has ended. An arm without one takes the mean of the others."""
+        """None before the first block has ended. An arm without an ended block counts as the mean of the others."""
         if not self._last_s:
             return None
         usual = mean(self._last_s.values())
         return sum(max(num, 0) * self._last_s.get(label, usual) for label, num in self._left.items())
 
     def text(self) -> str:
-        """`, about 3 min left`; nothing where that is not known."""
+        """`, about 3 min left`; empty if unknown."""
         left_s = self.left_s
         return "" if left_s is None else f", about {duration(left_s)} left"
 

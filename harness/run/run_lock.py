@@ -10,12 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LOCK_FILE = ".lock"
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system that has none: measuring goes on without
+_NO_LOCKS = (
+    errno.ENOLCK,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+)  # a file system without locks: measuring continues without one
 
 
 @contextmanager
 def run_lock(directory: Path) -> Iterator[None]:
-    """Holds the directory; the system lets go of it when the process ends, however it ends. ValueError if held."""
+    """Locks the directory; the system releases the lock when the process ends, however it ends. ValueError if
+    locked."""
     if sys.platform == "win32":
         yield  # no advisory locks of this kind there
         return
@@ -26,7 +31,9 @@ def run_lock(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ValueError(f"resume: {directory} is being measured by another process; wait for its end") from error
+            raise ValueError(
+                f"resume: {directory} is being measured by another process; wait until it has ended"
+            ) from error
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise

@@ -55,7 +55,7 @@ def check_same_inputs(directory: RunDirectory, run: PreparedRun) -> None:
 
 
 class Arms:
-    """The arms of a run and what is measured of them. A deployment is warmed when it is first used; one that fails is
+    """The arms of a run, measured block by block. A deployment is warmed up at its first use; one that fails is
     recorded and dropped."""
 
     def __init__(
@@ -68,8 +68,8 @@ class Arms:
         watcher: Watcher,
         to_come: Sequence[str],
     ):
-        """`where`: of a block, from its arm and number; `place_of`: its place among the arms of that number. `to_come`:
-        the arms of the blocks that will be tried, in order."""
+        """`where`: the place of a block, from its arm and number; `place_of`: its position among the arms of that
+        number. `to_come`: the arms of the blocks that will be tried, in order."""
         self._run, self._directory, self._progress, self._where = run, directory, progress, where
         self._place_of, self._watcher = place_of, watcher
         self._remaining = Remaining(to_come)
@@ -79,14 +79,14 @@ class Arms:
     def warm(self, arm: ResolvedArm) -> Deployment:
         label = arm.config.label
         deployment = self._run.deployments.of(arm)
-        if self._warm.get(label) is not deployment:  # a new one, or one that ended meanwhile and was started again
+        if self._warm.get(label) is not deployment:  # new, or restarted after it ended
             self._warm_up(arm, deployment)
             self._warm[label] = deployment
         return deployment
 
     def try_block(self, arm: ResolvedArm, repeat: int) -> OpenBlock | None:
-        """One block, not stored yet as whole; None where it failed, which is stored. What had ended of a block that
-        does not end is kept."""
+        """Measures one block, which is not yet stored as complete; None if it failed, which is stored. If a block does
+        not end, its finished requests are kept."""
         block = self._directory.begin_block(arm.config.label, repeat, len(self._run.load))
         began = time.monotonic()
         try:
@@ -127,7 +127,7 @@ class Arms:
             self._directory.put(replace(record, forwards={**record.forwards, label: forwards}))
 
     def _measure(self, arm: ResolvedArm, repeat: int, block: OpenBlock) -> bool:
-        """A function of its own so that nothing keeps a failed deployment alive."""
+        """A separate function, so that no reference keeps a failed deployment alive."""
         label = arm.config.label
         try:
             deployment = self.warm(arm)
@@ -148,10 +148,11 @@ class Arms:
 
 
 def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> None:
-    """Measures every block that the directory does not hold yet, arms interleaved: each repeat starts with another arm.
+    """Measures every block that the directory does not contain yet, with interleaved arms: each repeat starts with a
+    different arm.
 
-    A block that fails for any reason is stored as failed with its error, and the others go on. Raises OSError
-    where the run directory cannot be written; what it holds is whole.
+    A block that fails for any reason is stored as failed with its error, and the others continue. Raises OSError if the
+    run directory cannot be written; its content stays consistent.
     """
     done = directory.done_blocks()
     labels, num_repeats = [arm.config.label for arm in run.arms], run.config.num_repeats
@@ -179,7 +180,7 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
 
 
 def block_name(place: Place) -> str:
-    """`eagle:k=4, arm 2 of 3: repeat 1 of 5`; of an A/B `block 1 of 10: A`."""
+    """`eagle:k=4, arm 2 of 3: repeat 1 of 5`; in an A/B `block 1 of 10: A`."""
     first, *rest = (f"{name} {n} of {num}" for name, (n, num) in place.counts.items())
     return f"{place.label}, {': '.join([first, *rest])}" if rest else f"{first}: {place.label}"
 

@@ -139,7 +139,7 @@ class RunOptions(OutputOptions, Conditions):
         flags="--engine-command",
     )
     url: str | None = _engine(
-        "Arms of other engines: address of a server that runs already, as http://HOST:PORT/v1.",
+        "Arms of other engines: address of a running server, as http://HOST:PORT/v1.",
         flags="--base-url",
     )
     accuracy: str | None = _measurement(

@@ -1,4 +1,4 @@
-"""Storage: typed records and run directories, read and written here only.
+"""Storage: typed records and run directories, which are read and written only here.
 
 Imported by: harness, reports.
 """

@@ -7,7 +7,7 @@ from specbench.harness.store.run_directory import RunDirectory
 
 
 def missing_blocks(plan: AbPlan, directory: RunDirectory) -> list[tuple[int, tuple[str, str]]]:
-    """Blocks to measure, with the order of their sides. A block of which one side is missing is measured anew: its
-    sides must have run back to back."""
+    """Blocks to measure, with the order of their sides. If one side of a block is missing, both are measured again,
+    since they must run back to back."""
     done = directory.done_blocks()
     return [(n, order) for n, order in enumerate(plan.order()) if not all((label, n) in done for label in LABELS)]

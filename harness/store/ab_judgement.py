@@ -1,4 +1,4 @@
-"""The judged A/B experiment, `ab.json`: blocks that count, comparisons, verdict."""
+"""The judged A/B experiment, `ab.json`: valid blocks, comparisons, verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specbench.harness.store.block_records import MachineSeen
 
 AB_FILE, AB_SCHEMA = "ab.json", "specbench.ab/1"
 
-INVALID = "invalid"  # rejected blocks, or a change between equal sides
+INVALID = "invalid"  # too many rejected blocks, or a change between identical sides
 UNFINISHED = "unfinished"
 MIXED = "mixed"  # a metric improved and another regressed: TPOT decides
 
@@ -21,8 +21,8 @@ MAX_REJECTED = 0.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentBlock:
-    """`order`: of its sides, as AB. `measured`: on both. `reasons`: why it was rejected. `load_average`: before and
-    after each side; `machine`: what else was seen there."""
+    """`order`: of its sides, as AB. `measured`: whether both sides were. `reasons`: why it was rejected.
+    `load_average`: before and after each side; `machine`: what else was observed."""
 
     block: int
     order: str
@@ -41,14 +41,14 @@ class JudgedArm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedMetric(Comparison):
-    """`pairs`: (A, B), the values that were compared."""
+    """`pairs`: the compared values (A, B)."""
 
     pairs: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SameOutput:
-    """Of `num_pairs` answers to the same prompts, how many are equal; `is_enough`: as many as were required."""
+    """How many of the `num_pairs` answers to the same prompts are equal; `is_enough`: whether as many as required."""
 
     num_same: int
     num_pairs: int
@@ -57,9 +57,9 @@ class SameOutput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """verdict: of the whole, the worst of the gated metrics; `mixed` if one improved and another regressed, as with
-    more drafts per step: then `product`, the verdict of TPOT, decides. driven_otherwise: why sides that were driven
-    differently have no verdict."""
+    """verdict: of the experiment, the worst of the gated metrics; `mixed` if one improved and another regressed, as
+    with more drafts per step: then `product`, the verdict of TPOT, decides. driven_otherwise: why sides that were
+    driven differently get no verdict."""
 
     schema: str = AB_SCHEMA
     run_id: str
@@ -83,5 +83,5 @@ class Judgement:
 
     @property
     def decisive(self) -> str:
-        """The verdict that counts: that of the whole, or TPOT's where it is mixed."""
+        """The verdict that counts: the experiment's, or TPOT's if that is mixed."""
         return self.product if self.verdict == MIXED else self.verdict

@@ -17,7 +17,7 @@ LABELS = ("A", "B")
 class Side:
     """One side: `text` as typed, `words` the options of `specbench run` that measure it, and the code it runs.
 
-    ref, sha: a git revision of the checkout, as typed and as found; None for the code that runs this command.
+    ref, sha: a git revision of the checkout, as typed and as resolved; None for the code that runs this command.
     """
 
     label: str
@@ -29,11 +29,11 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AbPlan:
-    """Both sides, the number of blocks, and the rules of the verdict. Raises ValueError for values that cannot work.
+    """Both sides, the number of blocks, and the rules of the verdict. Raises ValueError for invalid values.
 
     min_effect: the smallest change that matters, a fraction. min_same_output: share of prompts whose tokens must be the
-    same on both sides. in_process: both engines live in one process and alternate; else each block of each side is a
-    process of its own. checkout: where the refs are looked up.
+    same on both sides. in_process: both engines live in one process and alternate; otherwise each block of each side
+    gets its own process. checkout: where the refs are looked up.
     """
 
     sides: tuple[Side, Side]
@@ -57,9 +57,9 @@ class AbPlan:
         return self.sides[LABELS.index(label)]
 
     def order(self) -> list[tuple[str, str]]:
-        """Which side goes first in each block: of every two blocks one starts with A and one with B, drawn by seed.
+        """Which side goes first in each block: of every two blocks, one starts with A and one with B, in random order.
 
-        Balanced pairs cancel what goes on over time (a machine warming up) as well as what the first of two suffers.
+        Balanced pairs cancel drift over time (a machine warming up) as well as any disadvantage of going first.
         """
         draw = random.Random(self.order_seed)
         order: list[tuple[str, str]] = []
@@ -71,7 +71,7 @@ class AbPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SideRecord:
-    """What the first process of a side said of itself. `code_state`: hash of the files it ran, where that is known."""
+    """What the first process of a side reported. `code_state`: hash of the files it ran, if known."""
 
     workload: WorkloadRecord | None = None
     model: ModelRecord | None = None
@@ -85,9 +85,9 @@ class SideRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AbRecord:
-    """`names`: what the sides are, by label. `unchecked`: what could not be watched. `sides`: of blocks in processes of
-    their own. `code`, `is_aa`, `mismatches`: the code of each side, whether they are the same, and what keeps them from
-    being compared; known at the end. `code_state`: of blocks in one process."""
+    """`names`: the sides' names, by label. `unchecked`: what could not be watched. `sides`: for blocks in separate
+    processes. `code`, `is_aa`, `mismatches`: the code of each side, whether the sides are identical, and what makes
+    them not comparable; known at the end. `code_state`: for blocks in one process."""
 
     plan: AbPlan
     names: Mapping[str, str] = field(default_factory=dict)

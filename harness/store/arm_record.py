@@ -10,11 +10,11 @@ from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.plans import GraphPlan
 
 NOT_PLAUSIBLE = "output not plausible"
-"""How the note of an arm begins whose model knows plain English hardly better than a uniform guess."""
+"""Prefix of the note of an arm whose model predicts plain English hardly better than a uniform guess."""
 
 
 class Fact(str, Enum):
-    """What an engine may not know: figures are made of it besides texts and host times, which every engine gives."""
+    """What an engine may not know. Texts and host times, in contrast, come from every engine."""
 
     TOKEN_IDS = "token_ids"
     DEVICE_TIMES = "device_times"
@@ -29,8 +29,8 @@ class Fact(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineFacts:
-    """A deployment as it turned out to be, read back and never assumed. None: it does not tell. `config`: its resolved
-    configuration, keys of nested parts behind dots. `notes`: what a reader of its row must know."""
+    """The actual state of a deployment, read back and never assumed. None: it does not report this. `config`: its
+    resolved configuration, with dotted keys for nested parts. `notes`: for the reader of its row."""
 
     version: str | None
     graph_mode: str | None
@@ -42,8 +42,8 @@ class EngineFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportRecord:
-    """The result file of another benchmark. `source`: which. `baseline`: label of the arm that its factor is against;
-    None: it has none. `reported`: the file's own totals."""
+    """The result file of another benchmark. `source`: the benchmark. `baseline`: label of the arm that its factor is
+    relative to; None: no factor. `reported`: the file's own totals."""
 
     source: str
     file: str
@@ -54,9 +54,9 @@ class ImportRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmRecord:
-    """`status`: pending, ok, partial (some blocks failed) or failed; `error`: of the last block that failed. `warmup`:
-    how it went. `engine`: what it said of itself; `unknown`: what it cannot know, each with the reason. `imported`: of
-    figures that were not measured here."""
+    """`status`: pending, ok, partial (some blocks failed) or failed; `error`: of the last failed block. `warmup`: its
+    outcome. `engine`: what the engine reported; `unknown`: the facts it cannot know, each with the reason. `imported`:
+    for figures that were not measured here."""
 
     label: str
     strategy: str = ""
@@ -72,11 +72,9 @@ class ArmRecord:
 
 
 def driven_otherwise(a: ArmRecord, b: ArmRecord) -> str:
-    """Why figures of two arms give no verdict if their times were taken in different places; empty if in the same place
-    or if an older record does not say."""
+    """Why two arms get no verdict, if their times were taken in different places; empty if in the same place or if an
+    older record does not say."""
     first, second = a.config.driven, b.config.driven
     if None in (first, second) or first == second:
         return ""
-    return (
-        f"{a.label} was driven {first}, {b.label} {second}: a factor between them is also one of how they were driven"
-    )
+    return f"{a.label} was driven {first}, {b.label} {second}: a factor between them also reflects how they were driven"

@@ -1,4 +1,4 @@
-"""What the machine did around each block, `blocks.jsonl`: one line a block, beside the raw tables."""
+"""What the machine did around each block: `blocks.jsonl`, one line per block, next to the raw tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from specbench.workloads.guarded import numbered_lines, parse_json
 
 _FILE = "blocks.jsonl"
 MAX_STEAL = MAX_MEMORY_STALL = 0.05
-"""Of a block's time, beyond which it does not count."""
+"""Share of a block's time; a block that exceeds it does not count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineSeen:
-    """During one block. cores: logical, of a CPU that was measured; None for a GPU. steal: share of CPU time that
-    another guest had. memory_stall: share of time in which a task waited for memory. power_limits_w: enforced, before
-    and after. is_power_capped: the GPU reached its limit. None: not told, or the block was too short to tell."""
+    """Observations during one block. cores: logical cores, if a CPU was measured; None for a GPU. steal: share of CPU
+    time used by other guests. memory_stall: share of time in which a task waited for memory. power_limits_w: enforced,
+    before and after. is_power_capped: the GPU reached its limit. None: not available, or the block was too short."""
 
     cores: int | None = None
     steal: float | None = None
@@ -29,21 +29,21 @@ class MachineSeen:
     is_power_capped: bool | None = None
 
     def reasons(self) -> Iterator[str]:
-        """Why the block does not count. Reaching a power limit is not a reason: it belongs to the GPU under this
-        load."""
+        """Why the block does not count. Reaching the power limit is not a reason: it is a property of the GPU under
+        this load."""
         if self.steal is not None and self.steal > MAX_STEAL:
-            yield f"another guest had {self.steal:.0%} of the CPU time (steal)"
+            yield f"other guests used {self.steal:.0%} of the CPU time (steal)"
         if self.memory_stall is not None and self.memory_stall > MAX_MEMORY_STALL:
-            yield f"waited for memory in {self.memory_stall:.0%} of the time"
+            yield f"waited for memory for {self.memory_stall:.0%} of the time"
         if self.power_limits_w is not None and self.power_limits_w[0] != self.power_limits_w[1]:
             yield "power limit changed from {:.0f} W to {:.0f} W".format(*self.power_limits_w)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockRecord:
-    """What was seen around one block of one arm (a side, in an A/B): load average (1 minute) before and after,
-    `reasons` to reject it, what could not be checked; of a process of its own its exit code, duration, run, and the
-    files that it ran."""
+    """Observations around one block of one arm (a side, in an A/B): load average (1 minute) before and after, `reasons`
+    to reject it, what could not be checked; for a block in its own process its exit code, duration, run, and the code
+    that it ran."""
 
     arm: str
     block: int
@@ -59,8 +59,8 @@ class BlockRecord:
 
     @property
     def disturbances(self) -> tuple[str, ...]:
-        """The reasons, and a load above the cores on one end of the block. That alone does not reject a block: the
-        average trails by a minute."""
+        """The reasons, and a load above the number of cores at one end of the block. That alone does not reject a
+        block, because the average lags by a minute."""
         loads = [load for load in self.load_average or () if load is not None]
         if any(reason.startswith("load ") for reason in self.reasons) or not loads:
             return self.reasons
@@ -72,8 +72,8 @@ def overload(load: float, cores: int | None) -> tuple[str, ...]:
 
 
 def add_record(directory: Path, record: BlockRecord) -> None:
-    """Appends the record of a block; a later line of the same block replaces it. A line that was cut off (a kill, a
-    full disk) is ended first: it must not swallow this one."""
+    """Appends the record of a block; a later line for the same block replaces it. A truncated line (after a kill or
+    with a full disk) is terminated first, so that it does not swallow this one."""
     line = json.dumps(to_document(record), allow_nan=False)
     with (directory / _FILE).open("a", encoding="utf-8") as stream:
         stream.write("" if _ends_whole(directory / _FILE) else "\n")
@@ -88,7 +88,7 @@ def _ends_whole(path: Path) -> bool:
 
 
 def read_records(directory: Path) -> dict[tuple[str, int], BlockRecord]:
-    """The last record of each block. A line cut off by a kill is skipped: its block was measured again."""
+    """The last record of each block. A line truncated by a kill is skipped: its block was measured again."""
     path = directory / _FILE
     records: dict[tuple[str, int], BlockRecord] = {}
     for number, line in numbered_lines(path) if path.exists() else ():

@@ -1,8 +1,8 @@
 """Raw tables on disk, block by block. What a block had measured before a kill: journal.py.
 
-    parts/{requests,steps,phases,counters}-<arm>-<n>.parquet      one set a measured block, until they are consolidated
+    parts/{requests,steps,phases,counters}-<arm>-<n>.parquet      a set per measured block, until they are consolidated
     requests.parquet steps.parquet phases.parquet counters.parquet   all blocks
-    logprobs.parquet and its parts                    where a run asked for log-probabilities
+    logprobs.parquet and its parts                    if the run stores log-probabilities
     journal/<arm>-<n>.jsonl                           blocks without an end
 
 A block (one arm, one repeat) is committed by its requests part, which is written last. An existing part supersedes
@@ -32,18 +32,18 @@ from specbench.workloads.guarded import read_parquet, read_parquet_schema
 
 Block = tuple[str, int]
 _REQUESTS_LAST = ("logprobs", "counters", "steps", "phases", "requests")
-_IF_ASKED = frozenset({"logprobs"})
-_MAY_LACK = _IF_ASKED | {"counters"}  # blocks from before there were counters have none
+_OPTIONAL = frozenset({"logprobs"})
+_MAY_LACK = _OPTIONAL | {"counters"}  # older blocks have no counters
 
 
 class BlockStore:
-    """The tables of one run directory. ValueError names a file that is damaged or missing, and what to do."""
+    """The tables of one run directory. A ValueError names a damaged or missing file, and what to do."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._parts = path / "parts"
         self._journals = path / "journal"
-        self._read: dict[str, pa.Table] = {}  # all rows, once they were asked for
+        self._read: dict[str, pa.Table] = {}  # all rows, once read
 
     def write(self, arm: str, repeat: int, tables: Mapping[str, pa.Table], error: str | None) -> None:
         """Stores one block as parts; `error`: why it failed."""
@@ -54,28 +54,28 @@ class BlockStore:
             _write(name, self._part(name, arm, repeat), tables[name].replace_schema_metadata({"specbench.block": tag}))
 
     def remove_leftovers(self) -> None:
-        """Of a kill between the writing of a part and its rename."""
+        """Removes what a kill left between the writing of a part and its rename."""
         if self._parts.is_dir():
             remove_leftovers(self._parts)
 
     def begin(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
-        """A block whose rows will come one by one."""
+        """Begins a block whose rows arrive one by one."""
         return OpenBlock(self._journal(arm, repeat), arm, repeat, num_requests)
 
     def drop_journal(self, arm: str, repeat: int) -> None:
-        """What an earlier try of a block left, once the block is whole."""
+        """Removes what an earlier attempt at a block left, once the block is complete."""
         self._journal(arm, repeat).unlink(missing_ok=True)
         if self._journals.is_dir() and not any(self._journals.iterdir()):
             self._journals.rmdir()
 
     def partial_blocks(self) -> list[PartialBlock]:
-        """Blocks of which some requests ended, and that are not stored whole."""
+        """Blocks of which only some requests ended."""
         found = (read_journal(path) for path in sorted(self._journals.glob("*.jsonl")))
         whole = {block for block, error in self.blocks().items() if error is None}
         return [block for block in found if block and block.requests and (block.arm, block.repeat) not in whole]
 
     def blocks(self) -> dict[Block, str | None]:
-        """Error, or None, of every stored block."""
+        """The error, or None, of every stored block."""
         blocks: dict[Block, str | None] = {}
         path = self._path / "requests.parquet"
         if path.exists():
@@ -94,14 +94,14 @@ class BlockStore:
         return self._read
 
     def consolidate(self) -> list[str]:
-        """Writes the tables of all blocks; the names of their files. The parts stay until `drop_parts`."""
+        """Writes the tables of all blocks; returns the names of the files. The parts are kept until `drop_parts`."""
         files = {name: self._path / f"{name}.parquet" for name in TABLES}
         for name, table in self.tables().items():
             _write(name, files[name], table)
         return [path.name for path in files.values() if path.exists()]
 
     def drop_parts(self) -> None:
-        """Rename first: a kill half way through the deletion must not leave a block without its steps."""
+        """Renames first: a kill in the middle of the deletion must not leave a block without its steps."""
         if self._parts.exists():
             trash = self._path / f".parts-{secrets.token_hex(4)}"
             self._parts.rename(trash)
@@ -137,15 +137,15 @@ class BlockStore:
 
 
 def _write(name: str, path: Path, table: pa.Table) -> None:
-    if name in _IF_ASKED and not len(table):
+    if name in _OPTIONAL and not len(table):
         path.unlink(missing_ok=True)
     else:
         write_parquet(path, table)
 
 
 def _as_now(name: str, table: pa.Table, path: Path) -> pa.Table:
-    """With the columns that files of earlier versions lack. ValueError for a file that lacks others, or has other ones:
-    what an engine does not know is null in its column, never no column."""
+    """Adds the columns that files of earlier versions lack. ValueError for any other missing or additional column: what
+    an engine does not know is null in its column; the column itself is never missing."""
     types = {column.name: column.type for column in TABLES[name]}
     stored = {field.name: field.type for field in table.schema}
     wrong = [f"no column {c.name}" for c in TABLES[name] if not c.is_newer and c.name not in stored]
@@ -159,13 +159,13 @@ def _as_now(name: str, table: pa.Table, path: Path) -> pa.Table:
 
 
 def _file_name(arm: str, repeat: int) -> str:
-    """For any label: readable, and distinct for labels that differ only in odd characters."""
+    """A file name for any label: readable, and distinct for labels that differ only in special characters."""
     return f"{slug(arm)}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}-{repeat}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Tag:
-    """Which block a part is of, and why it failed. `repeat` becomes part of a path."""
+    """The block that a part belongs to, and why it failed. `repeat` becomes part of a path."""
 
     arm: str
     repeat: int
@@ -180,7 +180,9 @@ def _tag(path: Path) -> _Tag:
             raise ValueError(f"{path}: its repeat is {tag.get('repeat')!r}; allowed: a whole number")
         return msgspec.convert(tag, _Tag)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: does not say which block it is of ({error}); remove the file and resume") from error
+        raise ValueError(
+            f"{path}: does not say which block it belongs to ({error}); remove the file and resume"
+        ) from error
 
 
 def _table_of(path: Path) -> pa.Table:

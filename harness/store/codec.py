@@ -33,14 +33,14 @@ def from_document(kind: type[_Document], raw: object, where: str) -> _Document:
 
 
 def _from_text(kind: type[object], value: object) -> object:
-    """Of the types that JSON does not have, a path alone, which is stored as text."""
+    """Converts a path, the only type stored as text that JSON does not have."""
     if kind is Path and isinstance(value, str):
         return Path(value)
     raise ValueError(f"Expected `{kind.__name__}`, got {value!r}")
 
 
 def check_known(kind: type, raw: object, where: str) -> None:
-    """ValueError where plain data has fields that `kind` lacks: something else was asked for than is understood."""
+    """ValueError if plain data has fields that `kind` lacks: the request would not be understood completely."""
     names = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(raw.keys() - names) if isinstance(raw, dict) else []
     if unknown:
@@ -73,7 +73,7 @@ def read_document(file: Path, kind: type[_Document], schema: str) -> _Document:
 
 
 def checked_schema(raw: dict[str, Json], schema: str, file: Path) -> dict[str, Json]:
-    """`raw` itself; ValueError where it says another schema."""
+    """`raw` itself; ValueError if it has another schema."""
     if raw.get("schema") != schema:
         found = raw.get("schema")
         raise ValueError(f"{file}: schema {found!r}, this version reads {schema!r}; use the specbench that wrote it")
@@ -81,7 +81,7 @@ def checked_schema(raw: dict[str, Json], schema: str, file: Path) -> dict[str, J
 
 
 def read_object(file: Path, mend: str = "restore it from a copy, or measure again") -> dict[str, Json]:
-    """The JSON object in an existing file; ValueError for one that is damaged, with `mend`: what to do."""
+    """The JSON object in an existing file; ValueError for a damaged file, ending with `mend`: what to do."""
     try:
         raw = parse_json(read_text(file))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A crossover as `crossover.json` holds it: every arm at every load, its break-even, and which arm is best."""
+"""The content of `crossover.json`: every arm at every load, its break-even, and which arm is best."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_VERDICT = "no verdict: "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goodput:
-    """Requests per second that kept all limits, and their share of all requests: medians over blocks."""
+    """Requests per second that met all limits, and their share of all requests: medians over blocks."""
 
     requests_per_s: float
     share: float
@@ -25,9 +25,8 @@ class Goodput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadCell:
-    """What an arm did at one load, in the run with the id `run`: medians over blocks, speed-ups against no-spec (None
-    for itself), and what the roofline would allow. `doubts`: marks of its row in that run. `goodput`: where limits were
-    named."""
+    """An arm's figures at one load, in the run with the id `run`: medians over blocks, speed-ups over no-spec (None for
+    no-spec itself), and the roofline's limit. `doubts`: marks of its row in that run. `goodput`: if limits were set."""
 
     load: int
     run: str
@@ -48,8 +47,8 @@ class LoadCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrossoverArm:
-    """Arms of a family differ in their number of drafts. `crossing`: by figure, and `ideal`; None: no curve, or a note
-    that begins with NO_VERDICT says why it would mislead."""
+    """Arms of a family differ in their number of drafts. `crossing`: by figure, and `ideal`; None: no curve, or it
+    would mislead, as a note that begins with NO_VERDICT explains."""
 
     label: str
     family: str
@@ -61,8 +60,8 @@ class CrossoverArm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BestArm:
-    """The fastest of a family's `num_arms` at a load by one figure. `share`: of the resamples in which it is; None
-    where an arm has no interval."""
+    """The fastest of a family's `num_arms` at a load by one figure. `share`: of the resamples in which it is the
+    fastest; None if an arm has no interval."""
 
     family: str
     figure: str
@@ -81,8 +80,8 @@ class DescribedMachine(Machine):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crossover:
-    """`num_blocks`: by the id of a run. `method`: how the intervals were made. From `sweep_id` on: of a sweep alone.
-    `slos`: the limits that the goodput of its cells is of."""
+    """`num_blocks`: by run id. `method`: how the intervals were computed. From `sweep_id` on: for a sweep only. `slos`:
+    the limits that define the goodput of its cells."""
 
     schema: str = SCHEMA
     baseline: str

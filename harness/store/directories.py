@@ -35,7 +35,8 @@ class RecordDirectory(Generic[AnyRecord]):
 
     @classmethod
     def find(cls, path: str | os.PathLike[str], what: str, maker: str) -> Path:
-        """The file of the record, by the path of either; ValueError with what to do where there is none."""
+        """The file of the record, from the path of the file or its directory; ValueError with what to do if there is
+        none."""
         directory = Path(path).expanduser()
         directory = directory.parent if directory.name == cls.FILE else directory
         if not (directory / cls.FILE).is_file():
@@ -44,22 +45,23 @@ class RecordDirectory(Generic[AnyRecord]):
         return directory / cls.FILE
 
     def put(self, record: AnyRecord) -> None:
-        """Replaces the record, here and on disk."""
+        """Replaces the record, in memory and on disk."""
         self._record = record
         write_document(self.path / self.FILE, record)
 
     def resume(self, argv: Iterable[str]) -> None:
-        """Sets the status back to `running` and notes when and by which command it goes on. Nobody else writes here."""
+        """Sets the status back to `running` and records when and by which command it was resumed. The caller must be
+        the only writer."""
         remove_leftovers(self.path)
         resumes = (*self._record.resumes, Resume(resumed_utc=utc(), argv=masked(tuple(argv))))
         self.put(replace(self._record, resumes=resumes, status="running", ended_utc=None))
 
 
 def utc(now: datetime | None = None) -> str:
-    """As records hold it, to the second; `now`: a time in UTC, by default this one."""
+    """The time in the format of records, to the second; `now`: a time in UTC, by default the current one."""
     return (now or datetime.now(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def directory_name(label: str, now: datetime) -> str:
-    """`<UTC>-<label>-<8 hex>`, a name of its own each time."""
+    """`<UTC>-<label>-<8 hex>`, unique for every call."""
     return f"{now:%Y%m%dT%H%M%SZ}-{slug(label)}-{secrets.token_hex(4)}"

@@ -1,4 +1,4 @@
-"""Which number of drafts is best at which load, as a sweep measured it: `draft_table.json`, which `k=auto` reads."""
+"""The best number of drafts at each load, as measured by a sweep: `draft_table.json`, which `k=auto` reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_DRAFTS = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountTimes:
-    """A number of drafts at one load: `round_ms` of a round, `tpot_ms` of a token."""
+    """A number of drafts at one load: `round_ms` per round, `tpot_ms` per token."""
 
     num_drafts: int
     round_ms: float
@@ -24,7 +24,7 @@ class CountTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadTimes:
-    """`best`: the number of drafts with the least TPOT."""
+    """`best`: the number of drafts with the lowest TPOT."""
 
     max_concurrency: int
     best: int
@@ -36,8 +36,9 @@ class LoadTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftTable:
-    """Of one strategy. `options`: its own, apart from the number of drafts. `acceptance`: by position, the share of
-    rounds that accept it of those that accept the one before it. `loads` in rising order."""
+    """The table of one strategy. `options`: its own, except the number of drafts. `acceptance`: by position, the
+    conditional rate: of the rounds that accept the previous draft, the share that accept this one. `loads` in rising
+    order."""
 
     strategy: str
     options: Mapping[str, str]
@@ -46,13 +47,13 @@ class DraftTable:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Numbers of drafts that were measured at every load; 0: no speculation."""
+        """Numbers of drafts measured at every load; 0: no speculation."""
         return tuple(one.num_drafts for one in self.loads[0].times)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftTables:
-    """Of one sweep: of each of its chains that has one, and why others have none."""
+    """The tables of one sweep: one for each chain that has one, and why others have none."""
 
     schema: str = SCHEMA
     sweep_id: str
@@ -63,9 +64,9 @@ class DraftTables:
 
 
 def read_draft_table(file: Path, strategy: str, options: Mapping[str, str]) -> DraftTable:
-    """The strategy's table; of several, the one with these options. ValueError where there is none, names the file."""
+    """The strategy's table; if there are several, the one with these options. ValueError, naming the file, if none."""
     if not file.is_file():
-        raise ValueError(f"k_table: {str(file)!r} is no file; `specbench sweep` writes {RECORD_FILE}")
+        raise ValueError(f"k_table: {str(file)!r} does not exist; `specbench sweep` writes {RECORD_FILE}")
     found = read_document(file, DraftTables, SCHEMA)
     own = [table for table in found.tables if table.strategy == strategy]
     if len(own) > 1:
@@ -79,7 +80,7 @@ def read_draft_table(file: Path, strategy: str, options: Mapping[str, str]) -> D
 
 
 def _fault(table: DraftTable) -> str:
-    """What keeps the table from being used; empty if nothing does."""
+    """Why the table cannot be used; empty if it can."""
     if not table.loads or not table.loads[0].times:
         return "no loads"
     counts, loads = table.counts, [load.max_concurrency for load in table.loads]

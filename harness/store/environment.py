@@ -69,7 +69,7 @@ class Threads:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """Nothing in it identifies the machine or a user. What is not known is None."""
+    """Contains nothing that identifies the machine or a user. Unknown values are None."""
 
     hardware: Hardware | None = None
     software: Software | None = None
@@ -78,7 +78,7 @@ class Environment:
     load_average: tuple[float, ...] | None = None
 
     def describe_hardware(self) -> str:
-        """One line for the foot of a table: `1x NVIDIA H200, Intel Xeon ... (16 cores)`."""
+        """One line for the footer of a table: `1x NVIDIA H200, Intel Xeon ... (16 cores)`."""
         hardware = self.hardware or Hardware()
         counts = Counter(gpu.name for gpu in hardware.gpus)
         parts = [f"{count}x {name}" for name, count in counts.items()]
@@ -91,7 +91,7 @@ _PACKAGES = (
     "specbench-harness torch triton flashinfer-python flash-attn transformers numpy pandas pyarrow scipy".split()
 )
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "asimd", "bf16")
-# An allow-list: an environment may hold secrets, a run directory is made to be shared.
+# An allow-list: an environment may contain secrets, and run directories are meant to be shared.
 _ENV_NAMES = (
     "CUDA_VISIBLE_DEVICES CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING OMP_NUM_THREADS "
     "MKL_NUM_THREADS OPENBLAS_NUM_THREADS KMP_AFFINITY PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF "
@@ -130,7 +130,7 @@ def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def git_state(directory: Path | None = None) -> GitState | None:
-    """Commit of the specbench checkout and whether the working tree differs; None outside one or without git.
+    """Commit of the specbench checkout and whether the working tree differs; None outside a checkout or without git.
 
     An installed copy may lie inside another project's repository, whose commit says nothing about this code.
     """
@@ -148,7 +148,7 @@ def git_state(directory: Path | None = None) -> GitState | None:
 
 
 def _output(command: list[str]) -> str | None:
-    """What a command prints, stripped; None when it is absent, fails or hangs."""
+    """What a command prints, stripped; None if it does not exist, fails or hangs."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -157,7 +157,7 @@ def _output(command: list[str]) -> str | None:
 
 
 def _cpu() -> Cpu:
-    info = Path("/proc/cpuinfo")  # of Linux alone
+    info = Path("/proc/cpuinfo")  # only on Linux
     first = info.read_text(errors="replace").split("\n\n")[0] if info.exists() else ""
     pairs = (line.partition(":") for line in first.splitlines())
     fields = {name.strip(): value.strip() for name, _, value in pairs}
@@ -173,7 +173,7 @@ def _cpu() -> Cpu:
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
-    """nvidia-smi's CSV, one GPU a line; values it does not know (`[N/A]`) become None."""
+    """Parses nvidia-smi's CSV, one GPU per line; unknown values (`[N/A]`) become None."""
     gpus = []
     for line in filter(None, text.splitlines()):
         name, memory_mib, driver, clock_mhz, power_w = (word.strip() for word in line.split(","))
@@ -199,7 +199,7 @@ def _number(text: str) -> float | None:
 
 @cache  # 1.5 ms each
 def installed_version(package: str) -> str | None:
-    """None: a checkout that is run as it lies, or a package that is not there."""
+    """None: run from a checkout without installation, or the package is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

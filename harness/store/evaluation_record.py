@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskLimit:
-    """An lm-eval task and its first `limit` items (None: all; of a group: of each of its tasks)."""
+    """An lm-eval task and its first `limit` items (None: all; for a group: of each of its tasks)."""
 
     name: str
     limit: int | None = None
@@ -20,7 +20,7 @@ class TaskLimit:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalConfig:
     """`num_fewshot`: examples before each question (None: the task's own number). `gen_kwargs`: as lm-eval's,
-    `max_gen_toks=128`. `include_path`: a folder of further lm-eval tasks. ValueError for what cannot be."""
+    `max_gen_toks=128`. `include_path`: a folder of further lm-eval tasks. ValueError for invalid values."""
 
     tasks: tuple[TaskLimit, ...]
     num_fewshot: int | None = None
@@ -44,7 +44,7 @@ class EvalConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gsm8kRows:
-    """Where the questions and the few-shot examples come from; `notes` are what a reader of the table must know."""
+    """Where the questions and the few-shot examples come from; `notes`: for the reader of the table."""
 
     test: str
     fewshot: str
@@ -54,8 +54,8 @@ class Gsm8kRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationRecord:
-    """`sha256`: of everything on disk that decides the questions. `items`: the folder of the items' raw tables, seen
-    from run.json."""
+    """`sha256`: of everything on disk that determines the questions. `items`: the folder of the items' raw tables,
+    relative to run.json."""
 
     asked: EvalConfig
     items: str

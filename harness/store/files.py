@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from specbench.workloads.json_values import Json
 
-_TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")  # as write_atomically names it
+_TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")  # the names that write_atomically uses
 
 NonFinite = Callable[[float], Json]
 
@@ -28,10 +28,10 @@ def _unknown(value: float) -> Json:
 
 
 def to_plain(value: object, non_finite: NonFinite = _unknown) -> Json:
-    """`value` as what strict JSON can hold: dataclasses become dicts, numpy scalars numbers, NaN and infinity what
-    `non_finite` makes of them."""
+    """`value` in types of strict JSON: dataclasses become dicts, numpy scalars numbers, and NaN and infinity are
+    converted by `non_finite`."""
     kind = type(value)
-    if value is None or kind is str or kind is int or kind is bool:  # nearly all values; the rest is slow
+    if value is None or kind is str or kind is int or kind is bool:  # fast path for nearly all values
         return value  # type: ignore[return-value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name), non_finite) for f in dataclasses.fields(value)}
@@ -92,7 +92,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """What writers that were killed before their rename left in `directory`, which nobody writes to now."""
+    """Removes the temporary files of killed writers from `directory`, which must have no writer now."""
     for path in directory.iterdir():
         if _TEMPORARY.fullmatch(path.name):
             path.unlink()

@@ -11,8 +11,8 @@ from specbench.harness.spec.conditions import RunConfig
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRecord:
     """`sha256`: of the checkpoint's original bytes, empty for random weights. `synthetic`: random weights.
-    `arithmetic`: how quantized matrices are multiplied; empty: none are, `dtype` says it. `num_ranks`: processes that
-    shared the model, each on a device of its own; None: one."""
+    `arithmetic`: how quantized matrices are multiplied; empty: none are quantized, see `dtype`. `num_ranks`: processes
+    that shared the model, each on its own device; None: one."""
 
     name: str | None = None
     dtype: str | None = None
@@ -27,8 +27,8 @@ class ModelRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadRecord:
-    """`rule`: how prompts were chosen. `sha256`: of the exact prompts. `num_prompts`: in words for an evaluation, where
-    each task has its own limit."""
+    """`rule`: how prompts were chosen. `sha256`: of the exact prompts. `num_prompts`: a text for an evaluation, whose
+    tasks have their own limits."""
 
     name: str | None = None
     rule: str | None = None
@@ -40,9 +40,9 @@ class WorkloadRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingRecord:
-    """`request_rate`: requests per second; None: as soon as there is room, or not known. `edits`: changes of the logits
-    that were on; empty: none. `stop`: strings that ended an output. `logprobs`, `prompt_logprobs`: likeliest tokens
-    told beside each; None: nothing was."""
+    """`request_rate`: requests per second; None: as soon as there is room, or unknown. `edits`: active edits of the
+    logits; empty: none. `stop`: strings that ended an output. `logprobs`, `prompt_logprobs`: number of likeliest tokens
+    reported with each token; None: no log-probabilities."""
 
     temperature: float | None = None
     top_k: int | None = None

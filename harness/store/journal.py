@@ -1,9 +1,9 @@
 """The rows of a block in progress, written as they arrive, so that finished requests survive a kill.
 
-    journal/<arm>-<n>.jsonl   a line that names the block, then one line a request or batch of other rows
+    journal/<arm>-<n>.jsonl   a line that names the block, then one line per request or batch of other rows
 
-A block that ends well is stored whole and its journal removed. Journals that remain are blocks that were
-interrupted or failed: no figure is derived from them, and measuring the block again replaces them.
+When a block ends normally, it is stored as a whole and its journal is removed. Remaining journals belong to blocks that
+were interrupted or failed: no figure is derived from them, and measuring the block again replaces them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS: dict[str, type[RequestRow] | type[StepRow] | type[PhaseRow] | type[Count
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartialBlock:
-    """What is left of a block that did not end: `requests` that had ended, of `num_requests`."""
+    """What remains of a block that did not end: the finished `requests`, out of `num_requests`."""
 
     arm: str
     repeat: int
@@ -45,16 +45,16 @@ class PartialBlock:
 
 
 class OpenBlock:
-    """A block that is being measured. Its rows stay in memory, from where it is stored once it is whole.
+    """A block that is being measured. Its rows stay in memory and are stored once it is complete.
 
-    Requests are also appended to the journal, by a thread of its own: a write at the end of each request would stand
-    between two steps. A kill loses what ended in the last EVERY_S. A full disk ends the journal and not the block.
+    Requests are also appended to the journal, by a separate thread: a write at the end of each request would delay the
+    next step. A kill loses what ended in the last EVERY_S seconds. A full disk ends the journal, not the block.
     """
 
     EVERY_S = 0.5
 
     def __init__(self, path: Path, arm: str, repeat: int, num_requests: int) -> None:
-        """Replaces what an earlier try left. Raises OSError."""
+        """Replaces what an earlier attempt left. Raises OSError."""
         self.path = path
         self.requests: list[RequestRow] = []
         self.steps: list[StepRow] = []
@@ -85,12 +85,12 @@ class OpenBlock:
         self.logprobs += rows
 
     def close(self) -> None:
-        """Everything that the journal was given is on disk then."""
+        """Returns once everything passed to the journal is on disk."""
         self._has_ended.set()
         self._thread.join()
 
     def keep(self) -> None:
-        """The block did not end: what there is stays, steps and phases included."""
+        """For a block that did not end: keeps what there is, including steps and phases."""
         if self.requests:
             others: dict[str, Sequence[Row]] = {name: getattr(self, name) for name in _KINDS if name != "requests"}
             self._pending += [(kind, rows) for kind, rows in others.items() if rows]
@@ -106,11 +106,11 @@ class OpenBlock:
                 while self._pending:
                     kind, rows = self._pending.popleft()
                     stream.write(json.dumps({kind: rows}) + "\n")
-                stream.flush()  # to the system, which keeps it should this process be killed
+                stream.flush()  # to the system, so that it survives a kill of this process
 
 
 def read_journal(path: Path) -> PartialBlock | None:
-    """None for one that was cut off before its first line ended. A line cut off by a kill is left out."""
+    """None for a journal that was truncated within its first line. A line truncated by a kill is skipped."""
     rows: dict[str, list[Row]] = {kind: [] for kind in _KINDS}
     block: dict[str, object] = {}
     for _, text in numbered_lines(path):

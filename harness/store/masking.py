@@ -1,6 +1,6 @@
 """Hides the private parts of command lines and records: values of options that look secret, and names of home folders.
 
-Own paths in a record are written from `~` on, so that a resumed run finds them again.
+The user's own paths are stored relative to `~`, so that a resumed run finds them again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MASK = "[redacted]"
 _Record = TypeVar("_Record")
 
 HOME = re.compile(r"(/home/|/Users/)([^/\\\s\"':;,]+)")
-# No plain `token`: --num-tokens and --stop-token-id are figures; --api-key-env is the name of a variable.
+# Not just `token`: --num-tokens and --stop-token-id are numbers; --api-key-env is the name of a variable.
 SECRET = r"(?:api_?-?key(?![-_]env)|access_?-?key|auth|secret|passw|credential|(?<!num[-_])token(?!s|iz|[-_]id))"
 _SECRET_OPTION = re.compile(rf"^--?[\w-]*{SECRET}[\w-]*$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(rf"(\b[\w-]*{SECRET}[\w-]*=)[^\s\"]+", re.IGNORECASE)
@@ -27,7 +27,7 @@ def masked(argv: tuple[str, ...]) -> tuple[str, ...]:
     """A command line with secret-looking values masked and home folders made anonymous."""
     shown, hide_next = [], False
     for word in argv:
-        inner = word.split(" ")  # a command line in one word, as of an engine's server
+        inner = word.split(" ")  # a command line in one word, such as that of an engine's server
         plain = " ".join(masked(tuple(inner))) if len(inner) > 1 else plain_text(word)
         shown.append(MASK if hide_next and not word.startswith("-") else plain)
         hide_next = _SECRET_OPTION.match(word) is not None
@@ -35,28 +35,28 @@ def masked(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_secret_name(name: str) -> bool:
-    """Of an option or a variable."""
+    """Whether an option or a variable with this name looks secret."""
     return re.search(SECRET, name, re.IGNORECASE) is not None
 
 
 def plain_text(text: str) -> str:
-    """Values behind names that look secret, and passwords in addresses, masked; home folders made anonymous."""
+    """Masks values after names that look secret, and passwords in addresses; makes home folders anonymous."""
     return HOME.sub(r"\1user", _IN_ADDRESS.sub(rf"\1:{MASK}@", _SECRET_VALUE.sub(rf"\1{MASK}", text)))
 
 
 def from_home(record: _Record) -> _Record:
-    """A dataclass in which every text that is a path below the user's home begins with `~`."""
+    """A copy of the dataclass in which every path below the user's home begins with `~`."""
     home = str(Path.home())
 
     def change(text: str) -> str:
         return f"~{text[len(home) :]}" if text == home or text.startswith(home + os.sep) else text
 
-    is_private = home != os.sep  # of a user without a home everything would be below it
+    is_private = home != os.sep  # for a user without a home, everything would be below it
     return cast(_Record, _with_texts(record, change)) if is_private else record
 
 
 def to_home(record: _Record) -> _Record:
-    """The same with the paths as this user's system takes them."""
+    """A copy of the dataclass with `~` expanded to this user's home."""
     return cast(_Record, _with_texts(record, _expanded))
 
 

@@ -1,6 +1,6 @@
 """Converts records of the previous schema to the current one. Nothing on disk is changed.
 
-Stored results are left out: they are derived from the tables again.
+Stored results are dropped: they are derived from the tables again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def migrated_run(old: _Table, schema: str) -> _Table:
 
 
 def with_imported_arms(record: _Table) -> _Table:
-    """An import was of one file, and stood beside its arm."""
+    """Moves `imported` into the arm: earlier imports had one file, recorded next to the arms."""
     told = _table(record.get("imported"))
     if not told:
         return record
@@ -44,7 +44,7 @@ def migrated_sweep(old: _Table, schema: str) -> _Table:
 
 
 def _inputs(old: _Table) -> _Table:
-    """What a run and a side of an experiment say alike."""
+    """The fields that a run and a side of an experiment have in common."""
     model = old.get("model")
     return {
         "config": _config(_table(old.get("config"))),
@@ -55,12 +55,12 @@ def _inputs(old: _Table) -> _Table:
 
 
 def _config(old: _Table) -> _Table | None:
-    """None for what another program ran, and for an experiment before its first block."""
+    """None for a run of another program, and for an experiment before its first block."""
     if "arms" not in old:
         return None
     new = {name: value for name, value in old.items() if name not in ("measured_by", "workload")}
-    # The workload was a table of its own, and infinity stood as null.
-    workload = _table(old.get("workload"))  # its vocab_size is the model's
+    # The workload was a table of its own, and infinity was stored as null.
+    workload = _table(old.get("workload"))  # its vocab_size now belongs to the model
     new |= {_NESTED.get(name, name): value for name, value in workload.items() if name != "vocab_size"}
     return {**new, "request_rate": "inf" if old.get("request_rate") is None else old["request_rate"]}
 

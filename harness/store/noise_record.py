@@ -10,9 +10,9 @@ NOISE_SCHEMA = "specbench.noise/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricNoise:
-    """cv_in_block: of one side, between runs back to back; cv_between_blocks: drift, None where pairs are prompts.
+    """cv_in_block: of one side, between back-to-back runs; cv_between_blocks: drift, None if pairs are prompts.
     least_effect: the minimum detectable effect by number of blocks; blocks_needed: by change.
-    false_verdicts: share of experiments on equal sides that would end in a change."""
+    false_verdicts: share of experiments with identical sides that would report a change."""
 
     name: str
     pairs: str
@@ -34,7 +34,7 @@ class MeasuredModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseFloor:
-    """What an A/A of `arm` showed."""
+    """The noise floor that an A/A of `arm` showed."""
 
     measured_utc: str
     run_id: str

@@ -1,6 +1,6 @@
-"""`prompts.parquet`: what each prompt id of a run stands for, once for all its arms and repeats.
+"""`prompts.parquet`: the prompt behind each prompt id of a run, stored once for all arms and repeats.
 
-Directories of earlier versions have no such file; their workload's sha256 still tells whether other prompts are theirs.
+Directories of earlier versions have no such file; their workload's sha256 still shows whether prompts are the same.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SCHEMA = pa.schema([("prompt_id", pa.string()), ("token_ids", pa.list_(pa.int32(
 
 
 def write_prompts(directory: Path, prompts: Iterable[Prompt], *, has_ids: bool) -> None:
-    """Unless they are there: a run that goes on sends the same prompts. `has_ids`: whether a tokenizer made their ids;
-    else they are null."""
+    """Writes the prompts unless they exist: a resumed run sends the same prompts. `has_ids`: whether a tokenizer made
+    their ids; otherwise they are null."""
     if not (directory / FILE).is_file():
         rows = [
             {"prompt_id": p.id, "token_ids": p.token_ids if has_ids else None, "max_tokens": p.max_tokens}
@@ -30,7 +30,7 @@ def write_prompts(directory: Path, prompts: Iterable[Prompt], *, has_ids: bool) 
 
 
 def read_prompts(directory: Path) -> pa.Table:
-    """In the order of submission; empty where none are stored. ValueError for a file of other columns."""
+    """The prompts in the order of submission; empty if none are stored. ValueError for a file with other columns."""
     if not (directory / FILE).is_file():
         return SCHEMA.empty_table()
     table = read_parquet(directory / FILE).replace_schema_metadata(None)
@@ -40,6 +40,6 @@ def read_prompts(directory: Path) -> pa.Table:
 
 
 def copy_prompts(source: Path, target: Path) -> None:
-    """From a run to the experiment that it is a part of, unless they are there."""
+    """Copies the prompts of a run to the experiment that it is part of, unless they exist."""
     if (source / FILE).is_file() and not (target / FILE).is_file():
         write_parquet(target / FILE, read_prompts(source))

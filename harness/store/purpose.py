@@ -24,7 +24,7 @@ class GraphCertificates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Purpose:
-    """`acceptance`: where forced acceptance that was measured comes from."""
+    """`acceptance`: the source of measured acceptance rates that are forced."""
 
     recipe: RecipeRecord | None = None
     ablation: Ablation | None = None

@@ -45,7 +45,7 @@ class PeerAcceptance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptanceGroup:
-    """Of the decode forwards that have something in common: see `metrics.acceptance_groups`."""
+    """Acceptance of the decode forwards that have something in common: see `metrics.acceptance_groups`."""
 
     kind: str
     name: str
@@ -99,8 +99,8 @@ class Speedup:
 
     tps_ratio is the ratio of the medians of TPS over repeats, with the extremes of the ratio within a repeat.
     tpot_ratio is exp of the mean over prompts of log(baseline TPOT / arm TPOT), paired by repeat and prompt and
-    averaged over the repeats of a prompt, with its interval over blocks and prompts; above 1 the arm is faster. None
-    where nothing pairs; one repeat has no interval. Of imported arms: see `imported_speedup.over_requests`.
+    averaged over the repeats of a prompt, with its interval over blocks and prompts; above 1 the arm is faster. None if
+    nothing pairs; one repeat has no interval. For imported arms, see `imported_speedup.over_requests`.
     num_pairs: requests that both arms answered; those of one token have no TPOT. same_output_rate: share of these pairs
     whose tokens are identical.
     """
@@ -123,8 +123,8 @@ class ArmSummary:
     """One row of the comparison table.
 
     spreads: every number of a block's figures, by dotted name (`tpot_ms.mean`), over the measured repeats.
-    acceptance: over all repeats pooled, interval over prompts; None where nothing was measured. status: ok, partial
-    (some repeats failed), failed, pending. marks: what a reader of the row must know.
+    acceptance: over all repeats pooled, interval over prompts; None if nothing was measured. status: ok, partial
+    (some repeats failed), failed, pending. marks: notes for the reader of the row.
     """
 
     label: str
@@ -173,8 +173,8 @@ class Score(ScoreKey):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemPairs:
-    """An arm against the baseline over the `n` items that both answered; see `metrics.accuracy.paired`. None: not
-    known, or not of such values."""
+    """An arm against the baseline over the `n` items that both answered; see `metrics.accuracy.paired`. None: unknown,
+    or not defined for such values."""
 
     n: int
     same_output: float | None = None
@@ -202,8 +202,8 @@ class AccuracyFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """Derived once, when a run is closed. `accuracy`: of a run whose arms were scored. `rules`: for the intervals and
-    marks of `arms`; 0 of before there were several."""
+    """Derived once, when a run is closed. `accuracy`: for a run whose arms were scored. `rules`: version of the rules
+    for the intervals and marks of `arms`; 0: from before they had versions."""
 
     rules: int = 0
     arms: tuple[ArmSummary, ...] = ()

@@ -1,4 +1,4 @@
-"""The ideal round time: the limits of a machine and the passes of an arm's round, which give it; what came of them."""
+"""The ideal round time, and what it follows from: the limits of a machine and the passes of an arm's round."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _RATES = ("read_bytes_per_s", "matmul_flops_per_s", "attention_flops_per_s")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """Limits of one device for numbers of one dtype. ValueError for a figure that no machine has.
+    """Limits of one device for one dtype. ValueError for an impossible figure.
 
     read_bytes_per_s: reading memory far beyond the caches. matmul_flops_per_s: a large matrix product.
-    attention_flops_per_s: attention over a long prompt. kernel_launch_s: what one more tiny kernel costs, inside a CUDA
-    graph on a GPU; 0 is allowed: no such cost. how: measured, or given (a data sheet, another's figures).
+    attention_flops_per_s: attention over a long prompt. kernel_launch_s: the cost of one more tiny kernel, inside a
+    CUDA graph on a GPU; 0 is allowed: no such cost. how: measured, or given (from a data sheet or elsewhere).
     """
 
     device: str
@@ -41,7 +41,7 @@ class Machine:
             raise ValueError(f"machine.how: {self.how!r} is not known; allowed: {MEASURED}, {GIVEN}")
 
     def describe(self) -> str:
-        """One line for the foot of a table."""
+        """One line for the footer of a table."""
         return (
             f"{self.device}, {self.dtype}, {self.how}: reads {self.read_bytes_per_s / 1e9:.4g} GB/s, multiplies "
             f"{self.matmul_flops_per_s / 1e12:.3g} TFLOP/s, attention {self.attention_flops_per_s / 1e12:.3g} TFLOP/s, "
@@ -51,7 +51,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertsShape:
-    """Of a mixture: how many layers have experts, how many each, and the bytes of one as it is read."""
+    """Mixture of experts: number of layers with experts, experts per layer, and bytes read per expert."""
 
     num_layers: int
     num_experts: int
@@ -62,12 +62,12 @@ class ExpertsShape:
 class ForwardShape:
     """Sizes of one model's pass, or of one rank's part of it.
 
-    layer_params: by which its layers multiply a row, lm_head apart: of a mixture, by as many experts as a row takes.
-    first_params: more of them that only the first pass of a round has. head_params: of lm_head, whose outputs are
-    vocab_size. number_bytes: size of a cached number, and of a weight unless layer_bytes says how many bytes the layers
-    read, experts apart. fast_params: of layer_params, those multiplied as E4M3. num_kernels: without lm_head;
-    num_head_kernels: with what makes a token of its logits. num_ranks: among which the pass sums `num_sums` times,
-    `sum_bytes` a row.
+    layer_params: parameters of the layers that a row is multiplied by, without lm_head; for a mixture, with only the
+    experts selected for a row. first_params: additional ones in the first pass of a round. head_params: of lm_head,
+    with vocab_size outputs. number_bytes: size of a cached number, and of a weight unless layer_bytes gives the bytes
+    that the layers read, without experts. fast_params: the part of layer_params that is multiplied as E4M3.
+    num_kernels: without lm_head; num_head_kernels: of lm_head and sampling. num_ranks: the pass has `num_sums`
+    all-reduces among these, `sum_bytes` per row.
     """
 
     layer_params: int
@@ -97,7 +97,7 @@ class ForwardShape:
                 raise ValueError(f"shape.{own.name}: {value!r} is not allowed; must be a whole number >= {least}")
 
     def read_bytes(self, experts: float) -> float:
-        """Of the layers in a pass; `experts`: that each layer of a mixture reads."""
+        """Bytes that the layers read in a pass; `experts`: number that each layer of a mixture reads."""
         dense = self.layer_params * self.number_bytes if self.layer_bytes is None else self.layer_bytes
         return dense + self.expert_bytes(experts)
 
@@ -111,8 +111,8 @@ class ForwardShape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forwards:
-    """The passes of a round: of the target over num_drafts + 1 rows, and of a drafter (None: drafts cost no pass) over
-    `depth` levels of `topk` rows; a chain of K drafts has K levels of one."""
+    """The passes of a round: the target over num_drafts + 1 rows, and a drafter (None: drafts need no pass) over
+    `depth` levels of `topk` rows; a chain of K drafts has K levels of one row."""
 
     dtype: str
     target: ForwardShape
@@ -126,11 +126,11 @@ class Forwards:
 class MeanRound:
     """The mean decode round of an arm.
 
-    context: cached tokens a request. rates[i]: share of a request's rounds that accepted draft i + 1, rounds without
-    drafts included. tokens: kept a request. phases_ms add up to duration_ms (`other`: outside the ideal's phases);
-    empty without phase times. source: plain, or instrumented: the shares of another capture, not its times.
-    first_rows: rows a request of the first drafter pass. experts: that a layer of the target reads in its pass; None
-    for a model without, and where they were not counted.
+    context: cached tokens per request. rates[i]: share of a request's rounds that accepted draft i + 1, including
+    rounds without drafts. tokens: kept per request. phases_ms add up to duration_ms (`other`: outside the ideal's
+    phases); empty without phase times. source: plain, or instrumented: the shares of another capture, not its times.
+    first_rows: rows per request of the first drafter pass. experts: number that a layer of the target reads in its
+    pass; None for a model without experts, or if they were not counted.
     """
 
     batch: float
@@ -146,13 +146,13 @@ class MeanRound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdealArm:
-    """An arm's mean round beside the ideal one. `unknown` says why the ideal is not known, and is empty where it is.
+    """An arm's mean round next to the ideal one. `unknown`: why the ideal is unknown; empty if it is known.
 
-    measured is None where no decode round was measured; ideal_ms (by phase, PHASES) and limits_ms (the same time by
-    LIMITS; empty in older records) are empty where unknown. free_rows: rows of the target up to which reading its
-    weights takes longer than multiplying by them; None for a mixture, of which more rows read more. expert_bytes: of
-    the experts that the target's pass reads. The last three follow from the others; efficiency: ideal over
-    measured, 1 is the machine's limit.
+    measured is None if no decode round was measured; ideal_ms (by phase, PHASES) and limits_ms (the same time by
+    LIMITS; empty in older records) are empty if unknown. free_rows: number of target rows up to which reading the
+    weights takes longer than multiplying by them; None for a mixture, where more rows read more experts. expert_bytes:
+    of the experts that the target's pass reads. The last three follow from the others; efficiency: ideal / measured, 1
+    is the machine's limit.
     """
 
     label: str
@@ -178,5 +178,5 @@ class IdealArm:
 
     @property
     def limit(self) -> str:
-        """What the most of the ideal round goes into; empty where it is not known."""
+        """The limit that takes most of the ideal round; empty if unknown."""
         return max(self.limits_ms, key=self.limits_ms.__getitem__, default="")

@@ -1,6 +1,7 @@
 """Rows of the raw tables as an engine returns them. Units and meanings: schema.py; None: the engine does not know.
 
-Named tuples, not dataclasses: the native engine creates one per request and step inside its loop, in half the time.
+Named tuples, not dataclasses: the native engine creates one per request and step in its loop, which takes half the
+time.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class RequestRow(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """One request in one step. `step` counts the request's rounds, or the chunks that its client saw, where an engine
-    does not tell its steps."""
+    """One request in one step. If an engine does not report its steps, `step` counts the request's rounds, or the
+    chunks that its client received."""
 
     step: int
     request_id: int
@@ -64,15 +65,15 @@ class PhaseRow(NamedTuple):
 
 
 class CounterRow(NamedTuple):
-    """A figure of a whole block as the engine or the client tells it: `engine.spec_decode_num_drafts`."""
+    """A figure of a whole block as reported by the engine or the client: `engine.spec_decode_num_drafts`."""
 
     name: str
     value: float
 
 
 class LogprobRow(NamedTuple):
-    """Of one request's prompt (from its second token on) or output, by the target's own logits. The likeliest tokens of
-    all positions stand one behind the other, equally many of each."""
+    """Log-probabilities of one request's prompt (from its second token on) or output, from the target's own logits. The
+    likeliest tokens of all positions are concatenated, the same number for each."""
 
     request_id: int
     part: str  # "prompt" or "output"
@@ -81,7 +82,7 @@ class LogprobRow(NamedTuple):
     top_logprobs: Sequence[float]
 
 
-# Of a mixture of experts: how many a layer reads in a pass of decode rounds (mean), and how many it has.
+# For a mixture of experts: the number of experts that a layer reads in a pass of decode rounds (mean), and has in all.
 EXPERTS_READ, NUM_EXPERTS = "engine.experts_per_decode_pass", "engine.num_experts"
 
 Row = RequestRow | StepRow | PhaseRow | CounterRow | LogprobRow

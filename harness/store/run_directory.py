@@ -3,12 +3,12 @@
     runs/<UTC>-<label>-<8 hex>/
       run.json    the run record, results included; always rewritten atomically
       parts/      the tables of measured blocks (one arm, one repeat each), until the run is finished
-      journal/    the rows of a block that is being measured, or was interrupted
+      journal/    the rows of blocks that are being measured or were interrupted
       requests.parquet steps.parquet phases.parquet counters.parquet   all blocks, once the run is finished
-      logprobs.parquet  where the run asked for log-probabilities
+      logprobs.parquet  if the run stores log-probabilities
       prompts.parquet   the token ids of every prompt
 
-How blocks are stored: block_store.py; how a kill keeps the requests that had ended: journal.py.
+How blocks are stored: block_store.py; how finished requests survive a kill: journal.py.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class RunDirectory(RecordDirectory[RunRecord]):
     def create(cls, output_dir: str | os.PathLike[str], label: str, begun: RunRecord) -> RunDirectory:
         """Make `<output_dir>/<UTC>-<label>-<8 hex>/` with its first `run.json`.
 
-        `begun`: what is known; its id, command, start and status are filled in, and the environment and the code's
-        commit where it has none. What looks secret is masked in command and label. Raises ValueError for a repeated arm
+        `begun`: what is known; its id, command, start and status are filled in, as are the environment and the code's
+        commit if missing. Command and label are masked where they look secret. Raises ValueError for a repeated arm
         label.
         """
         labels = [arm.label for arm in begun.arms]
         if len(set(labels)) < len(labels):
-            raise ValueError(f"arms: every arm needs a label of its own, got {labels}")
+            raise ValueError(f"arms: every arm needs a unique label, got {labels}")
         now, argv, label = datetime.now(timezone.utc), masked(begun.argv), plain_text(label)
         is_new = begun.environment == Environment() and not begun.is_imported
         run_id = directory_name(label, now)
@@ -84,7 +84,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
-        """Read an existing run directory; ValueError naming the path and what to do when that is impossible."""
+        """Read an existing run directory; ValueError naming the path and what to do if that is impossible."""
         file = cls.find(path, "a run directory", "a run")
         return cls(file.parent, read_run_record(file))
 
@@ -94,7 +94,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         super().put(replace(from_home(replace(record, results=None)), results=results, results_sha256=sha256))
 
     def resume(self, argv: Iterable[str] | None = None) -> None:
-        """Set the status back to `running` and note when and by which command the run goes on."""
+        """Set the status back to `running` and record when and by which command the run was resumed."""
         self._store.remove_leftovers()
         super().resume(sys.argv if argv is None else argv)
 
@@ -120,24 +120,25 @@ class RunDirectory(RecordDirectory[RunRecord]):
         self._update_arms()
 
     def config_to_go_on(self) -> RunConfig:
-        """To measure more of a stored run. ValueError for one without, or with options that are not known here."""
+        """The configuration to resume a stored run. ValueError if it has none, or options that are unknown here."""
         file = self.path / FILE
         check_known(RunConfig, stored_document(file).get("config"), f"{file}: config")
         return self._record.measured_config
 
     def begin_block(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
-        """A block whose rows come one by one and are on disk at once; `finish_block` stores it whole."""
+        """Begin a block whose rows arrive one by one and are written immediately; `finish_block` stores it as a
+        whole."""
         self._record.arm(arm)
         return self._store.begin(arm, repeat, num_requests)
 
     def finish_block(self, arm: str, repeat: int, block: OpenBlock) -> None:
-        """As `append`, requests in their order."""
+        """Like `append`, with the requests in order."""
         block.close()
         requests = sorted(block.requests, key=lambda row: row.request_id)
         self.append(arm, repeat, requests, block.steps, block.phases, block.counters, block.logprobs)
 
     def partial_blocks(self) -> list[PartialBlock]:
-        """What is left of blocks that were interrupted or failed; no figure is derived from it."""
+        """What remains of blocks that were interrupted or failed; no figure is derived from it."""
         return self._store.partial_blocks()
 
     def fail_arm(self, arm: str, repeat: int, error: BaseException | str) -> None:
@@ -169,7 +170,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         unknown: Mapping[Fact, str] | None = None,
     ) -> None:
         """Record what is known only once the arm is built: its configuration, notes such as a downgrade, its warm-up,
-        and facts about its engine. Arguments left out keep their old value."""
+        and facts about its engine. Omitted arguments keep their old value."""
         arm = self._record.arm(label)
         self.put_arm(
             replace(
@@ -183,23 +184,23 @@ class RunDirectory(RecordDirectory[RunRecord]):
         )
 
     def put_arm(self, changed: ArmRecord) -> None:
-        """Replaces the arm of that label."""
+        """Replaces the arm with that label."""
         arms = tuple(changed if arm.label == changed.label else arm for arm in self._record.arms)
         self.put(replace(self._record, arms=arms))
 
     def end_without_tables(self, status: str) -> None:
-        """Close a run of profiles, which never supplies figures of speed."""
+        """Close a run of profiles, which never provides speed figures."""
         self.put(replace(self._record, status=status, ended_utc=utc()))
 
     def check_has_tables(self) -> None:
-        """ValueError for a run of profiles, before anything reads it as measured or begins to measure in it."""
+        """ValueError for a run of profiles, which must not be read as measured or be measured into."""
         if self._record.profile is not None:
             raise ValueError(
-                f"{self.path}: holds profiles and no figures; see them with: specbench profile show {self.path}"
+                f"{self.path}: contains profiles and no figures; show them with: specbench profile show {self.path}"
             )
 
     def done_blocks(self) -> set[Block]:
-        """Blocks that were measured; failed ones are not among them, so that a resumed run tries them again."""
+        """Blocks that were measured, without failed ones, so that a resumed run tries these again."""
         return {block for block, error in self._store.blocks().items() if error is None}
 
     def failed_blocks(self) -> dict[Block, str]:
@@ -220,7 +221,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         )
 
     def columns(self) -> dict[str, Mapping[str, Sequence[Value]]]:
-        """All rows so far by table and column, for `append` to another directory; None where a value is not known."""
+        """All rows so far by table and column, for `append` to another directory; None for unknown values."""
         return {
             name: {c: table[c].to_pylist() for c in table.column_names if c not in ("arm", "repeat")}
             for name, table in self._store.tables().items()

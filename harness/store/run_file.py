@@ -1,4 +1,4 @@
-"""run.json, read: of any version, its results checked by their digest, and no path that leads out of its directory."""
+"""Reads run.json, of any version: checks the digest of its results, and that no path leads out of its directory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ DERIVE_AGAIN = "set results to null in run.json, and they are derived from the t
 
 
 def read_run_record(file: Path) -> RunRecord:
-    """ValueError naming file and field for a record that is damaged, of a schema that nothing here reads, or of results
-    other than those that were stored."""
+    """ValueError naming file and field for a record that is damaged, has an unknown schema, or whose results were
+    changed after they were stored."""
     raw = stored_document(file)
     record = from_document(RunRecord, raw, str(file))
     if record.results is not None and record.results_sha256 not in (None, sha256_json(raw["results"])):
         raise ValueError(f"{file}: results: were changed since they were stored; {DERIVE_AGAIN}")
     if not record.arms:
         raise ValueError(f"{file}: arms: [] is not allowed; allowed: at least one arm; restore it from a copy")
-    # What leads out of the directory: others copy it by these names and read them.
+    # These names are used to copy and read the directory, so they must not lead out of it.
     check_name(record.run_id, f"{file}: run_id")
     for name in record.files:
         path_inside(file.parent, name, f"{file}: files")
@@ -30,7 +30,7 @@ def read_run_record(file: Path) -> RunRecord:
 
 
 def stored_document(file: Path) -> dict[str, Json]:
-    """As JSON, in today's schema whatever the version of the file. ValueError as above."""
+    """The document as JSON, in the current schema whatever the version of the file. ValueError as above."""
     raw = read_object(file)
     raw = migrated_run(raw, RUN_SCHEMA) if raw.get("schema") == OLD_RUN_SCHEMA else raw
     raw = with_imported_arms(raw)

@@ -29,7 +29,7 @@ class Resume:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileRecord:
-    """Of a run directory that holds profiles only, and no figures of speed."""
+    """Record of a run directory that contains profiles only, and no speed figures."""
 
     tool: str
     num_rounds: int
@@ -37,10 +37,10 @@ class ProfileRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
-    """`config`: as asked for; None for what another program ran, and for an experiment before its first block.
-    `forwards`: the passes of each arm's round, by label. `results`: None until the run is closed. `results_sha256`: of
-    them, None of before it was there. `files`: sha256 by name of the tables that they were derived from. Ids, times and
-    the results' hash are filled in when the record is written."""
+    """`config`: as requested; None for a run of another program, and for an experiment before its first block.
+    `forwards`: the passes of each arm's round, by label. `results`: None until the run is closed. `results_sha256`:
+    their hash; None in older records. `files`: sha256 by name of the tables from which they were derived. Ids, times
+    and the results' hash are filled in when the record is written."""
 
     schema: str = RUN_SCHEMA
     run_id: str = ""
@@ -76,25 +76,25 @@ class RunRecord:
 
     @property
     def is_imported(self) -> bool:
-        """Whether its figures are of files of another benchmark."""
+        """Whether its figures come from files of another benchmark."""
         return any(arm.imported is not None for arm in self.arms)
 
     @property
     def measured_config(self) -> RunConfig:
-        """With the paths as this system takes them. ValueError for a run without one, which nothing can go on with."""
+        """The configuration with expanded paths. ValueError for a run without one, which cannot be resumed."""
         if self.config is None:
-            raise ValueError(f"config: {self.run_id} has none: its figures were imported, or it never began")
+            raise ValueError(f"config: {self.run_id} has none: its figures were imported, or it was never started")
         return to_home(self.config)
 
     @property
     def evaluation(self) -> EvaluationRecord | None:
-        """With the paths as this system takes them; None for a run without one."""
+        """The evaluation with expanded paths; None for a run without one."""
         return to_home(self.purpose.evaluation) if self.purpose.evaluation else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepLoad:
-    """`run`: its directory, seen from the sweep's; None until it was begun."""
+    """`run`: its directory, relative to the sweep's; None until it was started."""
 
     max_concurrency: int
     run: str | None = None
@@ -103,9 +103,9 @@ class SweepLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepRecord:
-    """`loads`: concurrencies, one run each. `notes`: what the user did not type and should know. `purpose`: of
-    every run, beside being a point. `machine`: its limits, once they were measured. Ids and times are filled in when
-    the directory is made."""
+    """`loads`: concurrencies, one run each. `notes`: what was added to the user's input. `purpose`: of every run, apart
+    from being a point. `machine`: its limits, once measured. Ids and times are filled in when the directory is
+    created."""
 
     schema: str = SWEEP_SCHEMA
     sweep_id: str = ""

@@ -1,6 +1,6 @@
-"""Directories that may come from others: nothing in them can lead to a file outside.
+"""Directories that may come from others: nothing in them may lead to a file outside.
 
-A path that a user types is followed anywhere; paths from files, and links beside them, never leave the directory.
+A path that the user types is followed anywhere; paths from files, and links next to them, never leave the directory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def path_inside(folder: Path, name: object, field: str) -> Path:
 
 
 def check_name(name: object, field: str) -> None:
-    """ValueError unless `name` can be the name of a file that is listed: no separator, no dot at its beginning."""
+    """ValueError unless `name` can be the name of a listed file: no separator, no leading dot."""
     if not isinstance(name, str) or not name or name.startswith(".") or set(name) & set("/\\\0"):
         raise ValueError(
             f"{field}: {name!r} is not allowed; allowed: a name without / and \\, not beginning with a dot"
@@ -34,11 +34,11 @@ def check_name(name: object, field: str) -> None:
 
 def refuse_link(path: Path) -> None:
     if path.is_symlink():
-        raise ValueError(f"{path}: is a symbolic link, and none is followed; put what it leads to in its place")
+        raise ValueError(f"{path}: is a symbolic link, which is never followed; replace it with its target")
 
 
 def refuse_links(folder: Path) -> None:
-    """ValueError naming a symbolic link below `folder`, at any depth. `folder` itself may be one: it was typed."""
+    """ValueError naming a symbolic link below `folder`, at any depth. `folder` itself may be one: the user typed it."""
     for parent, folders, files in os.walk(folder):
         for name in sorted([*folders, *files]):
             refuse_link(Path(parent, name))

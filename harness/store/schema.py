@@ -30,13 +30,14 @@ TEXT_PARTS = ("prompt", "output")
 
 Value = bool | int | float | str | Sequence[int] | Sequence[float] | None
 Rows = Sequence[Row] | Sequence[Mapping[str, Value]] | Mapping[str, Sequence[Value]]
-"""Rows as an engine gave them, as a list of dicts, or one sequence a column."""
+"""Rows as an engine returned them, as a list of dicts, or one sequence per column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`default`: for rows that leave the column out; None: they must give it. `same_as`: the column that such rows
-    repeat. `fact`: what an engine must know to fill it; else null. `is_newer`: files of earlier versions lack it."""
+    """`default`: for rows that omit the column; None: it is required. `same_as`: the column whose value such rows
+    repeat. `fact`: what an engine must know to fill it; otherwise null. `is_newer`: files of earlier versions lack
+    it."""
 
     name: str
     type: pa.DataType
@@ -179,10 +180,10 @@ def _hash_output(token_ids: Value, text: Value) -> str | None:
 
 
 def build_table(table: str, arm: str, repeat: int, rows: Rows) -> pa.Table:
-    """Rows of one block as an arrow table, defaults filled in.
+    """Rows of one block as an arrow table, with defaults filled in.
 
     Raises ValueError naming the table and column for an unknown or missing column, a null where none is allowed, a
-    block that differs from `arm` and `repeat`, or a word outside the allowed ones.
+    block that differs from `arm` and `repeat`, or a word that is not allowed.
     """
     given = _as_columns(table, rows)
     columns = {c.name: c for c in TABLES[table]}
@@ -242,9 +243,9 @@ def _array(table: str, column: Column, values: Sequence[Value]) -> pa.Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frames:
-    """The raw tables of a run as pandas frames, its arms as the record describes them, what is left of blocks without
-    an end, which the tables do not hold, and what was seen of the machine around each block. `temperature`: at which
-    all tokens were drawn; None: not known."""
+    """The raw tables of a run as pandas frames, its arms from the record, what remains of blocks that did not end (not
+    in the tables), and what was observed of the machine around each block. `temperature`: of all tokens; None:
+    unknown."""
 
     requests: pd.DataFrame
     steps: pd.DataFrame

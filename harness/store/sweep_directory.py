@@ -1,9 +1,9 @@
 """The directory of a sweep: `sweep.json`, and a run directory for each load that was started.
 
     runs/<UTC>-<label>-<8 hex>/
-      sweep.json                     what is swept, how far it is; always rewritten atomically
-      runs/<UTC>-<label>-b<load>-<8 hex>/     one ordinary run a load
-      crossover.json crossover.md plots/       what was made of them
+      sweep.json                     the plan and the progress; always rewritten atomically
+      runs/<UTC>-<label>-b<load>-<8 hex>/     one ordinary run per load
+      crossover.json crossover.md plots/       results derived from the runs
 
 The runs themselves show which loads are measured, so a kill between two writes loses nothing.
 """
@@ -37,8 +37,8 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
 
     @classmethod
     def create(cls, output_dir: Path, label: str, begun: SweepRecord) -> SweepDirectory:
-        """Makes `<output_dir>/<UTC>-<label>-<8 hex>/` with its first `sweep.json`; id, command and start of `begun` are
-        filled in."""
+        """Creates `<output_dir>/<UTC>-<label>-<8 hex>/` with its first `sweep.json`; id, command and start of `begun`
+        are filled in."""
         now, argv, label = datetime.now(timezone.utc), masked(begun.argv), plain_text(label)
         path = output_dir.expanduser() / directory_name(label, now)
         (path / RUNS).mkdir(parents=True)
@@ -70,7 +70,7 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
         return self.path / RUNS
 
     def runs(self) -> dict[int, RunDirectory]:
-        """The run of each load that was begun, in the order of the loads."""
+        """The run of each load that was started, in the order of the loads."""
         found: dict[int, RunDirectory] = {}
         for child in sorted(self.runs_path.iterdir()) if self.runs_path.is_dir() else ():
             if (child / "run.json").is_file():
@@ -82,19 +82,20 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
         return {load: found[load] for load in self.loads if load in found}
 
     def purpose_at(self, load: int) -> Purpose:
-        """Of the run at one load."""
+        """The purpose of the run at one load."""
         point = SweepPoint(sweep_id=self._record.sweep_id, max_concurrency=load, num_points=len(self.loads))
         return replace(self._record.purpose, sweep=point)
 
     def resume(self, argv: Iterable[str]) -> None:
-        """Back to `running`; remembers when, and by which command. Removes what a kill left of a run being made."""
+        """Sets the status back to `running` and records when and by which command. Removes a run that a kill left
+        incomplete while it was being created."""
         for child in self.runs_path.iterdir() if self.runs_path.is_dir() else ():
             if child.is_dir() and not any(child.iterdir()):
                 child.rmdir()
         super().resume(argv)
 
     def close(self, status: str | None = None) -> None:
-        """Notes how far it is. `status`: by default complete, or failed where no run measured anything."""
+        """Records the status. `status`: by default complete, or failed if no run measured anything."""
         runs = self.runs()
         if status is None:
             status = "complete" if any(run.done_blocks() for run in runs.values()) else "failed"

@@ -44,7 +44,7 @@ def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
     found, problems = [], []
     for child in _folders(folder):
         if child.is_symlink():
-            problems.append(Problem(path=str(child), reason=f"{child}: is a symbolic link, and none is followed"))
+            problems.append(Problem(path=str(child), reason=f"{child}: is a symbolic link, which is never followed"))
         elif (child / "run.json").is_file():
             found.append(child.resolve())
         elif (child / _SWEEP).is_file():

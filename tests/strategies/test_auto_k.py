@@ -277,7 +277,7 @@ def _without_last_time(table: DraftTable) -> DraftTable:
         (dict(k="auto"), "k=auto needs k_table=FILE"),
         (dict(k="2", k_table="x.json"), "k_table is not allowed with k=2; give k=auto"),
         (dict(k_table="x.json"), r"k_table is not allowed with k=\(default\)"),
-        (dict(k="auto", k_table="nowhere.json"), "k_table: 'nowhere.json' is no file"),
+        (dict(k="auto", k_table="nowhere.json"), "k_table: 'nowhere.json' does not exist"),
         (dict(k="many"), "k='many' is not a whole number"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Files on disk that can be trusted: atomic writes, hashes, free space, and what the cache holds.
+"""Trusted files on disk: atomic writes, hashes, free space, and the layout of the cache.
 
 Layout below :func:`cache_root`: ``assets/<name>/`` one finished asset with its ``asset.json``; ``parts/<name>/`` wheels
 of an unfinished one; ``models/`` converted checkpoints; ``derived/`` compact forms of data sets; ``hashes/`` hashes of
@@ -28,7 +28,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class AssetError(ValueError):
-    """An asset could not be had. The message is one line: what was tried, and what is allowed or what to do."""
+    """An asset could not be obtained. The message is one line: what was tried, and what is allowed or what to do."""
 
 
 def cache_root() -> Path:
@@ -64,8 +64,8 @@ def atomic_file(target: Path) -> Iterator[IO[bytes]]:
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 of a file's bytes, in hex. A large file is read once per (path, size, modification time). AssetError for
-    one of the hub's cache that does not hold what it held when it was downloaded."""
+    """sha256 of a file's bytes, in hex. A large file is read once per (path, size, modification time). AssetError for a
+    file in the hub's cache that was changed after its download."""
     real = path.resolve()
     status = real.stat()
     if status.st_size < MEMO_FROM_BYTES:

@@ -55,8 +55,8 @@ def convert_gguf(gguf_path: str | Path, out_dir: str | Path) -> Path:
     A finished directory is returned at once; an unfinished one is written again. The work happens in a neighbouring
     temporary directory that is renamed at the end, so an interrupted conversion leaves nothing that looks finished.
 
-    Raises AssetError for a finished directory of which a file was altered, and ValueError for a file that is not GGUF,
-    is truncated, or holds an architecture or tokenizer not listed here, and where the disk cannot take the result.
+    Raises AssetError for a finished directory in which a file was altered, and ValueError for a file that is not GGUF,
+    is truncated, or has an architecture or tokenizer not listed here, or if the disk is too small for the result.
     """
     source, target = Path(gguf_path), Path(out_dir)
     if is_converted(target):
@@ -87,7 +87,7 @@ def is_converted(directory: Path) -> bool:
 
 
 def _check_converted(directory: Path) -> None:
-    """AssetError for a file that was altered since. A copy of before there were seals gets its seals now."""
+    """AssetError for a file that was altered since. An older copy without seals gets its seals now."""
     if not (directory / SEALS).is_file():
         with suppress(OSError):  # a cache that cannot be written
             _seal(directory)
@@ -101,7 +101,7 @@ def _seal(directory: Path) -> None:
 
 
 def publish(work: Path, target: Path) -> Path:
-    """Move a finished directory into place, its bytes on the disk; if another process was faster, its result stands."""
+    """Flush a finished directory to disk and move it into place; if another process was faster, its result is kept."""
     work.chmod(0o755)
     for path in work.iterdir():
         path.chmod(0o644)
@@ -151,7 +151,7 @@ def write_config(directory: Path, meta: GgufMetadata, *, tied: bool) -> None:
         "head_dim": meta.head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": meta.whole("context_length"),
-        # GGUF stores float32; the decimal that was meant (1e-05) is the shortest that rounds to it
+        # GGUF stores float32; the intended decimal (1e-05) is the shortest that rounds to it
         "rms_norm_eps": float(str(np.float32(meta.number("attention.layer_norm_rms_epsilon")))),
         "rope_theta": meta.number("rope.freq_base", 10000.0),
         "tie_word_embeddings": tied,

@@ -1,4 +1,4 @@
-"""What the metadata of a GGUF file says of the model, checked as it is read."""
+"""What the metadata of a GGUF file says about the model, checked as it is read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GgufMetadata:
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """The architecture's own size. Raises ValueError for what is none."""
+        """The architecture's own size. Raises ValueError if it is not a positive whole number."""
         value = self.arch(key, default)
         if not isinstance(value, int) or value < 1:
             raise ValueError(

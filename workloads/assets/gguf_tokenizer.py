@@ -53,7 +53,7 @@ def check_tokenizer(fields: dict[str, Any], source: Path) -> None:
     for key, kind in (("tokens", str), ("token_type", int), ("merges", str)):
         entries = fields.get(f"tokenizer.ggml.{key}")
         if not isinstance(entries, list) or not all(isinstance(entry, kind) for entry in entries):
-            raise ValueError(f"{source}: GGUF key tokenizer.ggml.{key} is missing or no list of {kind.__name__}")
+            raise ValueError(f"{source}: GGUF key tokenizer.ggml.{key} is missing or not a list of {kind.__name__}")
     tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
     if len(tokens) != len(types):
         raise ValueError(f"{source}: tokenizer.ggml.token_type has {len(types)} entries; allowed: {len(tokens)}")

@@ -1,4 +1,4 @@
-"""Resolves what a user calls a draft head to a local folder: one on this disk, one that ships, one of the hub."""
+"""Resolves the user's name of a draft head to a local folder: on this disk, shipped, or from the hub."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def choose_model_files(names: list[str]) -> list[str]:
 
 
 def missing_part(directory: Path) -> str:
-    """What keeps a directory from being a model, its configuration or its weight files; empty if nothing does."""
+    """The part that a directory lacks to be a model, configuration or weight files; empty if it is complete."""
     if not (directory / "config.json").is_file():
         return "config.json is missing"
     try:

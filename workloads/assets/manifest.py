@@ -14,7 +14,7 @@ from specbench.workloads.guarded import read_bytes
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Written last: an asset directory without it does not count. `mtime_ns`: of the file when it was last hashed; 0 in
-    manifests of before there were seals."""
+    manifests from before there were seals."""
 
     name: str
     file: str
@@ -29,7 +29,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file is there in its full length: an interrupted fetch is done again."""
+        """Whether the file exists in its full length: an interrupted fetch is repeated."""
         return self.path.is_file() and self.path.stat().st_size == self.size_bytes
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""Files of the cache, hashed once and then known by size and time of change: one that was altered is named, not used.
+"""Seals of cached files, which are hashed once and then recognised by size and modification time.
 
-A file whose size or time no longer are those of its seal (altered, or copied
-with the cache) is hashed again: with the same bytes it gets a new seal, with others it is refused.
+A file whose size or time no longer match its seal (altered, or copied with the cache) is hashed again: with the same
+bytes it gets a new seal, with others it is refused with its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specbench.workloads.guarded import read_bytes
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one file, as it was when its sha256 was last computed."""
+    """State of one file when its sha256 was last computed."""
 
     sha256: str
     size_bytes: int
@@ -25,12 +25,13 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, path: Path, sha256: str = "") -> Seal:
-        """`sha256`: where it is known."""
+        """`sha256`: if already known."""
         status = path.stat()
         return cls(sha256=sha256 or read_sha256(path), size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
 
     def again(self, path: Path, mend: str) -> Seal:
-        """The seal of the same bytes now. AssetError with `mend`, what to do, for a file of other bytes, or none."""
+        """A new seal of the same bytes. AssetError, with `mend` (what to do), if the file has other bytes or is
+        missing."""
         if not path.is_file():
             raise AssetError(f"{path} is missing; {mend}")
         status = path.stat()

@@ -30,7 +30,7 @@ class ShippedHead:
         return sha256 == self.target_sha256 or source.partition("@")[0] == f"hub:{self.target_hub_name}"
 
     def notes(self, target_sha256: str, workload: str) -> list[str]:
-        """What a reader of a row must know where this head drafts for that target over that workload."""
+        """Notes for the reader of a row in which this head drafts for that target on that workload."""
         notes = []
         if workload in self.trained_on:
             notes.append(

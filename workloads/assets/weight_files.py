@@ -1,4 +1,4 @@
-"""The weight files of a model directory: which there are, and that each is a file. Nothing in them is read here."""
+"""Lists the weight files of a model directory and checks that each is a file. Their content is not read here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specbench.workloads.guarded import read_json_object
 
 
 def require_file(path: Path) -> Path:
-    """`path` itself. AssetError says what lies there instead of a file."""
+    """`path` itself. AssetError, saying what is there instead, if it is not a file."""
     if not path.is_file():
         found = "a directory" if path.is_dir() else "a broken symbolic link" if path.is_symlink() else "not there"
         if found == "not there" and path.exists():
@@ -20,7 +20,7 @@ def require_file(path: Path) -> Path:
 
 
 def indexed_files(index: Path) -> list[Path]:
-    """What an `*.index.json` names, all beside it and all there. AssetError for any other index."""
+    """The files that an `*.index.json` names, which must all exist next to it. AssetError for any other index."""
     require_file(index)
     try:
         weight_map = read_json_object(index).get("weight_map")
@@ -38,13 +38,13 @@ def indexed_files(index: Path) -> list[Path]:
 
 
 def safetensors_files(model_dir: Path) -> list[Path]:
-    """Those that transformers reads: what the index names, else `model.safetensors`, else all. Repositories may keep
-    other copies of the weights beside them (`consolidated.safetensors`). AssetError if it is not a file."""
+    """The files that transformers reads: those in the index, else `model.safetensors`, else all. Repositories may
+    contain further copies of the weights (`consolidated.safetensors`). AssetError if one is not a file."""
     return _files(model_dir, "model.safetensors", "*.safetensors")
 
 
 def pickle_files(model_dir: Path) -> list[Path]:
-    """The same of older checkpoints."""
+    """The same for older checkpoints."""
     return _files(model_dir, "pytorch_model.bin", "pytorch_model*.bin")
 
 

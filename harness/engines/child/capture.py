@@ -1,6 +1,6 @@
-"""A profiler around some steps, and named ranges that are there only meanwhile.
+"""A profiler around some steps, and named ranges that exist only while it runs.
 
-Nothing of specbench is imported and torch only when it is needed, since an engine's own Python runs this too.
+Imports nothing of specbench, and torch only when needed, since an engine's own Python also runs this.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Capture:
     """No profiler. `tool` and `path`: for an engine whose own profiler is started.
 
-    `arm` comes before a batch is filled, `begin` and `end` are around the steps, whose ranges are `range`. What fails
-    after `arm` and before `end` calls `drop` in its place: nothing is traced any more, nor kept.
+    `arm` is called before a batch is filled, `begin` and `end` around the steps, whose ranges are `range`. On a failure
+    between `arm` and `end`, `drop` is called instead of `end`: tracing stops and nothing is kept.
     """
 
     tool = "none"
@@ -44,7 +44,7 @@ class NsysCapture(Capture):
     def begin(self) -> None:
         import torch
 
-        torch.cuda.synchronize()  # work in flight would be in the trace without its launch
+        torch.cuda.synchronize()  # otherwise work in flight would be in the trace without its launch
         torch.cuda.profiler.start()
 
     def end(self) -> None:
@@ -56,7 +56,7 @@ class NsysCapture(Capture):
     def drop(self) -> None:
         import torch
 
-        torch.cuda.profiler.stop()  # of a range that was never opened it does nothing
+        torch.cuda.profiler.stop()  # does nothing if the range was never opened
 
     def range(self, name: str) -> AbstractContextManager[object]:
         from torch.cuda import nvtx
@@ -75,7 +75,7 @@ class TorchCapture(Capture):
         self.path: Path | None = path
         self._on_gpu = device.type == "cuda"
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
-        # Warm-up: the first collection of a process takes seconds to begin, which must not be in a round.
+        # Warm-up: the first collection of a process takes seconds to start, which must not be part of a round.
         self._profile = profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1))
 
     def arm(self) -> None:

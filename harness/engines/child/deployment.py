@@ -18,13 +18,13 @@ from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.store.arm_record import EngineFacts, Fact
 from specbench.harness.store.rows import RequestRow
 
-_NO_GRAPHS = "the engine does not tell how each of its steps ran"
-_WARM_UP_TOKENS = 32  # of an answer: several rounds, at every depth of acceptance
+_NO_GRAPHS = "the engine does not report how each of its steps ran"
+_WARM_UP_TOKENS = 32  # per answer: several rounds, at every acceptance length
 
 
 class ChildDeployment:
-    """`child` has opened its engine. `ignore_eos`: answers go on to their limit whatever is sampled. `num_drafts`: most
-    tokens that a round adds to a request, but one."""
+    """`child` has opened its engine. `ignore_eos`: answers continue to their limit whatever is sampled. `num_drafts`:
+    the most tokens that a round adds to a request, minus one."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class ChildDeployment:
                 )
 
     def warm_up(self, load: Load, warmup: WarmUp) -> None:
-        """Short answers to the load's own prompts, as many at a time as in the load. The first time nothing is timed:
-        the engine compiles what it meets."""
+        """Short answers to the load's own prompts, at the load's concurrency. The first pass is not timed, because the
+        engine compiles during it."""
         list(self._short_answers(load, 0))
         started = time.perf_counter()
         for number in itertools.count(1):
@@ -105,7 +105,7 @@ class ChildDeployment:
         return texts
 
     def _cut(self, asked: PromptRequest, row: RequestRow) -> RequestRow:
-        """Without what came behind a stop string."""
+        """Removes what follows a stop string."""
         tokenizer, output_ids = self._model.tokenizer, list(row.output_token_ids or ())
         if not asked.stop or tokenizer is None:
             return row
@@ -144,14 +144,15 @@ class ChildDeployment:
         )
 
     def _unending(self, load: Load, num_rounds: int) -> list[PromptRequest]:
-        """As many as the concurrency, of the prompts that leave room for all rounds; in turn if few do."""
+        """As many requests as the concurrency, from the prompts that leave room for all rounds, cycling if there are
+        few."""
         size = min(load.max_concurrency, self._batch_size)
         asked = [load.request(index) for index in range(len(load))]
         room = (1 + self._num_drafts) * (2 * num_rounds + SETTLING + size + 2)
         fitting = [each for each in asked if len(each.prompt_ids) + room <= self._max_model_len]
         if not fitting:
             raise ValueError(
-                f"rounds: {num_rounds} are not allowed; with as many before them they may add {room} tokens to a "
+                f"rounds: {num_rounds} is not allowed; with as many rounds before them they may add {room} tokens to a "
                 f"request, which no prompt leaves room for in max_model_len {self._max_model_len}; lower --rounds or "
                 "raise --max-model-len"
             )
@@ -191,7 +192,7 @@ class ChildDeployment:
     def _serve(
         self, requests: Sequence[PromptRequest], arrival_s: Sequence[float], max_concurrency: int, sink: RowSink
     ) -> Iterator[RequestRow]:
-        """Requests as they end; the sink gets the rest."""
+        """Yields requests as they end; the sink gets all other rows."""
         keys = {request.id: request.key for request in requests}
         command = self._command(requests, arrival_s, max_concurrency)
         for message in self._child.asking(command, "served", lambda: sink.cancelled):

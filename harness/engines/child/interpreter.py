@@ -1,4 +1,4 @@
-"""The Python that has another engine, and which version of it."""
+"""The Python interpreter that has another engine installed, and the engine's version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for name in sys.argv[1:]:
 
 
 def named(arm: ArmConfig, variable: str, package: str, engine: str) -> str:
-    """What the arm or the environment variable names, for `interpreter`; else our own Python, if it has the engine."""
+    """The environment that the arm or the environment variable names; else our own Python, if it has the engine."""
     given = arm.engine.get("python") or os.environ.get(variable, "")
     if not given and find_spec(package) is None:
         raise ValueError(
@@ -34,7 +34,7 @@ def named(arm: ArmConfig, variable: str, package: str, engine: str) -> str:
 
 
 def interpreter(given: str) -> Path:
-    """An interpreter, or that of a virtual environment. ValueError where there is none."""
+    """An interpreter, or that of a virtual environment. ValueError if there is none."""
     path = Path(given).expanduser()
     found = path / "bin" / "python" if path.is_dir() else path
     if not (found.is_file() and os.access(found, os.X_OK)):
@@ -43,7 +43,7 @@ def interpreter(given: str) -> Path:
 
 
 def installed(python: Path, distributions: Sequence[str]) -> str:
-    """Version of the first of these distributions that this interpreter has. ValueError where it has none."""
+    """Version of the first of these distributions that this interpreter has. ValueError if it has none."""
     command = [str(python), "-I", "-c", _VERSIONS, *distributions]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=True)

@@ -1,10 +1,10 @@
-"""A child obeys specbench's commands, one after another: standard library only, since an engine's own Python runs it.
+"""A child's command loop: executes specbench's commands. Standard library only, since an engine's own Python runs it.
 
     if __name__ == "__main__":
         run(MyEngine())                      # before the engine is imported
 
-From the start on standard output is the log, because engines print. The end of standard input means that specbench is
-gone: the child ends its whole process group.
+Standard output goes to the log from the start, because engines print. End of file on standard input means that
+specbench is gone: the child then ends its whole process group.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Handler(Protocol):
-    """What a child is: one engine. Errors are told to specbench; `kind_of` says whose fault one is."""
+    """A child's engine. Errors are reported to specbench; `kind_of` classifies them."""
 
     def open(self, engine: Mapping[str, object]) -> Facts:
         """Starts the engine."""
         ...
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serves everything that becomes due, until `serving.is_over`; returns the engine's counters of it."""
+        """Serves all requests that become due, until `serving.is_over`; returns the engine's counters."""
         ...
 
     def reset(self) -> str:
@@ -48,20 +48,21 @@ class Handler(Protocol):
         ...
 
     def score(self, ids: list[int], num_scored: int) -> tuple[list[float], list[float]]:
-        """Log-probabilities of the last `num_scored` ids, each behind all before it: its own and the likeliest's."""
+        """Log-probabilities at the last `num_scored` ids, given all ids before: the id's own and the likeliest
+        one's."""
         ...
 
     def trace(self, requests: Sequence[Request], num_rounds: int, capture: Capture) -> Traced:
-        """Steady decode rounds of all these requests together, under a profiler. ValueError where it has none."""
+        """Runs steady decode rounds of all these requests together, under a profiler. ValueError if it cannot."""
         ...
 
     def kind_of(self, error: BaseException) -> str | None:
-        """memory, input or engine; None: as its class says."""
+        """memory, input or engine; None: determined by the error's class."""
         ...
 
 
 def run(handler: Handler) -> None:
-    """Obeys commands until `close` or the end of the parent."""
+    """Executes commands until `close` or the end of the parent."""
     commands_in, output = _take_line()
     _die_with_parent()
     messages: queue.SimpleQueue[Mapping[str, object] | None] = queue.SimpleQueue()
@@ -116,8 +117,8 @@ def _opened(handler: Handler, command: Command) -> dict[str, object]:
 
 
 def _take_line() -> tuple[int, int]:
-    """What was standard input and output, for messages alone: an engine that reads finds nothing, and what it prints
-    goes to standard error, the log."""
+    """Reserves standard input and output for messages: an engine that reads standard input gets nothing, and what it
+    prints goes to standard error, the log."""
     sys.stdout.flush()
     commands_in, output = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -128,8 +129,8 @@ def _take_line() -> tuple[int, int]:
 
 
 def _die_with_parent() -> None:
-    """A signal at the parent's death reaches a child whose interpreter is held up in a call; other systems than Linux
-    have the end of standard input only."""
+    """A signal at the parent's death reaches even a child whose interpreter is blocked in a call (Linux only; other
+    systems rely on end of file on standard input)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
@@ -141,7 +142,7 @@ def _read(commands_in: int, commands: queue.SimpleQueue[Command], cancelled: thr
             if command["do"] in ("cancel", "close"):
                 cancelled.set()
             elif command["do"] == "serve":
-                cancelled.clear()  # a cancel that came when all had ended was for the serve before
+                cancelled.clear()  # a cancel that arrived after everything had ended was meant for the previous serve
             if command["do"] != "cancel":
                 commands.put(command)
             if command["do"] == "close":
@@ -150,14 +151,14 @@ def _read(commands_in: int, commands: queue.SimpleQueue[Command], cancelled: thr
 
 
 def _end_group() -> None:
-    """The engine's own processes too, where the child leads a group of its own."""
+    """Ends the engine's own processes, too, if the child leads its own process group."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _write(output: int, messages: queue.SimpleQueue[Mapping[str, object] | None]) -> None:
-    """A thread of its own, so that nothing stands between two steps."""
+    """Runs in a separate thread, so that writing does not delay the next step."""
     with os.fdopen(output, "w", encoding="utf-8") as file:
         while (message := messages.get()) is not None:
             try:
@@ -177,7 +178,7 @@ def _kind(handler: Handler, error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """All of it as one line: where several checks report together, the first line says nothing."""
+    """The whole message as one line: if several checks report together, the first line alone says nothing."""
     text = " ".join(str(error).split())
     name = type(error).__name__
     return (f"{name}: {text}" if text else name)[:_MAX_TEXT]

@@ -1,4 +1,4 @@
-"""What the child's engine says of itself once it is up, as the facts of an arm."""
+"""What the child's engine reports about itself once it is up, as the facts of an arm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specbench.harness.store.arm_record import EngineFacts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """What an engine says of itself once it is up (wire.py). `config`: its resolved configuration as JSON."""
+    """What an engine reports about itself once it is up (wire.py). `config`: its resolved configuration as JSON."""
 
     version: str | None
     graph_mode: str | None

@@ -1,4 +1,4 @@
-"""Whether a package was imported from the folder that was asked for: standard library only, run in the child."""
+"""Checks that a package is imported from the requested folder. Standard library only, run in the child."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 def check_findable(folder: str) -> None:
-    """Before it is imported, which may take long. ValueError where Python would take it from elsewhere."""
+    """Check before the import, which may take long. ValueError if Python would import it from elsewhere."""
     name = Path(folder).name
     found = importlib.util.find_spec(name)
     _check(name, found.origin if found is not None else None, folder)
 
 
 def check_imported(folder: str) -> None:
-    """All of its modules: an editable installation also finds what this revision lacks."""
+    """Checks all of its modules: an editable installation also finds modules that this revision lacks."""
     name = Path(folder).name
     for module, loaded in list(sys.modules.items()):
         file = getattr(loaded, "__file__", None)

@@ -1,4 +1,4 @@
-"""A child on the other end of the line: started, asked, stopped for certain."""
+"""A child process: starting it, sending it commands, and stopping it reliably."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specbench.harness.engines.process.supervised import Supervised, foreign_env
 from specbench.harness.engines.process.waiting import Waiting
 
 Message = dict[str, Any]
-_POLL_S = 0.1  # how late a cancel is sent, and a death is seen that leaves the line open
+_POLL_S = 0.1  # maximum delay until a cancel is sent, or a death that leaves the pipe open is noticed
 _CLOSE_S = 10.0  # for the engine to end by itself
 
 
@@ -28,9 +28,9 @@ def never() -> bool:
 
 
 class ChildProcess:
-    """As a context it is gone for certain at the end, with all its descendants.
+    """A context at whose end the process and all its descendants are guaranteed to be gone.
 
-    What it prints is added to `log`. Raises RuntimeError for a command that cannot be run.
+    Its output is appended to `log`. Raises RuntimeError for a command that cannot be run.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path):
@@ -55,8 +55,8 @@ class ChildProcess:
         self._send(command)
 
     def opened(self, limit_s: float, waiting: Waiting) -> Any:
-        """What the engine says of itself once it is up, after `begin`. Raises as `asking` does; NotReadyError after
-        `limit_s`."""
+        """What the engine reports about itself once it is up, after `begin`. Raises as `asking` does; NotReadyError
+        after `limit_s`."""
 
         def gives_up() -> bool:
             waiting.look("nothing in its log")
@@ -68,14 +68,14 @@ class ChildProcess:
         return [message["opened"] for message in self._answers("opened", gives_up) if "opened" in message][-1]
 
     def ask(self, command: Command, answer: str, is_cancelled: Callable[[], bool] = never) -> Any:
-        """The one answer to a command. Raises as `asking` does."""
+        """Sends a command and returns its single answer. Raises as `asking` does."""
         return [message[answer] for message in self.asking(command, answer, is_cancelled) if answer in message][-1]
 
     def asking(self, command: Command, last: str, is_cancelled: Callable[[], bool] = never) -> Iterator[Message]:
-        """What the child says until it says `last`, that included. When `is_cancelled`, it is told to cut short.
+        """Yields the child's messages up to and including `last`. When `is_cancelled`, the child is sent a cancel.
 
-        Raises ValueError for what it calls bad input, RuntimeError for memory, for its engine's own errors and for its
-        death. After anything but a ValueError the child is of no more use.
+        Raises ValueError for what the child reports as bad input, RuntimeError for lack of memory, errors of its engine
+        and its death. After anything but a ValueError the child is unusable.
         """
         self._send(command)
         yield from self._answers(last, is_cancelled)
@@ -95,7 +95,7 @@ class ChildProcess:
                 return
 
     def stop(self) -> int:
-        """Its exit status; a negative one is the signal that it took. Again: the same."""
+        """Stops it and returns its exit status; a negative one is the signal that ended it. May be called again."""
         try:
             if self._process.poll() is None:
                 with contextlib.suppress(RuntimeError):
@@ -114,9 +114,9 @@ class ChildProcess:
             raise self._death() from error
 
     def _receive(self) -> Message | None:
-        """None after a while without any."""
+        """The next message; None if none arrives in time."""
         while not self._lines:
-            is_dead = self._process.poll() is not None  # before the last look: what it said at the end counts
+            is_dead = self._process.poll() is not None  # before the last read, so that its final messages are not lost
             if not select.select([self._process.stdout], [], [], 0 if is_dead else _POLL_S)[0]:
                 if is_dead:
                     raise self._death()

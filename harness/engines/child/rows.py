@@ -1,4 +1,4 @@
-"""What a child says, as rows of the raw tables. The shapes of its messages: wire.py."""
+"""Converts a child's messages to rows of the raw tables. The messages: wire.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Times steady steps of an engine that we drive step by step, first without and then with a profiler.
 
-Runs in the child, so it uses the standard library only.
+Standard library only, because it runs in the child.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_FILLING_STEPS = 10_000  # until every prompt is read
 
 
 class Ranges:
-    """Ranges that stay around an engine's calls; while nothing is traced they cost one look-up."""
+    """Ranges installed around an engine's calls; without tracing they cost one look-up."""
 
     def __init__(self) -> None:
         self.capture = Capture()

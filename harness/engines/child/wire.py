@@ -1,7 +1,7 @@
-"""What a child and specbench say to each other: standard library only, since an engine's own Python runs it.
+"""The messages between a child and specbench. Standard library only, since an engine's own Python runs it.
 
-Messages are JSON, one a line. Commands come in on standard input: open, serve, cancel, reset, score, trace, close.
-Answers leave on what was standard output when the child started.
+Messages are JSON, one per line. Commands arrive on standard input: open, serve, cancel, reset, score, trace, close.
+Answers go to what was standard output when the child started.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypedDict
 
-SETTLING = 8  # steps between the last prompt and those that are timed or traced: the first ones meet cold caches
-_FLUSH_ROWS = 256  # rows of steps in one message
+SETTLING = 8  # steps between the last prompt and those that are timed or traced: the first ones have cold caches
+_FLUSH_ROWS = 256  # step rows per message
 
 
 class Request(TypedDict):
-    """One request of `serve`. `top_k` 0: all. `ignore_eos`: the answer goes on to `max_tokens`. `arrival_s`: seconds
-    after the start. `edits`: of LogitEdits what is on, as its `spelled` has it."""
+    """One request of `serve`. `top_k` 0: all. `ignore_eos`: the answer continues to `max_tokens`. `arrival_s`: seconds
+    after the start. `edits`: the active LogitEdits, as returned by `spelled`."""
 
     id: int
     prompt_ids: list[int]
@@ -35,10 +35,10 @@ class Request(TypedDict):
 
 
 class Command(TypedDict, total=False):
-    """`do` is always there; `engine` with open, `requests` and `max_concurrency` with serve, `ids` and `num_scored`
-    with score; with trace `requests` that do not end, `num_rounds`, and `tool` and `path` as capture.py has them.
+    """`do` is always present; `engine` with open, `requests` and `max_concurrency` with serve, `ids` and `num_scored`
+    with score; with trace `requests` that do not end, `num_rounds`, and `tool` and `path` as in capture.py.
 
-    `package`, with open: the folder that the engine must be imported from, where that is not as it is installed."""
+    `package`, with open: the folder that the engine must be imported from, if it is not the installed one."""
 
     do: str
     engine: Mapping[str, object]
@@ -53,8 +53,8 @@ class Command(TypedDict, total=False):
 
 
 class Traced(TypedDict):
-    """Of the traced rounds and of as many before them, how long each took by the host's clock. `notes`: what a reader
-    of the trace must know."""
+    """Durations of the traced rounds and of as many before them, by the host's clock. `notes`: for the reader of the
+    trace."""
 
     round_ns: list[int]
     unprofiled_ns: list[int]
@@ -62,7 +62,7 @@ class Traced(TypedDict):
 
 
 class Facts(TypedDict):
-    """What an engine says of itself once it is up. None: not known. `config`: as it resolved it, in JSON's types."""
+    """What an engine reports about itself once it is up. None: unknown. `config`: as resolved, in JSON types."""
 
     version: str | None
     graph_mode: str | None
@@ -74,7 +74,7 @@ class Facts(TypedDict):
 
 class StepRow(NamedTuple):
     """One request in one step. `num_rows`: of the target's forward; the other counts as in specbench's own table.
-    None: not known. `draft_depth`: of a tree; a chain is as deep as it is long."""
+    None: unknown. `draft_depth`: of a tree; for a chain, its length."""
 
     request_id: int
     num_emitted: int
@@ -86,9 +86,8 @@ class StepRow(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of the engine. `graph`: how the target's forward ran (none, piecewise, full), None: not known.
-    `num_padded_rows`: rows of that forward with padding; `num_syncs`: times the host waited for the device; None: not
-    known."""
+    """One step of the engine. `graph`: how the target's forward ran (none, piecewise, full). `num_padded_rows`: rows of
+    that forward with padding; `num_syncs`: times the host waited for the device. None: unknown."""
 
     number: int
     t_start_ns: int
@@ -101,7 +100,7 @@ class Step(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A request that has ended. `cached_tokens`: of the prompt, that a prefix cache had; None: not known."""
+    """A request that has ended. `cached_tokens`: prompt tokens found in a prefix cache; None: unknown."""
 
     id: int
     num_prompt_tokens: int
@@ -115,9 +114,9 @@ class Ended(NamedTuple):
 
 
 class Serving:
-    """Requests on their way through an engine: at most `max_concurrency` at a time, none before its arrival.
+    """Requests being served by an engine: at most `max_concurrency` at a time, none before its arrival.
 
-    `now_ns` and `send` are there for tests.
+    `now_ns` and `send` exist for tests.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class Serving:
 
     @property
     def is_cancelled(self) -> bool:
-        """Nothing more is wanted: the engine aborts what is in flight and returns."""
+        """Whether serving was cancelled: the engine then aborts what is in flight and returns."""
         return self._cancelled.is_set()
 
     @property
@@ -160,7 +159,7 @@ class Serving:
         return found
 
     def wait(self) -> None:
-        """With nothing in flight: until the next arrival, or until nothing more is wanted."""
+        """With nothing in flight: waits until the next arrival or a cancel."""
         if self._pending and not self._submitted_ns:
             self._cancelled.wait(max(0.0, (self._arrival_ns() - self._now_ns()) / 1e9))
 
@@ -171,7 +170,7 @@ class Serving:
             self.flush()
 
     def end(self, ended: Ended) -> None:
-        """Its steps first: what has ended is known whole, whatever happens next."""
+        """Sends its steps first, so that a finished request is known completely, whatever happens next."""
         submitted_ns = self._submitted_ns.pop(ended.id)
         self.flush()
         self._send({"ended": [{**ended._asdict(), "t_submit_ns": submitted_ns}]})

@@ -12,29 +12,29 @@ from specbench.harness.spec.conditions import Conditions
 
 _DEFAULT_K = "4"
 _NGRAM_KINDS = ("simple", "map-k", "map-k4v", "mod", "cache")
-_OF_DRAFTERS = ("draft-dflash", "draft-dspark", "draft-mtp")  # methods of drafters that we have not
+_OF_DRAFTERS = ("draft-dflash", "draft-dspark", "draft-mtp")  # methods of drafters that we do not have
 _OURS_ALONE = {
-    "naive-eagle": "naive-eagle is our engine's picture of an old version; llama.cpp has its chain as eagle",
+    "naive-eagle": "naive-eagle reproduces an old version in our engine; llama.cpp has the same chain as eagle",
     "eagle-topk": "llama.cpp drafts no trees with EAGLE-3; use eagle",
 }
 _REFUSED = {
     "graph": "llama.cpp has no switch for CUDA graphs",
     "attention": "llama.cpp has its own kernels; engine.flash-attn=on|off|auto is its switch",
     "attention_drafter": "llama.cpp has its own kernels",
-    "drafter": "llama.cpp pads no drafter batches",
-    "sync": "when llama.cpp waits for the device is its own affair",
-    "state_update": "llama.cpp's kernels between two rounds are its own",
-    "status_lag": "llama.cpp reads every step's outcome at once",
+    "drafter": "llama.cpp does not pad drafter batches",
+    "sync": "llama.cpp has no switch for when it waits for the device",
+    "state_update": "llama.cpp has its own kernels between two rounds",
+    "status_lag": "llama.cpp reads every step's result immediately",
     "ref": "its server is compiled; build each revision and name it with --engine-python",
     "url": "it is started here; use engine openai for an address",
     **dict.fromkeys(GRAPH_PART_KEYS, "llama.cpp has no switch for CUDA graphs"),
 }
-_OUR_OWN = ("model", "host", "port", "alias", "parallel", "ctx-size", "spec-type")  # the same question to every engine
+_OUR_OWN = ("model", "host", "port", "alias", "parallel", "ctx-size", "spec-type")  # must be the same for every engine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speculation:
-    """`kind`: of --spec-type. `draft`: the head or drafter as the arm names it, and whether it needs one."""
+    """`kind`: value of --spec-type. `draft`: the head or drafter as named by the arm, and whether one is required."""
 
     kind: str
     num_drafts: int
@@ -76,7 +76,7 @@ def speculation(arm: ArmConfig) -> Speculation | None:
 
 
 def _ngram(k: int, options: Mapping[str, str]) -> Speculation:
-    """Ours looks for the longest of several lengths; llama.cpp for one, here our longest."""
+    """Our n-gram drafter tries several lengths, longest first; llama.cpp uses one, here our longest."""
     kind = options.get("kind", "simple")
     if kind not in _NGRAM_KINDS:
         raise ValueError(f"kind: {kind!r} is not allowed; allowed: {', '.join(_NGRAM_KINDS)}")
@@ -94,7 +94,7 @@ def refuse(arm: ArmConfig) -> None:
     refuse_switches(arm, "llama.cpp", _REFUSED)
     for key in arm.own_config:
         if key.replace("_", "-") in _OUR_OWN:
-            raise ValueError(f"engine.{key}: is not allowed; all engines get the same model and questions")
+            raise ValueError(f"engine.{key}: is not allowed; all engines get the same model and prompts")
     acceptance(arm)
 
 
@@ -119,7 +119,7 @@ def words(
     dtype: str,
     is_cpu: bool,
 ) -> list[str]:
-    """A command line without where to listen. `model` and `draft`: .gguf files."""
+    """The command line, without the address to listen on. `model` and `draft`: .gguf files."""
     c = conditions
     layers = "0" if is_cpu else "all"
     cache = "f32" if dtype == "float32" else "bf16" if dtype == "bfloat16" else "f16"

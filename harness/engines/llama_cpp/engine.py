@@ -1,4 +1,4 @@
-"""llama.cpp: a llama-server for each arm, started here and asked over HTTP.
+"""llama.cpp: a llama-server for each arm, started here and queried over HTTP.
 
 specbench run --engine llama.cpp --engine-python .engines/llama.cpp -s no-spec -s eagle:k=4
 """
@@ -31,7 +31,7 @@ NAME = "llama.cpp"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LlamaCppArm:
-    """`draft`: a directory or .gguf, once it is found."""
+    """`draft`: a directory or .gguf, once located."""
 
     config: ArmConfig
     installed: Installed
@@ -115,7 +115,7 @@ class LlamaCppEngine(EngineKind):
         return built_command(NAME, words)
 
     def _with_draft(self, arm: LlamaCppArm, config: RunConfig) -> LlamaCppArm:
-        """The head or drafter that the arm names; the head that comes with the package where it names none."""
+        """The head or drafter that the arm names; if it names none, the shipped head."""
         spoken = arm.speculation
         if spoken is None or not spoken.needs_draft:
             return arm
@@ -137,5 +137,5 @@ class LlamaCppEngine(EngineKind):
         if not path.exists() and arm.config.strategy == "draft-model":
             path = resolve_model(given, progress=self._progress.asset).path
         if not path.exists():
-            raise ValueError(f"head: {given!r} is not there; give a directory or a .gguf file")
+            raise ValueError(f"head: {given!r} does not exist; give a directory or a .gguf file")
         return replace(arm, draft=path)

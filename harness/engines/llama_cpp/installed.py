@@ -20,8 +20,8 @@ _OUT_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """`converter`: None where llama-server came without one; then models must be .gguf files. `packages`: what it needs
-    besides ours."""
+    """`converter`: None if llama-server came without one; models must then be .gguf files. `packages`: the converter's
+    dependencies beyond ours."""
 
     binary: Path
     converter: Path | None
@@ -30,14 +30,14 @@ class Installed:
     def as_gguf(self, model: Path, dtype: str, target: Path | None = None) -> Path:
         """A model's directory as a file, converted once and kept in the cache; `target`: of a head.
 
-        ValueError where it cannot be converted.
+        ValueError if it cannot be converted.
         """
         if model.suffix == ".gguf":
             return model
         if self.converter is None:
             raise ValueError(
-                f"model: {model} must be a .gguf file, since there is no converter beside {self.binary}; "
-                "`make engines ENGINE=llama.cpp` brings one"
+                f"model: {model} must be a .gguf file, since {self.binary} comes without a converter; "
+                "`make engines ENGINE=llama.cpp` installs one"
             )
         of = f"{model.resolve()} {_stamp(model)} {target.resolve() if target else ''} {dtype}"
         folder = cache_root() / "gguf"
@@ -88,7 +88,7 @@ def find(given: str) -> Installed:
 
 
 def _stamp(model: Path) -> str:
-    """Of the files of a directory: a model that was changed is another."""
+    """Identifies the files of a directory, so that a changed model is converted again."""
     return " ".join(
         f"{p.name}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in sorted(model.iterdir()) if p.is_file()
     )

@@ -1,11 +1,11 @@
-"""Rounds of a request as its server told them, under our definition of acceptance.
+"""Rounds of a request as reported by its server, under our definition of acceptance.
 
-The counts of servers differ from ours in two ways. vLLM and SGLang count drafts that were accepted behind the end of an
+The counts of servers differ from ours in two ways. vLLM and SGLang count drafts that were accepted beyond the end of an
 answer, so the last round keeps fewer tokens than accepted + 1: it is `truncated`, as in our own engine. And vLLM
-reports only rounds that had drafts; the others are found among the pieces of the stream, or from the tokens that are
+reports only rounds that had drafts; the others are inferred from the pieces of the stream, or from the tokens that are
 missing in the sum.
 
-SGLang's average since the start of the server (`avg_spec_accept_length`) belongs to no run and is never read.
+SGLang's average since the start of the server (`avg_spec_accept_length`) does not describe a run and is never read.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """(drafts, accepted drafts) of each round that had drafts; a histogram does not tell their order."""
+    """(drafts, accepted drafts) of each round that had drafts; a histogram does not contain their order."""
 
     rounds: Sequence[tuple[int, int]]
     has_order: bool
 
 
 def step_rows(request_id: int, answer: Answer, draft_depth: int | None = None) -> list[StepRow]:
-    """The rounds of an answer, with the times at which the client saw them where each is one piece of the stream; else
-    pieces and rounds apart, the former with times, the latter with acceptance. Empty if the server reports nothing.
+    """The rounds of an answer, with the times at which the client received them if each is one piece of the stream;
+    otherwise separate pieces (with times) and rounds (with acceptance). Empty if the server reports nothing.
 
     draft_depth: the depth of a tree; None: every round is a chain.
     """
@@ -53,7 +53,7 @@ def step_rows(request_id: int, answer: Answer, draft_depth: int | None = None) -
 
 
 def rounds_of(answer: Answer) -> list[Round] | None:
-    """Rounds behind the first token; None where the server does not tell of each."""
+    """Rounds after the first token; None if the server does not report each of them."""
     drafted = _drafted(answer.speculation)
     if drafted is None or answer.num_output_tokens is None:
         return None
@@ -94,7 +94,7 @@ def _of_histogram(histogram: Sequence[int], num_rounds: int, num_drafts: int) ->
     longest = max((accepted for accepted, times in enumerate(histogram) if times), default=0)
     if not num_rounds or sum(histogram) != num_rounds or num_drafts % num_rounds or longest > num_drafts // num_rounds:
         return None
-    # The longest last: what was cut from the end of the answer is cut from a round that had it.
+    # The longest last: tokens cut from the end of the answer are cut from a round that is long enough.
     each = [(num_drafts // num_rounds, accepted) for accepted, times in enumerate(histogram) for _ in range(times)]
     return Drafted(each, has_order=False)
 

@@ -1,4 +1,4 @@
-"""What a server answered, out of the bytes of a request that has ended."""
+"""A server's answer, parsed from the bytes of a finished request."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ class _Chunk(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
-_FINISH = {"length": "length", "abort": "abort"}  # stop, and everything else that ends an answer by itself
+_FINISH = {"length": "length", "abort": "abort"}  # other reasons count as stop
 
 
 @dataclass(slots=True)
 class Piece:
-    """Output that came at one moment. `num_tokens` is None where the server does not tell."""
+    """Output that arrived at one time. `num_tokens` is None if the server does not report it."""
 
     t_ns: int
     num_tokens: int | None
@@ -101,7 +101,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Answer:
-    """One request as far as its server told. Counts are None where it does not; `error` is empty for a whole answer."""
+    """One request as reported by its server. Unreported counts are None; `error` is empty for a complete answer."""
 
     t_submit_ns: int
     pieces: list[Piece] = field(default_factory=list)
@@ -116,14 +116,14 @@ class Answer:
 
     @property
     def tokens_per_piece(self) -> list[int] | None:
-        """None unless every piece's number is known and they add up to the whole answer."""
+        """None unless the number of every piece is known and they add up to the whole answer."""
         counts = [piece.num_tokens for piece in self.pieces if piece.num_tokens is not None]
         whole = len(counts) == len(self.pieces) and sum(counts) == self.num_output_tokens
         return counts if whole else None
 
 
 def read_answer(exchange: Exchange) -> Answer:
-    """Everything that the exchange holds; what is wrong with it is in the answer's `error`."""
+    """Parses everything in the exchange; anything wrong with it is in the answer's `error`."""
     answer = Answer(exchange.t_submit_ns)
     if exchange.status not in (0, 200):
         answer.error = f"the server answered {exchange.status}: {error_text(exchange.body)}"

@@ -1,4 +1,4 @@
-"""An arm behind an address: its label, and how its server is asked."""
+"""An arm behind an address: its label, and the form of requests to its server."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .endpoint import ApiKey, Endpoint
 from .server import Server
 
 _KEYS = ("api", "prompt", "replicas")
-_UNTOLD = "the server does not tell whether it speculates"
+_UNTOLD = "the server does not report whether it speculates"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenAIArm:
-    """`server` and `asking` are None until the server was asked."""
+    """`server` and `asking` are None until the server has been queried."""
 
     config: ArmConfig
     endpoint: Endpoint
@@ -36,12 +36,12 @@ class OpenAIArm:
 
 
 def parse_openai_arm(arm: ArmConfig, api_key_env: str) -> OpenAIArm:
-    """ValueError for switches that only who starts a server can turn."""
+    """ValueError for switches that can only be set when a server is started."""
     own = arm.own_config
     for key in arm.engine:
         if key not in ("url", *(f"engine.{name}" for name in _KEYS)):
             raise ValueError(
-                f"{key}: {arm.engine[key]!r} is not allowed for a server that runs already; "
+                f"{key}: {arm.engine[key]!r} is not allowed for a server that is already running; "
                 "allowed: url, engine.api, engine.prompt, engine.replicas"
             )
     url = arm.engine.get("url")
@@ -59,7 +59,7 @@ def parse_openai_arm(arm: ArmConfig, api_key_env: str) -> OpenAIArm:
     replicas = tuple(Endpoint.parse(each, api_key, "engine.replicas") for each in texts)
     if len(set(replicas)) < len(replicas):
         raise ValueError(
-            f"engine.replicas: {own['replicas']!r} names a replica twice; its counters would be added twice"
+            f"engine.replicas: {own['replicas']!r} names a replica twice; its counters would be counted twice"
         )
     return OpenAIArm(config=arm, endpoint=Endpoint.parse(url, api_key), api=api, prompt=prompt, replicas=replicas)
 

@@ -1,4 +1,4 @@
-"""The body of a request, and what a refused one says."""
+"""The body of a request, and the reason for a refused one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROMPTS = ("ids", "text")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """How one arm asks. `api`: of APIS; `as_ids`: prompts go as token ids."""
+    """The form of an arm's requests. `api`: one of APIS; `as_ids`: prompts are sent as token ids."""
 
     dialect: Dialect
     model: str
@@ -31,7 +31,7 @@ class Asking:
         return APIS[self.api]
 
     def check(self, asked: PromptRequest) -> None:
-        """ValueError for a prompt that cannot be sent, or a field that the server does not take."""
+        """ValueError for a prompt that cannot be sent, or a field that the server does not support."""
         if not asked.text and not (self.as_ids and asked.prompt_ids):
             raise ValueError(
                 f"dataset_name: prompt {asked.key} has token ids and no text; {self.dialect.name} gets texts here: "
@@ -40,7 +40,7 @@ class Asking:
         self.dialect.fields(asked, self.eos_ids, ignore_eos=False)
 
     def fields(self, asked: PromptRequest, *, ignore_eos: bool = False, salt: str = "") -> dict[str, object]:
-        """Of a streamed answer; `salt` keeps its prefix apart from all others."""
+        """Fields of a request for a streamed answer; `salt` keeps its prefix distinct from all others."""
         prompt: Mapping[str, object]
         if self.api == "chat":
             prompt = {"messages": [{"role": "user", "content": asked.text}]}
@@ -63,7 +63,7 @@ def encode(fields: Mapping[str, object]) -> bytes:
 
 
 def why_refused(fields: Mapping[str, object], said: str) -> str:
-    """One line that names the field which a server's words are about, where they name one."""
+    """One line that names the field that the server's message is about, if it names one."""
     named = [key for key in fields if re.search(rf"(?<![A-Za-z0-9_]){key}(?![A-Za-z0-9_])", said)]
     plain = ("model", "prompt", "messages", "stream")  # words of any sentence
     field = next((key for key in sorted(named, key=lambda key: key in plain)), None)

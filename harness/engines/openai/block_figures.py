@@ -13,7 +13,7 @@ from .answers import Answer, SpecDecoding, SpecTokensDetails, Timings
 
 
 def request_row(asked: PromptRequest, answer: Answer) -> RequestRow:
-    """What there is of an answer that failed is kept, too."""
+    """The row of an answer; the received part of a failed answer is kept, too."""
     pieces = answer.pieces
     has_ids = answer.token_ids is not None
     return RequestRow(

@@ -1,9 +1,9 @@
-"""A load that several processes send, each its share: one client's own speed does not limit a fast server.
+"""A load sent by several processes, so that the speed of one client does not limit a fast server.
 
-    python -m specbench.harness.engines.openai.clients     # one of them: work on standard input, answers on the other
+    python -m specbench.harness.engines.openai.clients     # one client: work on standard input, answers on stdout
 
-Requests are dealt in turn, and so is the concurrency. All begin together, when the last one is ready. What is sent is
-the same as from one process, but nobody takes over the rest of a share.
+Requests and concurrency are distributed round-robin. All clients begin together, when the last one is ready. They send
+the same requests as a single process, but none takes over another's share.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Client:
         self.answers.close()
 
     def told(self) -> object:
-        """RuntimeError where it is no more; what it raised."""
+        """The client's next message. RuntimeError if the process has ended; re-raises the client's own error."""
         try:
             said = self.answers.recv()
         except EOFError:
@@ -87,8 +87,8 @@ class _Client:
 
 
 def send_dealt(work: Work, num_clients: int, add: Add, is_over: Callable[[], bool]) -> list[int]:
-    """As `Sender.send_timed` of all the work, by so many processes; their delays together. No more than there are
-    requests at once."""
+    """Like `Sender.send_timed`, by this many processes, with all their delays; never more processes than concurrent
+    requests."""
     num = min(num_clients, work.max_concurrency, len(work.bodies))
     delays_ns: list[int] = []
     with ExitStack() as ends:
@@ -120,7 +120,7 @@ def send_dealt(work: Work, num_clients: int, add: Add, is_over: Callable[[], boo
 
 
 def serve(orders: Connection, answers: Connection) -> None:
-    """One client's side."""
+    """The main function of one client."""
     work: Work = orders.recv()
 
     def meet() -> None:
@@ -133,7 +133,7 @@ def serve(orders: Connection, answers: Connection) -> None:
     sender = Sender(work.endpoint, work.url, work.max_concurrency, keeps=work.keeps, meet=meet)
     try:
         delays_ns = sender.send_timed(work.bodies, work.arrival_s, add, orders.poll)
-    except Exception as error:  # raised where the others are heard too
+    except Exception as error:  # raised in the parent
         answers.send(error if type(error) in (RuntimeError, OSError) else RuntimeError(str(error)))
     else:
         answers.send(delays_ns)

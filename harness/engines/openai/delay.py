@@ -1,7 +1,7 @@
-"""How late the client itself is: from the moment at which bytes could be read to their time stamp.
+"""The client's own delay: from the time at which bytes could be read to their time stamp.
 
-A process of its own (pacer.py) sends the time over a connection of the same session, and the stamp is taken by the same
-code as every other, so whatever holds the client up (other streams, the machine, the language) is in the figure.
+A separate process (pacer.py) sends the time over a connection of the same session. It is stamped by the same code as
+all other data, so the figure includes everything that delays the client (other streams, the machine, the language).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RULE = f"p99 of the client's delay may be {LIMIT_NS / 1e6:g} ms, and {LIMIT_SHAR
 
 @asynccontextmanager
 async def measured_delay(session: aiohttp.ClientSession) -> AsyncIterator[list[int]]:
-    """The list is filled with delays in ns when the context ends. RuntimeError where the process does not start."""
+    """The list is filled with delays in ns when the context ends. RuntimeError if the process does not start."""
     delays: list[int] = []
     with subprocess.Popen(
         [sys.executable, "-S", "-E", str(_PACER)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""One arm behind a server: loads are sent to it, rows made of its answers. To start it is somebody else's affair."""
+"""One arm behind a running server: sends loads and turns the answers into rows. Does not start the server."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ CountTokens = Callable[[str], int]
 
 @dataclass(kw_only=True)
 class HttpDeployment:
-    """`ignore_eos`: of measured loads, which `num_clients` processes send. `count`: the tokens of a text, for a server
-    that does not say how many it sent; None where nobody can."""
+    """`ignore_eos`: for measured loads, which `num_clients` processes send. `count`: counts the tokens of a text, for a
+    server that does not report how many it sent; None if this is impossible."""
 
     server: Server
     asking: Asking
@@ -79,7 +79,7 @@ class HttpDeployment:
             raise RuntimeError(f"{self._name} does not answer ({page.said})")
 
     def warm_up(self, load: Load, warmup: WarmUp) -> None:
-        """The load's own prompts, over and over, until the gaps between pieces are stable or time is over."""
+        """Repeats the load's own prompts until the gaps between pieces are stable or time is up."""
         answers: list[Answer] = []
         started_s = time.monotonic()
 
@@ -120,13 +120,13 @@ class HttpDeployment:
             _raise_if_all_failed(failed)
 
     def reset(self) -> None:
-        """Empties prefix caches where the server lets us; what each request does about them is in the arm's notes."""
+        """Empties prefix caches if the server allows it; how each request avoids them is in the arm's notes."""
         if self.server.dialect.reset:
             for each in self.server.counted:
                 send(each, self.server.dialect.reset)
 
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
-        """RuntimeError where requests failed; those that did not are in the rows."""
+        """RuntimeError if requests failed; those that succeeded are in the rows."""
         texts: dict[int, str | None] = {}
         failed: list[Answer] = []
 
@@ -197,7 +197,7 @@ class HttpDeployment:
         ]
 
     def _counters(self) -> dict[str, float] | None:
-        """Of all replicas together; None where one of them does not tell."""
+        """Sums over all replicas; None if one of them does not report them."""
         if not self.server.has_metrics:
             return None
         pages = [page for each in self.server.counted for page in ask(each, "/metrics")]
@@ -209,11 +209,11 @@ class HttpDeployment:
         return dict(together)
 
     def _complete(self, answer: Answer) -> None:
-        """What the answer does not say and somebody else knows."""
+        """Fills in what the answer does not contain but is known otherwise."""
         if answer.num_output_tokens is None and answer.text and self.count is not None:
             answer.num_output_tokens = self.count(answer.text)
         if answer.num_output_tokens is None and not answer.error:
-            answer.error = "the server told no usage, so nobody knows how many tokens there were; give --tokenizer"
+            answer.error = "the server reported no usage, so the number of tokens is unknown; give --tokenizer"
         if answer.speculation is None and self.server.speculates is False:
             answer.speculation = SpecDecoding(per_step_drafted=[], per_step_accepted=[])
 

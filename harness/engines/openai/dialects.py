@@ -1,6 +1,6 @@
-"""What servers add to OpenAI's protocol: the fields of a request that decide what is generated, and what they tell.
+"""What servers add to OpenAI's protocol: request fields that affect the output, and what they report.
 
-Everything that decides an answer is sent with each request, since servers take what is left out from the model's
+Everything that affects an answer is sent with each request, since servers take omitted fields from the model's
 generation_config, or have defaults of their own (llama.cpp: top_k 40, min_p 0.05, a prompt cache).
 """
 
@@ -18,11 +18,11 @@ _OFF = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialect:
-    """`fixed`: sent with every request. `salt`: the field that keeps a request's prefix apart from all others, so that
-    no prefix cache serves it. `reset`: the address that empties prefix caches. `metrics`: it has a page of counters.
-    `no_ids`: why it does not tell token ids; `no_scores`: why it does not score prompts. `keeps_connections`: whether
-    a connection can be used again after a stream. `edits`: what it takes of LogitEdits under the same name and with the
-    same meaning."""
+    """`fixed`: sent with every request. `salt`: the field that makes a request's prefix unique, so that no prefix cache
+    serves it. `reset`: the address that empties prefix caches. `metrics`: whether it has a page of counters. `no_ids`:
+    why it does not return token ids; `no_scores`: why it does not score prompts. `keeps_connections`: whether a
+    connection can be reused after a stream. `edits`: the LogitEdits that it supports under the same name with the same
+    meaning."""
 
     name: str
     fixed: Mapping[str, object] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Dialect:
     edits: frozenset[str] = _OPENAI_EDITS
 
     def fields(self, asked: PromptRequest, eos_ids: tuple[int, ...], *, ignore_eos: bool) -> Fields:
-        """How the tokens of a request are drawn and where it ends. ValueError for what the server does not take."""
+        """Fields for sampling and the end of a request. ValueError for what the server does not support."""
         sampling = asked.sampling
         sampling.require_only(self.edits, self.name)
         fields: Fields = {
@@ -82,7 +82,7 @@ SGLANG = Dialect(
     salt="cache_salt",
     cache=_SALTED,
     reset="/flush_cache",
-    edits=_COMMON,  # its repetition penalty leaves the prompt out
+    edits=_COMMON,  # its repetition penalty ignores the prompt
 )
 LLAMA_CPP = Dialect(
     name="llama.cpp",
@@ -93,7 +93,7 @@ LLAMA_CPP = Dialect(
     no_ids="llama.cpp streams text only",
     no_scores="llama.cpp gives no log-probabilities of prompts",
     edits=frozenset({"logit_bias"}),  # its penalties count the prompt too, and its min-p comes before the temperature
-    keeps_connections=False,  # closed behind a stream without saying so: the next request on it would be cut off
+    keeps_connections=False,  # closed after a stream without notice: the next request on it would fail
 )
 PLAIN = Dialect(
     name="OpenAI-compatible server",
@@ -104,4 +104,4 @@ PLAIN = Dialect(
     no_scores="the protocol gives no log-probabilities of prompts",
 )
 OWNERS = {"vllm": VLLM, "sglang": SGLANG, "llamacpp": LLAMA_CPP}
-"""By what /v1/models says of a model's owner; any other: PLAIN."""
+"""The dialect, by the model's owner in /v1/models; PLAIN for any other."""

@@ -1,4 +1,4 @@
-"""Where a server is, the key that it wants, and what is read from it beside its streams."""
+"""A server's address, its API key, and the pages that are read apart from its streams."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from specbench.workloads.guarded import parse_json
 from .answers import error_text
 
 _T = TypeVar("_T")
-ASK_S = 10.0  # for one question beside the streams
+ASK_S = 10.0  # for one query apart from the streams
 _SCORE_S = 300.0
 
 
 class ApiKey:
-    """A bearer token. It is in no text that is made of this object."""
+    """A bearer token. It never appears in a text representation of this object."""
 
     __slots__ = ("_value",)
 
@@ -39,7 +39,7 @@ class ApiKey:
         return {"Authorization": f"Bearer {self._value}"} if self._value else {}
 
     def hidden(self, text: str) -> str:
-        """`text` without the key: servers repeat one that they refuse."""
+        """`text` without the key, since servers repeat a key that they refuse."""
         return text.replace(self._value, "***") if self._value else text
 
     def __repr__(self) -> str:
@@ -48,14 +48,14 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`base_url`: with its /v1, without a slash behind it."""
+    """`base_url`: including /v1, without a trailing slash."""
 
     base_url: str
     key: ApiKey = field(default_factory=lambda: ApiKey(""), compare=False)
 
     @staticmethod
     def parse(text: str, key: ApiKey, name: str = "base_url") -> Endpoint:
-        """ValueError, in which it is called `name`, if it is not an http address, or holds a password."""
+        """ValueError, naming it `name`, if it is not an http address or contains a password."""
         url = urlsplit(text)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"{name}: {text!r} is not allowed; allowed: http://HOST:PORT/v1")
@@ -66,7 +66,7 @@ class Endpoint:
 
     @property
     def root(self) -> str:
-        """Of the pages that servers have beside OpenAI's."""
+        """Root of the pages that servers have in addition to OpenAI's."""
         return self.base_url.removesuffix("/v1")
 
     @property
@@ -83,13 +83,13 @@ class Page:
 
     @property
     def json(self) -> Mapping[str, object]:
-        """Empty for what is no JSON object, or no page."""
+        """Empty if there is no page or it is not a JSON object."""
         value = self._decoded()
         return value if isinstance(value, dict) else {}
 
     @property
     def items(self) -> Sequence[object]:
-        """Empty for what is no JSON array, or no page."""
+        """Empty if there is no page or it is not a JSON array."""
         value = self._decoded()
         return value if isinstance(value, list) else ()
 
@@ -144,7 +144,7 @@ async def _page(asked: AbstractAsyncContextManager[aiohttp.ClientResponse], endp
 
 
 def run_loop(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Runs it to its end; in a thread where this one has a loop already, as in a notebook."""
+    """Runs it to completion; in a thread if this one already has a loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""The engine `openai`: servers that somebody else has started, each an arm of the table.
+"""The engine `openai`: servers that are already running, each an arm of the table.
 
 specbench run --engine openai --base-url http://127.0.0.1:8000/v1
 specbench run --engine openai -s as-served:url=http://A:8000/v1 -s as-served:url=http://B:8000/v1

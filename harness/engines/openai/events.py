@@ -1,4 +1,4 @@
-"""Server-sent events out of the pieces of a stream, each with the time at which its last byte was there."""
+"""Server-sent events from the pieces of a stream, each with the arrival time of its last byte."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ _PREFIX = b"data:"
 
 
 def read_events(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """(host clock ns, data) of each event. Pieces may end anywhere and hold any number of events, lines end in CR LF.
+    """(host clock ns, data) of each event. Pieces may end anywhere and contain any number of events; lines end in CR
+    LF.
 
-    What is left behind the last blank line is an event too: some servers leave the last one open, and one that was cut
-    off is found when it is read. Comments and other fields are left out.
+    What follows the last blank line is an event, too: some servers leave the last one unterminated, and a truncated one
+    is detected when it is parsed. Comments and other fields are skipped.
     """
     rest, t_ns = b"", 0
     for t_ns, piece in pieces:

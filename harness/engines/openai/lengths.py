@@ -1,4 +1,4 @@
-"""A stand-in for the tokenizer of a server that is known by its address only: for lengths and hashes of prompts."""
+"""A substitute for the tokenizer of a server known only by its address: for lengths and hashes of prompts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ BYTES_A_TOKEN = 4  # of English text, roughly; every table says that lengths are
 
 
 class ByteGroups:
-    """Up to four bytes of UTF-8 make an id, so that ids stand for a text and no other. No server is sent them."""
+    """Up to four bytes of UTF-8 form an id, so that ids identify a text uniquely. They are never sent to a server."""
 
     vocab_size = 1 << (8 * BYTES_A_TOKEN + 3)
     bos_id = None
@@ -24,7 +24,7 @@ class ByteGroups:
         return b"".join(groups).decode(errors="replace")
 
     def render_chat(self, messages: list[dict[str, str]]) -> str:
-        """The words of the last turn: a chat template is the server's affair."""
+        """The text of the last turn: the server applies its own chat template."""
         return messages[-1]["content"]
 
     def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]:

@@ -1,7 +1,7 @@
-"""Counters of a server's Prometheus page: what it counted during a block is the difference of two readings.
+"""Counters of a server's Prometheus page: the counts of a block are the difference of two readings.
 
-vLLM and llama.cpp give the same names another prefix, so one reader does for both; SGLang's are its own. Of its gauges
-none is read: `sglang:spec_accept_length` is an average over requests of before.
+vLLM and llama.cpp use the same names with different prefixes, so one reader serves both; SGLang has its own names. Its
+gauges are not read: `sglang:spec_accept_length` is an average that includes earlier requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _NAMES = (
     *("spec_decode_num_accepted_tokens_per_pos", "prefix_cache_queries", "prefix_cache_hits", "num_preemptions"),
     *("spec_verify_calls", "cached_tokens", "cuda_graph_passes"),
 )
-_LABELS = ("position", "mode")  # that tell figures apart; others, as engines of one server, are added up
+# Labels that distinguish figures; over others, such as the engines of one server, counters are summed.
+_LABELS = ("position", "mode")
 
 
 def read_counters(page: str) -> dict[str, float]:
@@ -36,5 +37,5 @@ def read_counters(page: str) -> dict[str, float]:
 
 
 def counted(before: Mapping[str, float], after: Mapping[str, float]) -> list[CounterRow]:
-    """What was counted between two readings; what was not there before began at 0."""
+    """The counts between two readings; a counter that did not exist before started at 0."""
     return [CounterRow(f"engine.{name}", value - before.get(name, 0.0)) for name, value in after.items()]

@@ -1,13 +1,13 @@
-"""A stream whose every event says when it was sent; run as a program, with nothing but the standard library.
+"""A stream whose events contain their send times; run as a program, standard library only.
 
-It prints its port, serves one client, and ends with it: when the client goes away, however it does, a write fails.
+It prints its port, serves one client, and ends with it: when the client is gone, however it ended, a write fails.
 """
 
 import random
 import socket
 import time
 
-LONGEST_WAIT_S = 0.01  # for the next event; drawn anew each time, so that it keeps no step with anything
+LONGEST_WAIT_S = 0.01  # until the next event; random each time, so that it does not synchronise with anything
 PATIENCE_S = 20.0  # for the client
 
 
@@ -30,4 +30,4 @@ if __name__ == "__main__":
     try:
         main()
     except OSError:
-        pass  # nobody listens any more
+        pass  # the client is gone

@@ -21,12 +21,12 @@ _Watch = Callable[[aiohttp.ClientSession], AbstractAsyncContextManager[list[int]
 
 
 class ServerGone(RuntimeError):
-    """Nobody listens there any more."""
+    """The server no longer accepts connections."""
 
 
 class Sender:
-    """`url`: where requests go; `max_concurrency`: most in flight; `keeps`: connections are used again. `meet` returns
-    when the first request may be sent."""
+    """`url`: where requests are sent; `max_concurrency`: most in flight; `keeps`: whether connections are reused.
+    `meet` returns when the first request may be sent."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Sender:
     def send_timed(
         self, bodies: Sequence[bytes], arrival_s: Sequence[float], add: Add, is_over: Callable[[], bool]
     ) -> list[int]:
-        """The same; the client's own delays meanwhile, in ns."""
+        """Like `send`; also returns the client's own delays during it, in ns."""
         return run_loop(self._send(bodies, arrival_s, add, is_over, measured_delay))
 
     async def _send(
@@ -75,7 +75,7 @@ class Sender:
             opened = stream.open_session(self._endpoint.headers, stream.IDLE_S, keeps=self._keeps)
             async with opened as session, watch(session) as delays_ns:
                 if self._meet is not None:
-                    await asyncio.to_thread(self._meet)  # the loop goes on: its delay is being measured
+                    await asyncio.to_thread(self._meet)  # the loop keeps running, since its delay is being measured
                 await send_all(session, self._url, bodies, arrival_s, self._max_concurrency, take, is_over)
         return delays_ns
 

@@ -1,4 +1,4 @@
-"""What a server says of itself: which it is, what it serves, whether it speculates."""
+"""What a server reports about itself: its kind, what it serves, whether it speculates."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class _Told(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
-    """`speculates` is None where the server does not tell, `method` empty. `draft_depth`: of SGLang's trees.
-    `replicas`: to which what listens at `endpoint` deals the requests."""
+    """`speculates` is None, and `method` empty, if the server does not report it. `draft_depth`: of SGLang's trees.
+    `replicas`: the servers to which the one at `endpoint` distributes requests."""
 
     endpoint: Endpoint
     dialect: Dialect
@@ -47,7 +47,7 @@ class Server:
 
     @property
     def counted(self) -> tuple[Endpoint, ...]:
-        """Those that count what they do, and keep caches."""
+        """The servers that have counters and caches."""
         return self.replicas or (self.endpoint,)
 
     def model(self, wanted: str, default: str) -> str:
@@ -63,7 +63,7 @@ class Server:
         )
 
     def check_label(self, strategy: str) -> None:
-        """ValueError where an arm's label contradicts what the server tells."""
+        """ValueError if an arm's label contradicts what the server reports."""
         if strategy == AS_SERVED or self.speculates is None:
             return
         at = f"the server at {self.endpoint.base_url}"
@@ -85,7 +85,7 @@ def _is_another(label: str, method: str) -> bool:
 
 
 def identify(endpoint: Endpoint) -> Server:
-    """ValueError where there is no such server, or it wants a key."""
+    """ValueError if there is no such server, or it requires a key."""
     pages = dict(zip(_PAGES, ask(endpoint, *(_at(endpoint, path) for path in _PAGES)), strict=True))
     models = pages["/v1/models"]
     if models.status in (401, 403):

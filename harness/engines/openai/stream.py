@@ -1,7 +1,7 @@
-"""One request to a server as bytes: each piece with the time at which it could be read. Nothing is understood here.
+"""One request to a server as bytes: each piece with the time at which it could be read. Nothing is parsed here.
 
-The client stands beside hundreds of streams, so it keeps what comes as it is; `events.py` and `answers.py` read it once
-the request has ended.
+The client handles hundreds of streams, so it stores the raw bytes; `events.py` and `answers.py` parse them after the
+request has ended.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from functools import partial
 
 import aiohttp
 
-IDLE_S = 300.0  # a stream that says nothing for so long has stalled
+IDLE_S = 300.0  # a stream that is silent for this long has stalled
 CONNECT_S = 10.0
-_KEPT_OPEN_S = 2.0  # shorter than any server's own limit, which would end a request that is just being sent
+_KEPT_OPEN_S = 2.0  # shorter than any server's own limit, which could end a request that is just being sent
 
 
 @dataclass(slots=True)
 class Exchange:
-    """`pieces`: (host clock ns, bytes) in order of arrival. `fault`: why it ended early, else empty. `is_refused`:
-    nobody listens there."""
+    """`pieces`: (host clock ns, bytes) in order of arrival. `fault`: why it ended early, or empty. `is_refused`: the
+    connection was refused."""
 
     t_submit_ns: int
     status: int = 0

@@ -24,11 +24,11 @@ async def send_all(
     take: Take,
     is_over: Callable[[], bool],
 ) -> None:
-    """Sends each body at its arrival or later, at most `max_concurrency` at a time, and hands what ended to `take`.
+    """Sends each body at its arrival or later, at most `max_concurrency` at a time, and passes finished ones to `take`.
 
-    A next request is sent before the ended one is read, one exchange is read at a time, and streams are looked at in
-    between. Ends early, with what is in flight, once `is_over`, when `take` raises, and when it is cancelled; what had
-    ended by then is taken.
+    The next request is sent before the finished one is parsed, exchanges are parsed one at a time, and streams are
+    served in between. Ends early, aborting what is in flight, once `is_over`, when `take` raises, or when cancelled;
+    exchanges that had ended by then are passed to `take`.
     """
     ended: asyncio.Queue[tuple[int, Exchange]] = asyncio.Queue()
     indices = iter(range(len(bodies)))
@@ -55,7 +55,7 @@ async def send_all(
     try:
         for _ in range(min(max_concurrency, len(bodies))):
             tasks.append(asyncio.create_task(send()))
-            await asyncio.sleep(0)  # a hundred at once would hold up the first ones' answers
+            await asyncio.sleep(0)  # sending a hundred at once would delay the answers to the first
         done, _ = await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -69,7 +69,7 @@ async def send_all(
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Without the garbage collector, which looks at every object of the process while bytes wait for their stamp."""
+    """Disables the garbage collector, which scans every object of the process while bytes wait for their time stamp."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

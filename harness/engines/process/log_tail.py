@@ -7,12 +7,13 @@ from pathlib import Path
 
 _READ = 64 * 1024  # bytes from the end; more than 20 lines of any log
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\u00a0-\uffff]")
-_ERROR = re.compile(r"error\b(?!s?[./])", re.IGNORECASE)  # no address of a page about errors
+_ERROR = re.compile(r"error\b(?!s?[./])", re.IGNORECASE)  # but not a URL about errors
 LONGEST = 200  # characters of a line in a message
 
 
 def last_lines(log: Path, num: int = 20) -> list[str]:
-    """Without empty ones, colours and control characters. A progress bar counts by its last state."""
+    """The last lines, without empty ones, colours and control characters. Only the last state of a progress bar
+    counts."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _READ))
@@ -24,7 +25,7 @@ def last_lines(log: Path, num: int = 20) -> list[str]:
 
 
 def telling_line(log: Path) -> str:
-    """Of the last lines the last that names an error, else the last; nothing where the log is empty."""
+    """The last line that names an error, else the last line; empty if the log is empty."""
     lines = last_lines(log)
     errors = [line for line in lines if _ERROR.search(line)]
     line = (errors or lines or [""])[-1]

@@ -1,4 +1,4 @@
-"""A deployment over HTTP whose server is started for it, and which says so when the server has died."""
+"""A deployment over HTTP that starts its own server, and reports when that server has died."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def managed(
     say: Callable[[str], None],
     log: Path,
 ) -> Iterator[Deployment]:
-    """`path`: what {model} in the command stands for. Prompts go as token ids where the server takes them.
+    """`path`: replaces {model} in the command. Prompts are sent as token ids if the server accepts them.
 
-    ValueError and RuntimeError as `running` raises them; ValueError for a server that does not do what the arm says.
+    ValueError and RuntimeError as raised by `running`; ValueError for a server that contradicts the arm.
     """
     patience = Patience(startup_s=conditions.engine_startup_timeout)
     with running(command, model=path, label=arm.label, say=say, log=log, patience=patience) as server:
@@ -60,7 +60,7 @@ def managed(
 
 @dataclass(frozen=True, slots=True)
 class _Managed:
-    """The deployment of `server`; its failures are those of the server where that has ended."""
+    """The deployment of `server`; if the server has ended, that is reported as the cause of failures."""
 
     inner: HttpDeployment
     server: RunningServer
@@ -106,7 +106,7 @@ class _Managed:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """A server may die with the last requests of a block, which then have failed one by one: the block has too."""
+        """A server may die during the last requests of a block, which then fail one by one; the block fails, too."""
         try:
             yield
             self.server.check_alive()

@@ -1,4 +1,4 @@
-"""A server of a foreign engine: started on a free loopback port, waited for, and gone for certain in the end."""
+"""A server of another engine: started on a free loopback port, awaited, and reliably ended."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from specbench.harness.engines.process.server_command import HOST, ServerCommand
 from specbench.harness.engines.process.supervised import GRACE_S, Supervised, foreign_environment
 from specbench.harness.engines.process.waiting import Waiting
 
-_PORTS = 3  # tries, where another program takes our port before the server does
-_LOOK_S = 0.2  # between two looks at the server
-_ANSWER_S = 5.0  # for an answer about its health
-_DEATH_S = 3.0  # for an end to be noticed after a connection has broken
+_PORTS = 3  # attempts, in case another program takes our port before the server does
+_LOOK_S = 0.2  # between two polls of the server
+_ANSWER_S = 5.0  # for an answer to a health check
+_DEATH_S = 3.0  # to detect that the server has ended after a connection broke
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that has answered. `root`: its address without a path. `health`: paths of which one answers 200."""
+    """A server that has answered. `root`: its address without a path. `health`: paths, one of which answers 200."""
 
     name: str
     root: str
@@ -47,13 +47,13 @@ class RunningServer:
         return self.process.log
 
     def check_alive(self) -> None:
-        """RuntimeError of one line where it has ended. The supervisor may be late to say so on a busy machine, so one
-        that does not answer is waited for."""
+        """RuntimeError of one line if it has ended. On a busy machine the supervisor may report this late, so a server
+        that does not answer gets some time."""
         answers = _health(_port(self.root), self.health) == ""
         self._raise_for(self.process.wait(0 if answers else _DEATH_S))
 
     def explained(self, error: Exception) -> Exception:
-        """A failure of a client as what it came from: that of `check_alive` where the server has ended."""
+        """The cause of a client's failure: that of `check_alive` if the server has ended."""
         try:
             self._raise_for(self.process.wait(_DEATH_S))
         except RuntimeError as cause:
@@ -75,15 +75,15 @@ def running(
     log: Path,
     patience: Patience,
 ) -> Iterator[RunningServer]:
-    """The server while it is needed. What it prints is added to `log`.
+    """A context in which the server runs. Its output is appended to `log`.
 
-    ValueError for a port of the user's that is taken. RuntimeError, of one line with the last line of the log and its
-    path, for a server that cannot be started, ends, or (NotReadyError) does not answer in time.
+    ValueError if the user's port is taken. RuntimeError, of one line with the last line of the log and its path, for a
+    server that cannot be started, ends, or (NotReadyError) does not answer in time.
     """
     fixed = command.fixed_port
     if fixed is not None and not is_free(fixed):
         raise ValueError(
-            f"engine_command: port {fixed} is taken; end what listens there, or write {{port}} for a free one"
+            f"engine_command: port {fixed} is taken; stop what listens there, or write {{port}} for a free one"
         )
     for left in reversed(range(_PORTS)):
         port = fixed or free_port()
@@ -109,7 +109,7 @@ def _is_ready(
     *,
     may_retry: bool,
 ) -> bool:
-    """Waits. False where the server has ended because another program has taken its port."""
+    """Waits until the server is ready. False if it has ended because another program has taken its port."""
     waiting = Waiting(say, f"{label}: waiting for {command.name}", server.log)
     port = _port(server.root)
     while True:
@@ -117,7 +117,7 @@ def _is_ready(
         status = server.process.wait(_LOOK_S)
         if status is not None:
             if may_retry and not is_free(port):
-                say(f"{label}: port {port} was taken meanwhile; trying another")
+                say(f"{label}: port {port} was taken in the meantime; trying another")
                 return False
             raise RuntimeError(f"{command.name}: {_ended(status)} before it answered: {log_words(server.log)}")
         if answer == "":
@@ -134,7 +134,7 @@ def _port(root: str) -> int:
 
 
 def _health(port: int, paths: tuple[str, ...]) -> str:
-    """Empty if the server is ready, else how it is. A server without one path is asked for the next."""
+    """Empty if the server is ready, otherwise its state. If a path does not exist, the next one is tried."""
     answer = "no answer"
     for path in paths:
         connection = http.client.HTTPConnection(HOST, port, timeout=_ANSWER_S)

@@ -1,4 +1,4 @@
-"""The command line of a server: the user's own or one made from an arm, and where the server is to listen."""
+"""The command line of a server, the user's own or made from an arm, and the address to listen on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LISTEN = ("--host", "{host}", "--port", "{port}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerCommand:
-    """`words` may hold {host}, {port} and {model}; other braces stand for themselves. `health`: paths of which one
-    answers 200 once the server is ready. `environment`: besides the user's. `name`: of the engine, for messages."""
+    """`words` may contain {host}, {port} and {model}; other braces are literal. `health`: paths, one of which answers
+    200 once the server is ready. `environment`: added to the user's. `name`: of the engine, for messages."""
 
     name: str
     words: tuple[str, ...]
@@ -23,7 +23,7 @@ class ServerCommand:
 
     @property
     def fixed_port(self) -> int | None:
-        """The port that a user's command names; None where we choose one."""
+        """The port that a user's command names; None if we choose one."""
         return None if "{port}" in " ".join(self.words) else _option(self.words, "--port")
 
     def filled(self, *, port: int, model: str) -> list[str]:
@@ -36,16 +36,16 @@ class ServerCommand:
 
 
 def users_command(name: str, text: str, environment: Mapping[str, str] | None = None) -> ServerCommand:
-    """A command line as the user gave it. It is told where to listen where it does not say so itself.
+    """The user's command line. The address to listen on is added if it has none.
 
-    ValueError where it is empty, cannot be split into words, or its port is not a valid port number.
+    ValueError if it is empty, cannot be split into words, or its port is not a valid port number.
     """
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise ValueError(f"engine_command: {text!r} cannot be split into words: {error}") from error
     if not words:
-        raise ValueError("engine_command: is empty; give a server's command line, with {port} where its port goes")
+        raise ValueError("engine_command: is empty; give a server's command line, with {port} in place of its port")
     if "{port}" not in text and _option(words, "--port") is None:
         words += _LISTEN[2:] if "{host}" in text or any(w.startswith("--host") for w in words) else _LISTEN
     return ServerCommand(name=name, words=words, environment=environment or {})
@@ -63,7 +63,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there."""
+    """Whether the port is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

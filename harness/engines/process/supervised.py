@@ -1,4 +1,4 @@
-"""A foreign process with all its descendants, from its start to its certain end.
+"""An external process with all its descendants, from its start to its guaranteed end.
 
     with Supervised(["vllm", "serve", ...], log=path) as server:
         server.poll()                # None while it runs
@@ -23,12 +23,12 @@ from typing import IO
 from specbench.harness.engines.process import supervisor
 
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
-# Keys with which a client shows who it is; a process that we start is not to have them, nor to ask us for them.
+# API keys of clients; a process that we start must neither get them nor require them from us.
 _SECRET = ("OPENAI_API_KEY", "VLLM_API_KEY")
 
 
 def foreign_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The user's environment without what is meant for specbench or for a client of servers; and `own`."""
+    """The user's environment without variables for specbench or for clients of servers, plus `own`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("SPECBENCH_") and k not in _SECRET}
     return {**kept, "PYTHONUNBUFFERED": "1", **(own or {})}
 
@@ -112,7 +112,7 @@ class Supervised:
     def _start(
         self, environment: Mapping[str, str] | None, pipes: bool
     ) -> tuple[IO[bytes], IO[bytes], subprocess.Popen[bytes]]:
-        """Files, not numbers: whatever interrupts this, they are closed, and the supervisor ends."""
+        """Uses file objects, not descriptors: whatever interrupts this, they are closed, and the supervisor ends."""
         hold_read, hold = os.pipe()
         report, report_write = os.pipe()
         files = os.fdopen(report, "rb", 0), os.fdopen(hold, "wb", 0)
@@ -157,7 +157,9 @@ class Supervised:
     def _wait_for_supervisor(self) -> None:
         try:
             self._supervisor.wait(self._grace_s + supervisor.GIVE_UP_S + 10)
-        except subprocess.TimeoutExpired:  # it has given up on nothing, yet does not end: stopped, or the machine hangs
+        except (
+            subprocess.TimeoutExpired
+        ):  # the supervisor did not give up, yet does not end: it is stopped, or the machine hangs
             self._supervisor.kill()
 
     def _close(self) -> None:

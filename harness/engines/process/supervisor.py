@@ -1,14 +1,14 @@
 """Runs one command and ends everything that it started: python supervisor.py PARENT HOLD REPORT GRACE_S COMMAND...
 
-A program of its own and of the standard library only, so that it outlives the process PARENT that wants the command.
+A separate program, standard library only, so that it outlives the process PARENT that started the command.
 HOLD is a descriptor of a pipe that the parent holds open. Its end of file (the parent is gone, however it died), a byte
 `s`, SIGTERM, or the end of the command itself ends all descendants: SIGTERM, after GRACE_S seconds SIGKILL. A byte `k`
-is SIGKILL at once. REPORT takes JSON lines: {"pid": N} or {"failed": why}; {"status": N} when the command has ended;
-{"left": [...]} when all are gone but those that SIGKILL did not end.
+is SIGKILL immediately. REPORT receives JSON lines: {"pid": N} or {"failed": why}; {"status": N} when the command has
+ended; {"left": [...]} when all are gone except those that SIGKILL did not end.
 
-On Linux /proc tells who descends from here, and those whose parents have died become children of this process (child
-subreaper), so double forks and new sessions hide nobody. Elsewhere only the command's process group is ended. Should
-this process itself be killed with SIGKILL, the kernel kills the command (Linux), but not the command's own children.
+On Linux, /proc shows all descendants, and orphans become children of this process (child subreaper), so double forks
+and new sessions do not escape. Elsewhere only the command's process group is ended. If this process itself is killed
+with SIGKILL, the kernel kills the command (Linux), but not the command's own children.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from collections.abc import Callable, Sequence
 
 LINUX = sys.platform == "linux"
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-LOOK_S = 1.0  # between two looks at the parent, should its end of the pipe have been inherited by somebody
-POLL_S = 0.05  # between two looks at /proc while processes end
-GIVE_UP_S = 20.0  # after the first SIGKILL: what is still there hangs in the kernel
+LOOK_S = 1.0  # between two checks of the parent, in case another process inherited its end of the pipe
+POLL_S = 0.05  # between two scans of /proc while processes end
+GIVE_UP_S = 20.0  # after the first SIGKILL: what remains hangs in the kernel
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Supervisor:
-    """`stop` and `kill`: what has been asked for; `status`: of the command, once it has ended."""
+    """`stop` and `kill`: whether requested; `status`: of the command, once it has ended."""
 
     def __init__(self, parent: int, hold: int, tell: Callable[..., None]):
         self.parent, self.hold, self.tell = parent, hold, tell
@@ -56,7 +56,7 @@ class Supervisor:
             libc = ctypes.CDLL(None)
             libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             before_exec = lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # noqa: E731
-        # Kept: a Popen that is thrown away waits for its process, and takes the status of one that has ended by then.
+        # Keep a reference: a discarded Popen reaps its process, and takes the status of one that has ended by then.
         self._command = subprocess.Popen(command, start_new_session=True, preexec_fn=before_exec)
         self.pid = self._command.pid
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -64,7 +64,7 @@ class Supervisor:
         os.dup2(nothing, 1)
 
     def wait(self, timeout_s: float) -> None:
-        """Until a signal, a word of the parent, or the time is over; then notes what there is to note."""
+        """Waits for a signal, a message of the parent, or the timeout; then records what happened."""
         for key, _ in self._sources.select(timeout_s):
             data = os.read(key.fd, 4096)
             if key.fd == self._wake:
@@ -77,12 +77,12 @@ class Supervisor:
         self._reap()
 
     def end_all(self, grace_s: float) -> list[int]:
-        """Ends all descendants; those that could not be."""
+        """Ends all descendants; returns those that could not be ended."""
         kill_at = time.monotonic() + grace_s
         told: set[int] = set()
         while True:
-            # A look through /proc can miss what is forked during it. That no child is left cannot be missed: whatever
-            # loses its parent becomes one of ours. So the look comes first and says whom to end, not when to stop.
+            # A scan of /proc can miss a process that is forked during it. That no child is left, however, is certain,
+            # since every orphan becomes our child. So the scan only determines what to end, not when to stop.
             left = self._left()
             if not self._reap() and not left:
                 return []
@@ -99,7 +99,7 @@ class Supervisor:
             self.wait(POLL_S)
 
     def _reap(self) -> bool:
-        """Whether children are left. One with threads ends, and has a status, with the last of them."""
+        """Reaps children; whether any are left. A multi-threaded one ends, and has a status, with its last thread."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -119,12 +119,12 @@ class Supervisor:
 
 
 def _send(pid: int, number: int) -> bool:
-    """Whether there was somebody to take it."""
+    """Sends a signal; whether the process existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # of another user: it is there, and shows up among those that are left
+    except PermissionError:  # another user's process: it exists, and will be reported as left
         return True
     return True
 
@@ -158,7 +158,7 @@ def main(argv: Sequence[str]) -> None:
     def tell(**what: object) -> None:
         try:
             os.write(report, json.dumps(what).encode() + b"\n")
-        except BrokenPipeError:  # nobody is left to be told
+        except BrokenPipeError:  # the parent is gone
             pass
 
     supervisor = Supervisor(parent, hold, tell)

@@ -1,4 +1,4 @@
-"""The model directory that other engines serve, what a run must know of it, and a server that the user starts.
+"""The model directory that other engines serve, what a run must know about it, and servers started by the user.
 
 Imported by: harness/engines.
 """

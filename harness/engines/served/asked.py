@@ -1,4 +1,4 @@
-"""How options of an arm are read for any engine but our own, and refused where that engine has nothing of the kind."""
+"""Parses an arm's options for engines other than our own, and refuses those that the engine does not have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from specbench.harness.spec.arm import ArmConfig
 
-# What the switches say where nobody chose.
+# The switches' default values.
 DEFAULTS = {
     **{"graph": "auto", "attention": "auto", "attention_drafter": "same", "drafter": "padded", "sync": "auto"},
     **{"state_update": "fused", "acceptance": "real"},

@@ -1,4 +1,4 @@
-"""The model directory that another engine serves, and what a run must know of it; its weights are not loaded here."""
+"""The model directory that another engine serves, and what a run must know about it; weights are not loaded here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RANDOM_HEAD, RANDOM_EAGLE1_HEAD = "random", "random-eagle1"
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """`path`: a directory in the form of Hugging Face; of random weights it holds a config.json alone."""
+    """`path`: a directory in Hugging Face format; for random weights it contains only a config.json."""
 
     model: Model
     path: Path
@@ -58,13 +58,13 @@ def random_head(config: RunConfig) -> Path:
 
 
 def random_eagle1_head(config: RunConfig, architecture: str) -> Path:
-    """The same of EAGLE-1, which engines call by names of their own. It drafts from the target's whole vocabulary."""
+    """The same for EAGLE-1, for which engines have names of their own. It drafts from the target's whole vocabulary."""
     shape = _one_layer(published_shape(config.model).config)
     return _written(f"{config.model}-{architecture}", _hub_config(shape, architecture))
 
 
 def _one_layer(target: ModelConfig) -> ModelConfig:
-    """A head's: it has neither experts nor quantized weights."""
+    """The shape of a head, which has neither experts nor quantized weights."""
     return replace(target, num_layers=1, experts=None, fp8=None)
 
 
@@ -90,7 +90,7 @@ def _architecture(shape: ModelConfig) -> str:
 
 
 def _hub_config(shape: ModelConfig, architecture: str) -> dict[str, object]:
-    """As a hub's config.json says it."""
+    """The configuration as in a hub's config.json."""
     rope = shape.rope_scaling
     scaling = {"rope_type": rope.rope_type, **asdict(rope)} if rope else None
     return {
@@ -131,7 +131,7 @@ def _experts(shape: ModelConfig) -> dict[str, object]:
 
 
 def _quantization(shape: ModelConfig) -> dict[str, object]:
-    """As Qwen writes it: of the published shapes no other is quantized."""
+    """In Qwen's form: no other published shape is quantized."""
     if (fp8 := shape.fp8) is None:
         return {}
     assert fp8.scales == "block" and fp8.activations == "dynamic", "no published shape has another form"

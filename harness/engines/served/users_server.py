@@ -22,19 +22,19 @@ from specbench.harness.store.arm_record import Fact
 
 
 def facts_of_server(dialect: Dialect) -> dict[Fact, str]:
-    """What is not known of any server of this kind, before it is asked."""
+    """What is unknown for any server of this kind, before it is queried."""
     return unknown_facts(Server(endpoint=Endpoint("http://127.0.0.1/v1"), dialect=dialect), has_ids=dialect.takes_ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsersArm:
-    """`engine`: its name. The strategy is what the user calls the command."""
+    """`engine`: its name. The strategy is the user's name for the command."""
 
     config: ArmConfig
     engine: str
     command: ServerCommand
     capabilities: Capabilities
-    notes: tuple[str, ...] = ("its server was started by a command of the user's",)
+    notes: tuple[str, ...] = ("its server was started by the user's command",)
     graph_parts: None = None
     footprint: int = 0
 
@@ -54,7 +54,7 @@ class UsersArm:
 def users_arm(
     arm: ArmConfig, conditions: Conditions, dialect: Dialect, engine: str, environment: Mapping[str, str] | None = None
 ) -> UsersArm | None:
-    """None if the arm has no command. ValueError for a switch beside the command, which nothing would apply."""
+    """None if the arm has no command. ValueError for a switch next to the command, which would have no effect."""
     text = arm.engine.get("command")
     if text is None:
         return None
@@ -63,7 +63,7 @@ def users_arm(
     for key, value in arm.engine.items():
         if key not in ("command", "python") and value != DEFAULTS.get(key):
             raise ValueError(
-                f"{key}: {value!r} is not allowed beside command; write {engine}'s option into the command"
+                f"{key}: {value!r} is not allowed together with command; write {engine}'s option into the command"
             )
     return UsersArm(
         config=arm,

@@ -1,24 +1,26 @@
-"""Acceptance of drafts that SGLang 0.5.16 is to force, as the variables of its process that say so."""
+"""Forced acceptance in SGLang 0.5.16, as environment variables of its process."""
 
 from __future__ import annotations
 
 from .methods import EAGLE, EAGLE3, NEXTN, NGRAM, STANDALONE, Method
 
 _CAN_FORCE = (EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM)
-_ONE_DRAW = "SGLang forces one length, drawn anew each step for the whole batch, and emits one fixed token"
+_ONE_DRAW = "SGLang forces one length, sampled in each step for the whole batch, and emits one fixed token"
 
 
 def forced_acceptance(text: str, method: Method) -> tuple[dict[str, str], str, list[str]]:
-    """The environment, what is recorded, and what a reader must know."""
+    """The environment, the recorded value, and a note for the reader."""
     length = None if text == "real" else _length(text)
-    if length is None or method.algorithm is None:  # negative is off; said aloud, since the user's own may differ
+    if (
+        length is None or method.algorithm is None
+    ):  # negative is off; set explicitly, since the user's environment may differ
         return {"SGLANG_SIMULATE_ACC_LEN": "-1"}, "real", []
     if method.algorithm not in _CAN_FORCE:
         raise ValueError(
             f"acceptance: {text!r} is not allowed with {method.algorithm}; SGLang forces it for {', '.join(_CAN_FORCE)}"
         )
     if not method.depth:
-        raise ValueError(f"acceptance: {text!r} is not allowed; {method.algorithm} needs k=K beside it")
+        raise ValueError(f"acceptance: {text!r} is not allowed; {method.algorithm} also needs k=K")
     if not 1 <= length <= method.depth + 1:
         raise ValueError(f"acceptance: length {length:g} is not allowed; allowed: 1 to {method.depth + 1}")
     environment = {
@@ -30,7 +32,7 @@ def forced_acceptance(text: str, method: Method) -> tuple[dict[str, str], str, l
 
 
 def _length(text: str) -> float:
-    """Mean length of a round, the bonus token included, of any form of forced acceptance."""
+    """Mean length of a round, including the bonus token, for any form of forced acceptance."""
     kind, _, how = text.partition(":")
     form, _, values = how.rpartition("=")
     try:

@@ -1,4 +1,4 @@
-"""How SGLang is asked, and what it says of a request at its end: standard library only, since the child imports it by
+"""Requests to SGLang, and what it reports at the end of one. Standard library only, since the child imports it by
 path."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUMMED: tuple[_Summed, ...] = get_args(_Summed)
 
 
 class MetaInfo(TypedDict, total=False):
-    """What is read of an answer's `meta_info`. Log-probabilities come as (log-probability, token, text)."""
+    """The part of an answer's `meta_info` that is used. Log-probabilities are (log-probability, token, text)."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -36,7 +36,7 @@ class MetaInfo(TypedDict, total=False):
 
 
 class Answer(TypedDict, total=False):
-    """`error`: ours, where SGLang refused the request; the rest is always there."""
+    """`error`: set by us if SGLang refused the request; the rest is always present."""
 
     output_ids: Sequence[int]
     meta_info: MetaInfo
@@ -44,7 +44,7 @@ class Answer(TypedDict, total=False):
 
 
 class Edits(TypedDict, total=False):
-    """What changes the logits, where it is on."""
+    """The active edits of the logits."""
 
     min_p: float
     frequency_penalty: float
@@ -54,7 +54,7 @@ class Edits(TypedDict, total=False):
 
 
 class Sampling(Edits):
-    """SGLang's names of it."""
+    """Sampling parameters by SGLang's names."""
 
     temperature: float
     top_p: float
@@ -65,9 +65,10 @@ class Sampling(Edits):
 
 
 def sampling(request: Request) -> Sampling:
-    """All that decides what is drawn and when an answer ends. Seeds are not taken without its deterministic mode."""
+    """Everything that affects sampling and the end of an answer. SGLang accepts seeds only in its deterministic
+    mode."""
     if request["ignore_eos"] and request["stop_token_ids"]:
-        raise ValueError("stop_token_ids: SGLang heeds none where it ignores the end of text")
+        raise ValueError("stop_token_ids: SGLang ignores them when it ignores the end of text")
     asked: Sampling = {
         "temperature": request["temperature"],
         "top_p": request["top_p"],

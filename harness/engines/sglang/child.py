@@ -1,7 +1,7 @@
 """Drives SGLang in the Python that has it: started by path, with its neighbours and the folder `child`.
 
-`sglang.Engine` keeps its scheduler, and so its step loop, in a process of its own; requests and outputs pass through
-this one. Names checked against SGLang 0.5.16. This file is imported again by the processes that SGLang spawns.
+`sglang.Engine` runs its scheduler, and so its step loop, in a separate process; requests and outputs pass through this
+one. Names checked against SGLang 0.5.16. This file is imported again by the processes that SGLang spawns.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from .outputs import BatchOutput
 
 TRACED = "SPECBENCH_TRACED"  # which tool is to trace rounds
-_TICK_S = 0.002  # how late an arrival or a cancel is seen while no step ends
+_TICK_S = 0.002  # maximum delay until an arrival or a cancel is noticed while no step ends
 _FLUSH_TRIES = 100
 _OLD_NAMES = {"cuda_graph_max_bs_decode": "cuda_graph_max_bs"}
 
 
 class TokenizerManager(Protocol):
-    """Of SGLang's: what takes the scheduler's messages."""
+    """The part of SGLang that receives the scheduler's messages."""
 
     _handle_batch_output: Callable[[BatchOutput], object]
 
@@ -57,14 +57,14 @@ class SglangChild:
     """One `sglang.Engine`."""
 
     def open(self, engine: Mapping[str, object]) -> Facts:
-        # Tokens leave the scheduler after every step, as a streaming client gets them; its default for others is 50.
+        # The scheduler sends tokens after every step, as to a streaming client; for others its default is 50.
         os.environ["SGLANG_FORCE_STREAM_INTERVAL"] = "1"
         import sglang
         from sglang.srt.server_args import ServerArgs
 
         engine = _known(engine, {each.name for each in dataclasses.fields(ServerArgs)})
         try:
-            # The scheduler asks for our death by SIGQUIT; ignored, its own end is what we see, and can tell.
+            # A failing scheduler sends us SIGQUIT. We ignore it, so that we can report that the scheduler has ended.
             self._engine = _engine_class()(**engine, custom_sigquit_handler=signal.SIG_IGN)
         except RuntimeError as error:
             raise died(str(error)) from error
@@ -91,11 +91,11 @@ class SglangChild:
         for _ in range(_FLUSH_TRIES):
             if self._processes.until(self._engine.tokenizer_manager.flush_cache()).success:
                 return "emptied" if self._keeps_prefixes else "off"
-            time.sleep(0.05)  # the step that runs ahead of the last answer is not over
-        raise RuntimeError("SGLang does not flush its caches: it says that requests are pending")
+            time.sleep(0.05)  # the step launched ahead of the last answer is not finished
+        raise RuntimeError("SGLang does not flush its caches: it reports pending requests")
 
     def score(self, ids: list[int], num_scored: int) -> tuple[list[float], list[float]]:
-        """Of the prompt's own tokens, which are not speculated; a first token has no probability."""
+        """Scores the prompt's own tokens, without speculation; the first token has no probability."""
         if num_scored >= len(ids):
             raise ValueError(f"num_scored: {num_scored} of {len(ids)} tokens is not allowed; the first has no score")
         answer = self._processes.until(
@@ -171,14 +171,14 @@ class SglangChild:
         return {f"engine.{name}": value for name, value in with_length(counters).items()}
 
     async def _ask(self, request: Request) -> MetaInfo:
-        """One request from its submission to its end; what SGLang says of it."""
+        """Runs one request to its end; returns SGLang's answer."""
         rid = f"{self._num_served}-{request['id']}"
         self._outputs.submitted(rid, request["id"], time.monotonic_ns())
         try:
             answer: Answer = await self._engine.async_generate(
                 input_ids=request["prompt_ids"], sampling_params=sampling(request), rid=rid
             )
-        except Exception as error:  # SGLang refuses single requests so, with errors of several libraries
+        except Exception as error:  # SGLang refuses a request with errors of several libraries
             answer = {"output_ids": [], "meta_info": {}, "error": f"{type(error).__name__}: {error}"}
         meta = answer["meta_info"]
         seen, wrong = self._outputs.ended(rid, meta)
@@ -204,7 +204,7 @@ class SglangChild:
         return meta
 
     def _listen(self, manager: TokenizerManager) -> None:
-        """Every message of the scheduler is seen before SGLang's own handler gets it."""
+        """Intercepts every message of the scheduler before SGLang's own handler gets it."""
         handle = manager._handle_batch_output
 
         def seen(message: BatchOutput) -> object:
@@ -212,7 +212,7 @@ class SglangChild:
                 try:
                     if step := self._outputs.step(message, time.monotonic_ns()):
                         self._serving.step(step)
-                except RuntimeError as error:  # raised in here, it would end this process without a word
+                except RuntimeError as error:  # raised here, it would end this process silently
                     self._processes.failure = error
                 self._woken.set()
             return handle(message)
@@ -222,7 +222,7 @@ class SglangChild:
 
 
 def _engine_class() -> type:
-    """Where rounds are to be traced, the scheduler puts our ranges in before it begins.
+    """If rounds are to be traced, the scheduler installs our ranges before it starts.
 
     `sglang.Engine` is a stand-in that imports this class at its first call, so nothing can be derived from it.
     """
@@ -252,7 +252,7 @@ def _profile(tool: str, folder: str, num_rounds: int) -> object:
 
 
 def _known(engine: Mapping[str, object], names: set[str]) -> dict[str, object]:
-    """As the installed version spells it. ValueError for what it does not have."""
+    """Options as the installed version spells them. ValueError for those it does not have."""
     spelled = {_OLD_NAMES.get(key, key) if key not in names else key: value for key, value in engine.items()}
     if unknown := sorted(set(spelled) - names):
         raise ValueError(f"engine.{unknown[0]}: is not an option of the installed SGLang")

@@ -1,4 +1,4 @@
-"""Why a process of SGLang's has ended, from the log: standard library only, since the child imports it by path."""
+"""Why an SGLang process has ended, from the log. Standard library only, since the child imports it by path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class EngineDied(RuntimeError):
 
 
 def died(text: str) -> EngineDied:
-    """What the log says of it: its last line that names memory, else the last error."""
+    """The reason from the log: its last line about memory, else the last error."""
     lines = _log_lines()
     memory = [line for line in lines if _MEMORY.search(line)]
     told = memory or [line for line in lines if _ERROR.search(line)]

@@ -1,4 +1,4 @@
-"""Where the weights of a drafter are: a directory for SGLang, and whether it holds a config.json alone."""
+"""Where a drafter's weights are: a directory for SGLang, and whether it contains only a config.json."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ from .server import server_command
 
 PYTHON_VARIABLE = "SPECBENCH_SGLANG_PYTHON"
 _CHILD = Path(__file__).with_name("child.py")
-_OUTSIDE = "SGLang's scheduler is a process of its own, which sends tokens and counters after each step"
+_OUTSIDE = "SGLang's scheduler is a separate process, which sends tokens and counters after each step"
 _UNKNOWN = {fact: _OUTSIDE for fact in (Fact.DEVICE_TIMES, Fact.PHASES, Fact.GRAPHS, Fact.SYNCS, Fact.PREEMPTIONS)}
-_VARIES = "SGLang does not tell how many drafts a step had where that varies"
+_VARIES = "SGLang does not report the number of drafts of a step if that varies"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,10 +99,13 @@ class SglangEngine(EngineKind):
             )
         conditions.edits.require_only(SGLANG.edits, SGLANG.name)
         if conditions.stop:
-            raise ValueError(f"stop: {conditions.stop[0]!r} is not allowed; SGLang in process gets no strings here")
+            raise ValueError(
+                f"stop: {conditions.stop[0]!r} is not allowed; SGLang in process is not given strings here"
+            )
         if conditions.ignore_eos and conditions.stop_token_ids:
             raise ValueError(
-                f"stop_token_id: {conditions.stop_token_ids[0]} is not allowed with --ignore-eos; SGLang heeds none"
+                f"stop_token_id: {conditions.stop_token_ids[0]} is not allowed with --ignore-eos, which makes SGLang "
+                "ignore stop ids"
             )
         if (of_user := users_arm(arm, conditions, SGLANG, self.name)) is not None:
             return of_user
@@ -184,7 +187,7 @@ class SglangEngine(EngineKind):
         return with_weights(arm.mapped, self._weights(arm, config), config.max_model_len)
 
     def _find(self, arm: ArmConfig) -> tuple[Path, str]:
-        """The interpreter that has SGLang, and which version."""
+        """The interpreter that has SGLang, and SGLang's version."""
         given = named(arm, PYTHON_VARIABLE, "sglang", "SGLang")
         if given not in self._found:
             python = interpreter(given)
@@ -209,7 +212,7 @@ class SglangEngine(EngineKind):
             return self.resolve(arm, config)
 
     def _with_head(self, arm: SglangArm, config: RunConfig, model: Model) -> SglangArm:
-        """An arm that needs a head and names none gets the one that comes with the package for this very target."""
+        """An arm that needs a head and names none gets the shipped head for this target."""
         sha256 = model.described.sha256 or ""
         own = shipped_head_for(sha256, model.described.source or "")
         c = arm.config
@@ -227,19 +230,19 @@ class SglangEngine(EngineKind):
 
 
 def _longest(arguments: Mapping[str, Any], method: Method) -> int:
-    """Tokens of a request, where the model's positions leave no room behind it."""
+    """Maximum tokens of a request, limited by the model's positions."""
     return int(arguments["context_length"]) - CONTEXT_SLACK - method.num_reserved
 
 
 def contradictions(asked: Mapping[str, object], told: Mapping[str, object]) -> Iterator[str]:
-    """What SGLang resolved otherwise than it was asked."""
+    """What SGLang resolved differently from the request."""
     for key, wanted in asked.items():
         if key in told and told[key] != wanted:
-            yield f"{key}: {wanted} was asked for, SGLang runs {told[key]}"
+            yield f"{key}: {wanted} was requested, SGLang runs {told[key]}"
 
 
 def _check_ends(opened: Opened, model: Model, config: RunConfig) -> None:
-    """Engines that end an answer at different tokens are not asked the same."""
+    """Engines that end an answer at different tokens do not get the same task, so this is an error."""
     own = opened.config["eos_token_ids"]
     assert isinstance(own, list), "the child tells a list"
     further = set(own) - {*model.eos_token_ids, *config.stop_token_ids}

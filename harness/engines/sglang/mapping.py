@@ -1,7 +1,7 @@
 """From an arm and a run's conditions to the ServerArgs of SGLang 0.5.16; nothing is loaded or started here.
 
-What the arm and the run say is mapped, what SGLang cannot do is refused with the reason, and `engine.KEY=VALUE` sets
-any further option by SGLang's own name.
+The options of the arm and the run are mapped, what SGLang cannot do is refused with the reason, and `engine.KEY=VALUE`
+sets any further option by SGLang's own name.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .methods import EAGLE, EAGLE3, Method, method_of
 
 ServerArgs = dict[str, object]
 SERVER = "server"  # of engine.KEY: ours, not SGLang's
-# The scheduler admits a prompt that leaves 6 positions free, and an answer that leaves 2.
+# The scheduler requires 6 free positions after a prompt, and 2 after an answer.
 CONTEXT_SLACK = 16
 _A_PAGE = 128  # tokens; the largest that a backend of SGLang's chooses
-_SPARE = 1.25  # the scheduler guesses what running answers may still need
+_SPARE = 1.25  # the scheduler estimates what running answers may still need
 _MIN_POOL = 4096  # tokens; its warm-up and the padding of small batches
 _ATTENTION = {"torch": "torch_native", "triton": "triton", "flash-attention": "fa3", "flashinfer": "flashinfer"}
 _GRAPHS: dict[str, ServerArgs] = {
@@ -55,14 +55,14 @@ _OF_THE_RUN = {
     "random_seed": "--seed",
     "speculative_draft_model_path": "head= or draft=",
 }
-# Many heads name fewer positions than their target: SGLang refuses those unless told so. The target's are checked here.
+# Many heads declare fewer positions than their target, which SGLang refuses by default. The target's are checked here.
 _SHORT_DRAFTERS = {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mapped:
-    """`server_args`: without the model, which `with_weights` adds. `environment`: for the process, since SGLang reads
-    it at import. `acceptance`: real, or how it is forced."""
+    """`server_args`: without the model, which `with_weights` adds. `environment`: of the process, since SGLang reads it
+    at import. `acceptance`: real, or how it is forced."""
 
     method: Method
     server_args: ServerArgs
@@ -104,7 +104,7 @@ class Weights:
 
 
 def with_weights(arm: Mapped, weights: Weights, max_model_len: int) -> ServerArgs:
-    """All arguments of `sglang.Engine`. What the arm sets by `engine.KEY` stays."""
+    """All arguments of `sglang.Engine`. Those that the arm sets with `engine.KEY` take precedence."""
     args: ServerArgs = {
         **_draft_of(weights),
         "model_path": str(weights.model),
@@ -155,8 +155,8 @@ def _of_conditions(conditions: Conditions) -> ServerArgs:
 
 
 def _pool(conditions: Conditions, method: Method) -> int:
-    """Tokens of keys and values: enough for the largest batch, as our own engine has it, so that several engines find
-    room on a card. SGLang books drafts of two rounds ahead, and a page more."""
+    """Tokens in the KV pool: enough for the largest batch, as in our own engine, so that several engines fit on a card.
+    SGLang reserves the drafts of two rounds, and one page more."""
     if conditions.num_pages is None:
         ahead = 2 * method.num_reserved + 2 * max(_A_PAGE, conditions.page_size)
         request = conditions.max_model_len + CONTEXT_SLACK + ahead

@@ -11,7 +11,7 @@ from specbench.harness.spec.arm import ArmConfig
 EAGLE, EAGLE3, STANDALONE, NGRAM, NEXTN = "EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "NEXTN"
 _OURS = ("no-spec", "eagle", "eagle-topk", "ngram", "draft-model")
 _THEIRS = {"mtp": NEXTN, "dflash": "DFLASH", "dspark": "DSPARK"}
-_MAX_RESERVED = 64  # positions; where SGLang takes the drafts of a round from the checkpoint
+_MAX_RESERVED = 64  # positions, if SGLang takes the number of drafts from the checkpoint
 _NGRAM_NOTE = (
     "n-gram of SGLang: a tree of {k} nodes from a table of all requests since the block began, not a chain from the "
     "request alone; it verifies in every step, so its acceptance length counts steps without a match too"
@@ -34,7 +34,7 @@ class Method:
 
     @property
     def num_reserved(self) -> int:
-        """Positions behind an answer that SGLang keeps for the drafts of a round, or more than those."""
+        """Positions after an answer that SGLang reserves for the drafts of a round; an upper bound."""
         if self.algorithm is None:
             return 0
         nodes = self.depth * self.args.get("speculative_eagle_topk", 1)
@@ -45,8 +45,8 @@ def method_of(arm: ArmConfig) -> Method:
     """ValueError names what is allowed."""
     if arm.strategy == "naive-eagle":
         raise ValueError(
-            "naive-eagle: SGLang has none: its pull request 6995, which had one graph a round, was not merged; "
-            "eagle:k=1 is its nearest arm"
+            "naive-eagle: SGLang does not have it: its pull request 6995, with one graph per round, was not merged; "
+            "eagle:k=1 is the nearest arm"
         )
     if arm.strategy in _OURS:
         return _ours(arm)
@@ -103,7 +103,7 @@ def _theirs(arm: ArmConfig) -> Method:
     algorithm = _THEIRS.get(arm.strategy, arm.strategy)
     k = numbers.pop("k", 0)
     if k and numbers:
-        raise ValueError(f"{arm.strategy}: k={k} is a chain, {next(iter(numbers))} is of a tree; give one of them")
+        raise ValueError(f"{arm.strategy}: k={k} describes a chain, {next(iter(numbers))} a tree; give one of them")
     if algorithm == "DSPARK":
         args = {"speculative_dspark_block_size": k} if k else {}
     elif algorithm == "DFLASH":  # drafts the whole block in one pass
@@ -122,7 +122,7 @@ def _theirs(arm: ArmConfig) -> Method:
 
 
 def _tree(depth: int, topk: int, num_drafts: int) -> dict[str, int]:
-    """A chain has topk 1. The pending token counts among SGLang's draft tokens."""
+    """A chain has topk 1. SGLang counts the pending token as a draft token."""
     return {
         "speculative_num_steps": depth,
         "speculative_eagle_topk": topk,

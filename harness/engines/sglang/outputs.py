@@ -1,9 +1,9 @@
-"""Steps from what SGLang's scheduler sends: standard library only, since the child imports it by path.
+"""Steps from the messages of SGLang's scheduler. Standard library only, since the child imports it by path.
 
-The scheduler sends one message a batch that it has processed, of a prompt or of a decode step (0.5.16:
-SchedulerBatchResultProcessor ends each batch with one call of stream_output). With SGLANG_FORCE_STREAM_INTERVAL=1 all
-requests of the batch are in it, each with its new tokens and its counters so far: verifications, and drafts that were
-right, before the answer is cut at its end. So a message is a step, and differences of the counters are its acceptance.
+The scheduler sends one message for each batch that it has processed, of prompts or of a decode step (0.5.16:
+SchedulerBatchResultProcessor ends each batch with one call of stream_output). With SGLANG_FORCE_STREAM_INTERVAL=1 it
+contains all requests of the batch, each with its new tokens and its counters so far: verifications, and correct drafts,
+before the answer is cut at its end. So a message is a step, and differences of the counters are its acceptance.
 Streamed chunks are not: the client drops all but the last of those that wait for it.
 """
 
@@ -31,7 +31,7 @@ class BatchOutput(Protocol):
 
 @dataclass
 class InFlight:
-    """One request. `num_verified`, `num_correct`: SGLang's counters as last told."""
+    """One request. `num_verified`, `num_correct`: SGLang's counters as last reported."""
 
     id: int
     first_ns: int = 0
@@ -72,7 +72,7 @@ class Outputs:
         return step
 
     def ended(self, rid: str, meta: MetaInfo) -> tuple[InFlight, str]:
-        """The request, and an error where its steps do not add up to what SGLang says at its end."""
+        """The request, and an error if its steps do not add up to what SGLang reports at its end."""
         seen = self.in_flight.pop(rid)
         told = (
             meta.get("completion_tokens", seen.num_tokens),
@@ -82,7 +82,7 @@ class Outputs:
         mine = (seen.num_tokens, seen.num_verified, seen.num_correct)
         if mine == told:
             return seen, ""
-        return seen, f"its steps add up to tokens, verifications, right drafts {mine}, SGLang says {told}"
+        return seen, f"its steps add up to tokens, verifications, correct drafts {mine}, SGLang reports {told}"
 
     def _row(self, message: BatchOutput, place: int, seen: InFlight, now_ns: int) -> StepRow | None:
         num_emitted = len(message.output_ids[place])
@@ -100,7 +100,7 @@ class Outputs:
         seen.num_verified, seen.num_correct = verified, correct
         if num_rounds > 1 or (not num_rounds and num_emitted > 1):
             raise RuntimeError("SGLang sends several steps of a request in one message; it must send each by itself")
-        if not num_rounds and (is_first or speculates):  # or again, where it had lost its memory meanwhile
+        if not num_rounds and (is_first or speculates):  # or a second prefill, after a preemption
             return StepRow(seen.id, num_emitted, 0, 0, True, num_known - message.cached_tokens[place])
         if not num_rounds:
             return StepRow(seen.id, num_emitted, 0, 0, False, 1)

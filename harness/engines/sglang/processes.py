@@ -1,4 +1,5 @@
-"""Watches SGLang's processes while their work is awaited: standard library only, since the child imports it by path."""
+"""Watches SGLang's processes while waiting for their work. Standard library only, since the child imports it by
+path."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from typing import Any, TypeVar
 
 from death import died
 
-_WATCH_S = 0.2  # between two looks at the processes
+_WATCH_S = 0.2  # between two checks of the processes
 _T = TypeVar("_T")
 
 
 class Processes:
-    """Those of an engine that is up. `failure`: an error of ours, raised in place of the work's result."""
+    """The processes of a running engine. `failure`: an error of ours, raised instead of the work's result."""
 
     def __init__(self, engine: Any):
         self._engine = engine
@@ -26,7 +27,7 @@ class Processes:
         engine.tokenizer_manager.signal_handler_class = self._signals
 
     def until(self, work: Awaitable[_T]) -> _T:
-        """Its result. EngineDied as soon as a process is gone."""
+        """The work's result. EngineDied as soon as a process is gone."""
 
         async def watched() -> _T:
             task = asyncio.ensure_future(work)
@@ -43,9 +44,9 @@ class Processes:
             raise self.failure
         gone = [process for process in self._started if not process.is_alive()]
         if gone:
-            raise died(f"a process of SGLang's ended with status {gone[0].exitcode}")
+            raise died(f"an SGLang process ended with status {gone[0].exitcode}")
         if self._has_given_up:
-            raise died("a process of SGLang's gave up")
+            raise died("an SGLang process reported a failure")
 
     def _signals(self, manager: object) -> Processes:
         """Replaces SGLang's class, whose handler kills this process before it can say why."""

@@ -1,9 +1,9 @@
-"""Ranges around the calls of SGLang's workers that make a round, each drafter pass its own: put in by its scheduler.
+"""Ranges around the calls of SGLang's workers that make up a round, one for each drafter pass; set by its scheduler.
 
-Which calls these are was read in the sources of the versions in READ; of another version nothing is known, and there
-are no ranges. SGLang's own are switched off: in a pass of the drafter they would say that it is the target's. Passes
-after the first that one graph replays are one range, `draft_rest`. A graph's range is its replay alone: the copies and
-indices that SGLang launches before it lie between the passes, as in vLLM.
+The calls were determined from the sources of the versions in READ; other versions are unknown and get no ranges.
+SGLang's own ranges are switched off, because they label a drafter pass as the target's. Passes after the first that one
+graph replays are one range, `draft_rest`. A graph's range is only its replay: the copies and indices that SGLang
+launches before it lie between the passes, as in vLLM.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FIRST, NEXT, REST = "specbench:draft_first", "specbench:draft_next", "specbench:
 
 
 def about(version: str) -> str:
-    """What a reader of the trace must know of its ranges."""
+    """A note about the ranges for the reader of the trace."""
     if version not in READ:
-        return f"SGLang {version}: no ranges; the calls of a round were read in {', '.join(READ)} only"
+        return f"SGLang {version}: no ranges; the calls of a round are known for {', '.join(READ)} only"
     return f"SGLang {version}: ranges around the calls of its scheduler and EAGLE workers, its own are off"
 
 
@@ -42,7 +42,7 @@ def opener(tool: str) -> Opened:
 
 
 def put_ranges(version: str, opened: Opened) -> None:
-    """Into the classes, before the scheduler makes any of them."""
+    """Installs the ranges in the classes, before the scheduler creates instances."""
     if version not in READ:
         return
     numbers, drafting = itertools.count(), [""]  # the name of a forward of the drafter, now

@@ -1,4 +1,4 @@
-"""What SGLang says of itself once it is up: standard library only, since the child imports it by path."""
+"""What SGLang reports about itself once it is up. Standard library only, since the child imports it by path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ServerInfo(TypedDict, total=False):
-    """What is read of `get_server_info` (0.5.16): resolved ServerArgs, and the version."""
+    """The part of `get_server_info` (0.5.16) that is used: resolved ServerArgs, and the version."""
 
     version: str
     disable_radix_cache: bool
@@ -30,7 +30,7 @@ class ServerInfo(TypedDict, total=False):
 
 
 def facts(info: ServerInfo, version: str, eos_token_ids: Iterable[int]) -> Facts:
-    """`version`: of the package, where the server does not tell its own."""
+    """`version`: of the package, if the server does not report its own."""
     return {
         "version": str(info.get("version", version)),
         "graph_mode": _graph_mode(info),
@@ -49,7 +49,7 @@ def _graph_mode(info: ServerInfo) -> str | None:
 
 
 def _backend(info: ServerInfo) -> str | None:
-    """Of prompts and of decode steps where they differ, and the drafter's where it has its own."""
+    """The backends for prompts and decode steps if they differ, and the drafter's if it has its own."""
     general = info.get("attention_backend")
     prefill = info.get("prefill_attention_backend") or general
     decode = info.get("decode_attention_backend") or general
@@ -68,7 +68,7 @@ def _hardware(info: ServerInfo) -> str:
 
 
 def _plain(info: Mapping[str, object]) -> dict[str, object]:
-    """As JSON, without what is unset, internal or says the same again; what JSON cannot say is said in words."""
+    """As JSON, without values that are unset, internal or redundant; other types become text."""
     told = {k: v for k, v in info.items() if k != "internal_states" and not k.startswith("_") and v is not None}
     plain: dict[str, object] = json.loads(json.dumps(told, default=str))
     return plain

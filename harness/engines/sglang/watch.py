@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class SteadyWatch:
-    """Stands where a block's steps and ends go. `times_ns`: of the full decode rounds since the last other step."""
+    """Receives a block's steps and ends. `times_ns`: of the full decode rounds since the last other step."""
 
     def __init__(self, batch_size: int, num_rounds: int):
         self._batch_size, self._num_rounds = batch_size, num_rounds
         self.times_ns: list[int] = []
-        self.has_ended = False  # a request: the batch is not full any more
+        self.has_ended = False  # a request has ended: the batch is no longer full
         self._num_before = 0
         self._error = ""
 
@@ -44,7 +44,7 @@ class SteadyWatch:
         return self.has_ended or num < self._num_before or num >= self._num_before + self._num_rounds + 2
 
     def traced(self, note: str) -> Traced:
-        """ValueError where the batch was not full all the while; RuntimeError with what a request failed of."""
+        """ValueError if the batch was not always full; RuntimeError with the reason if a request failed."""
         if self._error:
             raise RuntimeError(self._error)
         if self.has_ended or len(self.times_ns) < self._num_before + self._num_rounds:
@@ -61,8 +61,8 @@ class SteadyWatch:
 
 
 def only_trace(folder: Path) -> Path:
-    """What SGLang's profiler wrote. RuntimeError where it is not one file."""
+    """The file that SGLang's profiler wrote. RuntimeError unless it is exactly one."""
     found = sorted(folder.glob("*.trace.json.gz"))
     if len(found) != 1:
-        raise RuntimeError(f"SGLang's profiler left {len(found)} traces in place of one")
+        raise RuntimeError(f"SGLang's profiler left {len(found)} traces instead of one")
     return found[0]

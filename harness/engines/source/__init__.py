@@ -1,4 +1,4 @@
-"""The code of an engine that is installed from a checkout: which commit it is, and other revisions of it beside it.
+"""The code of an engine that is installed from a checkout: its commit, and other revisions next to it.
 
 Imported by: harness/engines/sglang, harness/engines/vllm.
 """

@@ -1,5 +1,5 @@
-"""Which files decide what a compiler or an installation makes of a checkout; all others can differ between revisions
-that run the same compiled parts. Pure."""
+"""Which files determine the result of compiling or installing a checkout; all others may differ between revisions that
+share the same compiled parts. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_of_build(path: str) -> bool:
 
 
 def build_part(pyproject: str) -> Mapping[str, object]:
-    """Of the text of a pyproject.toml: all but the tools that build and install nothing. ValueError for broken TOML."""
+    """The content of a pyproject.toml, without tools that neither build nor install. ValueError for invalid TOML."""
     whole = parse_toml(pyproject)
     tools = {
         name: value

@@ -1,4 +1,4 @@
-"""The checkout that an engine is installed from, and revisions of it. Nothing of it is ever changed."""
+"""The checkout that an engine is installed from, and revisions of it. The checkout is never changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specbench.harness.spec.arm import ArmConfig
 _ASK_S = 60
 _SHOWN = 3  # files that a refusal names
 _GITLINK = "160000"  # mode of a submodule
-# Where a package lies, without importing it; `installed`: copied there by an installation.
+# Prints where a package is, without importing it, and whether an installation copied it there.
 _WHERE = """
 import importlib.util, json, os, sys, sysconfig
 found = importlib.util.find_spec(sys.argv[1])
@@ -39,7 +39,7 @@ class Checkout:
         return f"{self.commit}{' with local changes' if self.is_dirty else ''}"
 
     def git(self, *words: str, environment: Mapping[str, str] | None = None) -> str:
-        """What git prints. ValueError with its words where it fails."""
+        """What git prints. ValueError with git's message if it fails."""
         return _git(self.root, *words, environment=environment)
 
 
@@ -56,11 +56,11 @@ class Revision:
         return f"code of {self.ref} ({self.commit[:12]})"
 
     def text(self, path: str) -> str:
-        """A file of the package. ValueError where the revision has none of that name."""
+        """The text of a file of the package. ValueError if the revision has no such file."""
         return self.checkout.git("show", f"{self.commit}:{self.checkout.package}/{path}")
 
     def facts(self) -> dict[str, object]:
-        """For the record. The files are those of the commit, whatever the checkout holds."""
+        """For the record. The files are those of the commit, whatever the checkout contains."""
         return {
             "ref": self.ref,
             "commit": self.commit,
@@ -77,7 +77,7 @@ class Revisions:
     _found: dict[tuple[Path, str], Revision] = field(default_factory=dict, init=False)
 
     def of(self, arm: ArmConfig, python: Path) -> Revision | None:
-        """None where the arm names none. ValueError where it cannot be run."""
+        """The arm's revision; None if it names none. ValueError if it cannot be run."""
         ref = arm.engine.get("ref")
         if ref is None:
             return None
@@ -103,7 +103,7 @@ def find_checkout(python: Path, package: str) -> Checkout:
     command = [str(python), "-I", "-c", _WHERE, package]
     asked = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S)
     if asked.returncode:
-        raise ValueError(f"ref: {python} does not tell where its {package} lies: {asked.stderr.strip()[-200:]}")
+        raise ValueError(f"ref: {python} cannot locate its {package}: {asked.stderr.strip()[-200:]}")
     folder, is_copy = json.loads(asked.stdout)
     if is_copy:
         raise ValueError(
@@ -116,7 +116,9 @@ def find_checkout(python: Path, package: str) -> Checkout:
         _git(root, "ls-files", "--error-unmatch", "--", f"{below}/__init__.py")
     except ValueError as error:
         said = str(error).removeprefix("ref: ")
-        raise ValueError(f"ref: {folder}, where {package} of {python} lies, is not a git checkout: {said}") from error
+        raise ValueError(
+            f"ref: {folder}, which contains {package} of {python}, is not a git checkout: {said}"
+        ) from error
     return Checkout(
         root=root,
         package=below,
@@ -136,13 +138,13 @@ def find_revision(python: Path, package: str, ref: str) -> Revision:
         more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
         raise ValueError(
             f"ref: {ref!r} is not allowed; its build differs from that of {checkout.root}, whose compiled parts it "
-            f"would run: {', '.join(different[:_SHOWN])}{more}; build it in an environment of its own (--engine-python)"
+            f"would run: {', '.join(different[:_SHOWN])}{more}; build it in a separate environment (--engine-python)"
         )
     return Revision(checkout=checkout, ref=ref, commit=commit)
 
 
 def _build_differences(checkout: Checkout, commit: str) -> list[str]:
-    """Files of the build that the checkout, with its local edits, has otherwise than the commit."""
+    """Build files that differ between the checkout, including local edits, and the commit."""
     words = checkout.git("diff", "--raw", "--no-renames", "--ignore-submodules=dirty", "-z", commit, "--").split("\0")
     changed = list(zip(words[::2], words[1::2], strict=False))
     return [
@@ -155,7 +157,7 @@ def _build_differences(checkout: Checkout, commit: str) -> list[str]:
 
 
 def _same_build(checkout: Checkout, commit: str, path: str) -> bool:
-    """Of a pyproject.toml. False too where one side has none, or one that cannot be read."""
+    """Whether two versions of pyproject.toml build the same. Also False if one is missing or cannot be parsed."""
     try:
         here = (checkout.root / path).read_text(encoding="utf-8")
         return build_part(here) == build_part(checkout.git("show", f"{commit}:{path}"))
@@ -164,7 +166,7 @@ def _same_build(checkout: Checkout, commit: str, path: str) -> bool:
 
 
 def _git(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:
-    """Without optional locks, git writes nothing where it is only asked."""
+    """Runs git without optional locks, so that queries write nothing."""
     own = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", **(environment or {})}
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, env=own)

@@ -1,7 +1,7 @@
-"""A revision's files in a folder of their own, with the compiled parts of the checkout, while an engine runs them.
+"""A revision's files in a separate folder, with the compiled parts of the checkout, while an engine runs them.
 
-A revision has the same path in every run, since engines keep what they compile by path. Each user holds a lock on its
-folder; what a killed process left behind is removed by the next one.
+A revision has the same path in every run, since engines cache compiled code by path. Each user holds a lock on its
+folder; leftovers of a killed process are removed by the next one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FOLDER = "engine-revisions"  # of the cache
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a child is told of the code it is to run. `package`: the folder that the engine must come from; None: as it
-    is installed."""
+    """The code that a child is to run. `package`: the folder that the engine must be imported from; None: the installed
+    one."""
 
     package: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Code:
 
 @contextmanager
 def laid_out(revision: Revision | None) -> Iterator[Code]:
-    """The revision's code for as long as it is needed; None: the installed one. ValueError where git cannot give it."""
+    """The revision's code, as a context; None: the installed one. ValueError if git cannot provide it."""
     if revision is None:
         yield Code()
         return
@@ -48,14 +48,14 @@ def laid_out(revision: Revision | None) -> Iterator[Code]:
     with _own_folder(parent, revision.commit[:12]) as folder:
         _write(revision, folder)
         package = folder / revision.checkout.package
-        # An editable installation is found behind everything on this path.
+        # Everything on this path takes precedence over an editable installation.
         path = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         yield Code(package, {"PYTHONPATH": os.pathsep.join(path)})
 
 
 @contextmanager
 def _own_folder(parent: Path, name: str) -> Iterator[Path]:
-    """An empty one that nobody else has."""
+    """An empty folder that no other process uses."""
     for number in itertools.count():
         folder = parent / f"{name}-{number}"
         lock = _locked(_lock_of(folder))
@@ -66,7 +66,7 @@ def _own_folder(parent: Path, name: str) -> Iterator[Path]:
             folder.mkdir()
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)  # what does not go, goes before the next one
+            shutil.rmtree(folder, ignore_errors=True)  # what cannot be removed now is removed before the next use
             os.close(lock)
         return
 
@@ -83,7 +83,7 @@ def _lock_of(folder: Path) -> Path:
 
 
 def _locked(path: Path) -> int | None:
-    """The system lets go of it when this process ends, however it ends. None while another holds it."""
+    """Locks it; the system releases the lock when this process ends, however it ends. None if another holds it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,8 +94,8 @@ def _locked(path: Path) -> int | None:
 
 
 def _write(revision: Revision, folder: Path) -> None:
-    """All files of the commit, by an index of its own; and links to what git ignores of the package: compiled parts and
-    generated files, which the revision shares with the checkout."""
+    """Writes all files of the commit, through a separate index, and links to the files of the package that git ignores:
+    compiled parts and generated files, which the revision shares with the checkout."""
     checkout, index = revision.checkout, {"GIT_INDEX_FILE": str(folder / ".index")}
     checkout.git("read-tree", revision.commit, environment=index)
     checkout.git("checkout-index", "--all", f"--prefix={folder}/", environment=index)

@@ -1,4 +1,4 @@
-"""An arm of vLLM: what it is asked for, and the engine arguments that say so."""
+"""An arm of vLLM: its options, and the resulting engine arguments."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from specbench.harness.spec.conditions import Conditions
 from specbench.harness.store.arm_record import Fact
 
 SERVER = "server"  # of engine.KEY: ours, not vLLM's
-_HOST_ONLY = "vLLM tells when its host saw a result"
+_HOST_ONLY = "vLLM reports only when its host received a result"
 UNKNOWN = {
     Fact.DEVICE_TIMES: _HOST_ONLY,
-    Fact.PHASES: "vLLM does not tell the parts of a step apart",
+    Fact.PHASES: "vLLM does not distinguish the parts of a step",
     Fact.SYNCS: "vLLM does not count its waits for the device",
     Fact.PREEMPTIONS: "vLLM counts preemptions of all requests together (engine.num_preemptions)",
 }
@@ -30,8 +30,8 @@ UNKNOWN = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VllmArm:
-    """`revision`: of vLLM's checkout; None: as it is installed. `speculative`: vLLM's configuration of it, its head or
-    drafter as the arm names it. `found`: what else a reader of its row must know."""
+    """`revision`: of vLLM's checkout; None: the installed one. `speculative`: vLLM's speculative configuration, with
+    the head or drafter as named by the arm. `found`: further notes for the reader of its row."""
 
     config: ArmConfig
     installed: Installed
@@ -64,7 +64,7 @@ class VllmArm:
 
     @property
     def num_drafts(self) -> int | None:
-        """None where vLLM takes the number from the drafter's own configuration."""
+        """None if vLLM takes the number from the drafter's own configuration."""
         return (self.speculative or {"num_speculative_tokens": 0}).get("num_speculative_tokens")
 
     def setup(self) -> ArmSetup:
@@ -101,7 +101,7 @@ def resolve(arm: ArmConfig, installed: Installed, revision: Revision | None = No
             f"with engine.{SERVER}=yes"
         )
     speculative = speculation(arm, installed.methods)
-    # Without drafts there is nothing to pad or to force: a switch given for all arms leaves the baseline as it is.
+    # Without drafts there is nothing to pad or force: switches given for all arms do not change the baseline.
     of_drafter = {} if speculative is None else switches.drafter_args(arm)
     return VllmArm(
         config=arm,
@@ -148,6 +148,6 @@ def engine_args(
 
 
 def capture_sizes(batch_size: int, num_drafts: int) -> list[int]:
-    """Rows of the forwards that are to be captured: of full batches without padding, and of those on the way down."""
+    """Row counts of the forwards to capture: full batches without padding, and the smaller ones as a batch drains."""
     batches = sorted({n for n in (1, 2, 4, *range(8, batch_size, 8)) if n < batch_size} | {batch_size})
     return sorted({*batches, *(n * (1 + num_drafts) for n in batches)})

@@ -20,7 +20,8 @@ from steady import Ranges, trace_steps  # noqa: E402
 from steps import StepWatch  # noqa: E402
 from wire import Ended  # noqa: E402
 
-sys.path[:] = [path for path in sys.path if path not in _OURS]  # nothing of vLLM's is to be looked for among our files
+# vLLM's modules must not be searched for among our files.
+sys.path[:] = [path for path in sys.path if path not in _OURS]
 
 if TYPE_CHECKING:
     from specbench.harness.engines.child.capture import Capture
@@ -36,7 +37,7 @@ class Completion(Protocol):
 
 
 class RequestOutput(Protocol):
-    """Of vLLM's, at the end of a request: one completion."""
+    """vLLM's output at the end of a request: one completion."""
 
     request_id: str
     prompt_token_ids: Sequence[int]
@@ -49,14 +50,14 @@ class Detokenizer(Protocol):
 
 
 class RequestState(Protocol):
-    """Of vLLM's output processor, while a request is in flight."""
+    """State in vLLM's output processor while a request is in flight."""
 
     detokenizer: Detokenizer
     prompt_token_ids: Sequence[int] | None
 
 
 class VllmChild:
-    """`llm` once open. Requests are known to vLLM by our numbers as text."""
+    """`llm` is set once open. vLLM's request ids are our numbers as text."""
 
     _ranges: Ranges | None = None
 
@@ -113,7 +114,7 @@ class VllmChild:
         if self._ranges is None:
             worker = getattr(self._engine.model_executor, "driver_worker", None)
             if worker is None:
-                raise ValueError("engine: no rounds to trace; vLLM's workers are processes of their own")
+                raise ValueError("engine: no rounds to trace; vLLM's workers are separate processes")
             self._ranges = Ranges()
             self._about_ranges = put_ranges(self._ranges, vllm.__version__, worker.model_runner)
         self._steps.begin()
@@ -132,7 +133,7 @@ class VllmChild:
         return self._steps.take()
 
     def kind_of(self, error: BaseException) -> str | None:
-        """vLLM tells some lack of memory as a ValueError; errors of a pydantic model are ValueErrors too."""
+        """vLLM reports some lack of memory as a ValueError; errors of a pydantic model are ValueErrors, too."""
         text = str(error).lower()
         told = ("no available memory", "free memory on device", "kv cache is needed", "out of memory")
         return "memory" if any(words in text for words in told) else None
@@ -149,7 +150,7 @@ class VllmChild:
             top_p=request["top_p"],
             top_k=request["top_k"],
             max_tokens=request["max_tokens"],
-            # What ends an answer was sent, the model's own ids included; vLLM's idea of them would come on top.
+            # All stop ids were sent, including the model's own; otherwise vLLM would add its own set.
             ignore_eos=True,
             stop_token_ids=request["stop_token_ids"],
             stop=request["stop"],
@@ -190,7 +191,7 @@ class VllmChild:
             serving.end(Ended(number, len(prompt or []), tokens, "abort", first_ns, last_ns))
 
     def _state(self, number: int) -> RequestState | None:
-        """What vLLM's output processor has of a request in flight."""
+        """The state of a request in flight in vLLM's output processor."""
         states: Mapping[str, RequestState] = self._engine.output_processor.request_states
         names = self._steps.inside(number)
         return next((states[name] for name in names if name in states), None)

@@ -39,13 +39,13 @@ CHILD = Path(__file__).with_name("child.py")
 PYTHON_VARIABLE = "SPECBENCH_VLLM_PYTHON"
 _KV_MEMORY = "kv_cache_memory_bytes"  # of engine.KEY
 _GPU_SHARE = 0.85  # of a GPU's memory, for all arms of other engines together
-_BESIDE_OURS = 0.6  # the same, where our own engine has arms too
+_BESIDE_OURS = 0.6  # the same, if our own engine has arms, too
 _ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler in the child itself, where it can be seen
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler in the child itself, where it can be observed
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
 }
-# Where the user says nothing: two engines on one CPU must not both bind its cores, nor take half its memory.
+# Defaults: two engines on one CPU must not both bind its cores, nor take half its memory each.
 _CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
@@ -160,8 +160,7 @@ class VllmEngine(EngineKind):
         return self._installed[given]
 
     def _with_drafter(self, arm: VllmArm, config: RunConfig, progress: OpenProgress) -> VllmArm:
-        """The head or drafter that the arm names, as a directory; the one that comes with the package for this very
-        target where it names none."""
+        """The head or drafter that the arm names, as a directory; if it names none, the shipped one for this target."""
         if arm.speculative is None or arm.config.strategy not in ("eagle", "draft-model"):
             return arm
         given = arm.speculative.get("model")
@@ -195,7 +194,7 @@ def num_drafts(opened: Opened) -> int:
 
 
 def eagle_method(head: Path) -> str:
-    """eagle3 or eagle, by the architecture that the head's config.json names. ValueError where there is none."""
+    """eagle3 or eagle, by the architecture in the head's config.json. ValueError if there is none."""
     if not (head / "config.json").is_file():
         raise ValueError(f"head: {str(head)!r} is not allowed; give a directory with config.json and weights")
     architectures = str(read_object(head / "config.json").get("architectures"))
@@ -207,7 +206,7 @@ def _of_cpu(arm: VllmArm) -> dict[str, str]:
 
 
 def _share(config: RunConfig) -> float:
-    """Each arm's of a GPU's memory. Those that alternate have it for themselves."""
+    """Each arm's share of a GPU's memory. Alternating arms do not share it."""
     names = [arm.engine_name or config.engine for arm in config.arms]
     num_programs = sum(name != "specbench" for name in names)
     whole = _GPU_SHARE if num_programs == len(names) else _BESIDE_OURS

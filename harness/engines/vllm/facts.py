@@ -1,4 +1,4 @@
-"""What vLLM says of itself once it is up, read from its resolved configuration: run in the child."""
+"""What vLLM reports about itself once it is up, read from its resolved configuration. Runs in the child."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LoadConfig(Protocol):
 
 
 class VllmConfig(Protocol):
-    """What is read of it in every version; the rest is asked for by name."""
+    """The attributes used in every version; others are looked up by name."""
 
     model_config: ModelConfig
     scheduler_config: SchedulerConfig
@@ -91,12 +91,12 @@ def graph_mode(engine: Engine) -> str:
 
 
 def one_graph(engine: Engine) -> str | None:
-    """How every step's target runs where that cannot vary."""
+    """How the target runs in every step, if that cannot vary."""
     return "none" if graph_mode(engine) == "NONE" else None
 
 
 def backend(engine: Engine) -> str | None:
-    """Of the target's attention; several by name where layers differ. None where workers are processes of their own."""
+    """The target's attention backend; several names if layers differ. None if workers are separate processes."""
     worker = getattr(engine.model_executor, "driver_worker", None)
     groups = [] if worker is None else getattr(worker.model_runner, "attn_groups", None) or []
     names = [group.backend.get_name() for of_cache in groups for group in of_cache]
@@ -112,7 +112,7 @@ def hardware() -> str:
 
 
 def resolved(config: VllmConfig) -> dict[str, object]:
-    """What decides how it runs, as JSON."""
+    """The configuration that determines how it runs, as JSON."""
     scheduler, cache, compilation = config.scheduler_config, config.cache_config, config.compilation_config
     found = {
         "dtype": str(config.model_config.dtype).removeprefix("torch."),

@@ -1,4 +1,4 @@
-"""The vLLM of an interpreter: its version and the methods of speculation it has, without importing it."""
+"""The vLLM of an interpreter: its version and speculation methods, without importing it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from specbench.harness.engines.child.interpreter import installed
 
-OLDEST, NEWEST = (0, 26), (0, 33)  # minor versions whose names were read
+OLDEST, NEWEST = (0, 26), (0, 33)  # minor versions whose names were checked
 _ASK_S = 60
 METHODS_FILE = "config/speculative.py"  # of the package
-# Every text in the types that this file names its methods by: the installed one, or that on standard input.
+# Prints every string in the types that list the methods in this file: the installed one, or the text on stdin.
 _METHODS = """
 import ast, importlib.util, json, pathlib, sys
 root = pathlib.Path(importlib.util.find_spec("vllm").origin).parent
@@ -29,7 +29,7 @@ print(json.dumps(sorted(names)))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """`notes`: what a reader of its rows must know of the version."""
+    """`notes`: about the version, for the reader of its rows."""
 
     python: Path
     version: str
@@ -43,11 +43,11 @@ class Installed:
     def notes(self) -> tuple[str, ...]:
         if minor_of(self.version) <= NEWEST:
             return ()
-        return (f"vLLM {self.version} is newer than those whose configuration was read (up to 0.{NEWEST[1]})",)
+        return (f"vLLM {self.version} is newer than those whose configuration was checked (up to 0.{NEWEST[1]})",)
 
 
 def find(python: Path) -> Installed:
-    """ValueError where the interpreter has no vLLM, or one that is too old."""
+    """ValueError if the interpreter has no vLLM, or one that is too old."""
     version = installed(python, ["vllm"])
     if minor_of(version) < OLDEST:
         raise ValueError(f"python: vLLM {version} of {python} is too old; allowed: 0.{OLDEST[1]} or newer")
@@ -55,15 +55,16 @@ def find(python: Path) -> Installed:
 
 
 def methods(python: Path, version: str, text: str = "") -> tuple[str, ...]:
-    """Of the installed version, or of another one's `text` of METHODS_FILE. ValueError where they cannot be read."""
+    """The methods of the installed version, or from the `text` of another version's METHODS_FILE. ValueError if they
+    cannot be read."""
     command = [str(python), "-I", "-c", _METHODS]
     asked = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_ASK_S)
     if asked.returncode:
-        raise ValueError(f"python: vLLM {version} of {python} does not tell its methods: {asked.stderr.strip()[-200:]}")
+        raise ValueError(f"python: vLLM {version} of {python} does not list its methods: {asked.stderr.strip()[-200:]}")
     return tuple(json.loads(asked.stdout))
 
 
 def minor_of(version: str) -> tuple[int, int]:
-    """`0.32.0+cpu` as (0, 32); a version of another form is a user's own build, and new."""
+    """`0.32.0+cpu` as (0, 32); a version of another form is a user's own build and counts as new."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else NEWEST

@@ -1,8 +1,8 @@
-"""Ranges around the calls of vLLM's model runners that make a round, each drafter pass its own: run in the child.
+"""Ranges around the calls of vLLM's model runners that make up a round, one for each drafter pass. Runs in the child.
 
-Which calls these are was read in the sources of the versions in READ; of another version nothing is known, and there
-are no ranges. The first runner has scopes of its own, which are only switched on; a pass is its drafter's forward. The
-second has none; a pass there is what vLLM captures as one graph: forward, sampling, and the next pass's inputs.
+The calls were determined from the sources of the versions in READ; other versions are unknown and get no ranges. The
+first runner has scopes of its own, which are switched on; a pass is its drafter's forward. The second has none; a pass
+there is what vLLM captures as one graph: forward, sampling, and the next pass's inputs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Proposer(Protocol):
 
 
 def put_ranges(ranges: Ranges, version: str, runner: Any) -> list[str]:
-    """`runner`: of vLLM's worker. What a reader of the trace must know of its ranges."""
+    """Installs the ranges. `runner`: of vLLM's worker. Returns a note about the ranges for the reader of the trace."""
     minor = ".".join(version.split(".")[:2])
     if minor not in READ:
-        return [f"vLLM {version}: no ranges; the calls of a round were read in {', '.join(READ)} only"]
+        return [f"vLLM {version}: no ranges; the calls of a round are known for {', '.join(READ)} only"]
     if type(runner).__module__ == "vllm.v1.worker.gpu.model_runner":
         return [f"vLLM {version}, second model runner: ranges around its calls", *_second(ranges, minor, runner)]
     return [f"vLLM {version}, first model runner: its own scopes", *_first(ranges, runner)]
@@ -40,13 +40,13 @@ def put_ranges(ranges: Ranges, version: str, runner: Any) -> list[str]:
 
 def _first(ranges: Ranges, runner: Any) -> Iterator[str]:
     utils: Any = importlib.import_module("vllm.v1.utils")
-    utils._PROFILER_FUNC = ranges  # what its scopes are made by, once it is set
+    utils._PROFILER_FUNC = ranges  # vLLM makes its scopes with this function once it is set
     drafter = getattr(runner, "drafter", None)
     if drafter is None:
         return
     base = importlib.import_module(_BASE)
     if not isinstance(drafter, base.SpecDecodeBaseProposer) or "propose" in _own(type(drafter), base):
-        yield f"the passes of {type(drafter).__name__} are not told apart: how it drafts was not read"
+        yield f"the passes of {type(drafter).__name__} are not distinguished: how it drafts is unknown"
         return
     _count_passes(ranges, base, drafter)
 
@@ -91,7 +91,7 @@ def _second(ranges: Ranges, minor: str, runner: Any) -> Iterator[str]:
     ranges.around(speculator, "propose", "specbench:draft")
     module, _, name = _PASS_BY_PASS[minor].rpartition(".")
     if not isinstance(speculator, getattr(importlib.import_module(module), name)):
-        yield f"the passes of {type(speculator).__name__} are not told apart: how it drafts was not read"
+        yield f"the passes of {type(speculator).__name__} are not distinguished: how it drafts is unknown"
         return
     ranges.around(speculator, "_prefill", FIRST)
     ranges.around(speculator, "_generate_draft", NEXT)
@@ -101,4 +101,4 @@ def _second(ranges: Ranges, minor: str, runner: Any) -> Iterator[str]:
         is_one = getattr(speculator, "supports_decode_metadata_update", False)
         ranges.around(speculator.decode_cudagraph_manager, "run_fullgraph", REST if is_one else NEXT)
         if is_one:
-            yield "passes after the first are one graph where they are replayed, and are not told apart there"
+            yield "passes after the first are one graph when replayed, and are not distinguished there"

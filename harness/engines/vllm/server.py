@@ -9,9 +9,9 @@ from pathlib import Path
 from specbench.harness.engines.process.server_command import ServerCommand, built_command
 
 _IN_PROCESS = ("model", "skip_tokenizer_init", "cudagraph_metrics")  # the model is an argument without a name
-_TELLS_ROUNDS = (0, 32)  # since when each answer can tell its rounds
+_TELLS_ROUNDS = (0, 32)  # first version whose answers can report their rounds
 _OFF_BY_DEFAULT = ("disable_", "enforce_")
-# Caches can be emptied and the configuration read in this mode only.
+# Only in this mode can caches be emptied and the configuration be read.
 SERVER_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 

@@ -11,17 +11,17 @@ from specbench.workloads.guarded import parse_json
 
 Speculation = dict[str, Any]
 _OURS_ALONE = {
-    "naive-eagle": "naive-eagle is our engine's picture of an old version; vLLM has its chain as eagle",
-    "eagle-topk": "vLLM 0.26 to 0.33 draft no trees; use eagle",
-    "as-served": "what vLLM speculates in process is known; name a strategy, or no-spec",
+    "naive-eagle": "naive-eagle reproduces an old version in our engine; vLLM has the same chain as eagle",
+    "eagle-topk": "vLLM 0.26 to 0.33 do not draft trees; use eagle",
+    "as-served": "as-served is for running servers; name a strategy, or no-spec",
 }
 _DEFAULT_K, _SAMPLE_METHOD = "4", "draft_sample_method"
 
 
 def speculation(arm: ArmConfig, methods: Collection[str]) -> Speculation | None:
-    """None without speculation. `model` is the head or drafter as the arm names it, and missing where it names none.
+    """None without speculation. `model` is the head or drafter as the arm names it, and missing if it names none.
 
-    `methods`: those that the installed version has. ValueError for what it has not, or what cannot be said to it.
+    `methods`: those of the installed version. ValueError for a method it does not have, or options it cannot take.
     """
     name = arm.strategy
     if name in _OURS_ALONE:
@@ -65,7 +65,7 @@ def _ngram(options: Mapping[str, str]) -> Speculation:
 
 
 def _drafts(options: Mapping[str, str]) -> Speculation:
-    """How many, and how they are chosen where the arm says so: our option is vLLM's key."""
+    """The number of drafts, and how they are sampled if the arm sets it: our option is vLLM's key."""
     drafts: Speculation = {"num_speculative_tokens": whole("k", options.get("k", _DEFAULT_K))}
     return drafts | {key: value for key, value in options.items() if key == _SAMPLE_METHOD}
 

@@ -1,7 +1,7 @@
 """What each step of vLLM's scheduler did, by request. Runs in the child, with the standard library only.
 
-`schedule` says what a step will do, `update_from_output` what came of it. vLLM may schedule a step before it has the
-outcome of the one before (asynchronous scheduling), so each outcome is matched with its own schedule.
+`schedule` returns what a step will do, `update_from_output` receives its outcome. vLLM may schedule a step before it
+has the outcome of the previous one (asynchronous scheduling), so each outcome is matched with its own schedule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NewRequest(Protocol):
 
 
 class CachedRequests(Protocol):
-    """Those that ran before; the sequences have one entry per request."""
+    """Requests that ran before; the sequences have one entry per request."""
 
     req_ids: Sequence[str]
     num_computed_tokens: Sequence[int]
@@ -100,7 +100,7 @@ class StepWatch:
         self._steps, self._numbers, self._times, self._count = [], {}, {}, 0
 
     def name(self, inside: str, number: int) -> None:
-        """Rows give vLLM's request `inside` this number."""
+        """Rows of vLLM's request `inside` get this number."""
         self._numbers[inside] = number
 
     def inside(self, number: int) -> list[str]:
@@ -111,7 +111,7 @@ class StepWatch:
         return taken
 
     def times(self, number: int) -> tuple[int, int]:
-        """When the host saw the first and the last token; 0 without any."""
+        """When the host received the first and the last token; 0 if there was none."""
         return self._times.get(number, (0, 0))
 
     def _watched_schedule(self, *args: object, **kwargs: object) -> Schedule:
@@ -125,7 +125,7 @@ class StepWatch:
     def _watched_update(
         self, planned: Schedule, outcome: Outcome, *args: object, **kwargs: object
     ) -> Mapping[int, Outputs]:
-        # Before the update: it trims what came past a stop or the limit, and forgets requests that end.
+        # Before the update, which trims what follows a stop or the limit, and forgets requests that end.
         counted = {name: self._sampled(name, outcome) for name in planned.num_scheduled_tokens if self._lives(name)}
         told = self._update(planned, outcome, *args, **kwargs)
         launched = self._launched.pop(id(planned), None)

@@ -1,4 +1,4 @@
-"""Switches of an arm as vLLM's engine arguments, and whether vLLM did as it was asked. Pure."""
+"""Switches of an arm as vLLM's engine arguments, and whether vLLM resolved them as requested. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from specbench.harness.spec.arm import GRAPH_PART_KEYS, ArmConfig
 _GRAPHS = {name: name.upper() for name in ("none", "piecewise", "full_decode_only", "full_and_piecewise", "full")}
 _ATTENTION = {"triton": "TRITON_ATTN", "flash-attention": "FLASH_ATTN", "flashinfer": "FLASHINFER"}
 _REFUSED = {
-    "sync": "when vLLM waits for the device is its own affair",
-    "state_update": "vLLM's kernels between two rounds are its own",
-    "status_lag": "how late vLLM reads a step's outcome follows from engine.async_scheduling",
+    "sync": "vLLM has no switch for when it waits for the device",
+    "state_update": "vLLM has its own kernels between two rounds",
+    "status_lag": "when vLLM reads a step's outcome follows from engine.async_scheduling",
     "url": "it runs in process here; use engine openai for an address",
     **dict.fromkeys(GRAPH_PART_KEYS, "vLLM has one graph mode for a whole step; use graph"),
 }
 _AS_ASKED = ("dtype", "max_model_len", "max_num_seqs", "tensor_parallel_size", "pipeline_parallel_size")
-_OUR_OWN = ("model", "tokenizer", "generation_config", "disable_log_stats")  # the same question to every engine
+_OUR_OWN = ("model", "tokenizer", "generation_config", "disable_log_stats")  # must be the same for every engine
 
 Args = dict[str, Any]
 
@@ -29,11 +29,11 @@ def refuse(arm: ArmConfig) -> None:
     refuse_switches(arm, "vLLM", _REFUSED)
     for key in arm.own_config:
         if key.partition(".")[0] in _OUR_OWN:
-            raise ValueError(f"engine.{key}: is not allowed; all engines get the same model and questions")
+            raise ValueError(f"engine.{key}: is not allowed; all engines get the same model and prompts")
 
 
 def engine_args(arm: ArmConfig) -> Args:
-    """Of switches of the target. ValueError naming what vLLM allows."""
+    """Arguments for switches of the target. ValueError naming what vLLM allows."""
     args: Args = {}
     graph = _spelled(arm.engine.get("graph", "auto"))
     if graph != "auto":
@@ -46,7 +46,7 @@ def engine_args(arm: ArmConfig) -> Args:
 
 
 def drafter_args(arm: ArmConfig) -> Args:
-    """Of switches of the drafter, for the speculative configuration."""
+    """Keys for switches of the drafter, in the speculative configuration."""
     drafter = arm.engine.get("drafter", "padded")
     if drafter not in ("padded", "unpadded"):
         raise ValueError(f"drafter: {drafter!r} is not allowed; allowed: padded, unpadded")
@@ -58,7 +58,7 @@ def drafter_args(arm: ArmConfig) -> Args:
 
 
 def with_own_config(args: Args, own: Mapping[str, str]) -> Args:
-    """`engine.KEY=VALUE` of the arm over ours, where both say something; dots go into nested configurations."""
+    """The arm's `engine.KEY=VALUE` take precedence over ours; dots address nested configurations."""
     found = dict(args)
     for key, text in own.items():
         *outer, last = key.split(".")
@@ -72,21 +72,21 @@ def with_own_config(args: Args, own: Mapping[str, str]) -> Args:
     return found
 
 
-def contradictions(asked: Mapping[str, Any], told: Mapping[str, Any], backend: str | None) -> Iterator[str]:
-    """What vLLM resolved otherwise than it was asked. `told`: its resolved configuration (facts.py)."""
+def contradictions(asked: Mapping[str, Any], resolved: Mapping[str, Any], backend: str | None) -> Iterator[str]:
+    """What vLLM resolved differently from the request. `resolved`: its resolved configuration (facts.py)."""
     compilation, speculative = asked.get("compilation_config") or {}, asked.get("speculative_config") or {}
     pairs = [
-        ("graph mode", compilation.get("cudagraph_mode"), told.get("cudagraph_mode")),
+        ("graph mode", compilation.get("cudagraph_mode"), resolved.get("cudagraph_mode")),
         ("attention", asked.get("attention_backend"), backend),
     ]
-    pairs += [(key, asked.get(key), told.get(key)) for key in _AS_ASKED]
-    ran = told.get("speculative_config") or {}
+    pairs += [(key, asked.get(key), resolved.get(key)) for key in _AS_ASKED]
+    ran = resolved.get("speculative_config") or {}
     pairs += [(f"speculative {key}", value, ran[key]) for key, value in speculative.items() if key in ran]
     if bool(speculative) != bool(ran):
         pairs.append(("speculation", speculative.get("method", "none"), ran.get("method", "none")))
     for what, wanted, got in pairs:
         if wanted is not None and got is not None and str(wanted).lower() != str(got).lower():
-            yield f"{what}: {wanted} was asked for, vLLM runs {got}"
+            yield f"{what}: {wanted} was requested, vLLM runs {got}"
 
 
 def _spelled(graph: str) -> str:
@@ -94,7 +94,7 @@ def _spelled(graph: str) -> str:
 
 
 def _backend(key: str, name: str) -> str | None:
-    """None for auto. vLLM's own names pass as they are; it refuses those that it does not have."""
+    """None for auto. vLLM's own names are passed unchanged; it refuses unknown ones itself."""
     if name == "auto":
         return None
     if name in _ATTENTION:

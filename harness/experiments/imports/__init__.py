@@ -1,4 +1,4 @@
-"""Result files of other benchmarks as one run: a reader a tool, a table of formats, one path to the stored run.
+"""Result files of other benchmarks as one run: a reader per tool, a table of formats, one path to the stored run.
 
 Imported by: harness/cli.
 """

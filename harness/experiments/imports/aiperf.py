@@ -1,9 +1,9 @@
-"""aiperf: `profile_export.jsonl`, an object a request, and `profile_export_aiperf.json`, the totals.
+"""aiperf: `profile_export.jsonl`, one object per request, and `profile_export_aiperf.json`, the totals.
 
-A record has `metadata` (wall clock in ns: `credit_issued_ns`, when it was to be sent, and `request_start_ns`),
-`metrics` with value and unit each (`time_to_first_token`, `request_latency` up to the last chunk with output,
+A record has `metadata` (wall clock in ns: `credit_issued_ns`, when it was scheduled, and `request_start_ns`),
+`metrics` with a value and a unit each (`time_to_first_token`, `request_latency` up to the last chunk with output,
 `inter_chunk_latency`, `output_sequence_length`, `input_sequence_length`), `error`, and `spec_decode_acceptance` with
-the acceptance of the request where the server told it.
+the acceptance of the request if the server reported it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Acceptance(msgspec.Struct, frozen=True, kw_only=True):
-    acceptance_histogram: dict[str, Count]  # accepted drafts of a verification: how often
+    acceptance_histogram: dict[str, Count]  # accepted drafts of a verification -> count
     num_accepted_draft_tokens: Count
     num_draft_tokens: Count
     num_spec_steps: Count
@@ -93,11 +93,11 @@ def read_records(objects: Sequence[JsonObject], where: str) -> list[Result]:
     records = [converted(raw, _Record, f"{where}:{n}", advice) for n, raw in enumerate(objects, 1)]
     measured = [(n, one) for n, one in enumerate(records, 1) if one.metadata.benchmark_phase == "profiling"]
     if not measured:
-        raise ValueError(f"{where}: every record is of the warm-up")
+        raise ValueError(f"{where}: all records belong to the warm-up")
     measured.sort(key=lambda pair: pair[1].metadata.session_num)
-    notes = [f"{len(records) - len(measured)} records of the warm-up left out"] if len(measured) < len(records) else []
+    notes = [f"{len(records) - len(measured)} warm-up records omitted"] if len(measured) < len(records) else []
     requests = [_request(one, f"{where}:{n}") for n, one in measured]
-    return [Result(tool=TOOL, requests=requests, told=Meta(), notes=notes)]
+    return [Result(tool=TOOL, requests=requests, meta=Meta(), notes=notes)]
 
 
 def read_totals(objects: Sequence[JsonObject], where: str) -> list[Result]:
@@ -108,7 +108,7 @@ def _total(raw: JsonObject) -> Result:
     metrics = {name: value for name, value in raw.items() if isinstance(value, Mapping) and "unit" in value}
     own = totals({f"{name} ({metric['unit']})": metric.get("avg") for name, metric in metrics.items()})
     note = f"totals only ({ADVICE}): {named(own, [name for name in own if name.split()[0] in _OWN])}"
-    return Result(tool=TOOL, requests=(), told=Meta(), own={**totals(raw), **own}, notes=(note,))
+    return Result(tool=TOOL, requests=(), meta=Meta(), own={**totals(raw), **own}, notes=(note,))
 
 
 def _request(record: _Record, where: str) -> Request:
@@ -127,7 +127,7 @@ def _request(record: _Record, where: str) -> Request:
     ttft = _in("ms", metrics.time_to_first_token, where)
     e2e = _in("ms", metrics.request_latency, where)
     if e2e is None:
-        raise ValueError(f"{where}: metrics: request_latency is missing of a request without error")
+        raise ValueError(f"{where}: metrics: a request without error lacks request_latency")
     if ttft is None:
         raise ValueError(f"{where}: metrics: time_to_first_token is missing; make the file with --streaming")
     gaps = _in("ms", metrics.inter_chunk_latency, where)
@@ -148,28 +148,28 @@ def _prompt(metadata: _Metadata) -> str:
 
 
 def _in(unit: str, metric: _Metric | None, where: str) -> _Metric | None:
-    """The metric itself, of this unit."""
+    """The metric's value, which must have this unit."""
     if metric is not None and metric.unit != unit:
         raise ValueError(f"{where}: metrics: {metric.value!r} {metric.unit!r}; allowed: in {unit!r}")
     return metric
 
 
 def _tokens(metric: _Number | None, where: str) -> int:
-    found = _in("tokens", metric, where)
-    return 0 if found is None else int(found.value)
+    value = _in("tokens", metric, where)
+    return 0 if value is None else int(value.value)
 
 
-def _speculation(told: _Acceptance | None) -> SpecDecoding | None:
-    if told is None:
+def _speculation(acceptance: _Acceptance | None) -> SpecDecoding | None:
+    if acceptance is None:
         return None
-    counts = {int(n): times for n, times in told.acceptance_histogram.items()}
+    counts = {int(n): times for n, times in acceptance.acceptance_histogram.items()}
     return SpecDecoding(
-        num_spec_steps=told.num_spec_steps,
-        num_draft_tokens=told.num_draft_tokens,
-        num_accepted_draft_tokens=told.num_accepted_draft_tokens,
+        num_spec_steps=acceptance.num_spec_steps,
+        num_draft_tokens=acceptance.num_draft_tokens,
+        num_accepted_draft_tokens=acceptance.num_accepted_draft_tokens,
         acceptance_histogram=[counts.get(n, 0) for n in range(max(counts, default=-1) + 1)],
-        per_step_drafted=_listed(told.per_step_drafted),
-        per_step_accepted=_listed(told.per_step_accepted),
+        per_step_drafted=_listed(acceptance.per_step_drafted),
+        per_step_accepted=_listed(acceptance.per_step_accepted),
     )
 
 

@@ -1,4 +1,4 @@
-"""The formats that are read, each told by what its objects hold, never by a file's name."""
+"""The supported formats, recognised by the content of their objects, never by a file's name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .result import Result
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """`looked_for`: what `is_it` finds in every object of such a file. `read`: all objects of one file."""
+    """`looked_for`: what `is_it` looks for in every object of a file. `read`: reads all objects of one file."""
 
     name: str
     looked_for: str
@@ -35,18 +35,18 @@ FORMATS = (
 
 
 def read_results(path: Path) -> list[Result]:
-    """ValueError naming the file, and the field or what was looked for, for one that cannot be read."""
+    """Reads a file of any format. ValueError naming the file, and the field or what was looked for, if it fails."""
     objects = _objects(path)
     for form in FORMATS:
         if all(form.is_it(raw) for raw in objects):
             return form.read(objects, str(path))
     known = "; ".join(f"{form.name} ({form.looked_for})" for form in FORMATS)
-    found = ", ".join(sorted(objects[0])[:8]) or "nothing"
-    raise ValueError(f"{path}: of no known benchmark; looked for {known}; its objects hold {found}")
+    keys = ", ".join(sorted(objects[0])[:8]) or "nothing"
+    raise ValueError(f"{path}: not a result file of a known benchmark; looked for {known}; its objects contain {keys}")
 
 
 def _objects(path: Path) -> list[JsonObject]:
-    """Of a file of one object, or of one object a line."""
+    """The objects of a file with a single object or one object per line."""
     text = read_text(path)
     try:
         values = [parse_json(text)]
@@ -54,7 +54,7 @@ def _objects(path: Path) -> list[JsonObject]:
         try:
             values = [parse_json(line) for line in text.splitlines() if line.strip()]
         except ValueError:
-            raise ValueError(f"{path}: no JSON: {whole}") from whole
+            raise ValueError(f"{path}: not JSON: {whole}") from whole
     if not values:
         raise ValueError(f"{path}: the file is empty")
     objects: list[JsonObject] = []

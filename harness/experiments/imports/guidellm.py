@@ -2,8 +2,8 @@
 
 A benchmark has `requests` by status (successful, incomplete, errored). A request has `info.timings` (Unix time, s:
 `targeted_start`, `request_start`, `first_token_iteration`, `last_token_iteration`), `input_metrics` and
-`output_metrics` with `text_tokens`, `request_args` (what was sent, as JSON: the prompt), and `response_metrics`, where
-vLLM tells the acceptance of the request. When single chunks came is not told.
+`output_metrics` with `text_tokens`, `request_args` (what was sent, as JSON: the prompt), and `response_metrics`, which
+contain the acceptance of the request with vLLM. The times of single chunks are not recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .values import Count, Seconds
 
 TOOL = "guidellm"
 LOOKED_FOR = "metadata.guidellm_version and benchmarks"
-_PROMPTS = ("messages", "prompt", "input")  # of a request's body
+_PROMPTS = ("messages", "prompt", "input")  # keys of a request's body
 _NOT_ASAP = ("constant", "poisson", "trace")  # strategies whose targeted_start is an arrival
 
 
@@ -96,10 +96,12 @@ def is_it(raw: JsonObject) -> bool:
 def read(objects: Sequence[JsonObject], where: str) -> list[Result]:
     results: list[Result] = []
     for raw in objects:
-        found = raw["benchmarks"]
-        if not isinstance(found, list) or not found:
-            raise ValueError(f"{where}: benchmarks: {type(found).__name__} of nothing; allowed: a list of benchmarks")
-        results += [_result(one, f"{where}, benchmark {n}") for n, one in enumerate(found, 1)]
+        benchmarks = raw["benchmarks"]
+        if not isinstance(benchmarks, list) or not benchmarks:
+            raise ValueError(
+                f"{where}: benchmarks: an empty or invalid {type(benchmarks).__name__}; allowed: a list of benchmarks"
+            )
+        results += [_result(one, f"{where}, benchmark {n}") for n, one in enumerate(benchmarks, 1)]
     return results
 
 
@@ -111,7 +113,7 @@ def _result(raw: Json, where: str) -> Result:
     num_run = benchmark.metrics.request_totals.total
     notes: list[str] = []
     if not listed:
-        notes.append("totals only (keep the requests: sample_size was 0)")
+        notes.append("totals only (to keep the requests, do not set sample_size to 0)")
     elif len(by_status.successful) < benchmark.metrics.request_totals.successful:
         raise ValueError(f"{where}: has {len(listed)} of {num_run} requests; make it without sample_size")
     requests = [_request(one, finish, strategy.type_ in _NOT_ASAP, where) for one, finish in listed]
@@ -119,7 +121,7 @@ def _result(raw: Json, where: str) -> Result:
     return Result(
         tool=TOOL,
         requests=sorted(requests, key=lambda one: one.start_s or 0.0),
-        told=Meta(
+        meta=Meta(
             model=model or None,
             max_concurrency=1 if strategy.type_ == "synchronous" else strategy.streams,
             request_rate=strategy.rate,
@@ -128,8 +130,8 @@ def _result(raw: Json, where: str) -> Result:
     )
 
 
-def _request(told: _Request, finish: str, has_arrival: bool, where: str) -> Request:
-    at, num_tokens = told.info.timings, told.output_metrics.text_tokens
+def _request(raw: _Request, finish: str, has_arrival: bool, where: str) -> Request:
+    at, num_tokens = raw.info.timings, raw.output_metrics.text_tokens
     times = (at.request_start, at.first_token_iteration, at.last_token_iteration)
     start_s = at.request_start or None
     is_whole = None not in times and bool(num_tokens)
@@ -140,33 +142,33 @@ def _request(told: _Request, finish: str, has_arrival: bool, where: str) -> Requ
         )
     begin, first, last = (value or 0.0 for value in times)
     queue_s = begin - at.targeted_start if has_arrival and start_s and at.targeted_start is not None else None
-    told_of = told.response_metrics.speculative_decoding if told.response_metrics else None
+    speculation = raw.response_metrics.speculative_decoding if raw.response_metrics else None
     return Request(
-        prompt=_prompt(told),
-        num_prompt_tokens=told.input_metrics.text_tokens or 0,
+        prompt=_prompt(raw),
+        num_prompt_tokens=raw.input_metrics.text_tokens or 0,
         num_output_tokens=(num_tokens or 0) if is_whole else 0,
         start_s=start_s,
         ttft_s=first - begin if is_whole else 0.0,
         e2e_s=last - begin if is_whole else 0.0,
         queue_s=None if queue_s is None else max(queue_s, 0.0),
-        text=told.output,
+        text=raw.output,
         finish=finish,
-        error="" if finish == "stop" else told.info.error or "not finished when the benchmark ended",
-        speculation=told_of if finish == "stop" else None,
+        error="" if finish == "stop" else raw.info.error or "not finished when the benchmark ended",
+        speculation=speculation if finish == "stop" else None,
     )
 
 
-def _body(told: _Request) -> JsonObject:
-    """What was sent; empty where the file does not hold it."""
+def _body(raw: _Request) -> JsonObject:
+    """The body that was sent; empty if the file does not contain it."""
     try:
-        sent = parse_json(told.request_args or "{}")
+        sent = parse_json(raw.request_args or "{}")
     except ValueError:
         return {}
     body = sent.get("body") if isinstance(sent, dict) else None
     return body if isinstance(body, dict) else {}
 
 
-def _prompt(told: _Request) -> str:
-    """A hash of the prompt that was sent; empty where the file does not hold it."""
-    prompt = [body[name] for body in (_body(told),) for name in _PROMPTS if name in body]
+def _prompt(raw: _Request) -> str:
+    """A hash of the prompt that was sent; empty if the file does not contain it."""
+    prompt = [body[name] for body in (_body(raw),) for name in _PROMPTS if name in body]
     return hashlib.sha256(json.dumps(prompt).encode()).hexdigest()[:16] if prompt else ""

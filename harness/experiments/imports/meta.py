@@ -1,4 +1,4 @@
-"""What a result was measured with: as its file says, and as --meta adds where the file says nothing."""
+"""What a result was measured with, from its file, completed by --meta."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specbench.harness.text import nearest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Meta:
-    """None: not known. `engine`: what served the requests; `command`: that of the server."""
+    """None: unknown. `engine`: what served the requests; `command`: of the server."""
 
     model: str | None = None
     hardware: str | None = None
@@ -28,14 +28,14 @@ class Meta:
 
 KEYS = tuple(field.name for field in fields(Meta))
 LOAD = ("model", "hardware", "dataset", "temperature", "max_concurrency", "request_rate")
-"""What must be the same for a factor to be one of what is compared."""
+"""What must be the same so that a factor compares only the arms."""
 
 _COUNTS, _NUMBERS = ("num_speculative_tokens", "max_concurrency"), ("temperature", "request_rate")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """One --meta. `name`: the file or label it is about; empty: all."""
+    """One --meta. `name`: the file or label that it applies to; empty: all."""
 
     name: str
     key: str
@@ -46,7 +46,7 @@ class Given:
 
 
 def parse_meta(text: str, names: Collection[str]) -> Given:
-    """`KEY=VALUE`, or `NAME:KEY=VALUE` with one of `names`. ValueError naming what is allowed."""
+    """Parses `KEY=VALUE`, or `NAME:KEY=VALUE` with one of `names`. ValueError naming what is allowed."""
     name = max((one for one in names if text.startswith(f"{one}:")), key=len, default="")
     body = text.removeprefix(f"{name}:") if name else text
     key, equals, value = (part.strip() for part in body.partition("="))
@@ -55,7 +55,7 @@ def parse_meta(text: str, names: Collection[str]) -> Given:
     wrong, _, known = key.rpartition(":")
     if known in KEYS and wrong:
         raise ValueError(
-            f"meta: {key!r} is not known: {wrong!r} is no file and no label; allowed: "
+            f"meta: {key!r} is not known: {wrong!r} is neither a file nor a label; allowed: "
             f"{', '.join(sorted(names, key=lambda one: (len(one), one)))}"
         )
     if key not in KEYS:
@@ -63,26 +63,26 @@ def parse_meta(text: str, names: Collection[str]) -> Given:
     return Given(name=name, key=key, value=_value(key, value))
 
 
-def completed(told: Meta, given: Sequence[Given], where: str) -> Meta:
-    """ValueError where the file, or another --meta, says something else."""
-    found = told
+def completed(from_file: Meta, given: Sequence[Given], where: str) -> Meta:
+    """The file's metadata completed by --meta. ValueError if the file, or another --meta, has a different value."""
+    meta = from_file
     for one in given:
-        known = getattr(found, one.key)
+        known = getattr(meta, one.key)
         if known not in (None, one.value):
-            raise ValueError(f"meta: {one.key}={one.value}: {where} has {known!r} already")
+            raise ValueError(f"meta: {one.key}={one.value}: {where} already has {known!r}")
         changed: dict[str, Any] = {one.key: one.value}
-        found = replace(found, **changed)
-    return found
+        meta = replace(meta, **changed)
+    return meta
 
 
 def difference(a: Meta, b: Meta) -> str:
-    """In what loads differ, of what both tell; empty if in nothing."""
+    """How the loads differ in the fields that both have; empty if they do not."""
     pairs = ((name, getattr(a, name), getattr(b, name)) for name in LOAD)
     return "; ".join(f"{name}: {x} and {y}" for name, x, y in pairs if None not in (x, y) and x != y)
 
 
 def common(all_of: Sequence[Meta]) -> Meta:
-    """What all say alike; None where one does not say it or says otherwise."""
+    """The values that all have in common; None for the other fields."""
     first, *others = (asdict(one) for one in all_of)
     return Meta(**{key: value for key, value in first.items() if all(one[key] == value for one in others)})
 
@@ -96,7 +96,7 @@ def _value(key: str, text: str) -> str | int | float:
     except ValueError:
         value = -1
     least = 1 if key == "max_concurrency" else 0
-    if not least <= value < 1e9:  # NaN is refused too
+    if not least <= value < 1e9:  # refuses NaN, too
         what = "a whole number" if kind is int else "a number"
         raise ValueError(f"meta: {key}={text!r} is not allowed; allowed: {what} of at least {least}")
     return value

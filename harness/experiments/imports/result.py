@@ -1,4 +1,4 @@
-"""What a result file of another benchmark holds, in one form for all tools. Times are in seconds."""
+"""The content of a result file of another benchmark, in one form for all tools. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Own = Mapping[str, str | int | float | bool | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
-    """Output that the client saw at one moment, `t_s` after its request. `num_tokens`: None where it is not told."""
+    """Output that the client received at one time, `t_s` after its request. `num_tokens`: None if unknown."""
 
     t_s: float
     num_tokens: int | None = None
@@ -29,9 +29,9 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One request. `prompt`: what the file tells it by, empty where it does not. `start_s`: when it was sent, by the
-    client's clock; None where the file does not say. `ttft_s`, `e2e_s`: from then to the first and the last token, 0
-    where there was none. `queue_s`: how long it had waited in the client. `finish`: stop, abort or error."""
+    """One request. `prompt`: identifies the prompt; empty if the file does not. `start_s`: when it was sent, by the
+    client's clock; None if the file does not contain it. `ttft_s`, `e2e_s`: from then to the first and the last token;
+    0 if there was none. `queue_s`: how long it had waited in the client. `finish`: stop, abort or error."""
 
     prompt: str = ""
     num_prompt_tokens: int
@@ -53,8 +53,8 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drafts:
-    """Sums over a whole run: verifications with drafts, their drafts, those accepted. `by_position`: accepted there /
-    all verifications."""
+    """Sums over a whole run: verifications with drafts, their drafts, and accepted drafts. `by_position`: drafts
+    accepted at a position / all verifications."""
 
     num_rounds: int
     num_tokens: int
@@ -64,14 +64,13 @@ class Drafts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """One run of a tool. `requests`: none where the file holds totals only. `duration_s`: what the tool took it to be,
-    for files that do not say when requests began. `own`: the tool's totals as they are. `notes`: what a reader must
-    know."""
+    """One run of a tool. `requests`: empty if the file contains totals only. `duration_s`: the tool's own figure, for
+    files without start times of requests. `own`: the tool's totals, unchanged. `notes`: for the reader."""
 
     tool: str
     label: str = ""
     requests: Sequence[Request]
-    told: Meta
+    meta: Meta
     duration_s: float = 0.0
     drafts: Drafts | None = None
     own: Own = field(default_factory=dict)
@@ -80,7 +79,7 @@ class Result:
 
 
 def converted(raw: Json, kind: type[_Struct], where: str, advice: str) -> _Struct:
-    """The fields of `kind` alone. ValueError naming the file and the field."""
+    """Converts the fields of `kind` and ignores others. ValueError naming the file and the field."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -88,23 +87,23 @@ def converted(raw: Json, kind: type[_Struct], where: str, advice: str) -> _Struc
 
 
 def totals(raw: JsonObject) -> Own:
-    """What is neither a list nor a table."""
+    """The values that are neither lists nor tables."""
     return {name: value for name, value in raw.items() if value is None or isinstance(value, (str, int, float))}
 
 
 def named(own: Own, names: Sequence[str]) -> str:
-    """`output_throughput 425.6, mean_tpot_ms 5`: of those that are numbers."""
+    """`output_throughput 425.6, mean_tpot_ms 5`: those that are numbers."""
     return ", ".join(f"{name} {value:g}" for name in names if is_number(value := own.get(name)))
 
 
 def chunks(ttft_s: float, gaps_s: Sequence[float]) -> list[Chunk]:
-    """Of gaps between the chunks of a stream."""
+    """The chunks of a stream, from the gaps between them."""
     return [Chunk(t_s=t_s) for t_s in accumulate(gaps_s, initial=ttft_s)]
 
 
 def unsmeared(ttft_s: float, gaps_s: Sequence[float], num_tokens: int) -> list[Chunk]:
-    """Of gaps that the tool divided by the tokens of their chunk and wrote once a token: neighbours that are equal to
-    the last bit are of one chunk."""
+    """Undoes the smearing of gaps that the tool divided by the tokens of their chunk and wrote once per token:
+    neighbours that are equal to the last bit belong to one chunk."""
     found = [Chunk(t_s=ttft_s, num_tokens=num_tokens - len(gaps_s))]
     for _, same in groupby(gaps_s):
         of_chunk = list(same)
@@ -113,7 +112,7 @@ def unsmeared(ttft_s: float, gaps_s: Sequence[float], num_tokens: int) -> list[C
 
 
 def check_lengths(where: str, lists: Mapping[str, Sequence[object] | None]) -> None:
-    """ValueError where lists with a value a request have different lengths, or none."""
+    """ValueError if lists with one value per request have different lengths or are empty."""
     lengths = {name: len(values) for name, values in lists.items() if values is not None}
     if len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
         raise ValueError(f"{where}: requests do not match: {lengths}")

@@ -1,4 +1,4 @@
-"""A result as rows of the raw tables. Nothing is made up: what a file does not tell is null."""
+"""A result as rows of the raw tables. Nothing is invented: values that a file does not contain are null."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from specbench.harness.store.rows import CounterRow, RequestRow, StepRow
 from .result import Drafts, Request, Result
 
 NS_PER_S = 1e9
-LAID_OUT = "submit times laid out to fill the reported duration: the file has no start times"
+LAID_OUT = "submit times spread over the reported duration: the file has no start times"
 QUEUE_MEAN, QUEUE_P99 = "client.queue_mean_ns", "client.queue_p99_ns"
 
 
 def starts_s(result: Result) -> tuple[list[float], str]:
-    """When each request was submitted, from the first on, and what is to be said of it. Failed requests without a
-    start stand at the first one's."""
+    """When each request was submitted, relative to the first, and a note about it. Failed requests without a start time
+    get that of the first."""
     served = [one for one in result.requests if one.is_served]
     if all(one.start_s is not None for one in served) and served:
         origin = min(one.start_s for one in result.requests if one.start_s is not None)
         return [(one.start_s or origin) - origin for one in result.requests], ""
     slack = [max(result.duration_s - one.e2e_s, 0.0) for one in result.requests]
     last = max(len(slack) - 1, 1)
-    # In order, so that the first begins at 0 and the last to end does so when the run ended.
-    found = [n / last * free for n, free in enumerate(slack)]
-    if len(found) > 1:
-        found[-1] = slack[-1]
-    return found, LAID_OUT
+    # In order, so that the first begins at 0 and the last one ends when the run ended.
+    starts = [n / last * free for n, free in enumerate(slack)]
+    if len(starts) > 1:
+        starts[-1] = slack[-1]
+    return starts, LAID_OUT
 
 
 def request_rows(result: Result, starts: Sequence[float], prompt_ids: Sequence[str]) -> Iterator[RequestRow]:
@@ -54,12 +54,16 @@ def request_rows(result: Result, starts: Sequence[float], prompt_ids: Sequence[s
 
 
 def all_steps(result: Result, starts: Sequence[float]) -> list[StepRow]:
-    """What clients saw, for ITL; and the rounds, for acceptance, where the file tells those of every request."""
+    """What clients received, for ITL; and the rounds, for acceptance, if the file contains those of every request."""
     rounds = [_rounds(n, one) for n, one in enumerate(result.requests)]
-    told = [one for one, request in zip(rounds, result.requests, strict=True) if request.speculation is not None]
-    seen = (_seen(n, one, start_s) for n, (one, start_s) in enumerate(zip(result.requests, starts, strict=True)))
-    is_told = bool(told) and None not in told
-    return [*chain.from_iterable(seen), *chain.from_iterable(filter(None, rounds if is_told else ()))]
+    known_rounds = [
+        one for one, request in zip(rounds, result.requests, strict=True) if request.speculation is not None
+    ]
+    client_rows = (
+        _client_rows(n, one, start_s) for n, (one, start_s) in enumerate(zip(result.requests, starts, strict=True))
+    )
+    all_known = bool(known_rounds) and None not in known_rounds
+    return [*chain.from_iterable(client_rows), *chain.from_iterable(filter(None, rounds if all_known else ()))]
 
 
 def counter_rows(result: Result) -> Iterator[CounterRow]:
@@ -77,25 +81,25 @@ def counter_rows(result: Result) -> Iterator[CounterRow]:
 
 
 def _summed(requests: Sequence[Request]) -> Drafts | None:
-    told = [one.speculation for one in requests if one.speculation is not None]
-    if not told:
+    known = [one.speculation for one in requests if one.speculation is not None]
+    if not known:
         return None
     return Drafts(
-        num_rounds=sum(one.num_spec_steps for one in told),
-        num_tokens=sum(one.num_draft_tokens for one in told),
-        num_accepted=sum(one.num_accepted_draft_tokens for one in told),
+        num_rounds=sum(one.num_spec_steps for one in known),
+        num_tokens=sum(one.num_draft_tokens for one in known),
+        num_accepted=sum(one.num_accepted_draft_tokens for one in known),
     )
 
 
 def _rounds(request_id: int, one: Request) -> list[StepRow] | None:
-    """None where the request's rounds are not told, or not each."""
+    """None if the file does not contain all rounds of the request."""
     answer = Answer(0, num_output_tokens=one.num_output_tokens, speculation=one.speculation)
     return None if rounds_of(answer) is None else step_rows(request_id, answer)
 
 
-def _seen(request_id: int, one: Request, start_s: float) -> list[StepRow]:
-    """One row a chunk. How many tokens a chunk held is often not told: burst ITL needs their sum only, which the last
-    one makes up. Of more chunks than tokens there are none, since they are not tokens' times."""
+def _client_rows(request_id: int, one: Request, start_s: float) -> list[StepRow]:
+    """One row per chunk. The number of tokens in a chunk is often unknown: burst ITL needs only their sum, so the last
+    chunk gets the remainder. No rows if there are more chunks than tokens, since they are then not times of tokens."""
     if not one.is_served or not one.chunks or one.num_output_tokens < len(one.chunks):
         return []
     counts = [chunk.num_tokens or 1 for chunk in one.chunks]

@@ -1,9 +1,10 @@
-"""`sglang.bench_serving`: appends an object a run to a JSONL file.
+"""`sglang.bench_serving`: appends one object per run to a JSONL file.
 
-With --output-details it has lists with a value a request: `input_lens`, `output_lens`, `ttfts`, `itls`,
-`generated_texts`, `errors`; no file says when a request began or ended. Its native backends divide the gap before a
-chunk by the chunk's tokens and write it once for each of them. `server_info` is what the server says of itself.
-`accept_length` is a mean since the server began, forwards without drafts included: of no run, and never a figure here.
+With --output-details it has lists with one value per request: `input_lens`, `output_lens`, `ttfts`, `itls`,
+`generated_texts`, `errors`; no file contains the start or end times of requests. The tool's native backends divide the
+gap before a chunk by the chunk's tokens and write it once for each of them. `server_info` comes from the server.
+`accept_length` is a mean since the server started, including forwards without drafts: it does not describe a run and is
+never used as a figure here.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ def _result(raw: JsonObject, where: str) -> Result:
     if not has_detail:
         notes.append(f"totals only ({ADVICE}): {named(own, _OWN)}")
     if is_number(length := raw.get("accept_length")) and length > 0:
-        notes.append(f"SGLang's own accept_length {length:.3f}: since its server began, not of this run")
+        notes.append(f"SGLang's own accept_length {length:.3f}: since its server started, not for this run")
     file = converted(raw, _File, where, ADVICE) if has_detail else None
     return Result(
         tool=TOOL,
         label=str(raw.get("tag") or ""),
         requests=_requests(file, raw.get("backend") in _SMEARED, where) if file is not None else (),
-        told=_told(raw, where),
+        meta=_meta(raw, where),
         duration_s=file.duration if file is not None else 0.0,
         own=own,
         notes=notes,
@@ -98,12 +99,12 @@ def _request(
     )
 
 
-def _told(raw: JsonObject, where: str) -> Meta:
+def _meta(raw: JsonObject, where: str) -> Meta:
     server = raw.get("server_info")
     server = server if isinstance(server, Mapping) else {}
     algorithm = server.get("speculative_algorithm")
     is_chain = server.get("speculative_eagle_topk") == 1
-    told: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "model": server.get("served_model_name") or server.get("model_path"),
         "engine": "sglang" if server else None,
         "engine_version": server.get("version"),
@@ -113,4 +114,4 @@ def _told(raw: JsonObject, where: str) -> Meta:
         "max_concurrency": raw.get("max_concurrency"),
         "request_rate": arrival_rate(raw.get("request_rate")),
     }
-    return converted(told, Meta, where, "server_info is not that of SGLang")
+    return converted(fields, Meta, where, "server_info is not SGLang's")

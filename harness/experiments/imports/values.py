@@ -1,4 +1,4 @@
-"""Values of foreign files that are checked as they are read."""
+"""Types that check values of foreign files as they are read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 from specbench.workloads.json_values import Json
 
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # in ns within an int64
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # fits in an int64 as ns
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Duration = Annotated[float, msgspec.Meta(gt=0, le=9e9)]
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-def arrival_rate(told: Json) -> Json:
-    """Requests a second, to be checked; None where all came at once, which is written as infinity."""
-    return None if told == "inf" or (isinstance(told, float) and not math.isfinite(told)) else told
+def arrival_rate(rate: Json) -> Json:
+    """Requests per second, not yet checked; None if all arrived at once, which tools write as infinity."""
+    return None if rate == "inf" or (isinstance(rate, float) and not math.isfinite(rate)) else rate

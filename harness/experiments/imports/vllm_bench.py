@@ -1,9 +1,9 @@
-"""`vllm bench serve --save-result`, or `--append-result`: an object a run.
+"""`vllm bench serve --save-result`, or `--append-result`: one object per run.
 
-With --save-detailed it has lists with a value a request: `input_lens`, `output_lens`, `ttfts`, `itls` (gaps between
-chunks), `errors`, `generated_texts`; newer ones `start_times` (client's clock, 0 of a request that was never sent),
-`latencies` and `queue_times` (before the client sent it). Failed requests have 0 output tokens.
-`spec_decode_*` are differences of the server's counters over the run; positions are divided by all verifications.
+With --save-detailed it has lists with one value per request: `input_lens`, `output_lens`, `ttfts`, `itls` (gaps between
+chunks), `errors`, `generated_texts`; newer versions add `start_times` (client's clock, 0 if the request was never
+sent), `latencies` and `queue_times` (before the client sent it). Failed requests have 0 output tokens. `spec_decode_*`
+are differences of the server's counters over the run; positions are divided by all verifications.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _result(raw: JsonObject, where: str) -> Result:
     notes = [] if has_detail else [f"totals only ({ADVICE}): {named(own, _OWN)}"]
     file = converted(raw, _File, where, ADVICE) if has_detail else None
     if file is not None and file.latencies is None:
-        notes.append("end of a request: ttft + sum of itls, no latencies")
-    told: dict[str, Json] = {
+        notes.append("end of a request: ttft + sum of itls, since the file has no latencies")
+    fields: dict[str, Json] = {
         "model": names.model_id or None,
         "max_concurrency": raw.get("max_concurrency"),
         "request_rate": arrival_rate(raw.get("request_rate")),
@@ -77,7 +77,7 @@ def _result(raw: JsonObject, where: str) -> Result:
         tool=TOOL,
         label=names.label or "",
         requests=_requests(file, where) if file is not None else (),
-        told=converted(told, Meta, where, ADVICE),
+        meta=converted(fields, Meta, where, ADVICE),
         duration_s=file.duration if file is not None else 0.0,
         drafts=_drafts(raw, where),
         own=own,
@@ -120,17 +120,17 @@ def _request(row: Mapping[str, Any]) -> Request:
 def _drafts(raw: JsonObject, where: str) -> Drafts | None:
     if raw.get("spec_decode_num_drafts") is None:
         return None
-    told = converted(raw, _Drafts, where, "its spec_decode fields are not those of vLLM's counters")
+    counters = converted(raw, _Drafts, where, "its spec_decode fields do not match vLLM's counters")
     return Drafts(
-        num_rounds=told.num_drafts,
-        num_tokens=told.draft_tokens,
-        num_accepted=told.accepted_tokens,
-        by_position=told.per_position_acceptance_rates,
+        num_rounds=counters.num_drafts,
+        num_tokens=counters.draft_tokens,
+        num_accepted=counters.accepted_tokens,
+        by_position=counters.per_position_acceptance_rates,
     )
 
 
 def _started(raw: JsonObject) -> str:
-    """When the client began, by its own clock without a zone; empty (the time of the import) where it does not say."""
+    """When the client started, by its own clock, without a time zone; empty (the time of the import) if unknown."""
     try:
         return utc(datetime.strptime(str(raw.get("date")), "%Y%m%d-%H%M%S"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The one path from result files to a stored run: an arm each, the factor of every arm against one of them."""
+"""The one path from result files to a stored run: one arm per result, with factors relative to one of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNKNOWN = {fact: "not in the file" for fact in Fact if fact is not Fact.ACCEPTA
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """A result with its file and label, and what is known of it by the file and by --meta."""
+    """A result with its file and label, and its metadata from the file and --meta."""
 
     label: str
     file: Path
@@ -40,7 +40,7 @@ class Arm:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What --baseline and --meta may call it."""
+        """The names by which --baseline and --meta may refer to it."""
         return tuple(dict.fromkeys((self.label, str(self.file), self.file.name, self.file.stem)))
 
 
@@ -52,8 +52,9 @@ def import_files(
     baseline: str = "",
     meta: Sequence[str] = (),
 ) -> Path:
-    """Writes one run directory and returns its path. `labels`: one a file, or none. `baseline`: a file or a label;
-    empty: the first arm without speculation, else the first. ValueError, naming the file, writes nothing."""
+    """Writes one run directory and returns its path. `labels`: one per file, or none. `baseline`: a file or a label;
+    empty: the first arm without speculation, else the first. On a ValueError, which names the file, nothing is
+    written."""
     arms = _with_meta(_labelled(files, labels), meta)
     base = _baseline(arms, baseline)
     starts = {arm.label: starts_s(arm.result) for arm in arms}
@@ -75,19 +76,19 @@ def import_files(
 
 def _labelled(files: Sequence[Path], labels: Sequence[str]) -> list[Arm]:
     if labels and len(labels) != len(files):
-        raise ValueError(f"label: {len(labels)} for {len(files)} files; allowed: one a file, in their order")
+        raise ValueError(f"label: {len(labels)} for {len(files)} files; allowed: one per file, in order")
     if twice := [label for label, num in Counter(labels).items() if num > 1]:
         raise ValueError(f"label: {twice[0]!r} is given twice; allowed: a different one for each file")
     arms: list[Arm] = []
     for n, file in enumerate(files):
-        found = read_results(file)
-        for number, result in enumerate(found, 1):
+        file_results = read_results(file)
+        for number, result in enumerate(file_results, 1):
             stem = labels[n] if labels else result.label or file.stem
-            label = stem if len(found) == 1 else f"{stem} #{number}"
-            taken = {arm.label for arm in arms}
-            times = next(m for m in range(1, len(arms) + 2) if (label if m == 1 else f"{label} ({m})") not in taken)
-            label = label if times == 1 else f"{label} ({times})"
-            arms.append(Arm(label=label, file=file, result=result, meta=result.told))
+            label = stem if len(file_results) == 1 else f"{stem} #{number}"
+            used = {arm.label for arm in arms}
+            copies = next(m for m in range(1, len(arms) + 2) if (label if m == 1 else f"{label} ({m})") not in used)
+            label = label if copies == 1 else f"{label} ({copies})"
+            arms.append(Arm(label=label, file=file, result=result, meta=result.meta))
     return arms
 
 
@@ -104,12 +105,12 @@ def _baseline(arms: Sequence[Arm], name: str) -> Arm:
     if not name:
         return next((arm for arm in arms if arm.meta.strategy == BASELINE), arms[0])
     exact = [arm for arm in arms if arm.label == name]
-    found = exact or [arm for arm in arms if name in arm.names]
-    if len(found) != 1:
+    matches = exact or [arm for arm in arms if name in arm.names]
+    if len(matches) != 1:
         labels = [arm.label for arm in arms]
-        what = "is several of these" if found else f"is none of these{nearest(name, labels)}"
+        what = "matches several of these" if matches else f"matches none of these{nearest(name, labels)}"
         raise ValueError(f"baseline: {name!r} {what}; allowed: {', '.join(labels)}")
-    return found[0]
+    return matches[0]
 
 
 def _pairing(arm: Arm, base: Arm) -> Pairing:
@@ -165,7 +166,7 @@ def _begun(arms: Sequence[Arm], records: Sequence[ArmRecord], argv: Sequence[str
         environment=Environment(hardware=Hardware(gpus=(Gpu(name=alike.hardware),)) if alike.hardware else None),
         workload=WorkloadRecord(
             name=alike.dataset or " and ".join(tools),
-            rule="as the client was told",
+            rule="as reported to the client",
             source=", ".join(dict.fromkeys(arm.file.name for arm in arms)),
             num_prompts=nums.pop() if len(nums) == 1 else None,
         ),

@@ -82,7 +82,7 @@ def _directories(history: Path) -> tuple[list[Path], list[Problem]]:
             if path.name.startswith(".") or not path.is_dir() or path == history / RUNS:
                 continue
             if path.is_symlink():
-                problems.append(Problem(path=str(path), reason=f"{path}: is a symbolic link, and none is followed"))
+                problems.append(Problem(path=str(path), reason=f"{path}: is a symbolic link, which is never followed"))
             elif (path / "run.json").is_file():
                 found.append(path)
             else:

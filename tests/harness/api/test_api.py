@@ -106,11 +106,11 @@ def test_options_as_they_are_and_a_run_that_goes_on(toy):
     assert "--strategy no-spec" in run.record.command and "--num-prompts 3" in run.record.command
     again = specbench.run(resume=run.path)
     assert again.path == run.path and again.record.resumes == (), "nothing was left to measure"
-    with pytest.raises(ValueError, match="seed: options are given as they are or by name, not both"):
+    with pytest.raises(ValueError, match="seed: options are given as an object or by name, not both"):
         specbench.run(options, seed=1)
     with pytest.raises(ValueError, match="resume: a run resumes with its own options; drop --seed"):
         specbench.run(resume=run.path, seed=1)
-    with pytest.raises(ValueError, match="batch_sizes: '1,2' are several runs"):
+    with pytest.raises(ValueError, match="batch_sizes: '1,2' makes several runs"):
         specbench.run(batch_sizes=[1, 2], **toy)
 
 

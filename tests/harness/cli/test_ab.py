@@ -261,7 +261,11 @@ REFUSED = {
     "another load": (["-A", "no-spec", "-B", "no-spec --max-concurrency 2"], 5, "max_concurrency: 1 and 2"),
     "two arms": (["-A", "-s no-spec -s ngram", "-B", "ngram"], 2, "A: must be one arm, not no-spec, ngram"),
     "no arm": (["-A", "--sync single", "-B", "ngram"], 2, "A: must be one arm, not no-spec, ngram; name it with -s"),
-    "repeats of its own": (["-A", "ngram --num-repeats 2", "-B", "ngram"], 2, "A: --num-repeats cannot be a side's"),
+    "repeats of its own": (
+        ["-A", "ngram --num-repeats 2", "-B", "ngram"],
+        2,
+        "A: --num-repeats cannot be set for a side",
+    ),
     "another model": (["-A", "ngram", "-B", "ngram --model llama-3.1-8b"], 5, "model: "),
     "accuracy in every block": (["-A", "ngram --accuracy gsm8k", "-B", "ngram"], 2, "A: --accuracy: each block"),
     "an unknown strategy": (["-A", "nospec", "-B", "ngram"], 2, "'nospec' is not known"),
@@ -367,7 +371,7 @@ def test_an_experiment_in_one_process_does_not_go_on_with_other_code(cli, small,
     ab = run.record.ab
     run.put(replace(run.record, ab=replace(ab, code_state="another", plan=replace(ab.plan, num_blocks=2))))
     resumed = cli("ab", "--resume", run.path, "--quiet")
-    assert resumed.exit_code == 2 and "began with other code than this" in resumed.stderr
+    assert resumed.exit_code == 2 and "began with different code (commit or local edits)" in resumed.stderr
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ OPTIONS = [
     ("-s ngram:k=4 -s ngram:k=04", "ngram: k='04' is not a whole number as numbers are written"),
     ("-s ngram:k=" + "9" * 5000, "ngram: k='999999"),
     ("-s no-spec:status_lag=²", "status_lag: '²' is not a whole number"),
-    ("--dataset-path prompts.jsonl", "dataset_path is 'prompts.jsonl'; the data set random reads no file"),
+    ("--dataset-path prompts.jsonl", "dataset_path is 'prompts.jsonl'; the data set random does not read a file"),
     ("--output-dir=", "output_dir: is empty; give a path"),
     ("--output-len 0", "output_len is 0"),
     ("--random-input-len 0", "random_input_len is 0"),

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from specbench.harness.judge.bound import bound_of
-from specbench.harness.run import told as told_module
+from specbench.harness.run import track as track_module
 from specbench.reports.charts.pictures import figure
 from specbench.reports.charts.vega import specification
 from specbench.reports.experiments.bound_table import bound_chart
@@ -56,7 +56,7 @@ def test_of_a_sweep_it_says_how_far_it_is(cli, toy_sweep, monkeypatch, runs):
     assert cli(*toy_sweep, *words).exit_code == 0
     (path,) = runs.iterdir()
     assert cli("bound", path).stderr == ""
-    monkeypatch.setattr(told_module, "EVERY_S", 0.0)
+    monkeypatch.setattr(track_module, "EVERY_S", 0.0)
     assert re.fullmatch(r"specbench: run 2 of 2, about \d+ s left\n", cli("bound", path).stderr)
 
 

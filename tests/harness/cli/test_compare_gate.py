@@ -177,7 +177,7 @@ def test_import_then_show(tmp_path):
     broken = tmp_path / "b.json"
     broken.write_text("{}")
     partly = call("import", broken, file, "-o", tmp_path / "runs")  # one run of all files, or none
-    assert partly.exit_code == 2 and "b.json: of no known benchmark" in partly.stderr
+    assert partly.exit_code == 2 and "b.json: not a result file of a known benchmark" in partly.stderr
     assert list((tmp_path / "runs").iterdir()) == [path]
 
 

@@ -132,8 +132,9 @@ def test_a_full_disk(cli, runs, monkeypatch, name, words, num_writes):
     last = result.stderr.splitlines()[-1]
     assert result.exit_code == 2, result.output
     assert (
-        f"cannot write {path}" in last and "No space left on device; measured blocks are kept. Make room, then" in last
+        f"cannot write {path}" in last
+        and "No space left on device; measured blocks are kept. Free some space, then" in last
     )
     if name != "profile":
-        assert last.endswith(f"Make room, then: {COMMANDS[name][2]} {path}")
+        assert last.endswith(f"Free some space, then: {COMMANDS[name][2]} {path}")
         assert resume(cli, name, path).exit_code in (0, 4)

@@ -103,7 +103,9 @@ def test_a_disk_that_is_full_loses_nothing(cli, toy, only_run, monkeypatch):
     monkeypatch.setattr(RunDirectory, "append", append)
     result = cli(*toy, *ARMS)
     line = result.stderr.splitlines()[-1]
-    assert result.exit_code == 2 and "No space left on device; measured blocks are kept. Make room, then: " in line
+    assert (
+        result.exit_code == 2 and "No space left on device; measured blocks are kept. Free some space, then: " in line
+    )
     assert line.endswith(f"specbench run --resume {only_run().path}")
     assert only_run().done_blocks() == {("no-spec", 0)}
     monkeypatch.undo()

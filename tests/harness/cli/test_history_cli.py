@@ -13,7 +13,7 @@ from ab_samples import experiment
 from compare_samples import Machine, make_run
 
 from specbench.harness.cli.main import app
-from specbench.harness.run import told as told_module
+from specbench.harness.run import track as track_module
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.run_directory import RunDirectory
@@ -61,7 +61,7 @@ def test_what_was_done_with_each_run_is_said(cli, tmp_path):
 @pytest.mark.parametrize("command", ["show", "suspects"])
 def test_long_work_says_how_far_it_is(cli, history, monkeypatch, command):
     assert cli("history", command, history).stderr == "", "over at once"
-    monkeypatch.setattr(told_module, "EVERY_S", 0.0)
+    monkeypatch.setattr(track_module, "EVERY_S", 0.0)
     said = cli("history", command, history).stderr
     for what in ("run", "series"):
         assert re.search(rf"^specbench: {what} 2 of \d+, about \d+ s left$", said, re.M), said

@@ -37,16 +37,18 @@ def test_measured_stored_shown_and_used(cli, small, runs, clock, tmp_path):
 
 def test_nothing_stored(cli):
     result = cli("power")
-    assert result.exit_code == 2 and "nothing is stored for this hardware; measure it with --aa 10" in result.stderr
+    assert (
+        result.exit_code == 2 and "no noise floor is stored for this hardware; measure it with --aa 10" in result.stderr
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--aa", "1", "-s", "ngram"], "aa: 1 is not allowed"),
-        (["-s", "ngram"], "-s ngram says what to measure; say in how many blocks with --aa"),
+        (["-s", "ngram"], "-s ngram selects what to measure; set the number of blocks with --aa"),
         (["--aa", "6"], "must be one arm, not no-spec, ngram"),
-        (["--aa", "6", "-s", "ngram", "--num-repeats", "2"], "--num-repeats cannot be a side's"),
+        (["--aa", "6", "-s", "ngram", "--num-repeats", "2"], "--num-repeats cannot be set for a side"),
     ],
 )
 def test_refused(cli, small, runs, words, message):

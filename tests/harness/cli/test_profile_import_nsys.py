@@ -48,7 +48,7 @@ def test_an_export(cli, tmp_path, export):
 def test_a_command_beside_that_of_the_trace_is_refused(cli, export):
     result = cli("profile", "import", export, "--command", "vllm serve m")
     assert result.exit_code == 2 and result.stderr.startswith(
-        "specbench: error: command: report.sqlite holds its own, "
+        "specbench: error: command: report.sqlite contains its own, "
     )
 
 

@@ -31,7 +31,7 @@ def test_a_sweep_and_what_it_leaves(cli, toy_sweep, only_sweep, machine):
         assert run.record.purpose.sweep == point and run.path.name.split("-")[2] == (f"b{load}")
         assert (run.path / "report.md").is_file()
     assert "point 2 of 2: concurrency 2, 3 arms" in result.stderr and "no-spec was added" in result.stderr
-    assert result.stderr.index("estimated time of all 2 points to come: -") < result.stderr.index("arm 1 of 3")
+    assert result.stderr.index("estimated time of all 2 remaining points: -") < result.stderr.index("arm 1 of 3")
     wide = cli("show", sweep.path, "--format", "wide").stdout
     for words in (
         "Speed-up of TPOT by",

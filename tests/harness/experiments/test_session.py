@@ -140,7 +140,9 @@ def test_what_is_ignored_stays_ignored(log):
 def test_a_full_disk_says_how_to_go_on(log, stage):
     body = {"measuring": raises(FULL), "closing": lambda: None}.get(stage, press(signal.SIGINT))
     close = Log.close if stage == "measuring" else raises(FULL)
-    with pytest.raises(ValueError, match="No space left on device; measured blocks are kept. Make room, then: go on "):
+    with pytest.raises(
+        ValueError, match="No space left on device; measured blocks are kept. Free some space, then: go on "
+    ):
         measure(log, body, close=close, keeps=False)
     assert log.path.exists() and log.status == "running"
 
@@ -181,7 +183,7 @@ def test_a_stored_directory_is_not_touched_before_it_goes_on(log):
     assert log.path.exists() and log.status == "running" and log.resumed_by == ()
     with pytest.raises(ValueError), Session(NullProgress(), resume_by("go on"), Log.close) as held:
         held.reopen(log)
-        held.go_on(["the", "command"])
+        held.resume(["the", "command"])
         raise ValueError("an arm is gone")
     assert log.path.exists() and log.status == "interrupted" and log.resumed_by == ["the", "command"]
 

@@ -232,9 +232,7 @@ def test_an_arm_that_is_driven_otherwise_has_speed_ups_but_no_break_even(driven,
     assert [found is not None for found in arm.crossing.values()] == [is_judged, is_judged, False]
     table = crossover_tables(record)[0]
     (_, row) = table.rows
-    said = (
-        "no verdict: no-spec was driven in process, a HTTP: a factor between them is also one of how they were driven"
-    )
+    said = "no verdict: no-spec was driven in process, a HTTP: a factor between them also reflects how they were driven"
     assert any(said in note for note in table.notes) is not is_judged
     assert (row[0], row[-2] == "no verdict") == (("a", False) if is_judged else ("a (driven otherwise)", True))
 

@@ -279,7 +279,7 @@ def test_a_run_of_profiles_is_no_run_with_figures(tmp_path):
     assert result.exit_code == 0
     for words in (["show", run], ["run", "--resume", run]):
         refused = CliRunner().invoke(app, [str(w) for w in words], prog_name="specbench")
-        assert refused.exit_code == 2 and "holds profiles and no figures" in refused.stderr
+        assert refused.exit_code == 2 and "contains profiles and no figures" in refused.stderr
 
 
 def test_folders_of_arms_are_readable_and_distinct():

@@ -125,7 +125,7 @@ def test_arms_of_two_engines_are_compared_each_with_its_own(certify, chat_model)
 @pytest.mark.parametrize(
     ("arms", "more", "message"),
     [
-        (["ngram"], "--temperature 0.8", "arms of counting, whose noise nobody knows; they are judged at 0"),
+        (["ngram"], "--temperature 0.8", "arms of counting, whose sampling noise is unknown; they are judged at 0"),
         (["ngram:acceptance=synthetic:2.0"], "", "only real acceptance can be certified"),
         (["ngram:url=http://x/v1"], "", "add that as an arm no-spec:url=... or :command=..."),
         (["no-spec:url=http://x/v1", "ngram:url=http://x/v1"], "", "a server agrees with itself"),

@@ -53,10 +53,10 @@ def test_all_points_of_a_sweep_at_the_speed_of_stored_runs_at_their_loads(tmp_pa
     run.arms = [SimpleNamespace(config=SimpleNamespace(label=label)) for label in arms]
     minutes = round(sum(seconds.values()) / 60)
     both = sweep_estimate(run, tmp_path / "new", [1, 8])
-    assert both.startswith(f"estimated time of all 2 points to come: at most about {minutes} min, at the speed")
+    assert both.startswith(f"estimated time of all 2 remaining points: at most about {minutes} min, at the speed")
     some = sweep_estimate(run, tmp_path / "new", [1, 8, 16])
-    assert f"all 3 points to come: at most about {minutes} min for 2 of them, - for concurrency 16 (no stored" in some
-    assert "all 1 points to come: - (no stored run of these arms" in sweep_estimate(run, tmp_path / "new", [16])
+    assert f"all 3 remaining points: at most about {minutes} min for 2 of them, - for concurrency 16 (no stored" in some
+    assert "all 1 remaining points: - (no stored run of these arms" in sweep_estimate(run, tmp_path / "new", [16])
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ CASES = {
     "quiet": ((0.8, 0, 0, 0), (1.9, 2000, 10, 1000), (), ()),
     "load": ((5.0, 0, 0, 0), (4.2, 2000, 0, 0), ("load 4.2 on 2 cores",), ("load 4.2 on 2 cores",)),
     "a load that fell": ((5.0, 0, 0, 0), (1.9, 2000, 0, 0), (), ("load 5.0 on 2 cores",)),
-    "steal": ((1.0, 0, 0, 0), (1.0, 2000, 240, 0), ("another guest had 12% of the CPU time (steal)",), None),
-    "memory": ((1.0, 0, 0, 0), (1.0, 2000, 0, 3_000_000), ("waited for memory in 30% of the time",), None),
+    "steal": ((1.0, 0, 0, 0), (1.0, 2000, 240, 0), ("other guests used 12% of the CPU time (steal)",), None),
+    "memory": ((1.0, 0, 0, 0), (1.0, 2000, 0, 3_000_000), ("waited for memory for 30% of the time",), None),
 }
 
 

@@ -207,8 +207,8 @@ def test_links_in_a_run_and_to_a_run_are_named_and_not_followed(run, tmp_path):
     reasons = {Path(p.path).name: p.reason for p in built.problems}
     assert built.num_runs == 1 and (tmp_path / "site" / "runs" / f"{good.name}.html").is_file()
     assert reasons == {
-        "linked": f"{folder}/linked: is a symbolic link, and none is followed",
-        bad.name: f"{bad}/plots/etc: is a symbolic link, and none is followed; put what it leads to in its place",
+        "linked": f"{folder}/linked: is a symbolic link, which is never followed",
+        bad.name: f"{bad}/plots/etc: is a symbolic link, which is never followed; replace it with its target",
     }
 
 
@@ -218,7 +218,7 @@ def test_runs_behind_a_linked_folder_are_not_found(run, tmp_path):
     (tmp_path / "history" / "runs").symlink_to(tmp_path / "away")
     found, problems = find_runs([tmp_path / "history"])
     assert found == [] and [p.reason.rpartition("/")[2] for p in problems] == [
-        "runs: is a symbolic link, and none is followed"
+        "runs: is a symbolic link, which is never followed"
     ]
 
 

@@ -149,7 +149,7 @@ def test_python_code_of_a_model_is_never_run(tmp_path, monkeypatch):
     tokenizer = {"tokenizer_class": "EvilTok", "auto_map": {"AutoTokenizer": ["evil.EvilTok", None]}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     monkeypatch.setattr("builtins.input", lambda *words: "y")
-    with pytest.raises(ValueError, match="Python code of the model's own, which is never run"):
+    with pytest.raises(ValueError, match="Python code that comes with the model, which is never run"):
         load_tokenizer(tmp_path)
     assert not (tmp_path / "was_run").exists()
 

@@ -48,11 +48,11 @@ def test_what_is_not_supported_says_what_is(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("tokenizer.ggml.tokens", None, "tokenizer.ggml.tokens is missing or no list of str"),
-        ("tokenizer.ggml.tokens", [1, 2], "tokenizer.ggml.tokens is missing or no list of str"),
-        ("tokenizer.ggml.token_type", None, "tokenizer.ggml.token_type is missing or no list of int"),
+        ("tokenizer.ggml.tokens", None, "tokenizer.ggml.tokens is missing or not a list of str"),
+        ("tokenizer.ggml.tokens", [1, 2], "tokenizer.ggml.tokens is missing or not a list of str"),
+        ("tokenizer.ggml.token_type", None, "tokenizer.ggml.token_type is missing or not a list of int"),
         ("tokenizer.ggml.token_type", [1], r"tokenizer.ggml.token_type has 1 entries; allowed: \d+"),
-        ("tokenizer.ggml.merges", None, "tokenizer.ggml.merges is missing or no list of str"),
+        ("tokenizer.ggml.merges", None, "tokenizer.ggml.merges is missing or not a list of str"),
         ("tokenizer.ggml.merges", ["a b c"], "tokenizer.ggml.merges has 'a b c'; allowed: two parts"),
         ("tokenizer.ggml.merges", ["zz yy"], "the GGUF tokenizer cannot be built"),
         ("tokenizer.ggml.eos_token_id", 99999, "tokenizer.ggml.eos_token_id is 99999; allowed: an id below"),

@@ -75,7 +75,7 @@ def test_what_turned_out_to_be_known(serve, kind, has_ids):
     known = deployment.capabilities
     assert known.knows(Fact.TOKEN_IDS) == known.knows(Fact.ACCEPTANCE) == known.knows(Fact.SCORES) == has_ids
     assert (
-        not known.knows(Fact.ROUNDS) and known.unknown[Fact.ROUNDS] == "a server tells its clients nothing of its steps"
+        not known.knows(Fact.ROUNDS) and known.unknown[Fact.ROUNDS] == "a server does not report its steps to clients"
     )
     assert deployment.described.version == {"vllm": "0.32.0", "sglang": "0.5.23", "llama.cpp": "b7000"}.get(kind)
 
@@ -154,7 +154,7 @@ def test_scores(serve):
 
 
 def test_traces_are_refused(serve):
-    with pytest.raises(ValueError, match="no rounds to trace; a server tells its clients nothing of its steps"):
+    with pytest.raises(ValueError, match="no rounds to trace; a server does not report its steps to clients"):
         deployment_of(serve()).trace(load_of(), 3, None)  # type: ignore[arg-type]
 
 

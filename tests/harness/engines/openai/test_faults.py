@@ -44,7 +44,7 @@ def test_one_request_fails_and_the_others_do_not(serve, monkeypatch, fault, said
 
 def test_without_usage_somebody_must_count(serve):
     server = serve(kind="plain", fault=lambda number, asked: "no-usage")
-    with pytest.raises(RuntimeError, match="the server told no usage, .*; give --tokenizer"):
+    with pytest.raises(RuntimeError, match="the server reported no usage, .*; give --tokenizer"):
         deployment_of(server).measure(load_of(2), Kept())
     counting, sink = deployment_of(server), Kept()
     counting.count = lambda text: len(text.split())

@@ -85,7 +85,7 @@ def test_a_key_is_in_no_file(cli, asked, serve, runs, monkeypatch):
     [
         ([], "base_url: the engine openai needs --base-url http://HOST:PORT/v1"),
         (["--base-url", "http://127.0.0.1:9/v1"], "no OpenAI-compatible server at http://127.0.0.1:9/v1"),
-        (["-s", "as-served:url=URL,graph=full"], "graph: 'full' is not allowed for a server that runs already"),
+        (["-s", "as-served:url=URL,graph=full"], "graph: 'full' is not allowed for a server that is already running"),
         (["-s", "as-served:url=URL,engine.api=xml"], "engine.api: 'xml' is not known; allowed: completions, chat"),
         (["-s", "as-served:url=URL,engine.prompt=ids"], "engine.prompt: ids needs --tokenizer"),
         (["--base-url", "URL", "--model", "other"], "model: 'other' is not served at"),

@@ -175,7 +175,7 @@ def test_servers_of_vllm_and_sglang_by_the_users_command(cli, run, only_run, tmp
     ours = {one.config.engine: one for one in only_run().record.arms}
     assert [ours[name].engine.version for name in ("vllm", "sglang")] == ["0.32.0", "0.5.23"]
     assert {one.config.driven for one in ours.values()} == {"HTTP"} and ours["sglang"].engine.backend == "fa3"
-    assert "a command of the user's" in str(ours["vllm"].notes), ours["vllm"].notes
+    assert "the user's command" in str(ours["vllm"].notes), ours["vllm"].notes
 
 
 @pytest.mark.parametrize(("engine", "more"), [("vllm", "--speculative-config x"), ("sglang", "--spec-type x")])

@@ -131,7 +131,7 @@ def test_a_port_of_ours_that_is_taken_meanwhile_is_another_one(said, mark, monke
         monkeypatch.setattr(servers, "_ANSWER_S", 0.2)
         with fake("good", mark, said) as server:
             assert server.root == f"http://{HOST}:{free}"
-    assert f"arm: port {taken} was taken meanwhile; trying another" in said
+    assert f"arm: port {taken} was taken in the meantime; trying another" in said
 
 
 def test_a_port_of_the_users_that_is_taken_is_refused_before_anything_starts(said, mark):

@@ -126,7 +126,7 @@ def test_stop_tokens(child):
     stopped = request(0, 5, 10, max_tokens=20, ignore_eos=False, stop_token_ids=[14])
     ended, rows, _ = served(child, serve(stopped, request(1, 5, 10, ignore_eos=True, stop_token_ids=[14])))
     assert ended[0]["token_ids"] == [11, 12, 13, 14] and ended[0]["finish_reason"] == "stop"
-    assert ended[1]["finish_reason"] == "error" and "SGLang heeds none" in ended[1]["error"]
+    assert ended[1]["finish_reason"] == "error" and "SGLang ignores them" in ended[1]["error"]
     accepted = sum(row.num_accepted for _, row in rows if row.request_id == 0 and not row.is_prefill)
     assert accepted > 1, "before the answer is cut"
 

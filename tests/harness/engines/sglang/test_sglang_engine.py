@@ -159,4 +159,4 @@ def test_ends_of_answers_that_only_sglang_knows(venv, tmp_path):
 def test_contradictions_are_noted():
     asked = {"attention_backend": "fa3", "dtype": "bfloat16", "sampling_backend": "pytorch"}
     told = {"attention_backend": "triton", "dtype": "bfloat16"}
-    assert list(contradictions(asked, told)) == ["attention_backend: fa3 was asked for, SGLang runs triton"]
+    assert list(contradictions(asked, told)) == ["attention_backend: fa3 was requested, SGLang runs triton"]

@@ -97,7 +97,10 @@ def test_code_from_elsewhere_is_an_error(cli, tmp_path, checkout, runs, laid):  
     ("words", "why"),
     [
         (["-s", "no-spec:ref=first"], "ref: 'first' has no effect on our own engine"),
-        (["-s", "sglang/no-spec:ref=first", "--engine-command", "x"], "ref: 'first' is not allowed beside command"),
+        (
+            ["-s", "sglang/no-spec:ref=first", "--engine-command", "x"],
+            "ref: 'first' is not allowed together with command",
+        ),
         (["-s", "llama.cpp/no-spec:ref=first"], "ref: 'first' cannot be given to llama.cpp"),
         (["-s", "openai/as-served:ref=first,url=http://127.0.0.1:9/v1"], "ref: 'first' is not allowed for a server"),
     ],

@@ -79,7 +79,7 @@ def test_rounds_without_a_drafter_and_with_prompts():
 
 
 def test_of_a_version_that_was_not_read_nothing_is_touched():
-    assert rounds("0.5.17") == ([], "SGLang 0.5.17: no ranges; the calls of a round were read in 0.5.16 only")
+    assert rounds("0.5.17") == ([], "SGLang 0.5.17: no ranges; the calls of a round are known for 0.5.16 only")
 
 
 @pytest.fixture

@@ -81,8 +81,8 @@ def test_strategies(text, speculative):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("vllm/eagle-topk", "strategy: 'eagle-topk' is not allowed; vLLM 0.26 to 0.33 draft no trees"),
-        ("vllm/naive-eagle", "strategy: 'naive-eagle' is not allowed; .* our engine's picture"),
+        ("vllm/eagle-topk", "strategy: 'eagle-topk' is not allowed; vLLM 0.26 to 0.33 do not draft trees"),
+        ("vllm/naive-eagle", "strategy: 'naive-eagle' is not allowed; .* reproduces an old version"),
         ("vllm/as-served", "strategy: 'as-served' is not allowed"),
         ("vllm/dspark", "'dspark' is not a method of the installed vLLM; allowed: .*dflash, .*eagle, .*suffix"),
         ("vllm/no-spec:k=2", "k: '2' cannot be given to vLLM's no-spec; allowed: no options"),
@@ -214,10 +214,10 @@ def test_what_vllm_resolved_otherwise_is_said():
     assert list(contradictions(asked, told, "FLASH_ATTN")) == []
     told |= {"cudagraph_mode": "PIECEWISE", "speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}
     assert list(contradictions(asked, told, "TRITON_ATTN")) == [
-        "graph mode: FULL was asked for, vLLM runs PIECEWISE",
-        "attention: FLASH_ATTN was asked for, vLLM runs TRITON_ATTN",
-        "speculative num_speculative_tokens: 4 was asked for, vLLM runs 2",
+        "graph mode: FULL was requested, vLLM runs PIECEWISE",
+        "attention: FLASH_ATTN was requested, vLLM runs TRITON_ATTN",
+        "speculative num_speculative_tokens: 4 was requested, vLLM runs 2",
     ]
     assert list(contradictions({}, {"speculative_config": {"method": "mtp"}}, None)) == [
-        "speculation: none was asked for, vLLM runs mtp"
+        "speculation: none was requested, vLLM runs mtp"
     ]

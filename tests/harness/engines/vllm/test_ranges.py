@@ -97,7 +97,7 @@ def test_every_pass_of_the_first_runner_is_numbered_anew_in_each_round(put, firs
 def test_a_drafter_that_drafts_its_own_way_is_not_guessed_at(put, first):
     seen, drafter = Seen(), type("NewProposer", (first[1],), {"propose": lambda self: None})()
     notes = put(seen, "0.32.0+cpu", SimpleNamespace(drafter=drafter))
-    assert "the passes of NewProposer are not told apart" in notes[1]
+    assert "the passes of NewProposer are not distinguished" in notes[1]
     drafter.propose()
     assert not seen.names
 
@@ -106,7 +106,7 @@ def test_a_drafter_that_drafts_its_own_way_is_not_guessed_at(put, first):
 def test_of_a_version_that_was_not_read_nothing_is_touched(put, version):
     runner = SimpleNamespace(drafter=object())
     (note,) = put(Seen(), version, runner)
-    assert note == f"vLLM {version}: no ranges; the calls of a round were read in 0.26, 0.32 only"
+    assert note == f"vLLM {version}: no ranges; the calls of a round are known for 0.26, 0.32 only"
 
 
 class Manager:
@@ -176,7 +176,7 @@ def test_a_round_of_the_second_runner(put, monkeypatch, version, is_full):
 def test_passes_that_are_one_graph_are_one_range_and_said_to_be(put, monkeypatch):
     seen, runner = Seen(), Runner(speculator_of(monkeypatch, "0.32.0", True, fused=True), True)
     notes = put(seen, "0.32.0", runner)
-    assert "one graph where they are replayed" in notes[1]
+    assert "one graph when replayed" in notes[1]
     runner.sample_tokens()
     assert seen.names == ["accept", "  draft", "    draft_first", "    draft_rest"]
 

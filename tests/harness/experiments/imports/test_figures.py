@@ -144,7 +144,7 @@ def test_acceptance_is_ours_or_absent(both):
     (arm,) = (arm for arm in results(run.frames).arms if arm.label == "eagle")
     if tool.startswith("sglang"):  # its only figure is of the server's whole life
         assert arm.acceptance.acceptance_length is None and arm.acceptance.marginal == ()
-        assert any("accept_length 2.875: since its server began" in mark for mark in arm.marks)
+        assert any("accept_length 2.875: since its server started" in mark for mark in arm.marks)
         return
     assert arm.acceptance.acceptance_length == pytest.approx(1 + sum(accepted) / len(rounds))
     assert arm.acceptance.draft_acceptance_rate == pytest.approx(sum(accepted) / (3 * len(rounds)))
@@ -190,7 +190,7 @@ def test_sglang_has_no_start_times_so_tps_is_that_of_its_duration(tmp_path):
     file = tool_files.write(tmp_path / "s.jsonl", raw)
     run = read_run(import_files([file], tmp_path / "runs", ["specbench"]))
     assert run.figures["s", 0]["tps"] == pytest.approx(sum(raw["output_lens"]) / raw["duration"], rel=1e-6)
-    assert any("submit times laid out" in note for note in run.record.arm("s").notes)
+    assert any("submit times spread" in note for note in run.record.arm("s").notes)
 
 
 def test_rounds_that_cannot_be_told_leave_the_sums(tmp_path):

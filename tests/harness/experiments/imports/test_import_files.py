@@ -58,7 +58,9 @@ def test_a_format_is_told_by_contents_not_by_name(tmp_path, objects, tool):
 
 def test_another_format_is_refused_with_what_was_looked_for(tmp_path):
     file = tool_files.write(tmp_path / "x.json", {"a": 1, "b": 2})
-    with pytest.raises(ValueError, match=r"x.json: of no known benchmark; looked for .*its objects hold a, b") as found:
+    with pytest.raises(
+        ValueError, match=r"x.json: not a result file of a known benchmark; looked for .*its objects contain a, b"
+    ) as found:
         read_results(file)
     assert all(form.name in str(found.value) and form.looked_for in str(found.value) for form in FORMATS)
 
@@ -73,18 +75,21 @@ def test_no_objects(tmp_path, text):
 
 def test_of_two_tools_in_one_file_nothing_is_guessed(tmp_path):
     file = tool_files.write(tmp_path / "x.json", vllm_bench(served()), sglang_bench(served()))
-    with pytest.raises(ValueError, match="of no known benchmark"):
+    with pytest.raises(ValueError, match="not a result file of a known benchmark"):
         read_results(file)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda raw: raw["metrics"].pop("request_latency"), "a.jsonl:1: metrics: request_latency is missing"),
+        (
+            lambda raw: raw["metrics"].pop("request_latency"),
+            "a.jsonl:1: metrics: a request without error lacks request_latency",
+        ),
         (lambda raw: raw["metrics"].pop("time_to_first_token"), "make the file with --streaming"),
         (lambda raw: raw["metrics"]["request_latency"].update(unit="s"), "'s'; allowed: in 'ms'"),
         (lambda raw: raw["metadata"].update(request_start_ns="now"), r"a.jsonl:1: .*\$.metadata.request_start_ns"),
-        (lambda raw: raw["metadata"].update(benchmark_phase="warmup"), "every record is of the warm-up"),
+        (lambda raw: raw["metadata"].update(benchmark_phase="warmup"), "all records belong to the warm-up"),
     ],
 )
 def test_bad_records_of_aiperf_are_named(tmp_path, change, message):
@@ -98,7 +103,7 @@ def test_the_warm_up_of_aiperf_is_left_out(tmp_path):
     records = aiperf_records(served())
     records[0]["metadata"]["benchmark_phase"] = "warmup"
     (result,) = read_results(tool_files.write(tmp_path / "a.jsonl", *records))
-    assert len(result.requests) == 11 and result.notes == ["1 records of the warm-up left out"]
+    assert len(result.requests) == 11 and result.notes == ["1 warm-up records omitted"]
 
 
 def test_bad_reports_of_guidellm_are_named(tmp_path):
@@ -117,13 +122,13 @@ def test_a_body_that_nests_too_deep_is_as_one_that_is_not_there(tmp_path):
     for one in raw["benchmarks"][0]["requests"]["successful"]:
         one["request_args"] = "[" * 100_000
     (result,) = read_results(tool_files.write(tmp_path / "g.json", raw))
-    assert {one.prompt for one in result.requests} == {""} and result.told.model is None
+    assert {one.prompt for one in result.requests} == {""} and result.meta.model is None
 
 
 def test_waiting_for_a_free_stream_is_no_queue_of_guidellm(tmp_path):
     raw = guidellm_report(served(), strategy={"type_": "concurrent", "streams": 4})
     (result,) = read_results(tool_files.write(tmp_path / "g.json", raw))
-    assert result.told.max_concurrency == 4 and result.told.model == "org/model"
+    assert result.meta.max_concurrency == 4 and result.meta.model == "org/model"
     assert {one.queue_s for one in result.requests} == {None}
 
 
@@ -152,10 +157,10 @@ def test_the_baseline_is_a_file_or_a_label(files, tmp_path):
     assert baselines(imported(files, tmp_path)) == [None, "plain"]
     assert baselines(imported(files, tmp_path, meta=["eagle:strategy=no-spec"])) == ["eagle", None]
     with pytest.raises(
-        ValueError, match=r"baseline: 'eagel' is none of these \(did you mean 'eagle'\?\); allowed: plain"
+        ValueError, match=r"baseline: 'eagel' matches none of these \(did you mean 'eagle'\?\); allowed: plain"
     ):
         imported(files, tmp_path, baseline="eagel")
-    with pytest.raises(ValueError, match="is several of these"):
+    with pytest.raises(ValueError, match="matches several of these"):
         twice = tool_files.write(tmp_path / "twice.json", *[vllm_bench(served())] * 2)
         imported([twice], tmp_path, baseline="twice.json")
 
@@ -186,7 +191,7 @@ def test_meta_says_what_the_files_do_not(files, tmp_path):
         ("modle=x", r"meta: 'modle' is not known \(did you mean 'model'\?\); allowed: model, hardware"),
         (
             "other:hardware=x",
-            "meta: 'other:hardware' is not known: 'other' is no file and no label; allowed: eagle, plain",
+            "meta: 'other:hardware' is not known: 'other' is neither a file nor a label; allowed: eagle, plain",
         ),
         ("other:modle=x", r"meta: 'other:modle' is not known"),
         (
@@ -195,7 +200,7 @@ def test_meta_says_what_the_files_do_not(files, tmp_path):
         ),
         ("max_concurrency=0", "allowed: a whole number of at least 1"),
         ("temperature=nan", "temperature='nan' is not allowed"),
-        ("model=another", "meta: model=another: plain has 'org/model' already"),
+        ("model=another", "meta: model=another: plain already has 'org/model'"),
     ],
 )
 def test_meta_is_checked(files, tmp_path, text, message):
@@ -212,7 +217,7 @@ def test_requests_of_other_lengths_are_not_paired(files, tmp_path):
     arms = summaries(run)
     found = arms["other"].speedup
     assert found.num_pairs == 0 and arms["eagle"].speedup.num_pairs == 12
-    assert any("not paired: 1 prompts have other lengths, the first is request 3" in m for m in arms["other"].marks)
+    assert any("not paired: 1 prompts have different lengths, the first is request 3" in m for m in arms["other"].marks)
     assert found.method.startswith("ratio of geometric means of TPOT over requests that are not paired; Welch")
     # Welch's interval by hand, over the logarithms of both samples.
     a, b = (logs(run, label) for label in ("plain", "other"))
@@ -294,7 +299,7 @@ def test_the_command(files, tmp_path, monkeypatch):
         app, ["import", *map(str, files), "-o", str(tmp_path / "runs"), "--baseline", "plain.json"]
     )
     assert done.exit_code == 0, done.output
-    assert "TPOT (x) [95% CI]" in done.output and "paired by place" in done.output
+    assert "TPOT (x) [95% CI]" in done.output and "paired by position" in done.output
     assert "not what the machine drifted" in done.output and "run directory: " in done.output
     shown = CliRunner().invoke(app, ["show", str(next((tmp_path / "runs").iterdir())), "--format", "json"])
     assert [arm["label"] for arm in json.loads(shown.stdout)["arms"]] == ["plain", "eagle"]

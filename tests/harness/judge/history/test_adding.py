@@ -144,7 +144,7 @@ def assert_refused(tmp_path, run: Path, message: str) -> None:
 def test_links_are_never_followed(tmp_path, finished, place, to):
     (finished / place).parent.mkdir(parents=True, exist_ok=True)
     (finished / place).symlink_to(finished if to == "itself" else to)
-    assert_refused(tmp_path, finished, f"{place}: is a symbolic link, and none is followed")
+    assert_refused(tmp_path, finished, f"{place}: is a symbolic link, which is never followed")
 
 
 def test_a_link_that_appears_while_it_is_copied(tmp_path, finished, monkeypatch):
@@ -196,7 +196,7 @@ def test_links_in_a_history_are_named_and_not_read(tmp_path, finished, unfinishe
     (history / ".index.json").symlink_to(tmp_path / "index")
     found = read_history(history)
     assert found.points == before and not (tmp_path / "index").exists()
-    assert [p.reason for p in found.problems] == [f"{history}/runs/linked: is a symbolic link, and none is followed"]
+    assert [p.reason for p in found.problems] == [f"{history}/runs/linked: is a symbolic link, which is never followed"]
     (history / "history.toml").symlink_to("/etc/passwd")
     with pytest.raises(ValueError, match="history.toml: is a symbolic link"):
         read_accepted(history)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from specbench.harness.run.progress import NullProgress
-from specbench.harness.run.told import told
+from specbench.harness.run.track import track
 
 
 class Kept(NullProgress):
@@ -32,13 +32,13 @@ class Kept(NullProgress):
 def test_a_line_every_ten_seconds(each_s, said):
     progress, times = Kept(), itertools.count(100.0, each_s)
     items = [f"item {n}" for n in range(6)]
-    assert list(told(items, "run", progress, clock=lambda: next(times))) == items
+    assert list(track(items, "run", progress, clock=lambda: next(times))) == items
     assert progress.said[: len(said)] == said and bool(progress.said) == bool(said)
     assert len(progress.places) == len(progress.said)
 
 
-def test_the_place_is_told_with_the_time_left():
+def test_the_place_is_reported_with_the_time_left():
     progress, times = Kept(), iter((0.0, 20.0))
-    list(told(["a", "b"], "series", progress, clock=lambda: next(times)))
+    list(track(["a", "b"], "series", progress, clock=lambda: next(times)))
     (place,) = progress.places
     assert (place.counts, place.remaining_s) == ({"series": (2, 2)}, 20.0)
