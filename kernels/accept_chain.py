@@ -28,7 +28,7 @@ def accept_chain_ref(
     `status_BX` (int32): a, c, done, the new n, how many drafts there were (leading ones >= 0), how deep they reached
     (the same number: a chain is as deep as it is long), then y_0..y_K with -1 from y_c on.
     `sample_row_B` (int64) = base_row_B + (a where num_drafts > 0, else 0): the row the drafter continues from.
-    A done slot may stand several times in `slot_B`, a running one only once.
+    A done slot may occur several times in `slot_B`, a running one only once.
     """
     depth = sampled_BQ.shape[1] - 1
     active_B = rows.num_drafts_B >= 0

@@ -21,7 +21,7 @@ def accept_tree_ref(
 ) -> None:
     """Accepts, commits and reports one round; updates `n_S`, `tokens_SL`, `done_S`, fills `outcome`.
 
-    A node i > 0 exists where drafts_SK[s, i - 1] >= 0 and num_drafts_B[b] > 0; nodes stand behind their parents. From
+    A node i > 0 exists if drafts_SK[s, i - 1] >= 0 and num_drafts_B[b] > 0; nodes follow their parents. From
     the root, the child of lowest index whose draft equals y of the current node becomes current, until there is none:
     a nodes are accepted, and y of the root and of those a is emitted. `forced_B` (synthetic acceptance) takes the first
     child min(forced, as far as there is one) times instead and emits those drafts before the last node's y.
@@ -32,7 +32,7 @@ def accept_tree_ref(
     `path_BW` (int64): the path's node of each depth, 0 first; behind the last accepted node it is repeated.
     `sample_row_B` (int64) = base_row_B + a: where base_row_B is the first row of each request in the drafter's first
     pass (W rows for a decode, a chunk's last row for a prompt), the row that the drafter continues from.
-    A done slot may stand several times in `slot_B`, a running one only once.
+    A done slot may occur several times in `slot_B`, a running one only once.
     """
     assert slots.tree is not None and outcome.path_BW is not None
     slot_B, num_drafts_B, tree, path_BW = rows.slot_B, rows.num_drafts_B, slots.tree, outcome.path_BW

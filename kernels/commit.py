@@ -70,7 +70,7 @@ def commit_ref(accepted: Accepted, slot_B: Tensor, slots: Slots, status_BX: Tens
 def _store_committed(emitted_BQ: Tensor, committed_BQ: Tensor, slot_B: Tensor, n_B: Tensor, tokens_SL: Tensor) -> None:
     """Writes behind the pending token; columns that commit nothing write the pending token over itself.
 
-    So every column has a place of its own value, also where a done slot stands several times in `slot_B`.
+    So every written place gets a single value, even if a done slot occurs several times in `slot_B`.
     """
     n_B1, slot_B1 = n_B.unsqueeze(1), slot_B.unsqueeze(1)
     column_Q = torch.arange(1, emitted_BQ.shape[1] + 1, device=emitted_BQ.device)

@@ -17,7 +17,7 @@ _MAX_ELEMENTS = 8192  # of keys that one program holds at a time, over the nodes
 def compact_kv_ref(
     k_LPNHD: Tensor, v_LPNHD: Tensor, path_BW: Tensor, status_BX: Tensor, block_table_BT: Tensor
 ) -> None:
-    """Moves what stands at position n + path_BW[b, j] to n + j, for j = 1 .. a of each request.
+    """Moves the entry at position n + path_BW[b, j] to n + j, for j = 1 .. a of each request.
 
     a and n (before the round: the new n less the committed count) are read from the round's status block, so that
     frozen slots and prompt chunks (a = 0) move nothing. Sources are never before their destinations and both ascend:
@@ -119,7 +119,7 @@ def _compact_kv_kernel(
 
 @triton.jit
 def _offsets(row_ptr, position, table_width, stride_page, stride_position, PAGE: tl.constexpr, mask):
-    """Where each position's key begins within a layer, int64; outside the table: in the dummy page 0."""
+    """The offset of each position's key within a layer, int64; outside the table: in the dummy page 0."""
     index = position // PAGE
     page = tl.load(row_ptr + index, mask=mask & (index < table_width), other=0).to(tl.int64)
     return page * stride_page + (position % PAGE) * stride_position

@@ -57,7 +57,7 @@ def takes(rows: Tensor) -> bool:
 
 @functools.cache
 def compiler() -> str | None:
-    """First line of what the compiler says of its version; None: there is none, or it cannot compile the file."""
+    """First line of the compiler's version; None: there is no compiler, or it cannot compile the file."""
     found = _compiler_path()
     if found is None or library() is None:
         return None
@@ -101,7 +101,7 @@ def _built(found: str) -> Path:
             os.replace(made, target)
     seen = target.stat()
     if seen.st_uid != os.getuid() or seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(f"{target}: somebody else can write it")  # it would be loaded into this process
+        raise OSError(f"{target}: other users can write it")  # it would be loaded into this process
     return target
 
 

@@ -72,7 +72,7 @@ prepare_rows = dispatch(prepare_rows_ref, prepare_rows_triton)
 
 @triton.jit
 def key_slot(slots, slot, position, PAGE: tl.constexpr, mask):
-    """Where the key of `position` lies in the cache, int64; outside the table: in the dummy page 0."""
+    """The offset of `position`'s key in the cache, int64; outside the table: in the dummy page 0."""
     page = position // PAGE
     table_at = slots.table + slot * slots.table_width + page
     return tl.load(table_at, mask=mask & (page < slots.table_width), other=0).to(tl.int64) * PAGE + position % PAGE

@@ -20,7 +20,7 @@ def ban_stops(logits_RV: Tensor, stop_RE: Tensor, early_R: Tensor) -> None:
 
 
 def ban_words(logits_RV: Tensor, before_RN: Tensor, words_RWN: Tensor) -> None:
-    """-inf for the last token of each bad word whose other tokens stand before the row.
+    """-inf for the last token of each bad word whose other tokens precede the row.
 
     `before_RN`: the tokens before each row, -1 where there is none; `words_RWN`: end in the last column, with -1 before
     a shorter one, which matches anything, and throughout a spare one.
@@ -43,7 +43,7 @@ def follow_drafts(before_BN: Tensor, depth_BQ: Tensor, drafts_BK: Tensor, sees_B
 
 
 def count_tokens(tokens_BL: Tensor, counted_BL: Tensor, vocab: int) -> Tensor:
-    """fp32 [B, V]: how often each token stands among those that count."""
+    """fp32 [B, V]: how often each token occurs among those that count."""
     counts_BV = torch.zeros(tokens_BL.shape[0], vocab, device=tokens_BL.device)
     # What does not count may be anything, also no token of the vocabulary.
     return counts_BV.scatter_add_(1, tokens_BL.clamp(0, vocab - 1), counted_BL.float())

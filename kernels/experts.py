@@ -22,7 +22,8 @@ from specbench.kernels.triton_support import dispatch, tl, triton
 
 @dataclass(frozen=True, slots=True)
 class ExpertWeights:
-    """Of one layer. E4M3 weights have scales, fp32: [E, outputs / 128, inputs / 128], or [E, outputs, 1]."""
+    """The expert weights of one layer. E4M3 weights have scales, fp32: [E, outputs / 128, inputs / 128], or [E,
+    outputs, 1]."""
 
     gate_up_EXH: Tensor
     down_EHI: Tensor

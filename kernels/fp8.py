@@ -13,7 +13,7 @@ from specbench.kernels.triton_support import dispatch, tl, triton
 E4M3 = torch.float8_e4m3fn
 GROUP = 128
 LARGEST = 448.0
-LEAST = 1e-10  # stands for the largest value of a group of noughts
+LEAST = 1e-10  # replaces the largest value of a group of zeros
 
 
 def widen_blocks(weight_OI: Tensor, scale_BG: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ fp8_block_linear = dispatch(fp8_block_linear_ref, fp8_block_linear_triton)
 
 def tile(num_rows: int, outputs: int, device: torch.device) -> tuple[int, int]:
     """Rows and outputs of a program: few rows are bound by the weight's bytes, so as many programs as the device runs
-    read them; no output is split, so that a row's sums do not depend on the rows beside it."""
+    read them; no output is split, so that a row's sums do not depend on other rows."""
     block_t = min(128, max(16, triton.next_power_of_2(num_rows)))
     num_sms = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     block_o = GROUP
@@ -115,7 +115,7 @@ quantize_rows = dispatch(quantize_rows_ref, quantize_rows_triton)
 
 @triton.jit
 def quantized_group(x, LARGEST: tl.constexpr, LEAST: tl.constexpr):
-    """Of fp32 [rows, one group]: E4M3 values, and fp32 scales [rows]."""
+    """Quantizes fp32 [rows, one group]: E4M3 values, and fp32 scales [rows]."""
     scale = tl.maximum(tl.max(tl.abs(x), axis=1), LEAST) / LARGEST
     return (x / scale[:, None]).to(tl.float8e4nv), scale
 

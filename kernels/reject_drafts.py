@@ -44,8 +44,8 @@ def chain_children(drafts_BK: Tensor) -> Tensor:
 
 
 def tree_children(drafts_BK: Tensor, parent_BK: Tensor, topk: int) -> tuple[Tensor, Tensor]:
-    """Drafts behind each node in the order of their indices, int64 [B, D, topk], -1: none; and where in K each stands
-    (0 where there is none). `parent_BK`: of nodes 1 .. D-1; a draft of -1 is no node."""
+    """Drafts that follow each node in the order of their indices, int64 [B, D, topk], -1: none; and the index of each
+    in K (0 where there is none). `parent_BK`: of nodes 1 .. D-1; a draft of -1 is not a node."""
     num_requests, num_drafts = drafts_BK.shape
     exists_BK = drafts_BK >= 0
     is_sibling_BKK = (parent_BK.unsqueeze(2) == parent_BK.unsqueeze(1)) & exists_BK.unsqueeze(1)

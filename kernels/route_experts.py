@@ -39,7 +39,7 @@ def route_ref(logits_TE: Tensor, k: int, normalised: bool) -> tuple[Tensor, Tens
 
 
 def plan_triton(logits_TE: Tensor, read_2: Tensor, k: int, normalised: bool, dtype: torch.dtype) -> ExpertPlan:
-    """In two launches. `dtype`: of the weights of pairs; `read_2`: what counts experts that had rows, and passes."""
+    """Uses two launches. `dtype`: of the weights of pairs; `read_2`: counts experts that had rows, and passes."""
     (num_rows, num_experts), device = logits_TE.shape, logits_TE.device
     pairs = num_rows * k
     block_m = min(128, max(16, triton.next_power_of_2(triton.cdiv(pairs, num_experts))))

@@ -13,7 +13,7 @@ from specbench.kernels.triton_support import tl, triton
 
 _MAX_PARTS = 32
 _MIN_BLOCK = 1024
-LARGEST = 3.0e38  # stands for +inf, so that a log-probability is never inf - inf
+LARGEST = 3.0e38  # replaces +inf, so that a log-probability is never inf - inf
 
 
 def top_k_ref(logits_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:

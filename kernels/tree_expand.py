@@ -38,7 +38,7 @@ class TreePool:
 
     @property
     def candidates(self) -> tuple[Tensor, Tensor, Tensor]:
-        """As kernels take them: one argument."""
+        """The candidates as a single kernel argument."""
         return self.score_BC, self.token_BC, self.parent_BC
 
 

@@ -28,7 +28,8 @@ except ImportError:
     HAS_TRITON = False
 
     class _UnlaunchableKernel:
-        """What `@triton.jit` returns on a machine without Triton; a launch says what is missing."""
+        """What `@triton.jit` returns on a machine without Triton; a launch raises an error that says what is
+        missing."""
 
         def __init__(self, function: Callable[..., object]) -> None:
             self.function = function

@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class AttentionMetadata:
-    """Where the rows of one step and their keys are; shared by all layers of the step, owned by its maker.
+    """The location of one step's rows and their keys; shared by all layers of the step, owned by its creator.
 
     Row j of a request with q rows sees keys 0 .. kv_len - q + j (causal, aligned to the bottom right). With a tree mask
     it sees the prefix (all keys but the last M) and those of the last M keys that the mask names.

@@ -3,7 +3,7 @@
 Legend: B requests, P pages a request, N pages in use, T rows, Q rows a request, H heads, D head dimension.
 
 A uniform step's launch keeps all that its kernels read in fixed buffers, so a captured graph replays with whatever was
-planned last. Each launch has an int workspace of its own, since several stand planned at once in one graph (a drafter's
+planned last. Each launch has its own int workspace, since several are planned at once in one graph (a drafter's
 passes); the float workspace holds partial results of one call at a time and is shared. Plans read host tensors only:
 nothing waits for the device, except for the copies of the same launch's previous plan, whose pinned source is reused.
 """

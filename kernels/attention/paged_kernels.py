@@ -156,7 +156,7 @@ def paged_attention_kernel(
         acc_MD = tl.dot(p_MN.to(v_ND.dtype), v_ND, acc_MD, input_precision=_PRECISION)
         max_M = new_max_M
 
-    # A tile may stand before all keys of its split: nothing was summed, and the merge gives it no weight.
+    # A tile may precede all keys of its split: nothing was summed, and the merge gives it no weight.
     sum_M = tl.where(sum_M == 0.0, 1.0, sum_M)
     acc_MD = acc_MD / sum_M[:, None]
     out_row_M = step_row_M

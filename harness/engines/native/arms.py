@@ -1,4 +1,4 @@
-"""From an arm's configuration to one whose every switch is known."""
+"""Resolves an arm's configuration: determines every switch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ResolvedArm:
 
 
 def unasked(strategy: Strategy, device: str) -> Choices:
-    """Those of an arm that names its strategy alone."""
+    """Choices of an arm that names only its strategy."""
     return Choices(
         device=device,
         default_graph=strategy.graph,

@@ -39,7 +39,7 @@ class NativeDeployment:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Its graphs and memory go with the last reference."""
+        """Its graphs and memory are freed with the last reference."""
 
     @property
     def described(self) -> EngineFacts:
@@ -74,7 +74,7 @@ class NativeDeployment:
 
     @torch.inference_mode()
     def measure(self, load: Load, sink: RowSink) -> None:
-        # Once, beside the first block: they are never read as its speed.
+        # Once, next to the first block; these times never count as its speed.
         phases = [] if self._has_phases else instrumented_phases(self.engine, load)
         before = self.engine.target.expert_reads.total()
         run_block(self.engine, load, sink, self._tokenizer.decode if self._tokenizer else None)
@@ -83,7 +83,7 @@ class NativeDeployment:
         self._has_phases = True
 
     def _count_experts(self, before: tuple[int, int], sink: RowSink) -> None:
-        """Of decode rounds, padding rows too, and what a drafter of the target's own layers reads."""
+        """Counts for decode rounds, including padding rows and what a drafter made of the target's own layers reads."""
         config, after = self.engine.target.config.experts, self.engine.target.expert_reads.total()
         num_read, num_passes = after[0] - before[0], after[1] - before[1]
         if config is not None and num_passes:
@@ -91,7 +91,7 @@ class NativeDeployment:
             sink.add_counters([CounterRow(EXPERTS_READ, per_pass), CounterRow(NUM_EXPERTS, all_experts)])
 
     def reset(self) -> None:
-        """Nothing is kept from one block to the next: there is no prefix cache."""
+        """Does nothing: without a prefix cache, nothing is kept from one block to the next."""
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
@@ -99,7 +99,7 @@ class NativeDeployment:
 
     @torch.inference_mode()
     def score(self, ids: Sequence[int], num_scored: int) -> Scored:
-        """By a dense pass of the target, whatever the arm."""
+        """Scores with a dense pass of the target, whatever the arm."""
         logprobs_CV = last_logits(self.engine.target, ids[:-1], num_scored).log_softmax(-1)
         wanted_C = torch.tensor(list(ids[-num_scored:]), device=logprobs_CV.device)
         own_C1 = logprobs_CV.gather(1, wanted_C[:, None])
@@ -118,7 +118,7 @@ class NativeDeployment:
             try:
                 node_maps = record_node_maps(self.engine.launcher, min(load.max_concurrency, self.batch_size), mode)
             except RuntimeError as error:
-                notes.append(f"phases inside graphs are not told apart: {error}")
+                notes.append(f"phases inside graphs are not distinguished: {error}")
         rounds = trace_rounds(self.engine, load, num_rounds, tracer)
         plan = self.engine.launcher.plan
         return Traced(
@@ -139,7 +139,7 @@ class NativeDeployment:
         return SamplingMode.of(asked)
 
     def _parts(self, batch_size: int, mode: Mode) -> list[str]:
-        """Of a round, those that it has: no drafter, no claim about one."""
+        """The parts that a round has: without a drafter, there is no claim about one."""
         segments = self.engine.launcher.round_for(batch_size, mode).segments
         names = [phase.name for segment in segments for phase in segment.phases]
         return list(dict.fromkeys(part for part in map(part_of, names) if part is not None))

@@ -39,7 +39,7 @@ def request_row(request: Request, prompt_id: str) -> RequestRow:
 
 
 def logprob_rows(request: Request, num_kept: int) -> list[LogprobRow]:
-    """Of the parts that were asked for; of the output, its first `num_kept` tokens."""
+    """Rows for the requested parts; for the output, its first `num_kept` tokens."""
     parts: dict[str, Sequence[TokenLogprobs | None]] = {
         "prompt": request.prompt_logprobs,
         "output": request.logprobs[:num_kept],
@@ -55,7 +55,7 @@ def logprob_rows(request: Request, num_kept: int) -> list[LogprobRow]:
 
 
 def run_block(engine: Engine, load: Load, sink: RowSink, decode: Decode | None = None) -> None:
-    """Sends every prompt once and waits for all, unless the sink wants no more. The engine must be idle.
+    """Sends every prompt once and waits for all, unless the sink cancels. The engine must be idle.
 
     Steps, phases and log-probabilities are handed over behind the last step, since nothing may stand between two of
     them; those of a block that is cut short, too.
@@ -174,7 +174,7 @@ class _WarmUpSender:
 
 
 def _meet_shapes(sender: _WarmUpSender, max_s: float) -> None:
-    """The shortest and the longest prompt alone, then prompt chunks beside 1, 2, ... decodes.
+    """The shortest and the longest prompt alone, then prompt chunks together with 1, 2, ... decodes.
 
     On a CPU nothing is compiled and a step is dear, so `max_s` bounds it there; elsewhere a limit would leave to the
     measured blocks whatever the compiler was too slow for.

@@ -1,6 +1,6 @@
 """Phase times of captured rounds, from a second capture with events at the phase boundaries.
 
-These say how a round splits. They never stand for its speed: events inside a graph cost time of their own.
+They show how a round splits, but never count as its speed: events inside a graph cost time themselves.
 """
 
 from __future__ import annotations

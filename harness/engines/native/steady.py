@@ -53,7 +53,8 @@ def trace_rounds(engine: Engine, load: Load, num_rounds: int, tracer: Tracer) ->
 
 
 def steady_requests(engine: Engine, load: Load, num_rounds: int) -> list[Request]:
-    """As many requests as the concurrency, of the prompts that leave room for the rounds; in turn if few do."""
+    """As many requests as the concurrency, from the prompts that leave room for the rounds, cycling if there are
+    few."""
     size = min(load.max_concurrency, engine.config.max_num_seqs)
     lengths = [len(prompt.token_ids) for prompt in load.prompts]
     room = {n: _tokens_needed(engine, n, size, num_rounds) for n in set(lengths)}
@@ -74,7 +75,7 @@ def _tokens_needed(engine: Engine, prompt_len: int, size: int, num_rounds: int) 
     """Tokens that a request may get until the last round is over, were all drafts accepted and no prompt longer."""
     tree = engine.strategy.tree
     per_round = (tree.depth if tree else engine.strategy.num_drafts) + 1
-    # Early requests decode beside the prompts of later ones.
+    # Early requests decode during the prompts of later ones.
     rows = max(1, engine.config.max_num_batched_tokens - (engine.strategy.num_drafts + 1) * size)
     num_mixed = size + -(-size * prompt_len // rows)
     return per_round * (num_mixed + NUM_SETTLING_ROUNDS + num_rounds + engine.config.status_lag + 2)

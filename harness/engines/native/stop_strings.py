@@ -37,7 +37,7 @@ class StopWatch:
 
 
 class StopStrings:
-    """Of the requests in flight. Does nothing where there are no strings."""
+    """Stop strings of the requests in flight. Does nothing if there are none."""
 
     def __init__(self, stop: Sequence[str], decode: Decode | None):
         assert decode is not None or not stop, "stop strings need a tokenizer"

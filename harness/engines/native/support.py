@@ -22,7 +22,7 @@ YES = "yes"
 _GGUF = "GGUF"
 _GROUP_OF_FP4: JsonObject = {"weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group"}}
 _GROUP_OF_FP8: JsonObject = {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}
-# What a checkpoint's config.json says of its weights, by what people call them.
+# What a checkpoint's config.json says about its weights, by their common names.
 _FORMS: Mapping[str, JsonObject] = {
     "bf16, fp16, fp32": {},
     "FP8 per tensor": {"quantization_config": {"quant_method": "fp8"}},
@@ -55,13 +55,13 @@ DRAFTS: Mapping[str, Choices] = {
 
 
 def models() -> dict[str, dict[str, str]]:
-    """By architecture, by how its weights are stored: `yes`, or why not."""
+    """`yes`, or why not, by architecture and weight format."""
     names = (*TARGET_ARCHITECTURES, *_ELSEWHERE)
     return {name: {form: _reads(name, form) for form in (*_FORMS, _GGUF)} for name in names}
 
 
 def backends(drafts: Choices) -> dict[str, str]:
-    """By attention backend, on a GPU that has it: the graph plans that go with such drafts; `no` where none does."""
+    """By attention backend, on a GPU that has it: the graph plans that work with such drafts; `no` if none does."""
     return {name: _plans(replace(drafts, attention=name)) for name in ATTENTION_BACKENDS.built_in}
 
 

@@ -68,7 +68,7 @@ def num_weights(shape: ModelConfig) -> int:
 
 
 def shape_of(config: RunConfig, progress: Callable[[str, int, int], None] | None = None) -> ModelConfig:
-    """Of what `load` loads, whose files it resolves and converts."""
+    """The shape of the model that `load` would load; resolves and converts its files."""
     if config.load_format == "dummy":
         return dummy_shape(config)
     from specbench.workloads.assets.model_source import resolve_model  # as in `load`

@@ -88,8 +88,8 @@ ODD = {
     "weights a directory": (as_directory, "model.safetensors is a directory"),
     "weights gone": (link("model.safetensors", "gone"), "model.safetensors is a broken symbolic link"),
     "weights a loop": (link("model.safetensors", "model.safetensors"), "model.safetensors is a broken symbolic link"),
-    "a list": (as_pickle([1, 2]), "pytorch_model.bin is no state dict"),
-    "int keys": (as_pickle({1: torch.ones(1)}), "pytorch_model.bin is no state dict"),
+    "a list": (as_pickle([1, 2]), "pytorch_model.bin is not a state dict"),
+    "int keys": (as_pickle({1: torch.ones(1)}), "pytorch_model.bin is not a state dict"),
     "an index of a list": (file("model.safetensors.index.json", "[]"), "model.safetensors.index.json is damaged"),
     "an odd index": (
         file("model.safetensors.index.json", '{"weight_map": {"a": 3}}'),

@@ -63,7 +63,7 @@ class StepBatch:
 
     @property
     def num_drafts(self) -> int:
-        """Of each request: verified in this step, and made by it."""
+        """Drafts per request: verified in this step, and made by it."""
         return self.decode_q - 1
 
     @property
@@ -72,7 +72,7 @@ class StepBatch:
         return self.outcome.status_BX.shape[1] - NUM_STATUS_COLUMNS
 
     def target_forward(self) -> ForwardBatch:
-        """The rows of the target's pass: decodes stand first and are uniform, prompt chunks follow and are ragged."""
+        """The rows of the target's pass: uniform decodes first, followed by ragged prompt chunks."""
         return self._kept("target", 0, lambda: self._step_rows(self.max_kv))
 
     def drafter_forward(self) -> ForwardBatch:

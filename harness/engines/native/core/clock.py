@@ -1,6 +1,6 @@
 """How long each phase takes: the host's clock where launches are synchronous, CUDA events where they are not.
 
-A clock is told of phase boundaries and asked for durations later, so that nothing waits inside a round.
+A clock records phase boundaries and is asked for durations later, so that nothing waits inside a round.
 """
 
 from __future__ import annotations

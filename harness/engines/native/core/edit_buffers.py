@@ -1,4 +1,4 @@
-"""Which changes of logits a batch needs, and the buffers of what its requests ask for.
+"""Which edits of the logits a batch needs, and the buffers of the requests' edits.
 
 Legend: V vocabulary, S slots, W bad words, N their tokens.
 """
@@ -24,7 +24,7 @@ class Edit(Enum):
     MIN_TOKENS = "min_tokens"
     PENALTIES = "penalties"
     MIN_P = "min_p"
-    LOGPROBS = "logprobs"  # told of the logits as they were
+    LOGPROBS = "logprobs"  # computed from the unchanged logits
 
 
 def edits_of(requests: Iterable[SamplingParams]) -> frozenset[Edit]:
@@ -73,7 +73,8 @@ class EditBuffers:
             self.words_SWN = torch.full(shape, -1, dtype=torch.int64, device=self._device)
 
     def assign(self, slot: int, sampling: SamplingParams, prompt_len: int) -> None:
-        """A new request in the slot; what is off overwrites the last one's. Nothing to do where nobody ever asked."""
+        """Puts a new request in the slot; edits that are off overwrite the previous ones. Does nothing if no request
+        ever had any."""
         if self._has_columns:
             self.prompt_len_S[slot].fill_(prompt_len)
             self.first_stop_S[slot].fill_(prompt_len + sampling.min_tokens)

@@ -1,4 +1,4 @@
-"""Decode rounds as launches: phases grouped and captured as a graph plan (plans.py) says, and their replay."""
+"""Decode rounds as launches: phases grouped and captured according to a graph plan (plans.py), and their replay."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Segment:
 
 
 def split_round(plan: GraphPlan, phases: list[Phase]) -> list[Segment]:
-    """Neighbouring phases of one part and mode form a segment where they are captured; others stand alone."""
+    """Captured neighbouring phases of the same part and mode form a segment; every other phase is one by itself."""
 
     def key(item: tuple[int, Phase]) -> tuple[str, str | int]:
         index, phase = item

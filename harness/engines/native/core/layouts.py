@@ -79,7 +79,7 @@ class MixedEntry:
 
 
 def mixed_batch(state: RoundState, entries: list[MixedEntry], num_drafts: int | None = None) -> StepBatch:
-    """The ragged layout of one mixed step; decodes stand before prompt chunks. `num_drafts`: as of a decode round."""
+    """The ragged layout of one mixed step, with decodes before prompt chunks. `num_drafts`: as in a decode round."""
     num_decodes = sum(not e.is_prefill for e in entries)
     assert not any(e.is_prefill for e in entries[:num_decodes]), "decodes come first"
     num_drafts = state.drafts_SK.shape[1] if num_drafts is None else num_drafts

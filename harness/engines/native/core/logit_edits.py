@@ -71,7 +71,7 @@ def _penalize(logits_RV: Tensor, rows: Rows, position_R: Tensor, state: RoundSta
     num_rows, vocab = logits_BQV.shape[1:]
     tokens_BL = state.tokens_SL.index_select(0, slot_B)
     at_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
-    # The first row predicts what follows the last known token; further on lies what an earlier request left.
+    # The first row predicts what follows the last known token; later entries are leftovers of an earlier request.
     known_BL = at_L < position_R.view(-1, num_rows)[:, :1]
     in_prompt_BL = at_L < buffers.prompt_len_S.index_select(0, slot_B).unsqueeze(1)
     prompt_BV = count_tokens(tokens_BL, known_BL & in_prompt_BL, vocab)

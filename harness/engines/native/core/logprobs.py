@@ -22,7 +22,7 @@ NUM_COLUMNS = 1 + 2 * MAX_LOGPROBS  # its own, then the best ones' and their ids
 
 
 class TokenLogprobs(NamedTuple):
-    """`logprob`: of the token itself; `top`: (id, log-probability) of as many as were asked for, likeliest first."""
+    """`logprob`: of the token itself; `top`: (id, log-probability) of as many as requested, likeliest first."""
 
     logprob: float
     top: tuple[tuple[int, float], ...]
@@ -54,7 +54,8 @@ def keep_logprobs(logits_RV: Tensor, sampled_R: Tensor, path_BW: Tensor | None, 
 
 
 def logprobs_of_prompt(target: LlamaModel, ids: Sequence[int], num: int) -> list[TokenLogprobs | None]:
-    """Of each prompt token but the first, by a plain pass of its own: no round's buffers are in it."""
+    """Log-probabilities of each prompt token except the first, from a separate plain pass that does not use the rounds'
+    buffers."""
     if len(ids) == 1:
         return [None]
     logits_RV = last_logits(target, ids[:-1], len(ids) - 1)

@@ -41,7 +41,8 @@ class Readback:
         finish: Callable[[Request, FinishReason], None],
         accepted: Callable[[int, list[list[int]]], None],
     ):
-        """`accepted` is told of each decode round: how many drafts its requests could have, and their status rows."""
+        """`accepted` is called after each decode round with how many drafts its requests could have, and their status
+        rows."""
         self._log = log
         self._finish = finish
         self._accepted = accepted

@@ -27,8 +27,8 @@ class Request:
     prompt_ids: tuple[int, ...]
     sampling: SamplingParams
     output_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of the output, where asked for
-    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)  # None: nothing stands before the first
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of the output, if requested
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)  # None: nothing precedes the first
     finish_reason: FinishReason | None = None
     slot: int | None = None
     pages: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Request:
         return self.num_computed < self.num_prefill
 
     def keep_logprobs(self, columns: list[list[float]]) -> None:
-        """Of tokens that the host has just read, if the request asks for them."""
+        """Keeps log-probabilities of tokens that the host has just read, if requested."""
         if (num := self.sampling.logprobs) is not None:
             self.logprobs += [TokenLogprobs.of(each, num) for each in columns]
 

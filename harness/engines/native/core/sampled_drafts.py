@@ -31,7 +31,8 @@ _COINS, _DRAFTS = 1, 2  # lanes; each drafter row of a round has one from _DRAFT
 
 
 class SampledDrafts:
-    """Of one engine: every slot's distributions q. Made when a random batch first asks; then addresses never change."""
+    """One engine's buffers of every slot's distributions q. Allocated for the first random batch; addresses never
+    change after that."""
 
     def __init__(self, state: RoundState, vocab_size: int, d2t_V: Tensor | None):
         """`vocab_size`: the target's; `d2t_V`: what to add to a drafter's id to get the target's."""
@@ -104,7 +105,7 @@ class SampledDrafts:
 
     def tokens(self, logits_RV: Tensor, rows: Rows, slot_R: Tensor, position_R: Tensor, mode: Mode) -> Tensor:
         """Token of each verified row (int64 [R]): the accepted draft behind it, else a draw from the residual, or from
-        p where there is no draft. Greedy rows: the best. `position_R`: of the token that each row predicts."""
+        p if there is no draft. Greedy rows: the best. `position_R`: of the token that each row predicts."""
         s = self._state
         temperature_R = s.temperature_S.index_select(0, slot_R)
         is_random_R1 = (temperature_R > 0).unsqueeze(1)
@@ -124,7 +125,7 @@ class SampledDrafts:
         s, slot_B = self._state, rows.slot_B
         drafts_BK = s.drafts_SK.index_select(0, slot_B)
         if s.tree is None:
-            # A round may verify fewer than there are, and the last row's token is drawn whatever stands behind it.
+            # A round may verify fewer drafts than there are, and the last row's token is sampled whatever follows it.
             column_K = torch.arange(drafts_BK.shape[1], device=s.device)
             drafts_BK.masked_fill_(column_K >= rows.num_drafts_B.unsqueeze(1), -1)
             draft_BQC = chain_children(drafts_BK)[:, :num_rows]

@@ -10,7 +10,7 @@ from specbench.harness.store.rows import StepRow
 
 @dataclass(slots=True)
 class StepLog:
-    """Rows since the last `take`; `on_step` is told (kind, device duration in ns) of each finished step."""
+    """Rows since the last `take`; `on_step` gets (kind, device duration in ns) of each finished step."""
 
     rows: list[StepRow] = field(default_factory=list)
     on_step: Callable[[str, int], None] | None = None

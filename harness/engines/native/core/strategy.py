@@ -147,5 +147,5 @@ class AcceptanceOverride(Protocol):
     """Forces the number of accepted drafts (synthetic acceptance); None at its place means real acceptance."""
 
     def table_row(self, seed: int, num_positions: int) -> Tensor:
-        """int32 [num_positions]: drafts accepted by a round whose pending token stands at that position."""
+        """int32 [num_positions]: drafts accepted by a round whose pending token is at that position."""
         ...

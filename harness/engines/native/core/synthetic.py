@@ -90,7 +90,7 @@ _FORMS = (
 
 
 def parse_acceptance(text: str, num_drafts: int) -> Forced | None:
-    """None for `real`, and where there are no drafts to force. Raises ValueError naming the allowed forms."""
+    """None for `real`, and if there are no drafts to force. Raises ValueError naming the allowed forms."""
     if text == "real":
         return None
     name, numbers = _read_form(text)

@@ -18,7 +18,7 @@ from specbench.harness.engines.native.models.forward import KVCache
 
 
 class CacheMemory(Protocol):
-    """Where one engine's caches get their memory."""
+    """The source of memory for one engine's caches."""
 
     def take(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A dense tensor without NaN that stays at its address."""

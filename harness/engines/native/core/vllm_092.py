@@ -79,7 +79,7 @@ class MultiSync:
 
 
 def _upload(values: list, device: torch.device) -> Tensor:
-    """From pageable memory, as the engines of that time did; what belongs together in one copy."""
+    """Copies from pageable memory, as the engines of that time did; related values in one copy."""
     return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
 
 

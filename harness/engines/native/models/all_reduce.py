@@ -39,7 +39,7 @@ def check_method(method: str, device: torch.device) -> None:
 
 
 class AllReduce:
-    """Of one process group: all its ranks sum the same shapes in the same order."""
+    """All-reduce of one process group: all ranks sum the same shapes in the same order."""
 
     def __init__(self, method: str, num_ranks: int, device: torch.device, dtype: torch.dtype):
         check_method(method, device)

@@ -1,4 +1,4 @@
-"""Model shapes: what a Hugging Face `config.json` says, in the engine's own words."""
+"""Model shapes: the content of a Hugging Face `config.json`, in the engine's own terms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REQUIRED_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """What transformers' class of a name computes whatever config.json says, and its defaults for what is not said.
+    """What the transformers class of this name computes regardless of config.json, and its defaults for missing keys.
 
     A bias of None is as `attention_bias` says. `head_dim` of None: hidden_size / num_attention_heads. `window`: that of
     a config without the key. `window_flag`: whether `use_sliding_window` switches it; None: it does if it is there.
@@ -115,7 +115,7 @@ class ModelConfig:
 
 
 def _architecture(raw: JsonObject, allowed: Mapping[str, Architecture], where: str) -> Architecture:
-    """Where it is absent, by the model's type, else Llama, whose layer heads have unless they name another."""
+    """If absent: by the model's type, else Llama, whose layer heads use unless they name another."""
     said = raw.get("architectures")
     named = said[0] if isinstance(said, list) and len(said) == 1 else said
     if named is None or named == []:
@@ -142,7 +142,7 @@ def _check_whole_window(raw: JsonObject, architecture: Architecture, max_positio
 
 
 def _biases(raw: JsonObject, architecture: Architecture, where: str) -> tuple[bool, bool]:
-    """Of the query, key and value projections, and of the output projection."""
+    """Biases of the query, key and value projections, and of the output projection."""
     said = flag_of(raw, "attention_bias")
     if said and architecture.qkv_bias is False:
         raise ValueError(f"{where}: attention_bias true is not supported; allowed: false ({architecture.model_type})")
@@ -226,6 +226,6 @@ def read_raw(model_dir: Path) -> JsonObject:
 
 
 def read_config(model_dir: Path) -> tuple[ModelConfig, JsonObject]:
-    """The config of a target, and the raw JSON beside it."""
+    """The config of a target, and the raw JSON."""
     raw = read_raw(model_dir)
     return config_from_dict(raw, model_dir), raw

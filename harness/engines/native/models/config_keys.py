@@ -149,7 +149,7 @@ EAGLE3_KEYS: dict[str, Rule] = {
     "eagle_config": Nested(EAGLE_CONFIG_KEYS),
     "ptd_token_id": _TOKEN_ID,  # of heads that draft all tokens in one pass
 }
-# vllm-project/speculators: the layer's own config stands below a key, the head's words beside it.
+# vllm-project/speculators: the layer's config is nested under a key, next to the head's own keys.
 SPECULATORS_KEYS: dict[str, Rule] = {
     **_HARMLESS,
     "speculators_model_type": OneOf(("eagle3",)),

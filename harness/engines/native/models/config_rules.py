@@ -15,7 +15,7 @@ _MAX_SHOWN = 80  # characters of a refused value
 
 
 class Rule(Protocol):
-    """What one key may hold; `allowed` says it in words."""
+    """The values that one key may have; `allowed` describes them."""
 
     @property
     def allowed(self) -> str: ...
@@ -67,7 +67,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list, empty or not; with `or_one` also one value that is no list."""
+    """A list, possibly empty; with `or_one`, also a single value that is not a list."""
 
     entry: Rule
     or_one: bool = False
@@ -127,7 +127,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Harmless:
-    """Read by nobody here: the model computes the same whatever it holds."""
+    """Not used here: the model computes the same whatever its value."""
 
     allowed: str = "anything"
 

@@ -66,7 +66,7 @@ def _check_fits(config: ModelConfig, target: LlamaModel, head_dir: Path) -> None
 
 
 def _check_biases(config: Eagle1Config, source: CheckpointWeights, head_dir: Path) -> None:
-    """What the config says must be what the file holds; absent, `bias` means true and `qkv_bias` nothing."""
+    """The config must match the file; if absent, `bias` means true and `qkv_bias` is not checked."""
     fc, qkv_bias = source.has("fc.bias"), source.has(f"{_LAYER}self_attn.q_proj.bias")
     if config.fc_bias != fc:
         raise ValueError(

@@ -37,7 +37,7 @@ class HeadWeights:
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """What stands in a row whose token and state are not known yet, of heads that draft all tokens in one pass."""
+    """Placeholder for a row whose token and state are not known yet, for heads that draft all tokens in one pass."""
 
     token_id: int
     features_1F: Tensor  # learned, in place of the target's

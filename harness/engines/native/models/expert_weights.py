@@ -21,7 +21,8 @@ from specbench.kernels.fp8 import E4M3, GROUP
 
 
 def read_layer_experts(source: WeightSource, prefix: str, c: ModelConfig, shape: ExpertsConfig) -> Experts:
-    """Of the layer whose names begin with `prefix`. ValueError naming a tensor that is missing or does not fit."""
+    """Reads the experts of the layer whose names begin with `prefix`. ValueError naming a tensor that is missing or
+    does not fit."""
     router = single(source, f"{prefix}mlp.gate", shape.num_experts, c.hidden_size)
     hidden, inner = c.hidden_size, shape.intermediate_size
     stacks = {"gate_up": _Stack(shape.num_experts, 2 * inner, hidden), "down": _Stack(shape.num_experts, hidden, inner)}

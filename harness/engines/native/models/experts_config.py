@@ -1,4 +1,4 @@
-"""Which layers of a model have experts, and how many of how wide, from its config.json."""
+"""Which layers of a model have experts, their number and width, from its config.json."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExpertsConfig:
 
 
 def read_experts(raw: JsonObject, where: str) -> ExpertsConfig:
-    """Of checked keys. ValueError naming one that is missing or does not go with the others."""
+    """Reads already checked keys. ValueError naming one that is missing or does not fit the others."""
     counts = [raw[key] for key in ("num_experts", "num_local_experts") if raw.get(key) is not None]
     missing = [key for key in _NEEDED if raw.get(key) is None]
     if not counts or missing:

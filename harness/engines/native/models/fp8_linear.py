@@ -67,7 +67,7 @@ def _joined(weights: Sequence[Tensor]) -> Tensor:
 
 
 def _largest(parts: Sequence[Fp8Matrix]) -> Tensor | None:
-    """Of static scales: the parts share their input, which is quantized once."""
+    """The largest of static scales: the parts share their input, which is quantized once."""
     scales = [part.input_scale for part in parts if part.input_scale is not None]
     return torch.stack(scales).max() if scales else None
 

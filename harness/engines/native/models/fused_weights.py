@@ -61,7 +61,7 @@ def down(source: WeightSource, prefix: str, c: ModelConfig) -> Product:
 
 
 def summed(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Product:
-    """Its inputs are split, its outputs sums over all ranks."""
+    """The inputs are split, the outputs are sums over all ranks."""
     if source.group.size == 1:
         return single(source, name, num_outputs, num_inputs, bias)
     weight = source.get(f"{name}.weight", (num_outputs, num_inputs), split=1)
@@ -69,7 +69,7 @@ def summed(source: WeightSource, name: str, num_outputs: int, num_inputs: int, b
 
 
 def lm_head_of(source: WeightSource, name: str, num_outputs: int, num_inputs: int) -> Product:
-    """Its outputs are split and gathered."""
+    """The outputs are split and gathered."""
     if source.group.size == 1:
         return single(source, name, num_outputs, num_inputs)
     return gathered(source.get(f"{name}.weight", (num_outputs, num_inputs), split=0), source.group)

@@ -1,4 +1,4 @@
-"""What the config.json of an EAGLE head says; its keys are those of the format that its tensors show."""
+"""The content of an EAGLE head's config.json; the format, and so the keys, are determined by its tensors."""
 
 from __future__ import annotations
 

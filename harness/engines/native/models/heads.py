@@ -68,7 +68,7 @@ def make_head(head: str, target: LlamaModel, strategy: str, one_pass: bool = Fal
 
 
 def is_one_pass(head_dir: Path) -> bool:
-    """Whether the head drafts all tokens in one pass. ValueError for what is no head."""
+    """Whether the head drafts all tokens in one pass. ValueError if it is not a head."""
     read_raw(head_dir)
     return not is_eagle1(checkpoint_shapes(head_dir)) and read_eagle3_config(head_dir).placeholder_id is not None
 
@@ -84,7 +84,7 @@ def _check_kind(folder: Path, strategy: str, one_pass: bool) -> None:
 
 def check_head_files(head: str, strategy: str, progress: Progress | None = None, one_pass: bool | None = None) -> None:
     """Finds and downloads a head, and reads its config and the names of its tensors, before any target is there.
-    ValueError for what cannot be had, is no head or not of the kind (`one_pass`; None: either)."""
+    ValueError for what is not available, is not a head or not of this kind (`one_pass`; None: either)."""
     if head in ("", *_RANDOM):
         return
     folder = _folder(head, strategy, progress)

@@ -63,7 +63,7 @@ class LlamaModel:
         self.expert_reads = expert_reads or ExpertReads(counts)
 
     def with_aux_layers(self, aux_layers: tuple[int, ...]) -> LlamaModel:
-        """The same weights, giving the states entering these layers; their number stands for the last state."""
+        """The same weights, returning the states entering these layers; the number of layers means the last state."""
         parts = self.whole, self.embed_VH, self.layers, self.norm_H, self.lm_head, self.group
         model = LlamaModel(*parts, self.expert_reads)
         model.aux_layers = aux_layers

@@ -92,7 +92,7 @@ class Fp8Format:
 
     @property
     def stored(self) -> str:
-        """In words, for a record."""
+        """A description, for a record."""
         size = f"block {BLOCK}x{BLOCK}" if self.scales == "block" else f"per {self.scales}"
         return f"fp8 e4m3 {size}"
 
@@ -104,14 +104,14 @@ def _matches(name: str, module: str) -> bool:
 
 
 def check_unquantized(raw: JsonObject, where: str) -> None:
-    """Of a head: none of those that are published has FP8 weights."""
+    """For a head: no published head has FP8 weights."""
     for key in QUANTIZED_KEYS:
         if raw.get(key) is not None:
             raise _refusal(where, key, raw[key], "unquantized weights (float32, float16, bfloat16)")
 
 
 def read_quantization(raw: JsonObject, where: str) -> Fp8Format | None:
-    """What config.json says of a target's weights; None: they are stored as they are. ValueError naming the key."""
+    """What config.json says about a target's weights; None: they are not quantized. ValueError naming the key."""
     for key in QUANTIZED_KEYS:
         found = raw.get(key)
         if found is None:

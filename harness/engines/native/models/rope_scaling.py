@@ -53,7 +53,7 @@ class Llama3Scaling:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class YarnScaling:
     """YaRN (Peng et al. 2023, arXiv 2309.00071): the same by the number of a rotation, and cosines and sines grow by
-    `amplitude`. 0 stands for a factor that is not given."""
+    `amplitude`. 0 means that a factor is not given."""
 
     factor: float
     original_max_position_embeddings: int

@@ -1,4 +1,4 @@
-"""Where tensors come from: checkpoint files or a seeded generator, behind one lookup."""
+"""The source of tensors: checkpoint files or a seeded generator, behind one lookup."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _load_pickle(path: Path) -> dict[str, Tensor]:
     for name, value in entries:
         if not isinstance(state, dict) or not isinstance(name, str) or not isinstance(value, Tensor):
             raise ValueError(
-                f"checkpoint: {path} is no state dict: {str(name)[:80]!r} is {type(value).__name__}; allowed: tensors "
-                "by name"
+                f"checkpoint: {path} is not a state dict: {str(name)[:80]!r} is {type(value).__name__}; allowed: "
+                "tensors by name"
             )
     return state
 
@@ -177,7 +177,7 @@ class CheckpointWeights:
 
 
 def _part(name: str, shape: Sequence[int], split: int | None, group: Group) -> tuple[slice, ...]:
-    """What a rank has of a tensor that is split; nothing stands for the whole. ValueError for what cannot be split."""
+    """A rank's part of a split tensor; without a rank, all of it. ValueError for what cannot be split."""
     if split is None or group.size == 1:
         return ()
     if shape[split] % group.size:

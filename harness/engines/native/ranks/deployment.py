@@ -61,6 +61,6 @@ class RankedDeployment:
         return found
 
     def trace(self, load: Load, num_rounds: int, tracer: Tracer) -> Traced:
-        """Every rank traces itself; what rank 0 says of its rounds."""
+        """Every rank traces itself; returns rank 0's report of its rounds."""
         traced: Traced = self._processes.ask(None, "trace", self._number, load, num_rounds, tracer.of_rank())
         return traced

@@ -91,9 +91,10 @@ class Processes:
                 ends.callback(each.stop)
 
     def ask(self, receiver: object, name: str, *args: Any) -> Any:
-        """Gives an order to all and waits for all; rank 0's answer. What it says on the way goes to `receiver`.
+        """Sends an order to all ranks and waits for all; returns rank 0's answer. Its messages in between go to
+        `receiver`.
 
-        ValueError where every rank says so, RuntimeError for everything else that goes wrong."""
+        ValueError if every rank reports one, RuntimeError for everything else that goes wrong."""
         if self._ended:
             raise RuntimeError(f"tensor_parallel_size: the ranks have ended: {self._ended}")
         try:
@@ -114,7 +115,7 @@ class Processes:
         return done[0].value
 
     def _answers(self, receiver: object) -> dict[int, Any]:
-        """Of every rank; of those that answered in time once one has failed."""
+        """Answers of every rank; once one has failed, of those that answered in time."""
         answers: dict[int, Done | Failed] = {}
         give_up_at = float("inf")
         while len(answers) < self._size and time.monotonic() < give_up_at:
@@ -128,11 +129,11 @@ class Processes:
         return answers
 
     def _messages(self, ranks: set[int]) -> Iterator[tuple[int, Any]]:
-        """RuntimeError for a rank that is no more."""
+        """RuntimeError for a rank whose process has ended."""
         by_line = {self._processes[rank].answers: rank for rank in ranks}
         dead = [
             each for each in self._processes if each.death()
-        ]  # before the last look: what was said at the end counts
+        ]  # before the last read, so that final messages are not lost
         for line in wait(list(by_line), _POLL_S):
             assert isinstance(line, Connection)
             try:

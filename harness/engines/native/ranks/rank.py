@@ -100,7 +100,7 @@ def serve(rank: Rank, is_first: bool, orders: Connection, answers: Connection) -
         teller = Teller(answers.send if is_first else lambda said: None)
         try:
             value = getattr(rank, order.name)(teller, *order.args)
-        except Exception as error:  # told to whoever gave the order, who decides what it means
+        except Exception as error:  # reported to the sender of the order, which decides what it means
             traceback.print_exc()
             answers.send(Failed(_kind(error), str(error) or type(error).__name__, traceback.format_exc()))
         else:

@@ -1,4 +1,4 @@
-"""What a rank is told and what it says: pickled over its standard streams, which are ours alone."""
+"""The orders and messages of a rank: pickled over its standard streams, which only we use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """On the way, of rank 0 only: a method of the sink or the progress, and its arguments."""
+    """A message before the answer, from rank 0 only: a method of the sink or the progress, and its arguments."""
 
     name: str
     args: tuple[Any, ...]
@@ -54,7 +54,7 @@ class Teller:
 
     @property
     def way(self) -> str:
-        """Of tokens, scheduling, graphs and waits; never of times."""
+        """About tokens, scheduling, graphs and waits; never about times."""
         return self._way.hexdigest()
 
     def say(self, text: str) -> None:

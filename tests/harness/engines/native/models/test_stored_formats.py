@@ -255,7 +255,7 @@ def test_a_pickle_that_is_no_state_dict_is_refused_by_what_it_holds(target, tmp_
     write(kind, tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save(state, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=f"pytorch_model.bin is no state dict: {words}; allowed: tensors by name"):
+    with pytest.raises(ValueError, match=f"pytorch_model.bin is not a state dict: {words}; allowed: tensors by name"):
         load(kind, tmp_path, target)
 
 
